@@ -1,0 +1,4 @@
+//! Leasehold: a lock service for Kubernetes. The modules in reading order; ARCHITECTURE.md has
+//! the map.
+
+pub mod protocol;

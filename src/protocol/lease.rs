@@ -1,0 +1,256 @@
+//! What an app holds and what it was told: the agent's side of a grant.
+//!
+//! Every answer to an app binds the agent. The latest deadline told only moves forward, and the
+//! grant is given up only when the app ended the lease or that deadline has passed. Once a
+//! release was sent, the grant is never used again: the first try may still land.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::ids::{GrantId, LeaseId};
+use super::time::Moment;
+use super::token::Token;
+
+/// Why a lease ended without its app's asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Loss {
+    /// The session could not be renewed before its deadline.
+    SessionExpired,
+    /// Somebody revoked the session.
+    SessionRevoked,
+    /// The lock no longer names this grant: force released, taken over or deleted.
+    GrantGone,
+    /// The app did not renew within its own TTL.
+    AppSilent,
+}
+
+impl Loss {
+    /// The reason as answers, logs and metrics name it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SessionExpired => "session_expired",
+            Self::SessionRevoked => "session_revoked",
+            Self::GrantGone => "grant_gone",
+            Self::AppSilent => "app_silent",
+        }
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What an app is told: it may act until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The deadline on the agent's clock.
+    pub until: Moment,
+    /// The same, counted from the arrival of the request that is answered. The app counts it from
+    /// when it *sent* that request, which was earlier.
+    pub valid_for: Duration,
+}
+
+/// A lease, from its grant to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Its id.
+    pub id: LeaseId,
+    /// Its fencing token.
+    pub token: Token,
+    told_until: Moment,
+    silent_until: Moment,
+}
+
+impl Lease {
+    /// A lease that nobody was told of yet.
+    #[must_use]
+    pub const fn new(id: LeaseId, token: Token, now: Moment) -> Self {
+        Self {
+            id,
+            token,
+            told_until: now,
+            silent_until: Moment::since_boot(Duration::MAX),
+        }
+    }
+
+    /// Tells the app how long it may act: `ttl` from the arrival of its request, and never beyond
+    /// the session's deadline.
+    ///
+    /// # Errors
+    /// The [`Loss`], when there is nothing left to tell: the session's deadline or the app's own
+    /// has passed.
+    pub fn tell(
+        &mut self,
+        arrived: Moment,
+        now: Moment,
+        ttl: Duration,
+        session_until: Moment,
+    ) -> Result<Told, Loss> {
+        if let Some(loss) = self.lost(now, session_until) {
+            return Err(loss);
+        }
+        self.silent_until = arrived.after(ttl);
+        let until = session_until.min(self.silent_until);
+        self.told_until = self.told_until.max(until);
+        Ok(Told {
+            until,
+            valid_for: until.since(arrived),
+        })
+    }
+
+    /// Whether the lease is over by the clock alone.
+    #[must_use]
+    pub fn lost(&self, now: Moment, session_until: Moment) -> Option<Loss> {
+        if now >= session_until {
+            return Some(Loss::SessionExpired);
+        }
+        (now >= self.silent_until && now >= self.told_until).then_some(Loss::AppSilent)
+    }
+
+    /// The latest deadline that the app was told. Before it the grant may not be given up,
+    /// unless the app ended the lease.
+    #[must_use]
+    pub const fn told_until(&self) -> Moment {
+        self.told_until
+    }
+
+    /// When the agent gives up on an app that stays silent.
+    #[must_use]
+    pub fn gives_up_at(&self) -> Moment {
+        self.silent_until.max(self.told_until)
+    }
+}
+
+/// The agent's side of a grant: which leases it served, and whether it may serve another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tenure {
+    grant: GrantId,
+    base: Token,
+    served: u16,
+    release_sent: bool,
+}
+
+impl Tenure {
+    /// A grant that was just seen to be ours, with the base that it has in the store.
+    #[must_use]
+    pub const fn new(grant: GrantId, base: Token) -> Self {
+        Self {
+            grant,
+            base,
+            served: 0,
+            release_sent: false,
+        }
+    }
+
+    /// The grant's id.
+    #[must_use]
+    pub const fn grant(&self) -> &GrantId {
+        &self.grant
+    }
+
+    /// The next lease; none once a release was sent or when the tokens are used up.
+    pub fn serve(&mut self, now: Moment) -> Option<Lease> {
+        if self.release_sent {
+            return None;
+        }
+        let token = self.base.nth(self.served)?;
+        let id = LeaseId::of(&self.grant, self.served);
+        self.served += 1;
+        Some(Lease::new(id, token, now))
+    }
+
+    /// A release is about to be sent. From here on there is no way back.
+    pub fn release_sent(&mut self) {
+        self.release_sent = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::since_boot(Duration::from_secs(seconds))
+    }
+
+    fn lease() -> Lease {
+        Lease::new(LeaseId::from("g.0"), Token::from_raw(7000), at(100))
+    }
+
+    #[test]
+    fn an_app_is_never_told_more_than_the_session_has() {
+        let told = lease()
+            .tell(at(100), at(101), Duration::from_secs(60), at(114))
+            .unwrap();
+        assert_eq!(
+            told,
+            Told {
+                until: at(114),
+                valid_for: Duration::from_secs(14)
+            }
+        );
+        let told = lease()
+            .tell(at(100), at(101), Duration::from_secs(5), at(114))
+            .unwrap();
+        assert_eq!(
+            told,
+            Told {
+                until: at(105),
+                valid_for: Duration::from_secs(5)
+            }
+        );
+    }
+
+    #[test]
+    fn a_shorter_ttl_takes_back_nothing_that_was_told() {
+        let mut lease = lease();
+        lease
+            .tell(at(100), at(100), Duration::from_secs(10), at(114))
+            .unwrap();
+        let told = lease
+            .tell(at(101), at(101), Duration::from_secs(1), at(114))
+            .unwrap();
+        assert_eq!(told.until, at(102));
+        assert_eq!(lease.told_until(), at(110));
+        assert_eq!(lease.lost(at(109), at(200)), None);
+        assert_eq!(lease.lost(at(110), at(200)), Some(Loss::AppSilent));
+    }
+
+    #[test]
+    fn a_lease_ends_with_its_session_and_with_its_apps_silence() {
+        let mut lease = lease();
+        lease
+            .tell(at(100), at(100), Duration::from_secs(10), at(114))
+            .unwrap();
+        let ttl = Duration::from_secs(10);
+        assert_eq!(
+            lease.clone().tell(at(110), at(110), ttl, at(120)),
+            Err(Loss::AppSilent)
+        );
+        assert_eq!(
+            lease.tell(at(105), at(114), ttl, at(114)),
+            Err(Loss::SessionExpired)
+        );
+    }
+
+    #[test]
+    fn a_grant_is_never_used_again_once_its_release_was_sent() {
+        let mut tenure = Tenure::new(GrantId::from("g"), Token::from_raw(7000));
+        let first = tenure.serve(at(1)).unwrap();
+        assert_eq!((first.id.as_str(), first.token.get()), ("g.0", 7000));
+        let second = tenure.serve(at(2)).unwrap();
+        assert_eq!((second.id.as_str(), second.token.get()), ("g.1", 7001));
+        tenure.release_sent();
+        assert_eq!(tenure.serve(at(3)), None);
+    }
+
+    #[test]
+    fn a_grant_serves_a_thousand_leases_and_no_more() {
+        let mut tenure = Tenure::new(GrantId::from("g"), Token::from_raw(7000));
+        let served = std::iter::from_fn(|| tenure.serve(at(1))).count();
+        assert_eq!(served, 1000);
+    }
+}

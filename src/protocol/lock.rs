@@ -1,0 +1,395 @@
+//! A lock and everything that can happen to it.
+//!
+//! Each transition takes the lock as it was read and gives the lock to write by compare-and-swap
+//! on the revision it was read at. None of them knows whether the write will succeed: a
+//! transition may be computed any number of times, and takes effect at most once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::ids::{GrantId, OwnerId, Resource, SessionId};
+use super::queue::{Join, Queue, Waiter};
+use super::session::Claimant;
+use super::time::WallTime;
+use super::token::{Mint, Revision, Token, TokenExhausted};
+
+/// How many incidents a lock remembers.
+pub const INCIDENTS_MAX: usize = 8;
+
+/// A lock held by a session, as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Grant {
+    /// Names the grant; only who knows it can release.
+    pub id: GrantId,
+    /// Who holds the lock.
+    pub holder: Claimant,
+    /// What the app wrote about itself, for people.
+    pub metadata: BTreeMap<String, String>,
+    /// Since when, for people.
+    pub acquired_at: WallTime,
+    /// Whether the agent keeps the grant between leases: "queue, and it will be given".
+    pub kept: bool,
+}
+
+/// What a session wants a lock for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// Made before the first write, so that an unanswered one can be recognised.
+    pub grant: GrantId,
+    /// Who claims.
+    pub claimant: Claimant,
+    /// What the app wrote about itself.
+    pub metadata: BTreeMap<String, String>,
+    /// Now, for people.
+    pub at: WallTime,
+}
+
+/// How a grant ended that its holder did not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IncidentKind {
+    /// Its session was silent for too long.
+    Expired,
+    /// Its pod ended.
+    PodEnded,
+    /// A person ended it.
+    ForceReleased,
+    /// A person asked for it and the app let go.
+    ReleasedOnRequest,
+}
+
+/// The record of a grant's end that its holder did not ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Incident {
+    /// When, for people.
+    pub at: WallTime,
+    /// What happened.
+    pub kind: IncidentKind,
+    /// The first token of the grant that ended.
+    pub token: Token,
+    /// Who held it.
+    pub owner: OwnerId,
+    /// In which pod.
+    pub pod: Arc<str>,
+    /// Who ended it.
+    pub actor: Arc<str>,
+    /// Why, in words.
+    pub reason: Arc<str>,
+}
+
+/// One lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lock {
+    /// What it guards. Never changes.
+    pub resource: Resource,
+    /// Who has it; none when it is free.
+    pub grant: Option<Grant>,
+    /// The first token of the current or last grant. Never smaller than before.
+    pub token: Token,
+    /// Who waits. Empty when the lock is free.
+    pub waiters: Queue,
+    /// The last few ends of grants that their holders did not ask for, oldest first.
+    pub incidents: Vec<Incident>,
+    /// How often it was granted.
+    pub transitions: u64,
+}
+
+/// Why a claim is not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Somebody holds the lock.
+    Held,
+    /// The queue has no room.
+    QueueFull,
+    /// No token can be made.
+    TokenExhausted(TokenExhausted),
+}
+
+/// What becomes of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Write this; once written, the lock is the claimant's.
+    Granted(Box<Lock>),
+    /// The lock is the claimant's already: an earlier write whose answer was lost, or a
+    /// hand-over.
+    AlreadyGranted,
+    /// Write this; once written, the claimant waits in line.
+    Queued(Box<Lock>),
+    /// The session waits in line already, under this id.
+    AlreadyQueued(GrantId),
+    /// Nothing is written.
+    Refused(Refusal),
+}
+
+/// What a token is worth to the one who presents it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenCheck {
+    /// It belongs to the current grant.
+    Current,
+    /// It belongs to a grant that ended.
+    Stale,
+    /// It was never given for this lock, as far as the store says.
+    Unknown,
+}
+
+impl Lock {
+    /// A lock that nobody ever held.
+    #[must_use]
+    pub fn unheld(resource: Resource) -> Self {
+        Self {
+            resource,
+            grant: None,
+            token: Token::NONE,
+            waiters: Queue::default(),
+            incidents: Vec::new(),
+            transitions: 0,
+        }
+    }
+
+    /// Whether this grant holds the lock.
+    #[must_use]
+    pub fn is_held_by(&self, grant: &GrantId) -> bool {
+        self.grant.as_ref().is_some_and(|held| held.id == *grant)
+    }
+
+    /// The session that holds the lock.
+    #[must_use]
+    pub fn holder_session(&self) -> Option<&SessionId> {
+        self.grant.as_ref().map(|grant| &grant.holder.session)
+    }
+
+    /// One try to take the lock, which was read at `at`.
+    #[must_use]
+    pub fn acquire(&self, at: Revision, mint: &Mint, claim: &Claim) -> Decision {
+        if self.is_held_by(&claim.grant) {
+            return Decision::AlreadyGranted;
+        }
+        if self.grant.is_some() {
+            return Decision::Refused(Refusal::Held);
+        }
+        match self.granted_to(claim.to_grant(), self.waiters.clone(), at, mint) {
+            Ok(next) => Decision::Granted(Box::new(next)),
+            Err(exhausted) => Decision::Refused(Refusal::TokenExhausted(exhausted)),
+        }
+    }
+
+    /// Takes the lock if it is free, else a place in its queue.
+    #[must_use]
+    pub fn acquire_or_queue(&self, at: Revision, mint: &Mint, claim: &Claim) -> Decision {
+        let decision = self.acquire(at, mint, claim);
+        if decision != Decision::Refused(Refusal::Held) {
+            return decision;
+        }
+        match self.waiters.join(claim.to_waiter()) {
+            Join::Joined(waiters) => Decision::Queued(Box::new(Self {
+                waiters,
+                ..self.clone()
+            })),
+            Join::Present(grant) => Decision::AlreadyQueued(grant),
+            Join::Full => Decision::Refused(Refusal::QueueFull),
+        }
+    }
+
+    /// The lock without this waiter; none when it does not wait.
+    #[must_use]
+    pub fn leave_queue(&self, grant: &GrantId) -> Option<Self> {
+        self.waiters.without(grant).map(|waiters| Self {
+            waiters,
+            ..self.clone()
+        })
+    }
+
+    /// The lock after this grant was released: the head's, dead or alive, or free. None when
+    /// this grant does not hold it (any more).
+    ///
+    /// A releaser does not judge who is dead; whoever finds the new holder dead takes over.
+    #[must_use]
+    pub fn release(
+        &self,
+        at: Revision,
+        mint: &Mint,
+        grant: &GrantId,
+        now: WallTime,
+    ) -> Option<Self> {
+        self.is_held_by(grant)
+            .then(|| self.handed_on(self.waiters.clone(), at, mint, now))
+    }
+
+    /// The lock after its holder was proven dead: the first living waiter's, else the taker's,
+    /// else free. Dead waiters are dropped and the incident is recorded in the same write. None
+    /// when the holder is not dead.
+    ///
+    /// The caller must have seen the holder's session revoked or missing for long enough
+    /// *before* it read the lock at `at`: else a hung holder could renew and believe in between.
+    #[must_use]
+    pub fn take_over(
+        &self,
+        at: Revision,
+        mint: &Mint,
+        is_dead: impl Fn(&SessionId) -> bool,
+        ending: &Ending,
+        taker: Option<&Claim>,
+    ) -> Option<Self> {
+        let grant = self.grant.as_ref()?;
+        if !is_dead(&grant.holder.session) {
+            return None;
+        }
+        let living = self.waiters.without_dead(is_dead);
+        let recorded = self.with_incident(ending.incident(grant, self.token));
+        match taker {
+            Some(taker) if living.is_empty() => {
+                Some(recorded.granted_or_free(taker.to_grant(), Queue::default(), at, mint))
+            }
+            _ => Some(recorded.handed_on(living, at, mint, ending.at)),
+        }
+    }
+
+    /// The same grant with a new, larger base: after a suspected restore, or when its tokens are
+    /// used up. None when this grant does not hold the lock.
+    ///
+    /// # Errors
+    /// [`TokenExhausted`] when no larger base can be made.
+    pub fn rebase(
+        &self,
+        at: Revision,
+        mint: &Mint,
+        grant: &GrantId,
+    ) -> Result<Option<Self>, TokenExhausted> {
+        if !self.is_held_by(grant) {
+            return Ok(None);
+        }
+        let token = mint.base(at, self.token)?;
+        Ok(Some(Self {
+            token,
+            ..self.clone()
+        }))
+    }
+
+    /// What the store says of a token. To everybody but the holder's agent, all thousand tokens
+    /// from the base on belong to the current grant.
+    #[must_use]
+    pub fn check_token(&self, token: Token) -> TokenCheck {
+        if self.token.covers(token) && self.token != Token::NONE {
+            match self.grant {
+                Some(_) => TokenCheck::Current,
+                None => TokenCheck::Stale,
+            }
+        } else if token < self.token {
+            TokenCheck::Stale
+        } else {
+            TokenCheck::Unknown
+        }
+    }
+
+    fn granted_to(
+        &self,
+        grant: Grant,
+        waiters: Queue,
+        at: Revision,
+        mint: &Mint,
+    ) -> Result<Self, TokenExhausted> {
+        Ok(Self {
+            grant: Some(grant),
+            token: mint.base(at, self.token)?,
+            waiters,
+            transitions: self.transitions.saturating_add(1),
+            ..self.clone()
+        })
+    }
+
+    /// The head's, or free when nobody waits.
+    fn handed_on(&self, waiters: Queue, at: Revision, mint: &Mint, now: WallTime) -> Self {
+        match waiters.split_head() {
+            Some((head, rest)) => self.granted_or_free(head.into_grant(now), rest, at, mint),
+            None => self.freed(),
+        }
+    }
+
+    /// Where no token can be made, the lock is freed without its queue (a free lock has no
+    /// waiters); each waiter queues again and is told why it cannot have the lock.
+    fn granted_or_free(&self, grant: Grant, waiters: Queue, at: Revision, mint: &Mint) -> Self {
+        self.granted_to(grant, waiters, at, mint)
+            .unwrap_or_else(|_| self.freed())
+    }
+
+    fn freed(&self) -> Self {
+        Self {
+            grant: None,
+            waiters: Queue::default(),
+            ..self.clone()
+        }
+    }
+
+    fn with_incident(&self, incident: Incident) -> Self {
+        let skip = (self.incidents.len() + 1).saturating_sub(INCIDENTS_MAX);
+        let incidents = self
+            .incidents
+            .iter()
+            .skip(skip)
+            .cloned()
+            .chain([incident])
+            .collect();
+        Self {
+            incidents,
+            ..self.clone()
+        }
+    }
+}
+
+/// Why somebody else ends a grant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ending {
+    /// Now, for people.
+    pub at: WallTime,
+    /// What kind of end it is.
+    pub kind: IncidentKind,
+    /// Who ends it.
+    pub actor: Arc<str>,
+    /// Why, in words.
+    pub reason: Arc<str>,
+}
+
+impl Ending {
+    fn incident(&self, grant: &Grant, token: Token) -> Incident {
+        Incident {
+            at: self.at,
+            kind: self.kind,
+            token,
+            owner: grant.holder.owner.clone(),
+            pod: grant.holder.pod.name.clone(),
+            actor: self.actor.clone(),
+            reason: self.reason.clone(),
+        }
+    }
+}
+
+impl Claim {
+    fn to_grant(&self) -> Grant {
+        Grant {
+            id: self.grant.clone(),
+            holder: self.claimant.clone(),
+            metadata: self.metadata.clone(),
+            acquired_at: self.at,
+            kept: false,
+        }
+    }
+
+    fn to_waiter(&self) -> Waiter {
+        Waiter {
+            grant: self.grant.clone(),
+            claimant: self.claimant.clone(),
+            queued_at: self.at,
+        }
+    }
+}
+
+impl Waiter {
+    fn into_grant(self, now: WallTime) -> Grant {
+        Grant {
+            id: self.grant,
+            holder: self.claimant,
+            metadata: BTreeMap::new(),
+            acquired_at: now,
+            kept: false,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a challenger saw of somebody else's session, and what follows from how long it saw it.
+//!
+//! The challenger counts on its own clock, from after it *received* the first answer that showed
+//! the session's current version. Wall-clock times in the object play no part.
+
+use super::time::{Moment, SessionTtl};
+use super::token::Revision;
+
+/// What a read of a session object showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sight {
+    /// It is there, at this version, and not revoked.
+    Version(Revision),
+    /// It is there and revoked.
+    Revoked,
+    /// There is no such object.
+    Missing,
+}
+
+/// What was seen of a session, and since when it has not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Observed {
+    sight: Sight,
+    since: Moment,
+}
+
+/// What a challenger may do about a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may be alive; ask again at this moment.
+    MayLive {
+        /// When its silence will have lasted long enough, if it stays silent.
+        until: Moment,
+    },
+    /// It was silent for 1.05 TTL: it may be revoked, by a CAS on exactly this version.
+    MayRevoke(Revision),
+    /// It is proven dead: revoked, or seen missing for 1.05 TTL. Its locks may be taken over.
+    Dead,
+}
+
+impl Observed {
+    /// Joins a new sight to what was seen before; the count starts anew when anything changed.
+    #[must_use]
+    pub fn join(before: Option<Self>, sight: Sight, received: Moment) -> Self {
+        match before {
+            Some(before) if before.sight == sight => before,
+            _ => Self {
+                sight,
+                since: received,
+            },
+        }
+    }
+
+    /// What may be done, by the larger of the session's TTL and the one in the holder's entry.
+    ///
+    /// A session that is missing counts as dead only after it was seen missing for 1.05 TTL:
+    /// the one who holds the lock may not have noticed yet.
+    #[must_use]
+    pub fn verdict(&self, ttl: SessionTtl, now: Moment) -> Verdict {
+        let until = self.since.after(ttl.challenger_share());
+        match self.sight {
+            Sight::Revoked => Verdict::Dead,
+            _ if now < until => Verdict::MayLive { until },
+            Sight::Version(version) => Verdict::MayRevoke(version),
+            Sight::Missing => Verdict::Dead,
+        }
+    }
+
+    /// When this sight was first had; the oldest are forgotten first.
+    #[must_use]
+    pub const fn since(&self) -> Moment {
+        self.since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::since_boot(Duration::from_secs(seconds))
+    }
+
+    const V7: Sight = Sight::Version(Revision(7));
+
+    #[test]
+    fn silence_counts_from_the_first_sight_of_the_current_version() {
+        let ttl = SessionTtl::clamped(20);
+        let first = Observed::join(None, V7, at(100));
+        let second = Observed::join(Some(first), V7, at(110));
+        assert_eq!(
+            second.verdict(ttl, at(120)),
+            Verdict::MayLive { until: at(121) }
+        );
+        assert_eq!(
+            second.verdict(ttl, at(121)),
+            Verdict::MayRevoke(Revision(7))
+        );
+    }
+
+    #[test]
+    fn a_renewal_starts_the_count_anew() {
+        let ttl = SessionTtl::clamped(20);
+        let first = Observed::join(None, V7, at(100));
+        let renewed = Observed::join(Some(first), Sight::Version(Revision(8)), at(120));
+        assert_eq!(
+            renewed.verdict(ttl, at(121)),
+            Verdict::MayLive { until: at(141) }
+        );
+    }
+
+    #[test]
+    fn a_missing_session_is_dead_only_after_its_ttl_was_waited_out() {
+        let ttl = SessionTtl::clamped(20);
+        let missing = Observed::join(
+            Some(Observed::join(None, V7, at(50))),
+            Sight::Missing,
+            at(100),
+        );
+        assert_eq!(
+            missing.verdict(ttl, at(100)),
+            Verdict::MayLive { until: at(121) }
+        );
+        assert_eq!(missing.verdict(ttl, at(121)), Verdict::Dead);
+    }
+
+    #[test]
+    fn a_revoked_session_is_dead_at_once() {
+        let revoked = Observed::join(None, Sight::Revoked, at(1));
+        assert_eq!(
+            revoked.verdict(SessionTtl::clamped(120), at(1)),
+            Verdict::Dead
+        );
+    }
+}

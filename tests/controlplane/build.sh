@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# Builds the control plane that the tests run against: kube-apiserver, kubectl and etcd, from
+# their published Go modules at the versions that the go.mod files beside this script pin.
+#
+#   tests/controlplane/build.sh [v1.36] [v1.33] [etcd]      (no argument: v1.36 and etcd)
+#
+# The binaries land in target/controlplane/<part>/ (CARGO_TARGET_DIR is honoured). A part is
+# built only when its stamp differs. Binaries and stamp come into place together, by one rename,
+# so an interrupted build leaves nothing that counts as built. README.md has the rest.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+building=''  # the folder of the build under way, for the trap
+builder=''   # the process id of that build
+
+say() { printf '%s\n' "$*"; }
+note() { printf '%s\n' "$*" >&2; }
+die() {
+  note "build.sh: $*"
+  exit 1
+}
+
+main() {
+  [ $# -gt 0 ] || set -- v1.36 etcd
+  local part
+  for part in "$@"; do
+    case $part in
+      v1.36 | v1.33 | etcd) ;;
+      *) die "unknown part '$part'; usage: build.sh [v1.36] [v1.33] [etcd]" ;;
+    esac
+  done
+
+  local target=${CARGO_TARGET_DIR:-$here/../../target}
+  mkdir -p "$target/controlplane"
+  out=$(cd "$target/controlplane" && pwd)
+
+  trap clean_up EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  take_lock
+  for part in "$@"; do make_part "$part"; done
+}
+
+# Two runs at once would do the same work twice on the same cores: the second one waits, and then
+# finds everything up to date. Without flock both build; the renames keep the result whole.
+take_lock() {
+  command -v flock >/dev/null || return 0
+  exec 9>"$out/.lock"
+  if ! flock --nonblock 9; then
+    note "waiting for another build.sh to finish"
+    flock 9
+  fi
+  # What a killed run left behind; under the lock it can belong to no live one.
+  rm -rf "$out"/.building.*
+}
+
+clean_up() {
+  # `go build` is waited for in the background, where it does not hear Ctrl-C by itself.
+  [ -z "$builder" ] || kill "$builder" 2>/dev/null || true
+  [ -z "$building" ] || rm -rf "$building"
+}
+
+# make_part PART: decides what is wanted of this part and brings it up to date.
+make_part() {
+  local part=$1 programs
+  case $part in
+    v1.36 | v1.33) programs='kube-apiserver kubectl' ;;
+    etcd) programs='etcd etcdctl etcdutl' ;;
+  esac
+
+  if [ "$part" != v1.33 ] && has_assets; then
+    # envtest's assets have neither etcdctl nor etcdutl, which backup and restore tests need.
+    case $part in
+      v1.36) say "v1.36: kube-apiserver and kubectl are taken from KUBEBUILDER_ASSETS" && return ;;
+      etcd) say "etcd: etcd is taken from KUBEBUILDER_ASSETS" && programs='etcdctl etcdutl' ;;
+    esac
+  fi
+
+  need_go
+  local stamp
+  stamp=$(stamp_of "$part" "$programs")
+  if [ "$(cat "$out/$part/.stamp" 2>/dev/null)" = "$stamp" ]; then
+    say "$part: up to date"
+    return
+  fi
+
+  local started=$SECONDS
+  note "$part: building $programs (minutes, the first time)"
+  building=$(mktemp -d "$out/.building.XXXXXX")
+  build "$part" "$programs"
+  printf '%s\n' "$stamp" >"$building/bin/.stamp"
+  publish "$part"
+  say "$part: built in $((SECONDS - started)) s"
+}
+
+has_assets() {
+  [ -n "${KUBEBUILDER_ASSETS:-}" ] || return 1
+  local program
+  for program in kube-apiserver etcd kubectl; do
+    if [ ! -x "$KUBEBUILDER_ASSETS/$program" ]; then
+      note "KUBEBUILDER_ASSETS is set but has no $program: not used"
+      return 1
+    fi
+  done
+}
+
+need_go() {
+  command -v go >/dev/null ||
+    die "'go' is not on the PATH. Install Go 1.26 or later (https://go.dev/dl), or set KUBEBUILDER_ASSETS to envtest's binaries."
+}
+
+stamp_of() {
+  local part=$1 programs=$2
+  {
+    say "$programs"
+    (cd "$here/$part" && go version)
+    cat "$here/$part/go.mod" "$here/$part/go.sum" "$here/build.sh"
+  } | sha256
+}
+
+sha256() {
+  if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d ' ' -f 1
+}
+
+# build PART PROGRAMS: into $building/bin. The module's own go.mod decides every version, whatever
+# workspace or vendoring the caller's environment has.
+build() {
+  local part=$1 programs=$2 program packages=()
+  for program in $programs; do packages+=("$(package_of "$program")"); done
+  mkdir "$building/bin"
+  (
+    cd "$here/$part"
+    CGO_ENABLED=0 GOWORK=off exec go build -mod=readonly -buildvcs=false -trimpath \
+      -ldflags "-s -w $(version_flags "$part")" -o "$building/bin/" "${packages[@]}"
+  ) >"$building/log" 2>&1 9>&- &
+  builder=$!
+  if ! wait "$builder"; then
+    builder=''
+    cat "$building/log" >&2
+    die "$part: go build failed"
+  fi
+  builder=''
+  # The server's package is called just that; everybody else calls it etcd.
+  [ ! -e "$building/bin/server" ] || mv "$building/bin/server" "$building/bin/etcd"
+}
+
+package_of() {
+  case $1 in
+    etcd) say go.etcd.io/etcd/server/v3 ;;
+    etcdctl | etcdutl) say "go.etcd.io/etcd/$1/v3" ;;
+    *) say "k8s.io/kubernetes/cmd/$1" ;;
+  esac
+}
+
+# Without these the server and kubectl call themselves v0.0.0-master. etcd knows its version.
+version_flags() {
+  local part=$1 version major minor package
+  [ "$part" != etcd ] || return 0
+  version=$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }
+    $1 == "require" && $2 == "k8s.io/kubernetes" { print $3; exit }' "$here/$part/go.mod")
+  IFS=. read -r major minor _ <<<"${version#v}"
+  for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+    printf -- '-X %s.gitVersion=%s ' "$package" "$version"
+    printf -- '-X %s.gitMajor=%s -X %s.gitMinor=%s ' "$package" "$major" "$package" "$minor"
+  done
+}
+
+# publish PART: the old folder steps aside first, since a folder cannot be renamed onto a full one.
+# Killed between the two renames, the part is simply missing and is built again.
+publish() {
+  local part=$1
+  if [ -e "$out/$part" ]; then mv "$out/$part" "$building/old"; fi
+  mv "$building/bin" "$out/$part"
+  rm -rf "$building"
+  building=''
+}
+
+main "$@"
