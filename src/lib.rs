@@ -2,3 +2,6 @@
 //! the map.
 
 pub mod protocol;
+
+pub mod clock;
+pub mod store;

@@ -1,0 +1,76 @@
+//! The clock: the only place that asks the operating system what time it is.
+//!
+//! Durations are counted on `CLOCK_BOOTTIME`, because `CLOCK_MONOTONIC` (and with it
+//! `std::time::Instant` and tokio's) stands still while a machine sleeps: a laptop or a suspended
+//! VM would go on believing in leases that others took over long ago. Timers only wake; the clock
+//! decides. Wall-clock time is for people and decides nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::protocol::time::{Moment, WallTime};
+
+/// Tells the time.
+pub trait Clock: Send + Sync + 'static {
+    /// The local clock that counts since boot, sleep included.
+    fn now(&self) -> Moment;
+    /// The wall clock, for people.
+    fn wall(&self) -> WallTime;
+}
+
+/// The machine's own clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Moment::since_boot(elapsed(now.tv_sec, now.tv_nsec))
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime(jiff::Timestamp::now().as_microsecond())
+    }
+}
+
+/// `CLOCK_BOOTTIME` starts at zero, so neither part is ever negative.
+fn elapsed(seconds: i64, nanoseconds: i64) -> Duration {
+    Duration::new(
+        u64::try_from(seconds).unwrap_or_default(),
+        u32::try_from(nanoseconds).unwrap_or_default(),
+    )
+}
+
+/// A clock that stands still until it is told to move, for tests.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<Mutex<Duration>>);
+
+impl ManualClock {
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += by;
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Moment {
+        Moment::since_boot(*self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn wall(&self) -> WallTime {
+        let micros = self.now().elapsed_since_boot().as_micros();
+        WallTime(i64::try_from(micros).unwrap_or(i64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_moves_forward() {
+        let first = SystemClock.now();
+        assert!(SystemClock.now() >= first);
+        assert!(first > Moment::default());
+    }
+}

@@ -1,0 +1,165 @@
+//! The ports through which agent and operator reach a store, and what their errors say.
+//!
+//! An adapter (`k8s`, later `embedded`) implements them. The errors say what is *known* of a
+//! write: `Unavailable` was not applied, `Ambiguous` may have been, and only who re-reads knows.
+//! Every call an adapter makes has a timeout; no adapter repeats a write by itself.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::protocol::ids::{Resource, SessionId};
+use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
+use crate::protocol::token::Revision;
+
+/// An object as the store has it, with what its next write needs.
+#[derive(Clone, Debug)]
+pub struct Stored<T> {
+    /// What it says.
+    pub value: T,
+    /// The revision at which it was read or written: what a compare-and-swap compares.
+    pub version: Revision,
+    /// The object as the adapter read it.
+    pub original: Original,
+}
+
+/// The object as its adapter read it, so that fields which this version does not know survive
+/// its next write. Opaque to everybody else.
+#[derive(Clone)]
+pub struct Original(Arc<dyn Any + Send + Sync>);
+
+impl Original {
+    /// Wraps what the adapter wants back.
+    #[must_use]
+    pub fn new<T: Any + Send + Sync>(original: T) -> Self {
+        Self(Arc::new(original))
+    }
+
+    /// What was wrapped, if it is of this type.
+    #[must_use]
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+}
+
+impl fmt::Debug for Original {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Original")
+    }
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug)]
+pub struct Page<T> {
+    /// The objects.
+    pub items: Vec<Stored<T>>,
+    /// The revision at which the listing is consistent.
+    pub revision: Revision,
+    /// Where the next page starts; none on the last one.
+    pub next: Option<String>,
+    /// Objects that were left out because they cannot be read, each with the reason.
+    pub unreadable: Vec<String>,
+}
+
+/// Why a call to the store did not do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Somebody else's write came first, or (for a create) the object is there. It may have been
+    /// one's own write whose answer was lost: re-read.
+    #[error("another write came first")]
+    Conflict,
+    /// The object (or its namespace) is not there.
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// The store's access control refused: RBAC or an admission policy. Carries its own words.
+    #[error("denied: {0}")]
+    Denied(String),
+    /// A resource quota is used up. Carries the store's words.
+    #[error("quota exceeded: {0}")]
+    QuotaExceeded(String),
+    /// The store's own rules refused the content; a bug, or an object that somebody edited.
+    #[error("the store refused the object: {0}")]
+    Invalid(String),
+    /// The lock object of that name guards another resource; it is never shared.
+    #[error("the lock object {name} guards another resource, {found:?}")]
+    Collision {
+        /// The object's name.
+        name: String,
+        /// What it guards.
+        found: String,
+    },
+    /// What was read makes no sense to this version; nothing may be decided by it.
+    #[error("unreadable object: {0}")]
+    Unreadable(String),
+    /// The store could not be reached, or said that it did nothing. Not applied.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// No answer, or one that does not say. It may have been applied, or be applied later.
+    #[error("the store gave no clear answer: {0}")]
+    Ambiguous(String),
+}
+
+impl StoreError {
+    /// Whether trying again can help: the store was away or did not say what it did.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Ambiguous(_))
+    }
+}
+
+/// Where locks are kept.
+#[async_trait]
+pub trait LockStore: Send + Sync + 'static {
+    /// The lock of a resource, as of now (never from an older cache); none when there is none.
+    async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError>;
+
+    /// A consistent listing: what it answers with is at least as new as everything that was
+    /// acknowledged before it was asked. `next` is where the page before ended.
+    async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError>;
+
+    /// Makes the lock object, which nobody holds yet. `Conflict` when it is there.
+    async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError>;
+
+    /// Compare-and-swap: writes `next` if the lock is still at `current`'s version.
+    async fn update(&self, current: &Stored<Lock>, next: &Lock)
+    -> Result<Stored<Lock>, StoreError>;
+}
+
+/// Where sessions are kept.
+#[async_trait]
+pub trait SessionStore: Send + Sync + 'static {
+    /// A session, as of now; none when there is none.
+    async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError>;
+
+    /// Makes a session. `Conflict` when the name is taken.
+    async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError>;
+
+    /// Compare-and-swap: writes `next` if the session is still at `current`'s version.
+    async fn update(
+        &self,
+        current: &Stored<Session>,
+        next: &Session,
+    ) -> Result<Stored<Session>, StoreError>;
+}
+
+/// Bounds a call to the store. A write that is cut off may still be applied, and a caller cannot
+/// know: it is `Ambiguous`, and for a read that is no harm.
+///
+/// # Errors
+/// `Ambiguous` when the time is up, else what the call answered.
+pub async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(answer) => answer,
+        Err(_elapsed) => Err(StoreError::Ambiguous(format!(
+            "no answer within {} ms",
+            limit.as_millis()
+        ))),
+    }
+}
