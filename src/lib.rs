@@ -5,3 +5,5 @@ pub mod protocol;
 
 pub mod clock;
 pub mod store;
+
+pub mod crd;

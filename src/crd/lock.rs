@@ -1,0 +1,268 @@
+//! `DistributedLock` as the API server stores it.
+//!
+//! Times are strings here: they are for people, nothing is decided by them, and one that cannot
+//! be read must not make a lock unreadable. Incident kinds are strings for the same reason: a
+//! newer version may write kinds that this one does not know.
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::rules;
+
+/// What a lock guards and how long its object is kept. An agent sets `resource` when it makes the
+/// object and nothing else; the rest is for people and their tools.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "leasehold.dev",
+    version = "v1alpha1",
+    kind = "DistributedLock",
+    namespaced,
+    shortname = "dlock",
+    category = "leasehold",
+    status = "DistributedLockStatus",
+    derive = "PartialEq",
+    doc = "A lock: who holds a resource, under which fencing token, and who waits for it. Made and \
+           written by Leasehold's agents; read it with `kubectl get dlock`. Deleting the object of \
+           a held lock or editing its status breaks the promise that only one holds it; to end \
+           somebody's grant use `kubectl leasehold release`.",
+    selectable = ".status.holder.session",
+    printcolumn(
+        name = "Holder",
+        type_ = "string",
+        json_path = ".status.holder.ownerId",
+        description = "Who holds the lock; empty when it is free"
+    ),
+    printcolumn(
+        name = "Pod",
+        type_ = "string",
+        json_path = ".status.holder.pod",
+        description = "The pod of the holder"
+    ),
+    printcolumn(
+        name = "Token",
+        type_ = "integer",
+        json_path = ".status.token",
+        description = "The first fencing token of the current or last grant"
+    ),
+    printcolumn(
+        name = "Held-Since",
+        type_ = "date",
+        json_path = ".status.lease.acquiredAt",
+        description = "How long the holder has had it"
+    ),
+    printcolumn(
+        name = "Resource",
+        type_ = "string",
+        json_path = ".spec.resource",
+        description = "What the lock guards"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "How long ago the lock object was made"
+    ),
+    validation = rules::resource_fits(),
+    validation = rules::resource_never_changes(),
+    validation = rules::token_never_goes_back(),
+    validation = rules::new_grant_has_larger_token(),
+    validation = rules::grant_keeps_its_holder(),
+    validation = rules::holder_and_lease_together(),
+    validation = rules::free_lock_has_no_waiters(),
+    validation = rules::metadata_keys_fit(),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct DistributedLockSpec {
+    /// What apps lock: 1 to 512 bytes of printable text, like `tenant_123:billing-close:2026-04`.
+    /// It can never be changed.
+    #[schemars(length(min = 1, max = 512), regex(pattern = "^[^[:cntrl:]]+$"))]
+    pub resource: String,
+
+    /// How many seconds a free and idle lock object is kept before the operator deletes it. Without
+    /// it the operator's own setting applies (one day, unless it was set otherwise).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 315_360_000))]
+    pub retain_seconds: Option<i32>,
+
+    /// A lock that is held longer than this many seconds gets the condition `LongHeld`, an Event and
+    /// a metric. Nothing is taken from its holder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 315_360_000))]
+    pub long_held_seconds: Option<i32>,
+
+    /// Asks or forces the holder to give the lock up. Only users with the verb `force-release` on
+    /// distributedlocks may write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release_request: Option<ReleaseRequest>,
+}
+
+/// A person's wish that a grant ends, on the record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseRequest {
+    /// The grant to end: the `status.lease.id` that the request is about. A request for a grant
+    /// that is over does nothing.
+    #[schemars(length(min = 1, max = 64))]
+    pub lease_id: String,
+    /// `Ask` tells the app, which then decides. `Force` ends the grant whether its app still works
+    /// or not: from then on only the fencing token protects the resource.
+    pub mode: ReleaseMode,
+    /// Why; it is recorded in the lock's incidents, the Event and the audit log.
+    #[schemars(length(min = 1, max = 1024))]
+    pub reason: String,
+    /// Who asks: the user name that the API server knows the writer by.
+    #[schemars(length(min = 1, max = 512))]
+    pub actor: String,
+}
+
+/// How a release request is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReleaseMode {
+    /// The app is told and decides.
+    Ask,
+    /// The grant ends.
+    Force,
+}
+
+/// Who holds the lock and who waits. Written by agents and the operator; every write carries the
+/// resourceVersion that it was decided on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DistributedLockStatus {
+    /// Who holds the lock. Absent when the lock is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Holder>,
+
+    /// The current grant. Absent when the lock is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseRecord>,
+
+    /// The first fencing token of the current or last grant; the grant owns it and the 999 after
+    /// it. Every grant has larger ones than the grant before. Never removed, never smaller.
+    #[schemars(range(min = 0, max = 9_007_199_254_739_992_i64))]
+    pub token: i64,
+
+    /// Who waits for the lock, oldest first, at most one entry per session. The lock is handed to
+    /// the first in the same write that releases it, so a free lock has no waiters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 32),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["session"])
+    )]
+    pub waiters: Vec<WaiterRecord>,
+
+    /// The last 8 ends of grants that their holders did not ask for, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
+    pub incidents: Vec<IncidentRecord>,
+
+    /// How often the lock was granted since its object was made.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub transitions: i64,
+}
+
+/// Who holds a lock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Holder {
+    /// Who the app says it is.
+    #[schemars(length(max = 256))]
+    pub owner_id: String,
+    /// The pod whose agent holds the lock.
+    #[schemars(length(max = 253))]
+    pub pod: String,
+    /// The uid of that pod, which its token proved. Empty for an agent outside of any pod.
+    #[schemars(length(max = 64))]
+    pub pod_uid: String,
+    /// The node that the pod runs on, where its agent knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node: Option<String>,
+    /// The name of the `LockSession` object with which the grant lives and dies.
+    #[schemars(length(min = 1, max = 253))]
+    pub session: String,
+    /// How long that session may be silent, so that it can be timed when its object is gone.
+    #[schemars(range(min = 3, max = 120))]
+    pub session_ttl_seconds: i32,
+    /// What the app wrote about itself, at most 16 entries.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(
+        extend("maxProperties" = 16),
+        extend("additionalProperties" = {"type": "string", "maxLength": 256})
+    )]
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// The current grant of a lock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseRecord {
+    /// Names the grant. An app's lease id is this with a dot and a number behind it.
+    #[schemars(length(min = 1, max = 64))]
+    pub id: String,
+    /// Since when, by the wall clock of the agent that wrote it.
+    #[schemars(length(max = 40), extend("format" = "date-time"))]
+    pub acquired_at: String,
+    /// Whether the agent keeps the grant while its app does not use it: queue, and it is given.
+    #[serde(default)]
+    pub kept: bool,
+}
+
+/// An entry in the queue of a lock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaiterRecord {
+    /// The id that the grant will have when its turn comes.
+    #[schemars(length(min = 1, max = 64))]
+    pub lease_id: String,
+    /// Who the app says it is.
+    #[schemars(length(max = 256))]
+    pub owner_id: String,
+    /// The pod whose agent waits.
+    #[schemars(length(max = 253))]
+    pub pod: String,
+    /// The uid of that pod, which its token proved. Empty for an agent outside of any pod.
+    #[schemars(length(max = 64))]
+    pub pod_uid: String,
+    /// The name of the `LockSession` object with which the entry lives and dies.
+    #[schemars(length(min = 1, max = 253))]
+    pub session: String,
+    /// How long that session may be silent.
+    #[schemars(range(min = 3, max = 120))]
+    pub session_ttl_seconds: i32,
+    /// Since when, by the wall clock of the agent that wrote it.
+    #[schemars(length(max = 40), extend("format" = "date-time"))]
+    pub queued_at: String,
+}
+
+/// The end of a grant that its holder did not ask for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IncidentRecord {
+    /// When, by the wall clock of whoever wrote it.
+    #[schemars(length(max = 40), extend("format" = "date-time"))]
+    pub at: String,
+    /// What happened: `Expired` (its session was silent for too long), `PodEnded`,
+    /// `ForceReleased` (a person ended it), `ReleasedOnRequest` (a person asked, the app let go).
+    #[schemars(length(max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
+    pub kind: String,
+    /// The first fencing token of the grant that ended.
+    #[schemars(range(min = 0, max = 9_007_199_254_739_992_i64))]
+    pub token: i64,
+    /// Who held the lock.
+    #[schemars(length(max = 256))]
+    pub owner_id: String,
+    /// In which pod.
+    #[schemars(length(max = 253))]
+    pub pod: String,
+    /// Who ended the grant.
+    #[schemars(length(max = 512))]
+    pub actor: String,
+    /// Why, in words.
+    #[schemars(length(max = 1024))]
+    pub reason: String,
+}

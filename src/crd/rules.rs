@@ -1,0 +1,141 @@
+//! The invariants that the API server itself guards, as CEL rules at the root of the schemas.
+//!
+//! At the root, because a PUT without a status deletes the status: a rule below `status` would
+//! not even be asked then. Rules that mention `oldSelf` are asked on every update, also when the
+//! part they speak of did not change. They hold for everybody, administrators included.
+
+use kube::core::Rule;
+
+/// `spec.resource` is what the lock is; under another one its token would mean nothing.
+#[must_use]
+pub fn resource_never_changes() -> Rule {
+    Rule::new("self.spec.resource == oldSelf.spec.resource")
+        .message("spec.resource can never be changed; make another lock for another resource")
+}
+
+/// `maxLength` counts characters; names of objects, headers and metrics are counted in bytes.
+#[must_use]
+pub fn resource_fits() -> Rule {
+    Rule::new("size(bytes(self.spec.resource)) <= 512")
+        .message("spec.resource has more than 512 bytes; use a hash of what is longer")
+}
+
+/// A schema cannot bound the keys of a map.
+#[must_use]
+pub fn metadata_keys_fit() -> Rule {
+    // Written without optionals: behind them the API server cannot see the map's bound, and takes
+    // the rule for too costly.
+    Rule::new(
+        "!has(self.status) || !has(self.status.holder) || !has(self.status.holder.metadata) || \
+         self.status.holder.metadata.all(key, size(key) <= 63)",
+    )
+    .message("a key in status.holder.metadata has more than 63 characters")
+}
+
+/// A token that goes back lets an old holder's writes pass for a new one's.
+#[must_use]
+pub fn token_never_goes_back() -> Rule {
+    Rule::new(
+        "!has(oldSelf.status) || \
+         (has(self.status) && self.status.token >= oldSelf.status.token)",
+    )
+    .message(
+        "status.token can never be removed or made smaller: fencing depends on it; write the \
+         status with the token that the lock has",
+    )
+}
+
+/// A grant owns its token and the 999 after it.
+#[must_use]
+pub fn new_grant_has_larger_token() -> Rule {
+    Rule::new(
+        "!has(self.status) || !has(self.status.lease) || \
+         oldSelf.?status.lease.id.orValue('') == self.status.lease.id || \
+         self.status.token >= oldSelf.?status.token.orValue(0) + 1000",
+    )
+    .message(
+        "a new status.lease.id needs a status.token at least 1000 above the last one: the grant \
+         before owns the numbers in between",
+    )
+}
+
+/// A lease id names one grant, and a grant has one holder.
+#[must_use]
+pub fn grant_keeps_its_holder() -> Rule {
+    Rule::new(
+        "!has(self.status) || !has(self.status.lease) || !has(self.status.holder) || \
+         oldSelf.?status.lease.id.orValue('') != self.status.lease.id || \
+         (oldSelf.?status.holder.session.orValue('') == self.status.holder.session && \
+         oldSelf.?status.holder.podUid.orValue('') == self.status.holder.podUid)",
+    )
+    .message(
+        "the holder of a grant can never be changed; another holder needs a new status.lease.id \
+         and a larger status.token",
+    )
+}
+
+/// A holder without a grant could not release, a grant without a holder could not be timed.
+#[must_use]
+pub fn holder_and_lease_together() -> Rule {
+    Rule::new("!has(self.status) || has(self.status.holder) == has(self.status.lease)").message(
+        "status.holder and status.lease come and go together: a held lock has both, a free one \
+         neither",
+    )
+}
+
+/// Nobody would ever hand a free lock to its waiters.
+#[must_use]
+pub fn free_lock_has_no_waiters() -> Rule {
+    Rule::new(
+        "!has(self.status) || has(self.status.holder) || \
+         self.status.?waiters.orValue([]).size() == 0",
+    )
+    .message(
+        "a free lock has no waiters: hand the lock to the first waiter in the same write that \
+         releases it",
+    )
+}
+
+/// What a session says about its pod and TTL is what others time it by.
+#[must_use]
+pub fn session_never_changes() -> Rule {
+    Rule::new("self.spec == oldSelf.spec")
+        .message("the spec of a session can never be changed; start another session")
+}
+
+/// Its locks were given to others on the strength of it.
+#[must_use]
+pub fn revoked_is_final() -> Rule {
+    Rule::new(
+        "!has(oldSelf.status) || !has(oldSelf.status.revoked) || \
+         (has(self.status) && has(self.status.revoked) && \
+         self.status.revoked == oldSelf.status.revoked)",
+    )
+    .message(
+        "status.revoked is final and can never be changed or removed: the session's locks may \
+         be another's by now; start another session",
+    )
+}
+
+/// A renewal after the end would look like life.
+#[must_use]
+pub fn revoked_is_not_renewed() -> Rule {
+    Rule::new(
+        "!has(oldSelf.status) || !has(oldSelf.status.revoked) || !has(self.status) || \
+         self.status.?renewals.orValue(0) == oldSelf.status.?renewals.orValue(0)",
+    )
+    .message("a revoked session can never be renewed; start another session")
+}
+
+/// Every renewal changes the object, so that two writers of one version cannot both succeed.
+#[must_use]
+pub fn renewals_never_go_back() -> Rule {
+    Rule::new(
+        "!has(oldSelf.status) || (has(self.status) && \
+         self.status.?renewals.orValue(0) >= oldSelf.status.?renewals.orValue(0))",
+    )
+    .message(
+        "status.renewals can never be removed or made smaller; write the status with the count \
+         that the session has",
+    )
+}

@@ -1,0 +1,134 @@
+//! `LockSession` as the API server stores it.
+//!
+//! A kind of our own and not a `coordination.k8s.io` Lease, because RBAC cannot narrow rights on
+//! Leases to some of them, and every kubelet's and controller's heartbeat is one.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::rules;
+
+/// Whose claim to be alive this is. It can never be changed.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "leasehold.dev",
+    version = "v1alpha1",
+    kind = "LockSession",
+    namespaced,
+    shortname = "lsession",
+    category = "leasehold",
+    status = "LockSessionStatus",
+    derive = "PartialEq",
+    doc = "One running agent's claim to be alive, which it renews. All locks that the agent holds \
+           live and die with it. Made, renewed and ended by Leasehold's agents; deleting one does \
+           not free its locks any sooner.",
+    printcolumn(
+        name = "Pod",
+        type_ = "string",
+        json_path = ".spec.pod",
+        description = "The pod that the agent speaks for"
+    ),
+    printcolumn(
+        name = "TTL",
+        type_ = "integer",
+        json_path = ".spec.ttlSeconds",
+        description = "How many seconds it may be silent"
+    ),
+    printcolumn(
+        name = "Renewed",
+        type_ = "date",
+        json_path = ".status.renewedAt",
+        description = "How long ago it was last renewed"
+    ),
+    printcolumn(
+        name = "Revoked",
+        type_ = "string",
+        json_path = ".status.revoked.reason",
+        description = "Why it ended; empty while it lives"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "How long ago it began"
+    ),
+    validation = rules::session_never_changes(),
+    validation = rules::revoked_is_final(),
+    validation = rules::revoked_is_not_renewed(),
+    validation = rules::renewals_never_go_back(),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct LockSessionSpec {
+    /// The pod that the agent speaks for.
+    #[schemars(length(min = 1, max = 253))]
+    pub pod: String,
+    /// The uid of that pod, which its token proved. Empty for an agent outside of any pod.
+    #[schemars(length(max = 64))]
+    pub pod_uid: String,
+    /// The node that the pod runs on, where the agent knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node: Option<String>,
+    /// How many seconds the session may be silent. Its agent stops believing in it a little
+    /// earlier, and others may revoke it a little later.
+    #[schemars(range(min = 3, max = 120))]
+    pub ttl_seconds: i32,
+    /// The version of the agent that made it.
+    #[schemars(length(max = 64))]
+    pub agent_version: String,
+}
+
+/// How the session is doing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LockSessionStatus {
+    /// How often it was renewed. Every renewal raises it, so that each one changes the object.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub renewals: i64,
+    /// When it was last renewed, by its agent's wall clock. For people: whether it is alive is
+    /// judged by how long the object has not changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 40), extend("format" = "date-time"))]
+    pub renewed_at: Option<String>,
+    /// The renewals that failed before the last successful one, as its agent reports them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewal_failures: Option<RenewalFailuresRecord>,
+    /// The end of the session. Once written it is never changed or removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<RevocationRecord>,
+}
+
+/// What went wrong with renewals.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RenewalFailuresRecord {
+    /// How many failed since the session began.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub count: i64,
+    /// What the last failure was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub last_reason: Option<String>,
+    /// When the last failure was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 40), extend("format" = "date-time"))]
+    pub last_at: Option<String>,
+}
+
+/// The end of a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevocationRecord {
+    /// When, by the wall clock of whoever wrote it.
+    #[schemars(length(max = 40), extend("format" = "date-time"))]
+    pub at: String,
+    /// Who revoked it: a pod or a user.
+    #[schemars(length(max = 512))]
+    pub by: String,
+    /// Why: `Expired` (it was silent for too long), `PodEnded`, `Ended` (by its own agent).
+    #[schemars(length(max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
+    pub reason: String,
+}

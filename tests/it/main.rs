@@ -1,0 +1,3 @@
+//! Fast tests that need no control plane, in one binary.
+
+mod crd_drift;
