@@ -12,6 +12,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 building=''  # the folder of the build under way, for the trap
 builder=''   # the process id of that build
+assets=no    # whether KUBEBUILDER_ASSETS names a usable set of envtest's binaries
 
 say() { printf '%s\n' "$*"; }
 note() { printf '%s\n' "$*" >&2; }
@@ -38,6 +39,7 @@ main() {
   trap 'exit 130' INT
   trap 'exit 143' TERM
   take_lock
+  if has_assets; then assets=yes; fi
   for part in "$@"; do make_part "$part"; done
 }
 
@@ -54,10 +56,14 @@ take_lock() {
   rm -rf "$out"/.building.*
 }
 
+# The build is a process group of its own, so that no compiler outlives an interrupted run. What one
+# of them still writes while we delete is left to the next run's sweep.
 clean_up() {
-  # `go build` is waited for in the background, where it does not hear Ctrl-C by itself.
-  [ -z "$builder" ] || kill "$builder" 2>/dev/null || true
-  [ -z "$building" ] || rm -rf "$building"
+  if [ -n "$builder" ]; then
+    kill -- "-$builder" 2>/dev/null || true
+    wait "$builder" 2>/dev/null || true
+  fi
+  [ -z "$building" ] || rm -rf "$building" || true
 }
 
 # make_part PART: decides what is wanted of this part and brings it up to date.
@@ -68,7 +74,7 @@ make_part() {
     etcd) programs='etcd etcdctl etcdutl' ;;
   esac
 
-  if [ "$part" != v1.33 ] && has_assets; then
+  if [ "$assets" = yes ] && [ "$part" != v1.33 ]; then
     # envtest's assets have neither etcdctl nor etcdutl, which backup and restore tests need.
     case $part in
       v1.36) say "v1.36: kube-apiserver and kubectl are taken from KUBEBUILDER_ASSETS" && return ;;
@@ -106,7 +112,8 @@ has_assets() {
 
 need_go() {
   command -v go >/dev/null ||
-    die "'go' is not on the PATH. Install Go 1.26 or later (https://go.dev/dl), or set KUBEBUILDER_ASSETS to envtest's binaries."
+    die "'go' is not on the PATH: install Go 1.26 or later." \
+      "(KUBEBUILDER_ASSETS with envtest's binaries spares v1.36 and etcd, but not etcdctl and etcdutl.)"
 }
 
 stamp_of() {
@@ -127,13 +134,16 @@ sha256() {
 build() {
   local part=$1 programs=$2 program packages=()
   for program in $programs; do packages+=("$(package_of "$program")"); done
-  mkdir "$building/bin"
+  mkdir "$building/bin" "$building/tmp"
+  set -m  # the process group that clean_up ends
   (
     cd "$here/$part"
-    CGO_ENABLED=0 GOWORK=off exec go build -mod=readonly -buildvcs=false -trimpath \
+    export CGO_ENABLED=0 GOWORK=off GOTMPDIR="$building/tmp"
+    exec go build -mod=readonly -buildvcs=false -trimpath \
       -ldflags "-s -w $(version_flags "$part")" -o "$building/bin/" "${packages[@]}"
   ) >"$building/log" 2>&1 9>&- &
   builder=$!
+  set +m
   if ! wait "$builder"; then
     builder=''
     cat "$building/log" >&2
