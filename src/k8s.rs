@@ -1,0 +1,20 @@
+//! The ports on a real API server: locks and sessions as custom resources, reached with kube.
+//!
+//! It decides nothing about locks. What it does not do: cache (a GET and a LIST carry no
+//! resourceVersion, so the API server answers with what is newest), retry (a write that got no
+//! answer may have happened, and only the caller knows its own ids) or hide a read inside a
+//! write. Each update is one PUT of the status that carries the resourceVersion it was decided
+//! on: that is the compare-and-swap.
+
+pub mod client;
+pub mod convert;
+pub mod errors;
+pub mod names;
+
+mod calls;
+mod lock_store;
+mod session_store;
+
+pub use client::connect;
+pub use lock_store::K8sLockStore;
+pub use session_store::K8sSessionStore;

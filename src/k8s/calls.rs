@@ -1,0 +1,136 @@
+//! The five calls that the stores make, on one kind in one namespace, in raw JSON.
+//!
+//! Raw, because fields that this version does not know must survive its writes. Each call is one
+//! request and is bounded in time; none is repeated.
+
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use kube::api::{GetParams, ListParams, PostParams};
+use kube::client::Body;
+use kube::{Client, Resource};
+use serde_json::Value;
+
+use super::errors::{Call, from_answer, from_transport, is_object_missing};
+use super::names::is_object_name;
+use crate::store::{StoreError, within};
+
+/// How long a call may take when its caller sets no shorter limit.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One kind of object in one namespace.
+#[derive(Clone)]
+pub(super) struct Calls {
+    client: Client,
+    namespace: String,
+    requests: kube::core::Request,
+    timeout: Duration,
+}
+
+impl Calls {
+    pub(super) fn new<K: Resource<DynamicType = ()>>(client: Client, namespace: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            requests: kube::core::Request::new(K::url_path(&(), Some(namespace))),
+            timeout: DEFAULT_TIMEOUT,
+        }
+    }
+
+    pub(super) fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The newest state of an object. Without a resourceVersion the API server asks its store.
+    /// A name may come from an object that somebody edited: one that no object can have is of
+    /// none, and never becomes a path.
+    pub(super) async fn get(&self, name: &str) -> Result<Option<Value>, StoreError> {
+        if !is_object_name(name) {
+            return Ok(None);
+        }
+        let request = self.requests.get(name, &GetParams::default());
+        let (code, body) = self.send(Call::Read, request).await?;
+        if is_object_missing(code, &body, name) {
+            return Ok(None);
+        }
+        parse(Call::Read, code, &body).map(Some)
+    }
+
+    /// One page. Without a resourceVersion the first page is at least as new as every write that
+    /// was acknowledged before; the pages after it are of the same revision.
+    pub(super) async fn list(&self, limit: u32, next: Option<&str>) -> Result<Value, StoreError> {
+        let params = ListParams {
+            limit: Some(limit),
+            continue_token: next.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let (code, body) = self.send(Call::Read, self.requests.list(&params)).await?;
+        parse(Call::Read, code, &body)
+    }
+
+    pub(super) async fn create(&self, object: &Value) -> Result<Value, StoreError> {
+        let request = self
+            .requests
+            .create(&PostParams::default(), bytes_of(object)?);
+        let (code, body) = self.send(Call::Create, request).await?;
+        parse(Call::Create, code, &body)
+    }
+
+    /// Replaces the status of an object, if it is still at the resourceVersion inside `object`.
+    pub(super) async fn put_status(&self, name: &str, object: &Value) -> Result<Value, StoreError> {
+        if !is_object_name(name) {
+            return Err(StoreError::Invalid(format!(
+                "{name:?} is no name of an object"
+            )));
+        }
+        let params = PostParams::default();
+        let request = self
+            .requests
+            .replace_subresource("status", name, &params, bytes_of(object)?);
+        let (code, body) = self.send(Call::Update, request).await?;
+        parse(Call::Update, code, &body)
+    }
+
+    async fn send(
+        &self,
+        call: Call,
+        request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<(StatusCode, Vec<u8>), StoreError> {
+        let request = request.map_err(|error| StoreError::Invalid(error.to_string()))?;
+        let exchange = async {
+            let answer = self.client.send(request.map(Body::from)).await?;
+            let code = answer.status();
+            let body = answer.into_body().collect_bytes().await?;
+            Ok((code, body.to_vec()))
+        };
+        let bounded = within(self.timeout, async {
+            exchange
+                .await
+                .map_err(|error: kube::Error| from_transport(call, &error))
+        });
+        bounded.await.map_err(|error| match error {
+            StoreError::Ambiguous(what) => call.unclear(what),
+            known => known,
+        })
+    }
+}
+
+fn bytes_of(object: &Value) -> Result<Vec<u8>, StoreError> {
+    serde_json::to_vec(object).map_err(|error| StoreError::Invalid(error.to_string()))
+}
+
+/// An answer of success whose body is broken: the write happened as far as anybody knows.
+fn parse(call: Call, code: StatusCode, body: &[u8]) -> Result<Value, StoreError> {
+    if !code.is_success() {
+        return Err(from_answer(call, code, body));
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| call.unclear(format!("the API server's answer cannot be read: {error}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! The connection to the API server.
+//!
+//! Like kube's own client, with three differences that the protocol needs: nothing is retried
+//! (kube repeats 429, 503 and 504 for every verb, so a compare-and-swap could meet its own first
+//! try), small requests leave at once (`TCP_NODELAY`), and a connection whose other end is gone is
+//! noticed. What it keeps of kube: TLS, and credentials that are read again when they change.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
+
+/// What the API server's audit log and the objects' `managedFields` call us.
+const AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
+/// How long a TCP connection may take to open.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A silent connection is probed after this long and given up after three unanswered probes.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// How long sent bytes may stay unacknowledged.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
+/// An idle connection is closed before usual load balancers drop it silently.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How many idle connections are kept: one for renewals and one for an app's calls is usual.
+const IDLE_MAX: usize = 4;
+
+/// A client for `config`, which may also name a plain `http://` address.
+///
+/// It has no timeout of its own for a whole call; the stores put one on each.
+///
+/// # Errors
+/// When the configuration's certificates or credentials cannot be used.
+pub fn connect(config: &Config) -> Result<Client, kube::Error> {
+    let mut config = config.clone();
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(AGENT)));
+    let connector = config.rustls_https_connector_with_connector(tcp_connector())?;
+    // hyper repeats a request by itself only when a pooled connection closed before any of it was
+    // written: nobody can have seen the first try, so this is no retry of a write.
+    let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(IDLE_MAX)
+        .build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+fn tcp_connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_keepalive_interval(Some(KEEPALIVE));
+    connector.set_keepalive_retries(Some(3));
+    #[cfg(target_os = "linux")]
+    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    connector
+}

@@ -1,0 +1,335 @@
+//! A lock from the wire and to the wire.
+
+use serde_json::Value;
+
+use super::{
+    Fields, as_read, bounded, count, cut, fields_mut, overlay, part, required, session_ttl, stored,
+    time_text, ttl_seconds, wall_time,
+};
+use crate::crd::REASON_MAX;
+use crate::crd::lock::{Holder, IncidentRecord, LeaseRecord, WaiterRecord};
+use crate::protocol::ids::Resource;
+use crate::protocol::lock::{Grant, INCIDENTS_MAX, Incident, IncidentKind, Lock};
+use crate::protocol::queue::{Queue, Waiter};
+use crate::protocol::session::{Claimant, PodRef};
+use crate::protocol::token::Token;
+use crate::store::{StoreError, Stored};
+
+const HOLDER: &[&str] = &[
+    "ownerId",
+    "pod",
+    "podUid",
+    "node",
+    "session",
+    "sessionTtlSeconds",
+    "metadata",
+];
+const LEASE: &[&str] = &["id", "acquiredAt", "kept"];
+const WAITER: &[&str] = &[
+    "leaseId",
+    "ownerId",
+    "pod",
+    "podUid",
+    "session",
+    "sessionTtlSeconds",
+    "queuedAt",
+];
+
+/// Reads a lock.
+///
+/// # Errors
+/// `Unreadable` with the name of the lock and the field that makes no sense.
+pub fn read(object: Value) -> Result<Stored<Lock>, StoreError> {
+    let Value::Object(object) = object else {
+        return Err(StoreError::Unreadable(
+            "a lock that is no JSON object".to_owned(),
+        ));
+    };
+    let value = lock(&object).map_err(|error| named(&object, error))?;
+    stored(object, value)
+}
+
+fn named(object: &Fields, error: StoreError) -> StoreError {
+    let name = object
+        .get("metadata")
+        .and_then(|metadata| metadata["name"].as_str());
+    match error {
+        StoreError::Unreadable(what) => {
+            StoreError::Unreadable(format!("lock {:?}: {what}", name.unwrap_or_default()))
+        }
+        other => other,
+    }
+}
+
+fn lock(object: &Fields) -> Result<Lock, StoreError> {
+    let spec: Fields = required(object, "lock", "spec")?;
+    let resource: String = required(&spec, "spec", "resource")?;
+    let resource = Resource::parse(&resource)
+        .map_err(|invalid| StoreError::Unreadable(format!("spec.resource: {invalid}")))?;
+    let Some(status) = part::<Fields>(object, "lock", "status")? else {
+        return Ok(Lock::unheld(resource));
+    };
+    let token: i64 = required(&status, "status", "token")?;
+    let token = u64::try_from(token)
+        .map_err(|_| StoreError::Unreadable(format!("status.token is negative ({token})")))?;
+    let grant = grant(&status)?;
+    let waiters = waiters(&status)?;
+    if grant.is_none() && !waiters.is_empty() {
+        return Err(StoreError::Unreadable(
+            "status.waiters has entries and status.holder is missing".to_owned(),
+        ));
+    }
+    Ok(Lock {
+        resource,
+        grant,
+        token: Token::from_raw(token),
+        waiters,
+        incidents: incident_values(&status)
+            .iter()
+            .filter_map(incident)
+            .collect(),
+        transitions: count(part(&status, "status", "transitions")?.unwrap_or_default()),
+    })
+}
+
+fn grant(status: &Fields) -> Result<Option<Grant>, StoreError> {
+    let holder = part::<Holder>(status, "status", "holder")?;
+    let lease = part::<LeaseRecord>(status, "status", "lease")?;
+    match (holder, lease) {
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(StoreError::Unreadable(
+            "status.holder is there and status.lease is missing".to_owned(),
+        )),
+        (None, Some(_)) => Err(StoreError::Unreadable(
+            "status.lease is there and status.holder is missing".to_owned(),
+        )),
+        (Some(holder), Some(lease)) => Ok(Some(Grant {
+            id: lease.id.into(),
+            holder: Claimant {
+                owner: holder.owner_id.into(),
+                pod: PodRef {
+                    name: holder.pod.into(),
+                    uid: holder.pod_uid.into(),
+                    node: holder.node.map(Into::into),
+                },
+                session: holder.session.into(),
+                session_ttl: session_ttl(holder.session_ttl_seconds),
+            },
+            metadata: holder.metadata,
+            acquired_at: wall_time(&lease.acquired_at),
+            kept: lease.kept,
+        })),
+    }
+}
+
+fn waiters(status: &Fields) -> Result<Queue, StoreError> {
+    let records: Vec<WaiterRecord> = part(status, "status", "waiters")?.unwrap_or_default();
+    let waiters = records.into_iter().map(|record| Waiter {
+        grant: record.lease_id.into(),
+        claimant: Claimant {
+            owner: record.owner_id.into(),
+            pod: PodRef {
+                name: record.pod.into(),
+                uid: record.pod_uid.into(),
+                node: None,
+            },
+            session: record.session.into(),
+            session_ttl: session_ttl(record.session_ttl_seconds),
+        },
+        queued_at: wall_time(&record.queued_at),
+    });
+    Ok(Queue::from_entries(waiters.collect()))
+}
+
+fn incident_values(status: &Fields) -> &[Value] {
+    status
+        .get("incidents")
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// None for a kind that this version does not know; the record itself survives all writes.
+fn incident(value: &Value) -> Option<Incident> {
+    use serde::Deserialize;
+
+    let record = IncidentRecord::deserialize(value).ok()?;
+    Some(Incident {
+        at: wall_time(&record.at),
+        kind: match record.kind.as_str() {
+            "Expired" => IncidentKind::Expired,
+            "PodEnded" => IncidentKind::PodEnded,
+            "ForceReleased" => IncidentKind::ForceReleased,
+            "ReleasedOnRequest" => IncidentKind::ReleasedOnRequest,
+            _ => return None,
+        },
+        token: Token::from_raw(u64::try_from(record.token).ok()?),
+        owner: record.owner_id.into(),
+        pod: record.pod.into(),
+        actor: record.actor.into(),
+        reason: record.reason.into(),
+    })
+}
+
+/// The object to write so that the lock becomes `next`, if it is still at `current`'s version.
+///
+/// # Errors
+/// `Invalid` when `current` was not read by this adapter or `next` guards another resource.
+pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
+    let (mut object, before) = as_read(current)?;
+    if before.resource != next.resource {
+        return Err(StoreError::Invalid(
+            "a lock's resource never changes".to_owned(),
+        ));
+    }
+    let status = fields_mut(&mut object, "status");
+    write_grant(status, before, next)?;
+    write_waiters(status, before, next)?;
+    write_incidents(status, before, next)?;
+    status.insert("token".to_owned(), bounded(next.token.get()).into());
+    status.insert("transitions".to_owned(), bounded(next.transitions).into());
+    Ok(Value::Object(object))
+}
+
+fn write_grant(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
+    if before.grant == next.grant {
+        return Ok(());
+    }
+    let holder = status.remove("holder");
+    let lease = status.remove("lease");
+    let Some(grant) = &next.grant else {
+        return Ok(());
+    };
+    let is_same = before.is_held_by(&grant.id);
+    let holder = holder.as_ref().filter(|_| is_same);
+    let lease = lease.as_ref().filter(|_| is_same);
+    status.insert(
+        "holder".to_owned(),
+        overlay(holder, HOLDER, &Holder::from(grant))?,
+    );
+    status.insert(
+        "lease".to_owned(),
+        overlay(lease, LEASE, &LeaseRecord::from(grant))?,
+    );
+    Ok(())
+}
+
+fn write_waiters(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
+    if before.waiters == next.waiters {
+        return Ok(());
+    }
+    let as_read = match status.remove("waiters") {
+        Some(Value::Array(entries)) => entries,
+        _ => Vec::new(),
+    };
+    if next.waiters.is_empty() {
+        return Ok(());
+    }
+    let entries = next.waiters.entries().iter().map(|waiter| {
+        // Every entry was read, so places in both lists are the same.
+        let place = before
+            .waiters
+            .entries()
+            .iter()
+            .position(|old| old.grant == waiter.grant);
+        match place.and_then(|place| Some((as_read.get(place)?, place))) {
+            Some((entry, place)) if before.waiters.entries()[place] == *waiter => Ok(entry.clone()),
+            found => overlay(
+                found.map(|(entry, _)| entry),
+                WAITER,
+                &WaiterRecord::from(waiter),
+            ),
+        }
+    });
+    status.insert(
+        "waiters".to_owned(),
+        entries.collect::<Result<Vec<_>, _>>()?.into(),
+    );
+    Ok(())
+}
+
+/// Keeps what was there, also what this version cannot read, and puts what is new at the end.
+fn write_incidents(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
+    if before.incidents == next.incidents {
+        return Ok(());
+    }
+    let mut records: Vec<Value> = incident_values(status)
+        .iter()
+        .filter(|value| incident(value).is_none_or(|known| next.incidents.contains(&known)))
+        .cloned()
+        .collect();
+    for new in next
+        .incidents
+        .iter()
+        .filter(|incident| !before.incidents.contains(incident))
+    {
+        records.push(overlay(None, INCIDENT, &IncidentRecord::from(new))?);
+    }
+    records.drain(..records.len().saturating_sub(INCIDENTS_MAX));
+    status.insert("incidents".to_owned(), records.into());
+    Ok(())
+}
+
+const INCIDENT: &[&str] = &["at", "kind", "token", "ownerId", "pod", "actor", "reason"];
+
+impl From<&Grant> for Holder {
+    fn from(grant: &Grant) -> Self {
+        let claimant = &grant.holder;
+        Self {
+            owner_id: claimant.owner.to_string(),
+            pod: claimant.pod.name.to_string(),
+            pod_uid: claimant.pod.uid.to_string(),
+            node: claimant.pod.node.as_deref().map(str::to_owned),
+            session: claimant.session.to_string(),
+            session_ttl_seconds: ttl_seconds(claimant.session_ttl),
+            metadata: grant.metadata.clone(),
+        }
+    }
+}
+
+impl From<&Grant> for LeaseRecord {
+    fn from(grant: &Grant) -> Self {
+        Self {
+            id: grant.id.to_string(),
+            acquired_at: time_text(grant.acquired_at),
+            kept: grant.kept,
+        }
+    }
+}
+
+impl From<&Waiter> for WaiterRecord {
+    fn from(waiter: &Waiter) -> Self {
+        let claimant = &waiter.claimant;
+        Self {
+            lease_id: waiter.grant.to_string(),
+            owner_id: claimant.owner.to_string(),
+            pod: claimant.pod.name.to_string(),
+            pod_uid: claimant.pod.uid.to_string(),
+            session: claimant.session.to_string(),
+            session_ttl_seconds: ttl_seconds(claimant.session_ttl),
+            queued_at: time_text(waiter.queued_at),
+        }
+    }
+}
+
+impl From<&Incident> for IncidentRecord {
+    fn from(incident: &Incident) -> Self {
+        let kind = match incident.kind {
+            IncidentKind::Expired => "Expired",
+            IncidentKind::PodEnded => "PodEnded",
+            IncidentKind::ForceReleased => "ForceReleased",
+            IncidentKind::ReleasedOnRequest => "ReleasedOnRequest",
+        };
+        Self {
+            at: time_text(incident.at),
+            kind: kind.to_owned(),
+            token: bounded(incident.token.get()),
+            owner_id: incident.owner.to_string(),
+            pod: incident.pod.to_string(),
+            actor: cut(&incident.actor, 512),
+            reason: cut(&incident.reason, REASON_MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

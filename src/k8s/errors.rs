@@ -1,0 +1,300 @@
+//! What an answer of the API server, or the lack of one, says about the call.
+//!
+//! The one question that matters for a write: is it known that it was *not* applied? A 4xx and a
+//! connection that never opened say so. A 5xx, a timeout and a broken connection do not: they are
+//! `Ambiguous`, and the caller re-reads. A read that failed changed nothing either way.
+
+use std::error::Error;
+
+use http::StatusCode;
+use hyper_util::client::legacy;
+use kube::core::Status;
+
+use crate::store::StoreError;
+
+/// What was asked of the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A GET.
+    Read,
+    /// A POST of a new object.
+    Create,
+    /// A PUT, decided on a resourceVersion.
+    Update,
+}
+
+impl Call {
+    /// There is no clear answer.
+    #[must_use]
+    pub fn unclear(self, what: String) -> StoreError {
+        match self {
+            Self::Read => StoreError::Unavailable(what),
+            Self::Create | Self::Update => StoreError::Ambiguous(what),
+        }
+    }
+}
+
+/// No answer came at all.
+#[must_use]
+pub fn from_transport(call: Call, error: &kube::Error) -> StoreError {
+    match error {
+        kube::Error::Auth(_) => StoreError::Unavailable(format!(
+            "the credentials for the API server cannot be read: {}",
+            chain(error)
+        )),
+        kube::Error::BuildRequest(_) | kube::Error::HttpError(_) => {
+            StoreError::Invalid(chain(error))
+        }
+        _ if never_connected(error) => StoreError::Unavailable(format!(
+            "cannot connect to the API server: {}",
+            chain(error)
+        )),
+        _ => call.unclear(format!(
+            "the connection to the API server broke: {}",
+            chain(error)
+        )),
+    }
+}
+
+/// An answer came, and it is a refusal or a failure. The HTTP status decides; the body (which may
+/// be a proxy's and no `Status`) gives the words.
+#[must_use]
+pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
+    let status = serde_json::from_slice::<Status>(body).unwrap_or_default();
+    let words = words(code, &status, body);
+    match code {
+        StatusCode::UNAUTHORIZED => StoreError::Denied(format!(
+            "the API server does not accept the credentials (401): {words}; check that the token \
+             is current and bound to a pod that still exists"
+        )),
+        StatusCode::FORBIDDEN if words.contains("exceeded quota") => {
+            StoreError::QuotaExceeded(words)
+        }
+        StatusCode::FORBIDDEN => StoreError::Denied(words),
+        StatusCode::NOT_FOUND => StoreError::NotFound(not_found(&status, words)),
+        StatusCode::CONFLICT => conflict(call, &status, words),
+        StatusCode::GONE => StoreError::Unavailable(format!("{words}; start the listing anew")),
+        // Refused before anything was done: too many requests.
+        StatusCode::TOO_MANY_REQUESTS => StoreError::Unavailable(words),
+        StatusCode::REQUEST_TIMEOUT => call.unclear(words),
+        // A policy that names no reason of its own answers 422, like the schema.
+        StatusCode::UNPROCESSABLE_ENTITY if words.contains("ValidatingAdmissionPolicy") => {
+            StoreError::Denied(words)
+        }
+        _ if code.is_server_error() => call.unclear(words),
+        _ => StoreError::Invalid(words),
+    }
+}
+
+/// Whether a 404 is about this very object, and not about its kind or namespace.
+#[must_use]
+pub fn is_object_missing(code: StatusCode, body: &[u8], name: &str) -> bool {
+    code == StatusCode::NOT_FOUND
+        && serde_json::from_slice::<Status>(body)
+            .ok()
+            .and_then(|status| status.details)
+            .is_some_and(|details| details.name == name)
+}
+
+/// A quota that another create is just changing answers 409 too; then nothing was made.
+fn conflict(call: Call, status: &Status, words: String) -> StoreError {
+    match call {
+        Call::Create if status.reason != "AlreadyExists" => StoreError::Unavailable(words),
+        _ => StoreError::Conflict,
+    }
+}
+
+fn not_found(status: &Status, words: String) -> String {
+    let named = status
+        .details
+        .as_ref()
+        .is_some_and(|details| !details.name.is_empty());
+    if named {
+        return words;
+    }
+    format!("{words}; are Leasehold's CRDs installed? (`leasehold crd | kubectl apply -f -`)")
+}
+
+/// The server's own words, or what there is in their place.
+fn words(code: StatusCode, status: &Status, body: &[u8]) -> String {
+    const LONGEST: usize = 1000;
+
+    let words = if status.message.is_empty() {
+        let text = String::from_utf8_lossy(body);
+        format!("HTTP {code}: {}", text.trim())
+    } else {
+        status.message.clone()
+    };
+    match words.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words,
+    }
+}
+
+fn never_connected(error: &kube::Error) -> bool {
+    causes(error).any(|cause| {
+        cause
+            .downcast_ref::<legacy::Error>()
+            .is_some_and(legacy::Error::is_connect)
+    })
+}
+
+/// The error and its causes in one line. kube repeats a cause in its own words, so a cause that
+/// was said is not said again.
+fn chain(error: &kube::Error) -> String {
+    let mut line = String::new();
+    for cause in causes(error) {
+        let said = cause.to_string();
+        if line.ends_with(&said) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&said);
+    }
+    line
+}
+
+fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    let first: &(dyn Error + 'static) = error;
+    std::iter::successors(Some(first), |cause| Error::source(*cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer(call: Call, code: u16, reason: &str, message: &str) -> StoreError {
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+            "reason": reason, "message": message, "details": {"name": "l"},
+        });
+        let code = StatusCode::from_u16(code).unwrap();
+        from_answer(call, code, body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn an_update_that_lost_the_race_is_a_conflict() {
+        assert_eq!(
+            answer(Call::Update, 409, "Conflict", "modified"),
+            StoreError::Conflict
+        );
+        assert_eq!(
+            answer(Call::Create, 409, "AlreadyExists", "there"),
+            StoreError::Conflict
+        );
+    }
+
+    #[test]
+    fn a_create_that_met_a_changing_quota_made_nothing() {
+        assert_eq!(
+            answer(
+                Call::Create,
+                409,
+                "Conflict",
+                "resourcequotas \"q\" was modified"
+            ),
+            StoreError::Unavailable("resourcequotas \"q\" was modified".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_server_that_fails_may_have_written_but_changes_nothing_by_a_read() {
+        for code in [500, 502, 503, 504, 408] {
+            let words = "etcdserver: request timed out".to_owned();
+            for call in [Call::Update, Call::Create] {
+                assert_eq!(
+                    answer(call, code, "Timeout", &words),
+                    StoreError::Ambiguous(words.clone())
+                );
+            }
+            assert_eq!(
+                answer(Call::Read, code, "Timeout", &words),
+                StoreError::Unavailable(words.clone())
+            );
+        }
+    }
+
+    #[test]
+    fn too_many_requests_means_that_nothing_was_done() {
+        for call in [Call::Read, Call::Create, Call::Update] {
+            assert!(matches!(
+                answer(call, 429, "TooManyRequests", "slow down"),
+                StoreError::Unavailable(_)
+            ));
+        }
+    }
+
+    #[test]
+    fn refusals_carry_the_servers_words() {
+        let rbac = "distributedlocks.leasehold.dev is forbidden: User \"u\" cannot create resource";
+        assert_eq!(
+            answer(Call::Create, 403, "Forbidden", rbac),
+            StoreError::Denied(rbac.to_owned())
+        );
+        let quota =
+            "locks \"l\" is forbidden: exceeded quota: q, requested: 1, used: 1, limited: 1";
+        assert_eq!(
+            answer(Call::Create, 403, "Forbidden", quota),
+            StoreError::QuotaExceeded(quota.to_owned())
+        );
+        let policy = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        assert_eq!(
+            answer(Call::Update, 422, "Invalid", policy),
+            StoreError::Denied(policy.to_owned())
+        );
+        let schema = "DistributedLock \"l\" is invalid: status.token can never be made smaller";
+        assert_eq!(
+            answer(Call::Update, 422, "Invalid", schema),
+            StoreError::Invalid(schema.to_owned())
+        );
+        assert!(matches!(
+            answer(Call::Read, 401, "Unauthorized", "Unauthorized"),
+            StoreError::Denied(words) if words.contains("bound to a pod")
+        ));
+    }
+
+    #[test]
+    fn a_proxys_answer_is_judged_by_its_status_line() {
+        for body in [
+            "<html>Bad Gateway</html>",
+            "{\"error\": \"no upstream\"}",
+            "",
+        ] {
+            let error = from_answer(Call::Update, StatusCode::BAD_GATEWAY, body.as_bytes());
+            assert_eq!(
+                error,
+                StoreError::Ambiguous(format!("HTTP 502 Bad Gateway: {body}"))
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_kind_is_not_a_missing_object() {
+        let body = json!({"message": "the server could not find the requested resource",
+            "reason": "NotFound", "details": {}})
+        .to_string();
+        assert!(!is_object_missing(
+            StatusCode::NOT_FOUND,
+            body.as_bytes(),
+            "l"
+        ));
+        assert!(matches!(
+            from_answer(Call::Read, StatusCode::NOT_FOUND, body.as_bytes()),
+            StoreError::NotFound(words) if words.contains("CRDs installed")
+        ));
+        let body = json!({"reason": "NotFound", "details": {"name": "l"}}).to_string();
+        assert!(is_object_missing(
+            StatusCode::NOT_FOUND,
+            body.as_bytes(),
+            "l"
+        ));
+        assert!(!is_object_missing(
+            StatusCode::NOT_FOUND,
+            body.as_bytes(),
+            "m"
+        ));
+    }
+}
