@@ -7,3 +7,4 @@ pub mod clock;
 pub mod store;
 
 pub mod crd;
+pub mod k8s;
