@@ -6,5 +6,6 @@ pub mod protocol;
 pub mod clock;
 pub mod store;
 
+pub mod agent;
 pub mod crd;
 pub mod k8s;

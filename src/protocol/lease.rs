@@ -76,8 +76,8 @@ impl Lease {
         }
     }
 
-    /// Tells the app how long it may act: `ttl` from the arrival of its request, and never beyond
-    /// the session's deadline.
+    /// Tells the app how long it may act: `ttl` from now, and never beyond the session's deadline.
+    /// The answer counts from the arrival of the request, however long that waited for the lock.
     ///
     /// # Errors
     /// The [`Loss`], when there is nothing left to tell: the session's deadline or the app's own
@@ -93,6 +93,27 @@ impl Lease {
             return Err(loss);
         }
         self.silent_until = arrived.after(ttl);
+        let until = session_until.min(self.silent_until);
+        self.told_until = self.told_until.max(until);
+        Ok(Told {
+            until,
+            valid_for: until.since(arrived),
+        })
+    }
+
+    /// Tells the app what it has, without counting this as a sign of its life.
+    ///
+    /// # Errors
+    /// As [`Lease::tell`].
+    pub fn tell_again(
+        &mut self,
+        arrived: Moment,
+        now: Moment,
+        session_until: Moment,
+    ) -> Result<Told, Loss> {
+        if let Some(loss) = self.lost(now, session_until) {
+            return Err(loss);
+        }
         let until = session_until.min(self.silent_until);
         self.told_until = self.told_until.max(until);
         Ok(Told {

@@ -211,7 +211,7 @@ impl Lock {
         now: WallTime,
     ) -> Option<Self> {
         self.is_held_by(grant)
-            .then(|| self.handed_on(self.waiters.clone(), at, mint, now))
+            .then(|| self.handed_on(&self.waiters, at, mint, now))
     }
 
     /// The lock after its holder was proven dead: the first living waiter's, else the taker's,
@@ -239,7 +239,7 @@ impl Lock {
             Some(taker) if living.is_empty() => {
                 Some(recorded.granted_or_free(taker.to_grant(), Queue::default(), at, mint))
             }
-            _ => Some(recorded.handed_on(living, at, mint, ending.at)),
+            _ => Some(recorded.handed_on(&living, at, mint, ending.at)),
         }
     }
 
@@ -297,7 +297,7 @@ impl Lock {
     }
 
     /// The head's, or free when nobody waits.
-    fn handed_on(&self, waiters: Queue, at: Revision, mint: &Mint, now: WallTime) -> Self {
+    fn handed_on(&self, waiters: &Queue, at: Revision, mint: &Mint, now: WallTime) -> Self {
         match waiters.split_head() {
             Some((head, rest)) => self.granted_or_free(head.into_grant(now), rest, at, mint),
             None => self.freed(),

@@ -1,0 +1,197 @@
+//! The engine inside a sidecar: at most one session, its grants and their leases.
+//!
+//! It drives `protocol` against the ports of `store` and knows neither HTTP nor Kubernetes. What
+//! it deliberately does not do: it never judges by wall-clock time, never repeats a write whose
+//! outcome it does not know without reading first, and never believes in a lease that the clock
+//! has ended, whatever its timers did.
+//!
+//! One std mutex guards the state and is never held over an await. Everything that must go on
+//! when a caller hangs up runs in a task of its own.
+
+mod acquire;
+mod backoff;
+mod cleanup;
+mod leases;
+mod metrics;
+mod query;
+mod release;
+mod session;
+mod state;
+mod take;
+mod take_over;
+mod types;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use metrics::Metrics;
+pub use types::{
+    AcquireError, AcquireRequest, Acquired, HolderView, LeaseError, LeaseView, LockPage, LockView,
+    QueryError, Released, Verified,
+};
+
+use crate::clock::Clock;
+use crate::protocol::session::PodRef;
+use crate::protocol::time::{Moment, SessionTtl};
+use crate::store::{LockStore, SessionStore};
+use backoff::Backoff;
+use state::State;
+
+/// How long one call to the store may take before its outcome counts as unknown and is looked up.
+const CALL_LIMIT: Duration = Duration::from_secs(3);
+
+/// What an agent is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The pod (or process) that it speaks for.
+    pub pod: PodRef,
+    /// The TTL of its sessions.
+    pub session_ttl: SessionTtl,
+    /// Added to every token base; the same in the whole installation.
+    pub token_floor: u64,
+    /// How many leases it serves at once.
+    pub max_leases: usize,
+    /// After how long without a lease the session is ended.
+    pub idle_after: Duration,
+    /// Resource prefixes with a contention metric of their own, at most 50.
+    pub metrics_prefixes: BTreeSet<String>,
+}
+
+impl Config {
+    /// The defaults for a pod: a TTL of 15 s, no floor, 10,000 leases, 10 idle minutes.
+    #[must_use]
+    pub fn new(pod: PodRef) -> Self {
+        Self {
+            pod,
+            session_ttl: SessionTtl::clamped(15),
+            token_floor: 0,
+            max_leases: 10_000,
+            idle_after: Duration::from_secs(600),
+            metrics_prefixes: BTreeSet::new(),
+        }
+    }
+}
+
+/// What becomes of held leases when the agent is told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnTerm {
+    /// Wait until each was released or its told deadline has passed.
+    Wait,
+    /// Release at once: whoever set this knows that the apps have ended.
+    ReleaseNow,
+}
+
+/// The agent. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Agent(Arc<Shared>);
+
+struct Shared {
+    config: Config,
+    locks: Arc<dyn LockStore>,
+    sessions: Arc<dyn SessionStore>,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    state: Mutex<State>,
+    /// One caller at a time begins, renews ahead of time or ends a session.
+    session_change: tokio::sync::Mutex<()>,
+    /// Wakes the sweeper when a deadline may be nearer than the one it sleeps for.
+    deadlines_changed: tokio::sync::Notify,
+    /// Told when a lease or a grant ended, for who waits for the last one.
+    something_ended: tokio::sync::Notify,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Agent {
+    /// Makes an agent. It asks nothing of the stores before the first acquire. Must be called
+    /// inside a tokio runtime.
+    #[must_use]
+    pub fn new(
+        config: Config,
+        locks: Arc<dyn LockStore>,
+        sessions: Arc<dyn SessionStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let agent = Self(Arc::new(Shared {
+            metrics: Metrics::new(&config.metrics_prefixes),
+            config,
+            locks,
+            sessions,
+            clock,
+            state: Mutex::default(),
+            session_change: tokio::sync::Mutex::default(),
+            deadlines_changed: tokio::sync::Notify::new(),
+            something_ended: tokio::sync::Notify::new(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }));
+        agent.spawn_sweeper();
+        agent
+    }
+
+    /// The local clock. Take the arrival of a request from here, before its body is read.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+
+    /// The pod that the agent speaks for.
+    #[must_use]
+    pub fn pod(&self) -> &PodRef {
+        &self.0.config.pod
+    }
+
+    /// The metrics, with the gauges brought up to date.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        let now = self.now();
+        let (remaining, leases) = {
+            let state = self.state();
+            let remaining = state
+                .session
+                .as_ref()
+                .map(|live| live.keep_alive.remaining(now));
+            (remaining.unwrap_or_default(), state.lease_count())
+        };
+        self.0.metrics.set_gauges(remaining, leases);
+        &self.0.metrics
+    }
+
+    /// Whether the agent takes new leases; a local fact that an outage of the store leaves alone.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.state().draining
+    }
+
+    /// Stops: no new leases, then waits for the held ones as `on_term` says, releases what is
+    /// left and ends the session.
+    pub async fn shut_down(&self, on_term: OnTerm) {
+        self.state().draining = true;
+        if on_term == OnTerm::Wait {
+            self.wait_for_leases_to_end().await;
+        }
+        self.release_everything().await;
+        self.end_session().await;
+        self.0.stop.cancel();
+        self.0.tasks.close();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A poisoned state is still guarded by the clock: every belief has a deadline in it.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until a moment on the agent's clock. The timer may be late (a machine that slept)
+    /// or early; whoever wakes looks at the clock again.
+    async fn sleep_until(&self, moment: Moment) {
+        tokio::time::sleep(moment.since(self.now())).await;
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(task);
+    }
+}

@@ -1,0 +1,278 @@
+//! An app's request for a lock: answered from what the agent knows, or by a try at the store that
+//! ends with a lease, a refusal, or nothing held.
+//!
+//! What it does not do: read or write the lock (`take` does). Invariant: a grant is the caller's
+//! lease, or it is released; a caller that hung up and a try that ended without knowing whether
+//! its write landed each leave a task behind that sees to it.
+
+use crate::protocol::ids::{GrantId, SessionId};
+use crate::protocol::lease::Tenure;
+use crate::protocol::lock::{Claim, Lock};
+use crate::protocol::session::Claimant;
+use crate::protocol::time::Moment;
+use crate::store::{StoreError, Stored};
+
+use super::state::{Held, RequestKey};
+use super::take::Taken;
+use super::types::Span;
+use super::{AcquireError, AcquireRequest, Acquired, Agent, HolderView, LeaseView};
+
+/// Counts an attempt as under way for as long as it lives, so that the session is not ended
+/// under it.
+struct Attempt(Agent);
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let now = self.0.now();
+        let mut state = self.0.state();
+        state.in_flight -= 1;
+        state.idle_since = now;
+    }
+}
+
+/// An outcome on its way to a caller who may have hung up: then the lease is released.
+struct Delivery {
+    agent: Agent,
+    outcome: Option<Result<Acquired, AcquireError>>,
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(Ok(Acquired::Granted {
+            lease,
+            replayed: false,
+        })) = self.outcome.take()
+        {
+            let agent = self.agent.clone();
+            self.agent.spawn(async move {
+                tracing::info!(leaseId = %lease.lease, "the caller hung up; releasing");
+                // Whatever comes of it, the release goes on by itself.
+                let _outcome = agent.release(&lease.lease).await;
+            });
+        }
+    }
+}
+
+impl Agent {
+    /// One try to take a lock. `arrived` is when the request came in.
+    ///
+    /// # Errors
+    /// [`AcquireError`]; nothing is held through this request then.
+    pub async fn acquire(
+        &self,
+        request: AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Acquired, AcquireError> {
+        let (send, receive) = tokio::sync::oneshot::channel();
+        let agent = self.clone();
+        // A task of its own: a caller that hangs up must not leave a write half understood.
+        self.spawn(async move {
+            let outcome = agent.acquire_and_count(&request, arrived).await;
+            let delivery = Delivery {
+                agent: agent.clone(),
+                outcome: Some(outcome),
+            };
+            // Not delivered means dropped, and dropped means released.
+            drop(send.send(delivery));
+        });
+        let delivered = receive
+            .await
+            .ok()
+            .and_then(|mut delivery| delivery.outcome.take());
+        delivered.unwrap_or_else(|| {
+            Err(AcquireError::Store(StoreError::Ambiguous(
+                "the try was cut off".into(),
+            )))
+        })
+    }
+
+    async fn acquire_and_count(
+        &self,
+        request: &AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Acquired, AcquireError> {
+        let outcome = self.acquire_once(request, arrived).await;
+        let name = match &outcome {
+            Ok(Acquired::Granted {
+                replayed: false, ..
+            }) => "granted",
+            Ok(Acquired::Granted { replayed: true, .. }) => "replayed",
+            Ok(Acquired::Held { .. }) => {
+                self.0.metrics.contended(request.resource.as_str());
+                "held"
+            }
+            Err(AcquireError::Store(StoreError::Denied(_) | StoreError::QuotaExceeded(_))) => {
+                "denied"
+            }
+            Err(AcquireError::Store(error)) if error.is_transient() => "unavailable",
+            Err(_) => "failed",
+        };
+        self.0.metrics.acquired(name, self.now().since(arrived));
+        outcome
+    }
+
+    async fn acquire_once(
+        &self,
+        request: &AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Acquired, AcquireError> {
+        if let Some(answer) = self.answer_locally(request, arrived)? {
+            return Ok(answer);
+        }
+        let _attempt = self.begin_attempt()?;
+        let session = self.ready_session().await?;
+        let claim = self.claim(request, session);
+        let mut unsettled = None;
+        let taken = self.take(&request.resource, &claim, &mut unsettled).await;
+        let outcome = match taken {
+            Ok(Taken::Ours(stored)) => {
+                unsettled = Some(stored.version);
+                self.make_lease(request, &claim, stored, arrived).await
+            }
+            Ok(Taken::Others(held)) => return Ok(held),
+            Err(error) => Err(error),
+        };
+        if let (Err(_), Some(written_on)) = (&outcome, unsettled) {
+            self.spawn_settle(request.resource.clone(), claim.grant, written_on);
+        }
+        outcome.map(|lease| Acquired::Granted {
+            lease,
+            replayed: false,
+        })
+    }
+
+    /// What the agent can answer by itself: a repeated request, or a lock that it serves already.
+    fn answer_locally(
+        &self,
+        request: &AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Option<Acquired>, AcquireError> {
+        if let Some(key) = request_key(request) {
+            let answered = self.state().answered.get(&key).cloned();
+            if let Some(answered) = answered {
+                if answered.body != (request.ttl, request.metadata.clone()) {
+                    return Err(AcquireError::RequestIdReused);
+                }
+                if let Ok(lease) = self.renew(&answered.lease, None, arrived) {
+                    return Ok(Some(Acquired::Granted {
+                        lease,
+                        replayed: true,
+                    }));
+                }
+            }
+        }
+        self.sweep();
+        let state = self.state();
+        Ok(state
+            .held
+            .get(&request.resource)
+            .map(|held| Acquired::Held {
+                holder: HolderView {
+                    owner: held.owner.clone(),
+                    pod: self.pod().name.to_string(),
+                    token: held.lease.token,
+                    acquired_at: held.acquired_at,
+                    metadata: held.metadata.clone(),
+                },
+                queue_length: 0,
+                hint: Some("this pod holds the lock itself; locks are not reentrant".into()),
+            }))
+    }
+
+    fn begin_attempt(&self) -> Result<Attempt, AcquireError> {
+        let limit = self.0.config.max_leases;
+        let mut state = self.state();
+        if state.draining {
+            return Err(AcquireError::ShuttingDown);
+        }
+        if state.lease_count() + state.in_flight >= limit {
+            return Err(AcquireError::TooManyLeases { limit });
+        }
+        state.in_flight += 1;
+        drop(state);
+        Ok(Attempt(self.clone()))
+    }
+
+    fn claim(&self, request: &AcquireRequest, session: SessionId) -> Claim {
+        Claim {
+            grant: GrantId::from(uuid::Uuid::new_v4().to_string()),
+            claimant: Claimant {
+                owner: request.owner.clone(),
+                pod: self.pod().clone(),
+                session,
+                session_ttl: self.0.config.session_ttl,
+            },
+            metadata: request.metadata.clone(),
+            at: self.0.clock.wall(),
+        }
+    }
+
+    /// The deadline is looked at again after every wait.
+    pub(super) fn check_session(&self, session: &SessionId) -> Result<(), AcquireError> {
+        match self.session_deadline(session) {
+            Some(deadline) if self.now() < deadline => Ok(()),
+            _ => Err(AcquireError::SessionLost),
+        }
+    }
+
+    /// The lock names our grant: makes a lease of it, if the token may be told and the session
+    /// still stands.
+    async fn make_lease(
+        &self,
+        request: &AcquireRequest,
+        claim: &Claim,
+        stored: Stored<Lock>,
+        arrived: Moment,
+    ) -> Result<LeaseView, AcquireError> {
+        let stored = self.raise_if_restored(stored, &claim.grant).await?;
+        let session = &claim.claimant.session;
+        let deadline = self
+            .session_deadline(session)
+            .ok_or(AcquireError::SessionLost)?;
+        let now = self.now();
+        let mut tenure = Tenure::new(claim.grant.clone(), stored.value.token);
+        let mut lease = tenure.serve(now).ok_or(AcquireError::SessionLost)?;
+        let told = lease
+            .tell(arrived, now, request.ttl, deadline)
+            .map_err(|_loss| AcquireError::SessionLost)?;
+        let held = Held {
+            lease,
+            tenure,
+            session: session.clone(),
+            owner: request.owner.clone(),
+            ttl: request.ttl,
+            metadata: request.metadata.clone(),
+            acquired_at: claim.at,
+            stored,
+            since: now,
+            request: request_key(request),
+        };
+        let view = self.view(&request.resource, &held, told, Span { arrived, now });
+        {
+            let mut state = self.state();
+            // The session may have been lost since; then nobody would end this lease.
+            if state
+                .session
+                .as_ref()
+                .is_none_or(|live| live.id() != session)
+            {
+                return Err(AcquireError::SessionLost);
+            }
+            state.insert(request.resource.clone(), held);
+        }
+        self.0.deadlines_changed.notify_one();
+        tracing::info!(
+            resource = %view.resource, ownerId = %view.owner, leaseId = %view.lease,
+            fencingToken = view.token.get(), "lock acquired"
+        );
+        Ok(view)
+    }
+}
+
+fn request_key(request: &AcquireRequest) -> Option<RequestKey> {
+    request.request_id.clone().map(|request_id| RequestKey {
+        owner: request.owner.clone(),
+        resource: request.resource.clone(),
+        request_id,
+    })
+}

@@ -1,0 +1,172 @@
+//! What goes on behind the callers' backs: leases of silent apps are ended, writes of unknown
+//! outcome are looked up, and a lost session's leftovers are cleared from the store.
+//!
+//! None of it is needed for safety. It makes locks free sooner than their deadlines would.
+
+use std::time::Duration;
+
+use crate::protocol::ids::{GrantId, LeaseId, Resource};
+use crate::protocol::session::Session;
+use crate::protocol::token::Revision;
+
+use super::release::Returning;
+use super::state::Held;
+use super::{Agent, Backoff};
+
+/// How long a write may still land after nobody waits for it: the API server ends a request
+/// after 60 s, and a proxy on the way may hold it as long again.
+const LANDS_WITHIN: Duration = Duration::from_secs(120);
+/// How long a lost session's leftovers are worth the trouble; by then others have taken over.
+const CLEARED_WITHIN: Duration = Duration::from_secs(600);
+/// How long the sweeper sleeps when there is nothing to sweep.
+const NOTHING_TO_SWEEP: Duration = Duration::from_secs(3_600);
+
+impl Agent {
+    /// Ends the leases of apps that stay silent. It only wakes; `end_if_lost` asks the clock.
+    pub(super) fn spawn_sweeper(&self) {
+        let agent = self.clone();
+        self.spawn(async move {
+            loop {
+                let next = agent
+                    .sweep()
+                    .unwrap_or_else(|| agent.now().after(NOTHING_TO_SWEEP));
+                tokio::select! {
+                    () = agent.sleep_until(next) => {}
+                    () = agent.0.deadlines_changed.notified() => {}
+                    () = agent.0.stop.cancelled() => return,
+                }
+            }
+        });
+    }
+
+    /// Ends every lease that the clock has ended; says when the next one is due.
+    pub(super) fn sweep(&self) -> Option<crate::protocol::time::Moment> {
+        let now = self.now();
+        let (due, next): (Vec<LeaseId>, _) = {
+            let state = self.state();
+            let deadline = state
+                .session
+                .as_ref()
+                .map(|live| live.keep_alive.valid_until());
+            let over = |held: &&Held| {
+                deadline.is_some_and(|deadline| held.lease.lost(now, deadline).is_some())
+            };
+            let due = state
+                .held
+                .values()
+                .filter(over)
+                .map(|held| held.lease.id.clone())
+                .collect();
+            let next = state
+                .held
+                .values()
+                .filter(|held| !over(held))
+                .map(|h| h.lease.gives_up_at());
+            (due, next.min())
+        };
+        for lease in &due {
+            self.end_if_lost(lease, now);
+        }
+        if !due.is_empty() {
+            self.0.something_ended.notify_waiters();
+        }
+        next
+    }
+
+    /// Finds out what became of a write that nobody awaits any more, and releases the grant if
+    /// there is one. Once the lock has moved past the version that the write was for, it can no
+    /// longer land.
+    pub(super) fn spawn_settle(&self, resource: Resource, grant: GrantId, written_on: Revision) {
+        let agent = self.clone();
+        self.state().releasing += 1;
+        self.spawn(async move {
+            agent.settle(resource, grant, written_on).await;
+            agent.state().releasing -= 1;
+            agent.0.something_ended.notify_waiters();
+        });
+    }
+
+    async fn settle(&self, resource: Resource, grant: GrantId, written_on: Revision) {
+        let mut backoff = Backoff::until(self.now().after(LANDS_WITHIN));
+        loop {
+            match self.read_lock(&resource).await {
+                Ok(Some(found)) if found.value.is_held_by(&grant) => {
+                    tracing::info!(%resource, grantId = %grant, "a write landed after its caller had gone; releasing");
+                    let known = Some(found);
+                    let what = Returning {
+                        resource,
+                        grant,
+                        known,
+                        lease: None,
+                    };
+                    self.give_back(what, Backoff::endless()).await;
+                    return;
+                }
+                Ok(Some(found)) if found.version != written_on => return,
+                Ok(None) => return,
+                Ok(Some(_)) | Err(_) => {}
+            }
+            if !self.pause(&mut backoff).await {
+                return;
+            }
+        }
+    }
+
+    /// Ends a lost session in the store and gives its grants back. Called when no app may believe
+    /// in them any more.
+    pub(super) async fn clear_away(
+        &self,
+        session: Session,
+        grants: Vec<(Resource, GrantId, Held)>,
+    ) {
+        let give_up = self.now().after(CLEARED_WITHIN);
+        let mut backoff = Backoff::until(give_up);
+        while let Err(error) = self.revoke_own(&session).await {
+            tracing::debug!(session = %session.id, %error, "the lost session's end is not written yet");
+            if !self.pause(&mut backoff).await {
+                break;
+            }
+        }
+        for (resource, grant, held) in grants {
+            let what = Returning {
+                resource,
+                grant,
+                known: Some(held.stored),
+                lease: None,
+            };
+            self.give_back(what, Backoff::until(give_up)).await;
+        }
+    }
+
+    /// Waits until every lease was released or has run out.
+    pub(super) async fn wait_for_leases_to_end(&self) {
+        loop {
+            let ended = self.0.something_ended.notified();
+            self.sweep();
+            if self.state().held.is_empty() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Releases what is still held, and waits (a few seconds at most) for the store to say so.
+    pub(super) async fn release_everything(&self) {
+        let leases: Vec<LeaseId> = self.state().resource_of.keys().cloned().collect();
+        for lease in &leases {
+            // A failure is logged where it happens; the session's end frees the rest.
+            let _outcome = self.release(lease).await;
+        }
+        let until = self.now().after(Duration::from_secs(2));
+        loop {
+            let ended = self.0.something_ended.notified();
+            if self.state().releasing == 0 {
+                return;
+            }
+            tokio::select! {
+                () = ended => {}
+                () = self.sleep_until(until) => return,
+            }
+        }
+    }
+}

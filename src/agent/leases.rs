@@ -1,0 +1,110 @@
+//! What an app asks about its lease: answered from memory, in microseconds, without a write.
+//!
+//! Every answer binds the agent: it is recorded in the lease before it is given.
+
+use std::time::Duration;
+
+use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::lease::{Lease, Loss, Told};
+use crate::protocol::time::{Moment, WallTime};
+
+use super::state::{End, Held, State};
+use super::types::Span;
+use super::{Agent, LeaseError, LeaseView};
+
+impl Agent {
+    /// Renews a lease: the app lives, and is told how long it may go on. With `ttl` the app's own
+    /// TTL changes. While the agent is stopping, no deadline moves any more.
+    ///
+    /// # Errors
+    /// [`LeaseError`] when the lease is unknown, released or lost.
+    pub fn renew(
+        &self,
+        lease: &LeaseId,
+        ttl: Option<Duration>,
+        arrived: Moment,
+    ) -> Result<LeaseView, LeaseError> {
+        let view = self.tell(lease, arrived, |state, now, deadline| {
+            let draining = state.draining;
+            let held = state.held_mut(lease).ok_or(Loss::SessionExpired)?;
+            held.ttl = ttl.unwrap_or(held.ttl);
+            let ttl = held.ttl;
+            if draining {
+                held.lease.tell_again(arrived, now, deadline)
+            } else {
+                held.lease.tell(arrived, now, ttl, deadline)
+            }
+        })?;
+        if ttl.is_some() {
+            self.0.deadlines_changed.notify_one();
+        }
+        Ok(view)
+    }
+
+    /// What a lease has left. Asking is no sign of the app's life.
+    ///
+    /// # Errors
+    /// [`LeaseError`] when the lease is unknown, released or lost.
+    pub fn lease(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
+        self.tell(lease, arrived, |state, now, deadline| {
+            let held = state.held_mut(lease).ok_or(Loss::SessionExpired)?;
+            held.lease.tell_again(arrived, now, deadline)
+        })
+    }
+
+    fn tell(
+        &self,
+        lease: &LeaseId,
+        arrived: Moment,
+        ask: impl FnOnce(&mut State, Moment, Moment) -> Result<Told, Loss>,
+    ) -> Result<LeaseView, LeaseError> {
+        let now = self.now();
+        self.end_if_lost(lease, now);
+        let mut state = self.state();
+        match state.ended(lease) {
+            Some(End::Released | End::Releasing) => return Err(LeaseError::Released),
+            Some(End::Lost(loss)) => return Err(LeaseError::Lost(loss)),
+            None => {}
+        }
+        let resource = state
+            .resource_of
+            .get(lease)
+            .cloned()
+            .ok_or(LeaseError::Unknown)?;
+        let deadline = state
+            .session
+            .as_ref()
+            .map(|live| live.keep_alive.valid_until());
+        let deadline = deadline.ok_or(LeaseError::Lost(Loss::SessionExpired))?;
+        let told = ask(&mut state, now, deadline).map_err(LeaseError::Lost)?;
+        let held = state.held.get(&resource).ok_or(LeaseError::Unknown)?;
+        Ok(self.view(&resource, held, told, Span { arrived, now }))
+    }
+
+    /// A lease as its app sees it.
+    pub(super) fn view(
+        &self,
+        resource: &Resource,
+        held: &Held,
+        told: Told,
+        span: Span,
+    ) -> LeaseView {
+        let Lease { id, token, .. } = &held.lease;
+        LeaseView {
+            resource: resource.clone(),
+            owner: held.owner.clone(),
+            lease: id.clone(),
+            token: *token,
+            valid_for: told.valid_for,
+            expires_at: wall_after(self.0.clock.wall(), told.until.since(span.now)),
+            renew_after: span.now.since(span.arrived) + told.until.since(span.now) / 3,
+        }
+    }
+}
+
+fn wall_after(wall: WallTime, wait: Duration) -> WallTime {
+    WallTime(
+        wall.0
+            .saturating_add(i64::try_from(wait.as_micros()).unwrap_or(i64::MAX)),
+    )
+}

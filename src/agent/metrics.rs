@@ -1,0 +1,214 @@
+//! What the agent counts, in Prometheus' terms. Never labelled with lock names: contention is
+//! counted by configured prefix, the rest is `other`.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use prometheus::{
+    Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Opts, Registry, TextEncoder,
+};
+
+/// The agent's metrics and the registry that they are in.
+pub struct Metrics {
+    registry: Registry,
+    prefixes: BTreeSet<String>,
+    acquires: IntCounterVec,
+    acquire_seconds: HistogramVec,
+    hold_seconds: Histogram,
+    renewals: IntCounterVec,
+    releases: IntCounterVec,
+    lost: IntCounterVec,
+    contention: IntCounterVec,
+    stale_tokens: IntCounter,
+    dual_owners: IntCounter,
+    session_seconds: Gauge,
+    leases: IntGauge,
+}
+
+/// From a tenth of a millisecond (a local answer) to the acquire's own time limit.
+const ACQUIRE_BUCKETS: [f64; 12] = [
+    0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0,
+];
+/// From a second to a day.
+const HOLD_BUCKETS: [f64; 10] = [
+    0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0,
+];
+
+impl Metrics {
+    /// Registers everything.
+    pub(super) fn new(prefixes: &BTreeSet<String>) -> Self {
+        let registry = Registry::new();
+        let counters = |name: &str, help: &str, label: &str| {
+            register(
+                &registry,
+                IntCounterVec::new(Opts::new(name, help), &[label]),
+            )
+        };
+        Self {
+            acquires: counters(
+                "leasehold_acquire_attempts_total",
+                "Tries to acquire a lock, by outcome.",
+                "outcome",
+            ),
+            acquire_seconds: acquire_seconds(&registry),
+            hold_seconds: hold_seconds(&registry),
+            renewals: counters(
+                "leasehold_session_renewals_total",
+                "Tries to renew the session in the store, by outcome.",
+                "outcome",
+            ),
+            releases: counters(
+                "leasehold_releases_total",
+                "Grants given back to the store, by outcome.",
+                "outcome",
+            ),
+            lost: counters(
+                "leasehold_leases_lost_total",
+                "Leases that ended without their app's asking, by reason.",
+                "reason",
+            ),
+            contention: counters(
+                "leasehold_contention_total",
+                "Acquires that found the lock held, by configured resource prefix.",
+                "prefix",
+            ),
+            stale_tokens: single(
+                &registry,
+                "leasehold_stale_tokens_total",
+                "Fencing tokens presented for verification that were stale.",
+            ),
+            dual_owners: single(
+                &registry,
+                "leasehold_dual_owners_suspected_total",
+                "Leases that were valid here while the store named another grant.",
+            ),
+            session_seconds: register(
+                &registry,
+                Gauge::new(
+                    "leasehold_session_remaining_seconds",
+                    "Time left before the session's local deadline; 0 without a session.",
+                ),
+            ),
+            leases: register(
+                &registry,
+                IntGauge::new("leasehold_leases", "Leases served now."),
+            ),
+            prefixes: prefixes.clone(),
+            registry,
+        }
+    }
+
+    /// Everything in the Prometheus text format.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            tracing::error!(%error, "metrics could not be encoded");
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    pub(super) fn set_gauges(&self, session_remaining: Duration, leases: usize) {
+        self.session_seconds.set(session_remaining.as_secs_f64());
+        self.leases.set(i64::try_from(leases).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn acquired(&self, outcome: &str, took: Duration) {
+        self.acquires.with_label_values(&[outcome]).inc();
+        self.acquire_seconds
+            .with_label_values(&[outcome])
+            .observe(took.as_secs_f64());
+    }
+
+    pub(super) fn contended(&self, resource: &str) {
+        let longest = self
+            .prefixes
+            .iter()
+            .rev()
+            .find(|prefix| resource.starts_with(prefix.as_str()));
+        let prefix = longest.map_or("other", String::as_str);
+        self.contention.with_label_values(&[prefix]).inc();
+    }
+
+    pub(super) fn renewal(&self, outcome: &str) {
+        self.renewals.with_label_values(&[outcome]).inc();
+    }
+
+    pub(super) fn release(&self, outcome: &str) {
+        self.releases.with_label_values(&[outcome]).inc();
+    }
+
+    pub(super) fn lease_ended(&self, held_for: Duration) {
+        self.hold_seconds.observe(held_for.as_secs_f64());
+    }
+
+    pub(super) fn lease_lost(&self, reason: &str) {
+        self.lost.with_label_values(&[reason]).inc();
+    }
+
+    pub(super) fn stale_token(&self) {
+        self.stale_tokens.inc();
+    }
+
+    pub(super) fn dual_owner_suspected(&self) {
+        self.dual_owners.inc();
+    }
+}
+
+fn acquire_seconds(registry: &Registry) -> HistogramVec {
+    let opts = HistogramOpts::new(
+        "leasehold_acquire_duration_seconds",
+        "Time from an acquire request's arrival to its outcome.",
+    );
+    register(
+        registry,
+        HistogramVec::new(opts.buckets(ACQUIRE_BUCKETS.to_vec()), &["outcome"]),
+    )
+}
+
+fn hold_seconds(registry: &Registry) -> Histogram {
+    let opts = HistogramOpts::new(
+        "leasehold_lease_hold_duration_seconds",
+        "Time from a lease's grant to its end.",
+    );
+    register(
+        registry,
+        Histogram::with_opts(opts.buckets(HOLD_BUCKETS.to_vec())),
+    )
+}
+
+fn single(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    register(registry, IntCounter::new(name, help))
+}
+
+fn register<C>(registry: &Registry, made: prometheus::Result<C>) -> C
+where
+    C: prometheus::core::Collector + Clone + 'static,
+{
+    let collector = made.expect("metric names and labels must be valid");
+    registry
+        .register(Box::new(collector.clone()))
+        .expect("metric names must be unique");
+    collector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contention_is_counted_by_the_longest_configured_prefix() {
+        let prefixes = ["billing:", "billing:close:"].map(String::from).into();
+        let metrics = Metrics::new(&prefixes);
+        for resource in ["billing:close:1", "billing:1", "tenant_7:secret-name"] {
+            metrics.contended(resource);
+        }
+        let text = metrics.encode();
+        for prefix in ["billing:close:", "billing:", "other"] {
+            let line = format!("leasehold_contention_total{{prefix=\"{prefix}\"}} 1");
+            assert!(text.contains(&line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("secret-name"));
+    }
+}

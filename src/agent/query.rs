@@ -1,0 +1,129 @@
+//! Questions to the store: which locks there are, and whether a token is current.
+//!
+//! Nothing is answered from memory here but what the agent alone knows: which of a grant's
+//! thousand tokens its lease has.
+
+use crate::protocol::ids::Resource;
+use crate::protocol::lock::{Lock, TokenCheck};
+use crate::protocol::token::{Revision, Seen, StoreWentBack, Token};
+use crate::store::{Stored, within};
+
+use super::take::holder_view;
+use super::{Agent, CALL_LIMIT, LockPage, LockView, QueryError, Verified};
+
+/// How many pages of the store one call reads in search of the first match.
+const PAGES_MAX: usize = 10;
+
+impl Agent {
+    /// The namespace's locks whose resource starts with `prefix`. A page may be short, even
+    /// empty, although more follow: the store is asked for at most ten pages of `limit`.
+    ///
+    /// # Errors
+    /// [`QueryError`] when the store cannot be asked or has lost writes.
+    pub async fn locks(
+        &self,
+        prefix: &str,
+        limit: u32,
+        next: Option<&str>,
+    ) -> Result<LockPage, QueryError> {
+        let mut page = LockPage {
+            locks: Vec::new(),
+            next: next.map(Into::into),
+            unreadable: vec![],
+        };
+        for _ in 0..PAGES_MAX {
+            let read = within(CALL_LIMIT, self.0.locks.list(limit, page.next.as_deref())).await?;
+            // Only a listing's first page is as of now.
+            if page.next.is_none() {
+                self.note_list(read.revision)?;
+            }
+            let matching = read
+                .items
+                .iter()
+                .filter(|lock| lock.value.resource.as_str().starts_with(prefix));
+            page.locks.extend(matching.map(lock_view));
+            page.unreadable.extend(read.unreadable);
+            page.next = read.next;
+            if page.next.is_none() || !page.locks.is_empty() {
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// Whether a fencing token is the current one of a resource, as the store says now.
+    ///
+    /// # Errors
+    /// [`QueryError`] when it cannot be known.
+    pub async fn verify(&self, resource: &Resource, token: Token) -> Result<Verified, QueryError> {
+        let verified = match self.read_lock(resource).await? {
+            None => Verified::Unknown {
+                latest: Token::NONE,
+            },
+            Some(stored) => self.judge(&stored, token),
+        };
+        if matches!(verified, Verified::Stale { .. }) {
+            self.0.metrics.stale_token();
+        }
+        Ok(verified)
+    }
+
+    fn judge(&self, stored: &Stored<Lock>, token: Token) -> Verified {
+        let lock = &stored.value;
+        let latest = lock.token;
+        match lock.check_token(token) {
+            TokenCheck::Stale => Verified::Stale { latest },
+            TokenCheck::Unknown => Verified::Unknown { latest },
+            TokenCheck::Current => match self.own_token(stored) {
+                None => Verified::Current { exact: false },
+                Some(own) if own == token => Verified::Current { exact: true },
+                Some(own) if own > token => Verified::Stale { latest: own },
+                Some(own) => Verified::Unknown { latest: own },
+            },
+        }
+    }
+
+    /// The token of the lease that this agent serves from the lock's grant, if it is this
+    /// agent's. A lease that is valid here while the store names another grant is worth an alarm.
+    fn own_token(&self, stored: &Stored<Lock>) -> Option<Token> {
+        let state = self.state();
+        let held = state.held.get(&stored.value.resource)?;
+        if stored.value.is_held_by(held.tenure.grant()) {
+            return Some(held.lease.token);
+        }
+        if stored.version > held.stored.version {
+            self.0.metrics.dual_owner_suspected();
+            tracing::error!(
+                resource = %stored.value.resource, leaseId = %held.lease.id,
+                "the store names another grant while this lease is still valid; was the lock \
+                 deleted or force released?"
+            );
+        }
+        None
+    }
+
+    /// Takes note of a consistent LIST's revision.
+    pub(super) fn note_list(&self, listed: Revision) -> Result<(), StoreWentBack> {
+        let mut state = self.state();
+        match &mut state.seen {
+            None => {
+                state.seen = Some(Seen::from_list(listed));
+                Ok(())
+            }
+            Some(seen) => seen.list_answered(listed).inspect_err(|error| {
+                tracing::error!(%error, "nothing is granted until the store is restored again");
+            }),
+        }
+    }
+}
+
+fn lock_view(stored: &Stored<Lock>) -> LockView {
+    let lock = &stored.value;
+    LockView {
+        resource: lock.resource.clone(),
+        holder: lock.grant.as_ref().map(|grant| holder_view(lock, grant)),
+        token: lock.token,
+        queue_length: lock.waiters.len(),
+        transitions: lock.transitions,
+    }
+}

@@ -1,0 +1,393 @@
+//! The agent's session: begun with the first acquire, renewed while it is needed, ended after ten
+//! idle minutes or at shutdown, and lost when its deadline passes.
+//!
+//! Invariant: what hangs on the session is believed only before `KeepAlive::valid_until`, read
+//! from the clock at every use. A renewal whose answer comes later than that changes nothing:
+//! the session is lost, and is never taken up again.
+
+use std::time::Duration;
+
+use crate::protocol::ids::SessionId;
+use crate::protocol::lease::Loss;
+use crate::protocol::session::{KeepAlive, RenewalFailures, Revocation, RevokeReason, Session};
+use crate::protocol::time::Moment;
+use crate::protocol::token::Mint;
+use crate::store::{StoreError, Stored, within};
+
+use super::state::LiveSession;
+use super::{AcquireError, Agent, Backoff, CALL_LIMIT};
+
+/// What one try to renew came to.
+enum Renewal {
+    /// The session lives on.
+    Renewed,
+    /// There is no such session any more.
+    Lost,
+    /// Nothing is known to have changed; try again before the deadline.
+    Failed,
+}
+
+impl Agent {
+    /// The session to acquire with: begun if there is none, and renewed first if less than half
+    /// of its TTL is left.
+    pub(super) async fn ready_session(&self) -> Result<SessionId, AcquireError> {
+        if let Some(id) = self.fresh_session() {
+            return Ok(id);
+        }
+        let _change = self.0.session_change.lock().await;
+        // Whoever held the lock before may have done the work.
+        if let Some(id) = self.fresh_session() {
+            return Ok(id);
+        }
+        match self.current_session() {
+            None => self.begin_session().await,
+            Some(id) => match self.try_renew(&id).await {
+                Renewal::Renewed => Ok(id),
+                Renewal::Lost => self.begin_session().await,
+                Renewal::Failed => Err(AcquireError::Store(StoreError::Unavailable(
+                    "the session could not be renewed".into(),
+                ))),
+            },
+        }
+    }
+
+    /// The session that may be believed now.
+    pub(super) fn current_session(&self) -> Option<SessionId> {
+        let now = self.now();
+        let expired = {
+            let state = self.state();
+            match &state.session {
+                None => return None,
+                Some(live) if live.keep_alive.is_valid(now) => return Some(live.id().clone()),
+                Some(live) => live.id().clone(),
+            }
+        };
+        self.lose_session(&expired, Loss::SessionExpired);
+        None
+    }
+
+    /// The local deadline of this session; none when it is not (or no longer) the agent's.
+    pub(super) fn session_deadline(&self, id: &SessionId) -> Option<Moment> {
+        let state = self.state();
+        let live = state.session.as_ref().filter(|live| live.id() == id)?;
+        Some(live.keep_alive.valid_until())
+    }
+
+    /// What tokens are made from now.
+    /// None before the first session's LIST.
+    pub(super) fn mint(&self) -> Option<Mint> {
+        let seen = self.state().seen?;
+        Some(Mint {
+            seen,
+            floor: self.0.config.token_floor,
+        })
+    }
+
+    fn fresh_session(&self) -> Option<SessionId> {
+        let now = self.now();
+        let state = self.state();
+        let live = state.session.as_ref()?;
+        let fresh = live.keep_alive.is_valid(now) && !live.keep_alive.is_stale(now);
+        fresh.then(|| live.id().clone())
+    }
+
+    async fn begin_session(&self) -> Result<SessionId, AcquireError> {
+        let listed = within(CALL_LIMIT, self.0.locks.list(1, None))
+            .await?
+            .revision;
+        self.note_list(listed)?;
+        let session = self.new_session();
+        let sent = self.now();
+        let stored = self.create_session(&session).await?;
+        let keep_alive = KeepAlive::begun(sent, session.ttl);
+        if !keep_alive.is_valid(self.now()) {
+            return Err(AcquireError::SessionLost);
+        }
+        tracing::info!(session = %session.id, ttl_seconds = session.ttl.as_secs(), "session begun");
+        self.state().session = Some(LiveSession {
+            stored,
+            keep_alive,
+            failures: RenewalFailures::default(),
+            renewal_sent: None,
+        });
+        self.spawn_keep_alive(session.id.clone());
+        Ok(session.id)
+    }
+
+    fn new_session(&self) -> Session {
+        let config = &self.0.config;
+        let nonce = uuid::Uuid::new_v4().simple().to_string();
+        // An object name has at most 253 bytes; a pod's name may use them all.
+        let pod: String = config.pod.name.chars().take(230).collect();
+        Session {
+            id: SessionId::from(format!(
+                "{}-{}",
+                pod.trim_end_matches(['-', '.']),
+                &nonce[..12]
+            )),
+            pod: config.pod.clone(),
+            ttl: config.session_ttl,
+            agent_version: env!("CARGO_PKG_VERSION").into(),
+            renewals: 0,
+            renewed_at: None,
+            failures: RenewalFailures::default(),
+            revoked: None,
+        }
+    }
+
+    /// Creates the session object. After an answer that does not say what happened, the same
+    /// name is read and tried again: nobody else uses it.
+    async fn create_session(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
+        let mut backoff = Backoff::of_a_call(self.now());
+        loop {
+            let error = match within(CALL_LIMIT, self.0.sessions.create(session)).await {
+                Ok(stored) => return Ok(stored),
+                Err(error) => error,
+            };
+            if matches!(error, StoreError::Conflict | StoreError::Ambiguous(_)) {
+                let read = within(CALL_LIMIT, self.0.sessions.get(&session.id)).await;
+                if let Ok(Some(stored)) = read {
+                    return Ok(stored);
+                }
+            } else if !error.is_transient() {
+                return Err(error);
+            }
+            if !self.pause(&mut backoff).await {
+                return Err(error);
+            }
+        }
+    }
+
+    /// Renews while the session is needed. It ends with the session; were it to die in any other
+    /// way, the supervisor below starts it again, and meanwhile the clock keeps everybody honest.
+    fn spawn_keep_alive(&self, id: SessionId) {
+        let agent = self.clone();
+        self.spawn(async move {
+            loop {
+                let task = tokio::spawn(agent.clone().keep_alive(id.clone()));
+                match task.await {
+                    Ok(()) => return,
+                    Err(error) => {
+                        tracing::error!(session = %id, %error, "the renewal task died; restarting it");
+                    }
+                }
+            }
+        });
+    }
+
+    async fn keep_alive(self, id: SessionId) {
+        let mut failures = 0;
+        while let Some(wake) = self.next_renewal(&id, failures) {
+            tokio::select! {
+                () = self.sleep_until(wake) => {}
+                () = self.0.stop.cancelled() => return,
+            }
+            if self.end_if_idle(&id).await {
+                return;
+            }
+            let _change = self.0.session_change.lock().await;
+            match self.try_renew(&id).await {
+                Renewal::Renewed => failures = 0,
+                Renewal::Failed => failures += 1,
+                Renewal::Lost => return,
+            }
+        }
+        self.lose_session(&id, Loss::SessionExpired);
+    }
+
+    /// When to try next, at the latest at the deadline; none once that has passed.
+    fn next_renewal(&self, id: &SessionId, failures: u32) -> Option<Moment> {
+        let now = self.now();
+        let state = self.state();
+        let live = state.session.as_ref().filter(|live| live.id() == id)?;
+        if !live.keep_alive.is_valid(now) {
+            return None;
+        }
+        let due = match failures {
+            0 => live.keep_alive.renew_at(fastrand::f64()),
+            _ => now.after(Backoff::wait(failures, live.stored.value.ttl.get() / 10)),
+        };
+        Some(due.min(live.keep_alive.valid_until()))
+    }
+
+    /// One try to renew. The caller holds `session_change`.
+    async fn try_renew(&self, id: &SessionId) -> Renewal {
+        let now = self.now();
+        let (current, failures, limit) = {
+            let mut state = self.state();
+            let Some(live) = state.session.as_mut().filter(|live| live.id() == id) else {
+                return Renewal::Lost;
+            };
+            live.renewal_sent.get_or_insert(now);
+            let limit = live.keep_alive.attempt_timeout(now);
+            (live.stored.clone(), live.failures.clone(), limit)
+        };
+        let Ok(next) = current.value.renewed(self.0.clock.wall(), failures) else {
+            return self.renewal_lost(id, Loss::SessionRevoked);
+        };
+        // Closes the race with whoever revokes: both write on the version they read, one wins.
+        match within(limit, self.0.sessions.update(&current, &next)).await {
+            Ok(stored) => self.confirm_renewal(id, stored),
+            Err(StoreError::Conflict | StoreError::Ambiguous(_)) => {
+                self.look_after_renewal(id, &current).await
+            }
+            Err(StoreError::NotFound(_)) => self.renewal_lost(id, Loss::SessionRevoked),
+            Err(error) => self.renewal_failed(id, &error),
+        }
+    }
+
+    /// A renewal got no clear answer, or somebody wrote first: reads what is there.
+    async fn look_after_renewal(&self, id: &SessionId, before: &Stored<Session>) -> Renewal {
+        let limit = CALL_LIMIT.min(self.session_remaining(id) / 4);
+        let found = match within(limit, self.0.sessions.get(id)).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return self.renewal_lost(id, Loss::SessionRevoked),
+            Err(error) => return self.renewal_failed(id, &error),
+        };
+        if found.value.revoked.is_some() {
+            return self.renewal_lost(id, Loss::SessionRevoked);
+        }
+        if found.value.renewals > before.value.renewals {
+            // Only this agent renews, so this is an earlier try that landed after all.
+            return self.confirm_renewal(id, found);
+        }
+        let error = StoreError::Ambiguous("the renewal has not landed".into());
+        if let Some(live) = self.state().session.as_mut().filter(|live| live.id() == id) {
+            // Somebody may have touched the object (a label, a storage migration).
+            live.stored = found;
+        }
+        self.renewal_failed(id, &error)
+    }
+
+    fn session_remaining(&self, id: &SessionId) -> Duration {
+        self.session_deadline(id)
+            .map_or(Duration::ZERO, |deadline| deadline.since(self.now()))
+    }
+
+    fn confirm_renewal(&self, id: &SessionId, stored: Stored<Session>) -> Renewal {
+        let now = self.now();
+        {
+            let mut state = self.state();
+            let Some(live) = state.session.as_mut().filter(|live| live.id() == id) else {
+                return Renewal::Lost;
+            };
+            if live.keep_alive.is_valid(now) {
+                let sent = live.renewal_sent.take().unwrap_or(now);
+                live.keep_alive.confirm(sent);
+                live.stored = stored;
+                self.0.metrics.renewal("renewed");
+                return Renewal::Renewed;
+            }
+        }
+        // The answer came after the deadline; somebody may have been told of the loss already.
+        self.renewal_lost(id, Loss::SessionExpired)
+    }
+
+    fn renewal_failed(&self, id: &SessionId, error: &StoreError) -> Renewal {
+        self.0.metrics.renewal("failed");
+        let remaining = self.session_remaining(id);
+        tracing::warn!(session = %id, %error, remaining_ms = remaining.as_millis(), "renewal failed");
+        let mut state = self.state();
+        if let Some(live) = state.session.as_mut().filter(|live| live.id() == id) {
+            live.failures.count += 1;
+            live.failures.last_reason = Some(
+                error
+                    .to_string()
+                    .chars()
+                    .take(256)
+                    .collect::<String>()
+                    .into(),
+            );
+            live.failures.last_at = Some(self.0.clock.wall());
+        }
+        Renewal::Failed
+    }
+
+    fn renewal_lost(&self, id: &SessionId, loss: Loss) -> Renewal {
+        self.0.metrics.renewal("lost");
+        self.lose_session(id, loss);
+        Renewal::Lost
+    }
+
+    /// The session is over and with it every lease. What the store still says of them is cleared
+    /// away behind, once nobody may believe in them any more.
+    pub(super) fn lose_session(&self, id: &SessionId, loss: Loss) {
+        let now = self.now();
+        let (live, grants) = {
+            let mut state = self.state();
+            let Some(live) = state.session.take_if(|live| live.id() == id) else {
+                return;
+            };
+            (live, state.end_all_of(id, loss, now))
+        };
+        tracing::warn!(session = %id, reason = %loss, leases = grants.len(), "session lost");
+        for (resource, _, held) in &grants {
+            self.report_lost(resource, held, loss, now);
+        }
+        self.0.something_ended.notify_waiters();
+        let told_until = grants
+            .iter()
+            .map(|(_, _, held)| held.lease.told_until())
+            .max();
+        let agent = self.clone();
+        let session = live.stored.value;
+        self.spawn(async move {
+            agent.sleep_until(told_until.unwrap_or(now)).await;
+            agent.clear_away(session, grants).await;
+        });
+    }
+
+    async fn end_if_idle(&self, id: &SessionId) -> bool {
+        let _change = self.0.session_change.lock().await;
+        let now = self.now();
+        let live = {
+            let mut state = self.state();
+            // Under one lock with the check, so that no acquire can pick the session up between.
+            let idle = state.is_idle() && now.since(state.idle_since) >= self.0.config.idle_after;
+            if idle {
+                state.session.take_if(|live| live.id() == id)
+            } else {
+                None
+            }
+        };
+        let Some(live) = live else { return false };
+        tracing::info!(session = %id, "session ended: nothing was locked for a while");
+        self.write_end(&live.stored.value).await;
+        true
+    }
+
+    /// Ends the session, if there is one, and says so in the store.
+    pub(super) async fn end_session(&self) {
+        let _change = self.0.session_change.lock().await;
+        let live = self.state().session.take();
+        if let Some(live) = live {
+            self.write_end(&live.stored.value).await;
+        }
+    }
+
+    async fn write_end(&self, session: &Session) {
+        if let Err(error) = self.revoke_own(session).await {
+            tracing::warn!(session = %session.id, %error, "the session's end could not be written");
+        }
+    }
+
+    /// Writes that this session is over. One that is gone or revoked already is over too.
+    pub(super) async fn revoke_own(&self, session: &Session) -> Result<(), StoreError> {
+        let Some(found) = within(CALL_LIMIT, self.0.sessions.get(&session.id)).await? else {
+            return Ok(());
+        };
+        let revocation = Revocation {
+            at: self.0.clock.wall(),
+            by: session.pod.name.clone(),
+            reason: RevokeReason::Ended,
+        };
+        let Some(revoked) = found.value.revoked(revocation) else {
+            return Ok(());
+        };
+        // Closes the race with an own renewal that is still on its way.
+        match within(CALL_LIMIT, self.0.sessions.update(&found, &revoked)).await {
+            Ok(_) | Err(StoreError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What the agent remembers, and the bounds on it. No I/O and no decisions: those are made by the
+//! modules beside it, under the one mutex.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
+use crate::protocol::lease::{Lease, Loss, Tenure};
+use crate::protocol::lock::Lock;
+use crate::protocol::observed::{Observed, Sight};
+use crate::protocol::session::{KeepAlive, RenewalFailures, Session};
+use crate::protocol::time::{Moment, WallTime};
+use crate::protocol::token::{Revision, Seen};
+use crate::store::Stored;
+
+/// How long the end of a lease is remembered.
+const ENDED_REMEMBERED: Duration = Duration::from_secs(600);
+/// How many ended leases are remembered at most.
+const ENDED_MAX: usize = 20_000;
+/// How many locks' last written states are kept for the next acquire.
+const KNOWN_MAX: usize = 1_000;
+/// How many other sessions are observed at once.
+const OBSERVED_MAX: usize = 1_000;
+
+/// Everything the agent remembers.
+#[derive(Default)]
+pub(super) struct State {
+    /// The session, while there is one that may be believed.
+    pub(super) session: Option<LiveSession>,
+    /// The highest revision of locks seen, over all sessions of this agent.
+    pub(super) seen: Option<Seen>,
+    /// The leases that are served, by resource: locks are not reentrant.
+    pub(super) held: HashMap<Resource, Held>,
+    /// Where each lease is.
+    pub(super) resource_of: HashMap<LeaseId, Resource>,
+    /// No new leases are given.
+    pub(super) draining: bool,
+    /// Until when a refused take-over is taken as the policies' last word.
+    pub(super) strict_until: Moment,
+    /// What was answered to a `requestId`.
+    pub(super) answered: HashMap<RequestKey, Answered>,
+    /// How many acquires are under way.
+    pub(super) in_flight: usize,
+    /// Grants that are being released or looked for; the session must outlive them.
+    pub(super) releasing: usize,
+    /// When the last lease or attempt ended.
+    pub(super) idle_since: Moment,
+    ended: HashMap<LeaseId, End>,
+    ended_order: VecDeque<(Moment, LeaseId)>,
+    known: HashMap<Resource, Stored<Lock>>,
+    observed: HashMap<SessionId, Observed>,
+}
+
+/// The session that the agent lives by.
+pub(super) struct LiveSession {
+    /// The object as last read or written.
+    pub(super) stored: Stored<Session>,
+    /// How long it may be believed.
+    pub(super) keep_alive: KeepAlive,
+    /// What went wrong with its renewals.
+    pub(super) failures: RenewalFailures,
+    /// Before the first try of the renewal under way was sent. A later try's success is counted
+    /// from here too: which of them landed is not known.
+    pub(super) renewal_sent: Option<Moment>,
+}
+
+impl LiveSession {
+    /// Its name.
+    pub(super) fn id(&self) -> &SessionId {
+        &self.stored.value.id
+    }
+}
+
+/// A lease that is served.
+pub(super) struct Held {
+    /// The lease and what its app was told.
+    pub(super) lease: Lease,
+    /// The grant it is served from.
+    pub(super) tenure: Tenure,
+    /// The session with which it lives and dies.
+    pub(super) session: SessionId,
+    /// Who the app said it is.
+    pub(super) owner: OwnerId,
+    /// How long the app may be silent.
+    pub(super) ttl: Duration,
+    /// What the app wrote about itself.
+    pub(super) metadata: BTreeMap<String, String>,
+    /// When it was granted, for people.
+    pub(super) acquired_at: WallTime,
+    /// The lock as it was written when it was granted.
+    pub(super) stored: Stored<Lock>,
+    /// When it was granted.
+    pub(super) since: Moment,
+    /// The request that it answered.
+    pub(super) request: Option<RequestKey>,
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Its app released it, and the store said yes.
+    Released,
+    /// Its app released it; the store has not said yes.
+    Releasing,
+    /// It was lost.
+    Lost(Loss),
+}
+
+/// What makes two requests the same one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RequestKey {
+    pub(super) owner: OwnerId,
+    pub(super) resource: Resource,
+    pub(super) request_id: String,
+}
+
+/// What a request came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answered {
+    /// The lease it got.
+    pub(super) lease: LeaseId,
+    /// The rest of its body.
+    pub(super) body: (Duration, BTreeMap<String, String>),
+}
+
+impl State {
+    pub(super) fn lease_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The lease by its id.
+    pub(super) fn held_mut(&mut self, lease: &LeaseId) -> Option<&mut Held> {
+        let resource = self.resource_of.get(lease)?;
+        self.held.get_mut(resource)
+    }
+
+    /// Adds a lease that was just granted.
+    pub(super) fn insert(&mut self, resource: Resource, held: Held) {
+        if let Some(key) = &held.request {
+            let body = (held.ttl, held.metadata.clone());
+            self.answered.insert(
+                key.clone(),
+                Answered {
+                    lease: held.lease.id.clone(),
+                    body,
+                },
+            );
+        }
+        self.resource_of
+            .insert(held.lease.id.clone(), resource.clone());
+        self.held.insert(resource, held);
+    }
+
+    /// Takes a lease out and remembers how it ended.
+    pub(super) fn end(
+        &mut self,
+        lease: &LeaseId,
+        end: End,
+        now: Moment,
+    ) -> Option<(Resource, Held)> {
+        let resource = self.resource_of.remove(lease)?;
+        let held = self.held.remove(&resource)?;
+        if let Some(key) = &held.request {
+            self.answered.remove(key);
+        }
+        self.idle_since = now;
+        self.remember_end(lease, end, now);
+        Some((resource, held))
+    }
+
+    /// How a lease ended, if it is remembered.
+    pub(super) fn ended(&self, lease: &LeaseId) -> Option<End> {
+        self.ended.get(lease).copied()
+    }
+
+    /// The store said that a lock which was being released is no longer ours.
+    pub(super) fn release_done(&mut self, lease: &LeaseId) {
+        if let Some(end @ End::Releasing) = self.ended.get_mut(lease) {
+            *end = End::Released;
+        }
+    }
+
+    fn remember_end(&mut self, lease: &LeaseId, end: End, now: Moment) {
+        self.ended.insert(lease.clone(), end);
+        self.ended_order.push_back((now, lease.clone()));
+        while let Some((at, oldest)) = self.ended_order.front() {
+            if self.ended_order.len() <= ENDED_MAX && now.since(*at) < ENDED_REMEMBERED {
+                break;
+            }
+            self.ended.remove(oldest);
+            self.ended_order.pop_front();
+        }
+    }
+
+    /// Takes note of a lock object that was read or written. Only a free lock is worth keeping:
+    /// an acquire of it then needs no read.
+    pub(super) fn note_lock(&mut self, stored: &Stored<Lock>) {
+        self.note_revision(stored.version);
+        let resource = &stored.value.resource;
+        if stored.value.grant.is_some() {
+            self.known.remove(resource);
+            return;
+        }
+        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(resource) {
+            // Any one will do: a forgotten lock costs its next acquire one read.
+            if let Some(other) = self.known.keys().next().cloned() {
+                self.known.remove(&other);
+            }
+        }
+        self.known.insert(resource.clone(), stored.clone());
+    }
+
+    /// Takes note of a revision of locks.
+    pub(super) fn note_revision(&mut self, revision: Revision) {
+        if let Some(seen) = &mut self.seen {
+            seen.note(revision);
+        }
+    }
+
+    /// The lock as last written, if it was free then. Whoever takes it must be ready for a
+    /// `Conflict`.
+    pub(super) fn take_known(&mut self, resource: &Resource) -> Option<Stored<Lock>> {
+        self.known.remove(resource)
+    }
+
+    /// Joins a sight of another session to what was seen of it before.
+    pub(super) fn observe(
+        &mut self,
+        session: &SessionId,
+        sight: Sight,
+        received: Moment,
+    ) -> Observed {
+        if self.observed.len() >= OBSERVED_MAX && !self.observed.contains_key(session) {
+            self.forget_oldest_sight();
+        }
+        let observed = Observed::join(self.observed.get(session).copied(), sight, received);
+        self.observed.insert(session.clone(), observed);
+        observed
+    }
+
+    /// What was seen of another session.
+    pub(super) fn observed(&self, session: &SessionId) -> Option<Observed> {
+        self.observed.get(session).copied()
+    }
+
+    fn forget_oldest_sight(&mut self) {
+        let oldest = self
+            .observed
+            .iter()
+            .min_by_key(|(_, seen)| seen.since())
+            .map(|(id, _)| id.clone());
+        if let Some(oldest) = oldest {
+            self.observed.remove(&oldest);
+        }
+    }
+
+    /// Whether nothing needs the session: no lease, no attempt, no release under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.held.is_empty() && self.in_flight == 0 && self.releasing == 0
+    }
+
+    /// The grants that a session holds, taken out with how they ended.
+    pub(super) fn end_all_of(
+        &mut self,
+        session: &SessionId,
+        loss: Loss,
+        now: Moment,
+    ) -> Vec<(Resource, GrantId, Held)> {
+        let leases: Vec<LeaseId> = self
+            .held
+            .values()
+            .filter(|held| held.session == *session)
+            .map(|held| held.lease.id.clone())
+            .collect();
+        let ended = leases
+            .iter()
+            .filter_map(|lease| self.end(lease, End::Lost(loss), now));
+        ended
+            .map(|(resource, held)| (resource, held.tenure.grant().clone(), held))
+            .collect()
+    }
+}

@@ -1,0 +1,148 @@
+//! Taking over from a session that is proven dead, where the admission policies let an agent do
+//! it (peer mode). In strict mode they refuse, and the operator does it.
+//!
+//! Order is everything: the dead session is revoked first, by a CAS on exactly the version whose
+//! silence was observed, and only then is the lock written. The other way round a hung holder
+//! could wake, renew and go on believing while the lock is another's.
+
+use std::time::Duration;
+
+use crate::protocol::lock::{Claim, Ending, IncidentKind, Lock};
+use crate::protocol::observed::{Sight, Verdict};
+use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
+use crate::protocol::token::Revision;
+use crate::store::{StoreError, Stored, within};
+
+use super::{Agent, CALL_LIMIT};
+
+/// How long a refusal by policy is taken as the answer to the next take-over too.
+const STRICT_REMEMBERED: Duration = Duration::from_secs(60);
+
+/// Whether a holder's session can be taken over from.
+pub(super) enum Fate {
+    /// It may be alive, or nobody here may judge.
+    MayLive {
+        /// What keeps the lock, where there is something to say.
+        hint: Option<String>,
+    },
+    /// It is revoked, or was seen missing for long enough.
+    Dead,
+}
+
+impl Agent {
+    /// Looks at a holder's session; revokes it when its silence has lasted long enough.
+    pub(super) async fn fate_of(&self, holder: &Claimant) -> Result<Fate, StoreError> {
+        if self
+            .state()
+            .session
+            .as_ref()
+            .is_some_and(|live| *live.id() == holder.session)
+        {
+            return Ok(Fate::MayLive {
+                hint: Some("this pod holds the lock itself".into()),
+            });
+        }
+        if self.now() < self.state().strict_until {
+            return Ok(Fate::MayLive {
+                hint: Some(only_the_operator()),
+            });
+        }
+        let read = match within(CALL_LIMIT, self.0.sessions.get(&holder.session)).await {
+            Err(StoreError::Denied(reason)) => {
+                return Ok(Fate::MayLive {
+                    hint: Some(self.note_strict(&reason)),
+                });
+            }
+            read => read?,
+        };
+        let sight = match &read {
+            None => Sight::Missing,
+            Some(stored) if stored.value.revoked.is_some() => Sight::Revoked,
+            Some(stored) => Sight::Version(stored.version),
+        };
+        let received = self.now();
+        let observed = self.state().observe(&holder.session, sight, received);
+        let ttl = read.as_ref().map_or(holder.session_ttl, |stored| {
+            stored.value.ttl.max(holder.session_ttl)
+        });
+        match observed.verdict(ttl, received) {
+            Verdict::Dead => Ok(Fate::Dead),
+            Verdict::MayLive { .. } => Ok(Fate::MayLive { hint: None }),
+            Verdict::MayRevoke(version) => match read {
+                Some(stored) => self.revoke(&stored, version).await,
+                None => Ok(Fate::MayLive { hint: None }),
+            },
+        }
+    }
+
+    async fn revoke(&self, stored: &Stored<Session>, seen: Revision) -> Result<Fate, StoreError> {
+        debug_assert_eq!(
+            stored.version, seen,
+            "the silence that counts is this version's"
+        );
+        let revocation = Revocation {
+            at: self.0.clock.wall(),
+            by: self.pod().name.clone(),
+            reason: RevokeReason::Expired,
+        };
+        let Some(revoked) = stored.value.revoked(revocation) else {
+            return Ok(Fate::Dead);
+        };
+        let session = &stored.value.id;
+        // Closes the race with the holder's own renewal: both write on this version, one wins.
+        match within(CALL_LIMIT, self.0.sessions.update(stored, &revoked)).await {
+            Ok(_) => {
+                tracing::info!(%session, "revoked a session that was silent for 1.05 TTL");
+                Ok(Fate::Dead)
+            }
+            // It renewed, or somebody else revoked it; the next try sees which.
+            Err(StoreError::Conflict | StoreError::NotFound(_)) => Err(StoreError::Unavailable(
+                "the holder's session changed meanwhile".into(),
+            )),
+            Err(StoreError::Denied(reason)) => Ok(Fate::MayLive {
+                hint: Some(self.note_strict(&reason)),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The lock to write after its holder was found dead.
+    pub(super) fn plan_take_over(&self, current: &Stored<Lock>, claim: &Claim) -> Option<Lock> {
+        let grant = current.value.grant.as_ref()?;
+        let holder = &grant.holder.session;
+        let mint = self.mint()?;
+        let now = self.now();
+        let ending = Ending {
+            at: self.0.clock.wall(),
+            kind: IncidentKind::Expired,
+            actor: self.pod().name.clone(),
+            reason: format!("session {holder} was not renewed for 1.05 of its TTL").into(),
+        };
+        let is_dead = |session: &_| {
+            session == holder || {
+                let observed = self.state().observed(session);
+                observed.is_some_and(|seen| {
+                    seen.verdict(grant.holder.session_ttl, now) == Verdict::Dead
+                })
+            }
+        };
+        current
+            .value
+            .take_over(current.version, &mint, is_dead, &ending, Some(claim))
+    }
+
+    /// The policies refused a take-over: strict mode. Asks no more for a minute.
+    pub(super) fn note_strict(&self, reason: &str) -> String {
+        let until = self.now().after(STRICT_REMEMBERED);
+        self.state().strict_until = until;
+        tracing::info!(
+            reason,
+            "a take-over was refused; leaving take-overs to the operator"
+        );
+        only_the_operator()
+    }
+}
+
+fn only_the_operator() -> String {
+    "the admission policies let only the operator take over from a dead holder".into()
+}

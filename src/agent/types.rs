@@ -1,0 +1,198 @@
+//! What callers ask of the agent and what they are answered.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::protocol::ids::{LeaseId, OwnerId, Resource};
+use crate::protocol::lease::Loss;
+use crate::protocol::time::{Moment, WallTime};
+use crate::protocol::token::{StoreWentBack, Token, TokenExhausted};
+use crate::store::StoreError;
+
+/// One try to take a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcquireRequest {
+    /// What to lock.
+    pub resource: Resource,
+    /// Who asks; the pod's name when the app does not say.
+    pub owner: OwnerId,
+    /// How long the app may be silent before the agent gives the lock up.
+    pub ttl: Duration,
+    /// What the app says of itself, for people.
+    pub metadata: BTreeMap<String, String>,
+    /// The app's name for this request: a repetition gets the same lease.
+    pub request_id: Option<String>,
+}
+
+/// A lease as its app sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseView {
+    /// What is locked.
+    pub resource: Resource,
+    /// Who holds it.
+    pub owner: OwnerId,
+    /// Names the lease in renew and release.
+    pub lease: LeaseId,
+    /// The fencing token, to be sent with every write to what the lock guards.
+    pub token: Token,
+    /// How long the app may act, from when it sent the request.
+    pub valid_for: Duration,
+    /// The same as a wall-clock time, for people.
+    pub expires_at: WallTime,
+    /// When the app had best ask again, from when it sent the request.
+    pub renew_after: Duration,
+}
+
+/// What a try came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// The lock is the caller's.
+    Granted {
+        /// The lease.
+        lease: LeaseView,
+        /// Whether this repeats the answer to the same `requestId`.
+        replayed: bool,
+    },
+    /// Somebody else has it.
+    Held {
+        /// Who.
+        holder: HolderView,
+        /// How many wait for it.
+        queue_length: usize,
+        /// What keeps the lock from a holder that seems dead, where there is something to say.
+        hint: Option<String>,
+    },
+}
+
+/// The holder of a lock, as the store says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HolderView {
+    /// Who the app said it is.
+    pub owner: OwnerId,
+    /// Its pod.
+    pub pod: String,
+    /// The first token of its grant.
+    pub token: Token,
+    /// Since when, for people.
+    pub acquired_at: WallTime,
+    /// What it wrote about itself.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Why an acquire came to nothing; nobody holds a grant through it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AcquireError {
+    /// The agent serves as many leases as it may.
+    #[error("this agent already serves {limit} leases, the most it may")]
+    TooManyLeases {
+        /// The bound.
+        limit: usize,
+    },
+    /// The request id was used with another body.
+    #[error("this requestId was used before with another body")]
+    RequestIdReused,
+    /// The agent is stopping.
+    #[error("the agent is shutting down and takes no new leases")]
+    ShuttingDown,
+    /// No token can be made.
+    #[error(transparent)]
+    TokenExhausted(#[from] TokenExhausted),
+    /// The store lost writes.
+    #[error(transparent)]
+    StoreWentBack(#[from] StoreWentBack),
+    /// The session ended while the lock was being taken.
+    #[error("the session ended while the lock was being taken")]
+    SessionLost,
+    /// The store did not do its part.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a lease cannot be renewed, read or released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseError {
+    /// The agent never gave it, or it ended more than 10 minutes ago.
+    #[error("no such lease")]
+    Unknown,
+    /// It ended without the app's asking.
+    #[error("the lease was lost: {0}")]
+    Lost(Loss),
+    /// The app released it.
+    #[error("the lease was released")]
+    Released,
+}
+
+/// What a release came to. The lease is over in both cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The store says that the lock is no longer ours.
+    Done,
+    /// The store is away; the agent goes on trying.
+    Pending,
+}
+
+/// A lock as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockView {
+    /// What it guards.
+    pub resource: Resource,
+    /// Who holds it; none when it is free.
+    pub holder: Option<HolderView>,
+    /// The first token of the current or last grant.
+    pub token: Token,
+    /// How many wait.
+    pub queue_length: usize,
+    /// How often it was granted.
+    pub transitions: u64,
+}
+
+/// Some of the namespace's locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockPage {
+    /// The locks whose resource has the prefix.
+    pub locks: Vec<LockView>,
+    /// Where the next page starts; none on the last one.
+    pub next: Option<String>,
+    /// Lock objects that could not be read, each with the reason.
+    pub unreadable: Vec<String>,
+}
+
+/// What the store says of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verified {
+    /// It belongs to the current grant.
+    Current {
+        /// Whether it is known to be the very lease's token (the grant is this agent's).
+        exact: bool,
+    },
+    /// A newer one was given, or the lock is free.
+    Stale {
+        /// The first token of the current or last grant.
+        latest: Token,
+    },
+    /// It was never given.
+    Unknown {
+        /// The first token of the current or last grant.
+        latest: Token,
+    },
+}
+
+/// Why a question could not be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// The store did not answer, or refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store lost writes.
+    #[error(transparent)]
+    StoreWentBack(#[from] StoreWentBack),
+}
+
+/// The moment an answer may be believed until, and the moment its request arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    /// When the request arrived.
+    pub(super) arrived: Moment,
+    /// When it is answered.
+    pub(super) now: Moment,
+}
