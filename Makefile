@@ -1,0 +1,63 @@
+# Everything here runs on a fresh machine with Rust, Go and make; what is missing is named.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: test
+test: lint unit model e2e ## Everything that CI runs: lint, unit, model, e2e
+
+.PHONY: lint
+lint: need-cargo ## Formatting and clippy, warnings denied
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+.PHONY: unit
+unit: need-cargo ## Unit and integration tests: fast, no cluster
+	cargo test --locked --lib --bins --test it
+
+.PHONY: model
+model: need-cargo ## The protocol model-checked to completion, and its negative controls
+	cargo test --locked --test model -- --nocapture
+
+.PHONY: e2e
+e2e: need-cargo controlplane controlplane-floor ## Our binaries against a real etcd and kube-apiserver
+	cargo test --locked --test e2e
+
+.PHONY: demo
+demo: need-cargo controlplane ## A control plane and two sidecars to try curl and kubectl on
+	cargo build --locked
+	cargo run --locked --quiet --example demo -- "$(TARGET)/debug/leasehold"
+
+.PHONY: bench
+bench: need-cargo controlplane ## Medians and ratios against one API server, in one run
+	cargo build --locked --release
+	cargo run --locked --release --quiet --example bench -- "$(TARGET)/release/leasehold"
+
+.PHONY: controlplane
+controlplane: ## Builds etcd, kube-apiserver and kubectl for the tests, once, under target/
+	tests/controlplane/build.sh etcd v1.36
+
+.PHONY: controlplane-floor
+controlplane-floor: ## The same for the oldest Kubernetes that is promised
+	tests/controlplane/build.sh v1.33
+
+.PHONY: generate
+generate: need-cargo ## Rewrites what is generated: crds/ and docs/openapi.json
+	LEASEHOLD_REGENERATE=1 cargo test --locked --quiet --test it drift
+
+.PHONY: deny
+deny: need-cargo ## Licences, advisories and duplicates of the dependencies (needs cargo-deny)
+	@command -v cargo-deny >/dev/null || { echo "cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
+	cargo deny check
+
+.PHONY: need-cargo
+need-cargo:
+	@command -v cargo >/dev/null || { echo "cargo is missing: install Rust (https://rustup.rs)" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "a C compiler is missing: apt-get install gcc" >&2; exit 1; }
