@@ -161,7 +161,14 @@ impl Agent {
                 }
             }
         }
-        self.sweep();
+        let serving = self
+            .state()
+            .held
+            .get(&request.resource)
+            .map(|held| held.lease.id.clone());
+        if let Some(lease) = serving {
+            self.end_if_lost(&lease, self.now());
+        }
         let state = self.state();
         Ok(state
             .held
@@ -260,7 +267,7 @@ impl Agent {
             }
             state.insert(request.resource.clone(), held);
         }
-        self.0.deadlines_changed.notify_one();
+        self.wake_sweeper_for(&view.lease);
         tracing::info!(
             resource = %view.resource, ownerId = %view.owner, leaseId = %view.lease,
             fencingToken = view.token.get(), "lock acquired"

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::protocol::time::Moment;
 
-use super::Agent;
+use crate::store::{StoreError, within};
+
+use super::{Agent, CALL_LIMIT};
 
 /// The first wait's upper bound.
 const FIRST: Duration = Duration::from_millis(50);
@@ -58,6 +60,24 @@ impl Backoff {
 }
 
 impl Agent {
+    /// A read, tried again for a few seconds while the store does not answer.
+    pub(super) async fn persist<T, F>(&self, read: impl Fn() -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut backoff = Backoff::of_a_call(self.now());
+        loop {
+            match within(CALL_LIMIT, read()).await {
+                Err(error) if error.is_transient() => {
+                    if !self.pause(&mut backoff).await {
+                        return Err(error);
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// Waits before the next try; false when there is to be none.
     pub(super) async fn pause(&self, backoff: &mut Backoff) -> bool {
         let wait = Backoff::wait(backoff.tries, backoff.longest);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::protocol::ids::{GrantId, LeaseId, Resource};
 use crate::protocol::session::Session;
+use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
 use super::release::Returning;
@@ -39,8 +40,20 @@ impl Agent {
         });
     }
 
+    /// Wakes the sweeper, if this lease may run out before it wakes by itself.
+    pub(super) fn wake_sweeper_for(&self, lease: &LeaseId) {
+        let mut state = self.state();
+        let next_sweep = state.next_sweep;
+        let sooner = state
+            .held_mut(lease)
+            .is_some_and(|held| held.lease.gives_up_at() < next_sweep);
+        if sooner {
+            self.0.deadlines_changed.notify_one();
+        }
+    }
+
     /// Ends every lease that the clock has ended; says when the next one is due.
-    pub(super) fn sweep(&self) -> Option<crate::protocol::time::Moment> {
+    pub(super) fn sweep(&self) -> Option<Moment> {
         let now = self.now();
         let (due, next): (Vec<LeaseId>, _) = {
             let state = self.state();
@@ -138,15 +151,23 @@ impl Agent {
         }
     }
 
-    /// Waits until every lease was released or has run out.
+    /// Waits until every lease was released or the deadline that its app was told has passed.
     pub(super) async fn wait_for_leases_to_end(&self) {
         loop {
             let ended = self.0.something_ended.notified();
-            self.sweep();
-            if self.state().held.is_empty() {
+            let told = self
+                .state()
+                .held
+                .values()
+                .map(|held| held.lease.told_until())
+                .max();
+            let Some(told) = told.filter(|told| self.now() < *told) else {
                 return;
+            };
+            tokio::select! {
+                () = ended => {}
+                () = self.sleep_until(told) => {}
             }
-            ended.await;
         }
     }
 

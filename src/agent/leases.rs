@@ -25,19 +25,11 @@ impl Agent {
         arrived: Moment,
     ) -> Result<LeaseView, LeaseError> {
         let view = self.tell(lease, arrived, |state, now, deadline| {
-            let draining = state.draining;
             let held = state.held_mut(lease).ok_or(Loss::SessionExpired)?;
             held.ttl = ttl.unwrap_or(held.ttl);
-            let ttl = held.ttl;
-            if draining {
-                held.lease.tell_again(arrived, now, deadline)
-            } else {
-                held.lease.tell(arrived, now, ttl, deadline)
-            }
+            held.lease.tell(arrived, now, held.ttl, deadline)
         })?;
-        if ttl.is_some() {
-            self.0.deadlines_changed.notify_one();
-        }
+        self.wake_sweeper_for(lease);
         Ok(view)
     }
 
@@ -76,7 +68,13 @@ impl Agent {
             .as_ref()
             .map(|live| live.keep_alive.valid_until());
         let deadline = deadline.ok_or(LeaseError::Lost(Loss::SessionExpired))?;
-        let told = ask(&mut state, now, deadline).map_err(LeaseError::Lost)?;
+        let told = if state.draining {
+            let held = state.held.get(&resource).ok_or(LeaseError::Unknown)?;
+            held.lease.last_told(arrived, now)
+        } else {
+            ask(&mut state, now, deadline)
+        };
+        let told = told.map_err(LeaseError::Lost)?;
         let held = state.held.get(&resource).ok_or(LeaseError::Unknown)?;
         Ok(self.view(&resource, held, told, Span { arrived, now }))
     }

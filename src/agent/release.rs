@@ -170,7 +170,9 @@ impl Agent {
         match loss {
             // With the session everything goes.
             Loss::SessionExpired | Loss::SessionRevoked => self.lose_session(&session, loss),
-            Loss::GrantGone | Loss::AppSilent => self.lose_lease(lease, loss, now),
+            Loss::GrantGone | Loss::AppSilent | Loss::AgentStopping => {
+                self.lose_lease(lease, loss, now);
+            }
         }
     }
 

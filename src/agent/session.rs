@@ -39,16 +39,19 @@ impl Agent {
         if let Some(id) = self.fresh_session() {
             return Ok(id);
         }
-        match self.current_session() {
-            None => self.begin_session().await,
-            Some(id) => match self.try_renew(&id).await {
-                Renewal::Renewed => Ok(id),
-                Renewal::Lost => self.begin_session().await,
-                Renewal::Failed => Err(AcquireError::Store(StoreError::Unavailable(
-                    "the session could not be renewed".into(),
-                ))),
-            },
+        let mut backoff = Backoff::of_a_call(self.now());
+        while let Some(id) = self.current_session() {
+            match self.try_renew(&id).await {
+                Renewal::Renewed => return Ok(id),
+                Renewal::Lost => break,
+                Renewal::Failed if self.pause(&mut backoff).await => {}
+                Renewal::Failed => {
+                    let why = "the session could not be renewed".into();
+                    return Err(AcquireError::Store(StoreError::Unavailable(why)));
+                }
+            }
         }
+        self.begin_session().await
     }
 
     /// The session that may be believed now.
@@ -92,9 +95,7 @@ impl Agent {
     }
 
     async fn begin_session(&self) -> Result<SessionId, AcquireError> {
-        let listed = within(CALL_LIMIT, self.0.locks.list(1, None))
-            .await?
-            .revision;
+        let listed = self.persist(|| self.0.locks.list(1, None)).await?.revision;
         self.note_list(listed)?;
         let session = self.new_session();
         let sent = self.now();
@@ -186,6 +187,10 @@ impl Agent {
                 return;
             }
             let _change = self.0.session_change.lock().await;
+            if failures == 0 && !self.is_renewal_due(&id) {
+                // An acquire renewed ahead of time.
+                continue;
+            }
             match self.try_renew(&id).await {
                 Renewal::Renewed => failures = 0,
                 Renewal::Failed => failures += 1,
@@ -208,6 +213,14 @@ impl Agent {
             _ => now.after(Backoff::wait(failures, live.stored.value.ttl.get() / 10)),
         };
         Some(due.min(live.keep_alive.valid_until()))
+    }
+
+    /// Whether a third of the TTL (less the most jitter) has passed since the last renewal.
+    fn is_renewal_due(&self, id: &SessionId) -> bool {
+        let now = self.now();
+        let state = self.state();
+        let live = state.session.as_ref().filter(|live| live.id() == id);
+        live.is_none_or(|live| now >= live.keep_alive.renew_at(1.0))
     }
 
     /// One try to renew. The caller holds `session_change`.

@@ -33,6 +33,8 @@ pub(super) struct State {
     pub(super) held: HashMap<Resource, Held>,
     /// Where each lease is.
     pub(super) resource_of: HashMap<LeaseId, Resource>,
+    /// When the sweeper wakes next.
+    pub(super) next_sweep: Moment,
     /// No new leases are given.
     pub(super) draining: bool,
     /// Until when a refused take-over is taken as the policies' last word.

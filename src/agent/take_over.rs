@@ -7,9 +7,11 @@
 
 use std::time::Duration;
 
+use crate::protocol::ids::SessionId;
 use crate::protocol::lock::{Claim, Ending, IncidentKind, Lock};
 use crate::protocol::observed::{Sight, Verdict};
 use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
+use crate::protocol::time::SessionTtl;
 use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored, within};
 
@@ -118,13 +120,12 @@ impl Agent {
             actor: self.pod().name.clone(),
             reason: format!("session {holder} was not renewed for 1.05 of its TTL").into(),
         };
-        let is_dead = |session: &_| {
-            session == holder || {
-                let observed = self.state().observed(session);
-                observed.is_some_and(|seen| {
-                    seen.verdict(grant.holder.session_ttl, now) == Verdict::Dead
-                })
-            }
+        // A waiter's own TTL is not at hand here; the longest there is will do.
+        let longest = SessionTtl::clamped(u64::MAX);
+        let is_dead = |session: &SessionId| {
+            let observed = self.state().observed(session);
+            session == holder
+                || observed.is_some_and(|seen| seen.verdict(longest, now) == Verdict::Dead)
         };
         current
             .value

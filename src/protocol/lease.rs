@@ -22,6 +22,8 @@ pub enum Loss {
     GrantGone,
     /// The app did not renew within its own TTL.
     AppSilent,
+    /// The agent was told to stop, and what the app was told before has run out.
+    AgentStopping,
 }
 
 impl Loss {
@@ -33,6 +35,7 @@ impl Loss {
             Self::SessionRevoked => "session_revoked",
             Self::GrantGone => "grant_gone",
             Self::AppSilent => "app_silent",
+            Self::AgentStopping => "agent_stopping",
         }
     }
 }
@@ -119,6 +122,20 @@ impl Lease {
         Ok(Told {
             until,
             valid_for: until.since(arrived),
+        })
+    }
+
+    /// Repeats the latest deadline told and moves nothing: what a stopping agent answers.
+    ///
+    /// # Errors
+    /// The [`Loss`], once that deadline has passed.
+    pub fn last_told(&self, arrived: Moment, now: Moment) -> Result<Told, Loss> {
+        if now >= self.told_until {
+            return Err(Loss::AgentStopping);
+        }
+        Ok(Told {
+            until: self.told_until,
+            valid_for: self.told_until.since(arrived),
         })
     }
 
