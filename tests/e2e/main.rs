@@ -1,0 +1,7 @@
+//! Our binaries as separate processes against a real kube-apiserver on a real etcd. Every agent
+//! has a token bound to its own pod, the sidecar's role and the admission policies as they ship.
+
+#[path = "../harness.rs"]
+mod harness;
+
+mod basics;

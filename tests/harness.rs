@@ -1,0 +1,61 @@
+//! What the end-to-end tests, the demo and the bench stand on: a real kube-apiserver on a real
+//! etcd, pods with tokens bound to them, our binary as a separate process, and a proxy that loses
+//! messages. Include it with `#[path = "../harness.rs"] mod harness;`.
+//!
+//! ```text
+//! let cluster = Cluster::shared(TakeOver::Peer).await?;     // or Cluster::fresh(…): an instance of one's own
+//! let namespace = cluster.namespace("basics").await?;       // with service account `app`, bound to the sidecar's role
+//! let pod = namespace.pod("a").await?;                      // uid, bound token, kubeconfig; pod.client(), pod.kubectl()
+//! let a = Sidecar::start(binary, &pod).await?;              // or Sidecar::launch(binary, pod).session_ttl(5)….start()
+//! let lease = a.acquire("res").await?.granted()?;           // {lease_id, token, valid_for}
+//! ```
+//!
+//! - [`ControlPlane`]: etcd and kube-apiserver; stop, freeze, kill, backup, restore, and the
+//!   requests that it served, by user.
+//! - [`Cluster`]: a control plane with our CRDs, roles and policies, in strict or peer mode.
+//! - [`Namespace`], [`Pod`]: what a test gets for itself. Each test takes its own namespace;
+//!   nothing is deleted, the instance goes as a whole.
+//! - [`Sidecar`]: our binary, its HTTP API and its log. A test that fails shows the log.
+//! - [`Proxy`]: between a sidecar and the API server; faults by the meaning of a request.
+//! - [`eventually`]: waits for a condition. Tests do not sleep and hope.
+//!
+//! Nothing survives the process that started it, also when that is killed (`process`). A missing
+//! control plane is an error that says what to run; nothing is ever skipped.
+
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each of its users takes what it needs of it"
+)]
+
+#[path = "harness/apply.rs"]
+mod apply;
+#[path = "harness/audit.rs"]
+mod audit;
+#[path = "harness/binaries.rs"]
+mod binaries;
+#[path = "harness/cluster.rs"]
+mod cluster;
+#[path = "harness/control_plane.rs"]
+mod control_plane;
+#[path = "harness/etcd.rs"]
+mod etcd;
+#[path = "harness/kubectl.rs"]
+mod kubectl;
+#[path = "harness/pod.rs"]
+mod pod;
+#[path = "harness/process.rs"]
+mod process;
+#[path = "harness/sidecar.rs"]
+mod sidecar;
+#[path = "harness/wait.rs"]
+mod wait;
+
+pub(crate) use audit::Served;
+pub(crate) use binaries::KubeVersion;
+pub(crate) use cluster::{Cluster, Namespace, TakeOver};
+pub(crate) use control_plane::ControlPlane;
+pub(crate) use kubectl::{Kubeconfig, Output};
+pub(crate) use pod::Pod;
+pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar};
+pub(crate) use wait::{eventually, now};

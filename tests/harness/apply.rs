@@ -1,0 +1,107 @@
+//! Server-side apply of the YAML files that we ship, with the administrator's rights.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kube::api::{DynamicObject, Patch, PatchParams, TypeMeta};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::wait::eventually;
+
+/// How long a definition or a policy may take to come into effect.
+const EFFECT: Duration = Duration::from_secs(30);
+
+/// Applies every object in a file of the repository.
+pub(crate) async fn apply_file(client: &Client, file: &Path) -> Result<Vec<DynamicObject>> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let mut applied = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(&text) {
+        let object = Value::deserialize(document)?;
+        if !object.is_null() {
+            let done = apply(client, &object).await;
+            applied.push(done.with_context(|| file.display().to_string())?);
+        }
+    }
+    Ok(applied)
+}
+
+/// Applies one cluster-wide object.
+pub(crate) async fn apply(client: &Client, object: &Value) -> Result<DynamicObject> {
+    let types: TypeMeta = serde_json::from_value(object.clone())?;
+    let kind = GroupVersionKind::try_from(&types)?;
+    let (resource, _) = kube::discovery::pinned_kind(client, &kind).await?;
+    let name = object["metadata"]["name"]
+        .as_str()
+        .context("an object that we ship must have a name")?;
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let params = PatchParams::apply("leasehold-tests").force();
+    Ok(api.patch(name, &params, &Patch::Apply(object)).await?)
+}
+
+/// A file of the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Waits until the kinds of a definition are served.
+pub(crate) async fn until_served(client: &Client, kind: &str) -> Result<()> {
+    let path = format!("/apis/leasehold.dev/v1alpha1/{kind}?limit=1");
+    eventually(
+        &format!("the API server to serve {kind}"),
+        EFFECT,
+        async || {
+            let request = http::Request::get(&path).body(vec![]).ok()?;
+            client.request_text(request).await.ok().map(drop)
+        },
+    )
+    .await
+}
+
+/// Waits until every policy that was applied before is enforced.
+///
+/// The API server learns of policies by one watch and of bindings by another, and compiles all it
+/// knows at once. So when a policy made last refuses, those before it are in force.
+pub(crate) async fn until_policies_are_enforced(client: &Client) -> Result<()> {
+    let name = format!("sentinel-{}", fastrand::u64(..));
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                "operations": ["CREATE"], "resources": ["configmaps"]}]},
+            "matchConditions": [{"name": "sentinel",
+                "expression": format!("object.metadata.name == '{name}'")}],
+            "validations": [{"expression": "false", "message": "the policies are enforced"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    apply(client, &policy).await?;
+    apply(client, &binding).await?;
+    let canary = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    eventually(
+        "the admission policies to be enforced",
+        EFFECT,
+        async || {
+            let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
+            let request = http::Request::post(path)
+                .header("content-type", "application/json")
+                .body(canary.to_string().into_bytes())
+                .ok()?;
+            let refusal = client.request_text(request).await.err()?;
+            refusal
+                .to_string()
+                .contains("the policies are enforced")
+                .then_some(())
+        },
+    )
+    .await
+}

@@ -1,0 +1,48 @@
+//! The API server's own record of the requests that it got from service accounts.
+//!
+//! Written by the server itself, before it serves the request: what is not in here did not reach
+//! it. Requests of administrators are left out; tests make many.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::Value;
+
+/// One line a request, when it is received.
+pub(crate) const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [ResponseStarted, ResponseComplete, Panic]
+rules:
+- level: Metadata
+  userGroups: ["system:serviceaccounts"]
+- level: None
+"#;
+
+/// A request that the API server got.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    /// `get`, `create`, `update`, …
+    pub(crate) verb: String,
+    pub(crate) uri: String,
+    /// The uid of the pod that the token was bound to; empty for an unbound one.
+    pub(crate) pod_uid: String,
+}
+
+/// All of them, in order.
+pub(crate) fn read(log: &Path) -> Result<Vec<Served>> {
+    let text = std::fs::read_to_string(log)?;
+    // The last line may be half written.
+    let lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    Ok(lines.map(|event: Value| served(&event)).collect())
+}
+
+fn served(event: &Value) -> Served {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Served {
+        verb: text(&event["verb"]),
+        uri: text(&event["requestURI"]),
+        pod_uid: text(&event["user"]["extra"]["authentication.kubernetes.io/pod-uid"][0]),
+    }
+}

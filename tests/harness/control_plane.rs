@@ -1,0 +1,265 @@
+//! One etcd and one kube-apiserver, and what can befall them. The flags are those of
+//! tests/controlplane/README.md, which says why.
+//!
+//! An instance is thrown away as a whole, so nothing in it is ever cleaned up.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use tokio::sync::Mutex;
+
+use super::audit::{self, Served};
+use super::binaries::{Binaries, KubeVersion};
+use super::etcd::Etcd;
+use super::kubectl::{Access, Kubeconfig};
+use super::process::{Process, directory};
+use super::wait::now;
+
+/// How long the API server may take to start or stop; it takes 2 s on an idle machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// What a server that has run before on its data need not wait for.
+const SLOW_HOOKS: &str = "?exclude=poststarthook/rbac/bootstrap-roles\
+     &exclude=poststarthook/scheduling/bootstrap-system-priority-classes";
+/// The administrator's password. It is good on this machine only, while the instance lives.
+const ADMIN_TOKEN: &str = "admin-of-the-test";
+
+/// A running control plane. Dropping it kills it.
+pub(crate) struct ControlPlane {
+    directory: PathBuf,
+    binaries: Binaries,
+    port: AtomicU16,
+    admin: Kubeconfig,
+    etcd: Etcd,
+    // In this order they are dropped: an API server without its etcd would complain at length.
+    api_server: Mutex<Option<Process>>,
+    etcd_process: Mutex<Option<Process>>,
+}
+
+/// What became of a start.
+enum Started {
+    Ready(Process),
+    PortTaken,
+}
+
+impl ControlPlane {
+    /// Starts one. `durable` ones write to the disk before they answer, for tests about backups.
+    pub(crate) async fn start(version: KubeVersion, durable: bool) -> Result<Self> {
+        static INSTANCES: AtomicU32 = AtomicU32::new(0);
+
+        let binaries = Binaries::find(version)?;
+        let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
+        let directory = directory()?.join(instance.to_string());
+        std::fs::create_dir(&directory)?;
+        write_files(&directory)?;
+        let etcd = Etcd::new(&directory, &binaries, durable);
+        let admin = Kubeconfig {
+            path: directory.join("admin.kubeconfig"),
+            kubectl: binaries.kubectl.clone(),
+        };
+        let control_plane = Self {
+            directory,
+            binaries,
+            port: AtomicU16::new(0),
+            admin,
+            etcd_process: Mutex::new(Some(etcd.start().await?)),
+            etcd,
+            api_server: Mutex::new(None),
+        };
+        control_plane.first_start().await?;
+        Ok(control_plane)
+    }
+
+    /// The API server's address.
+    pub(crate) fn server(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port.load(Ordering::Relaxed))
+    }
+
+    /// The certificate by which it is known.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.directory.join("certs/apiserver.crt")
+    }
+
+    /// A place for files of this instance.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The administrator's access.
+    pub(crate) fn admin(&self) -> &Kubeconfig {
+        &self.admin
+    }
+
+    /// Stops the API server in good order; it says goodbye to its clients.
+    pub(crate) async fn stop_api_server(&self) -> Result<()> {
+        let Some(process) = self.api_server.lock().await.take() else {
+            return Ok(());
+        };
+        process.signal(Signal::TERM)?;
+        process.wait(LIMIT).await?;
+        Ok(())
+    }
+
+    /// Kills the API server: connections break, nobody says anything.
+    pub(crate) async fn kill_api_server(&self) -> Result<()> {
+        match self.api_server.lock().await.take() {
+            Some(process) => process.kill(),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts the API server again, at the same address, and waits until it is ready.
+    pub(crate) async fn start_api_server(&self) -> Result<()> {
+        let deadline = now().after(LIMIT);
+        while now() < deadline {
+            if let Started::Ready(process) = self.try_start(SLOW_HOOKS).await? {
+                *self.api_server.lock().await = Some(process);
+                return Ok(());
+            }
+        }
+        bail!("{} stays in use by somebody else", self.server())
+    }
+
+    /// Makes the API server hang: connections stay open, nothing is answered.
+    pub(crate) async fn freeze(&self) -> Result<()> {
+        self.signal_api_server(Signal::STOP).await
+    }
+
+    /// Lets a frozen API server go on.
+    pub(crate) async fn thaw(&self) -> Result<()> {
+        self.signal_api_server(Signal::CONT).await
+    }
+
+    /// Backs the running etcd up.
+    pub(crate) async fn snapshot_etcd(&self, name: &str) -> Result<PathBuf> {
+        self.etcd.snapshot(name).await
+    }
+
+    /// Restores a backup: stops everything, puts the data in place, starts everything. With
+    /// `bump` the store's revision leaps by so much, as it should.
+    pub(crate) async fn restore_etcd(&self, snapshot: &Path, bump: Option<u64>) -> Result<()> {
+        self.stop_api_server().await?;
+        let mut etcd = self.etcd_process.lock().await;
+        if let Some(process) = etcd.take() {
+            self.etcd.stop(process).await?;
+        }
+        self.etcd.restore(snapshot, bump).await?;
+        *etcd = Some(self.etcd.start().await?);
+        drop(etcd);
+        self.start_api_server().await
+    }
+
+    /// The requests of service accounts that the API server got, in order.
+    pub(crate) fn served(&self) -> Result<Vec<Served>> {
+        audit::read(&self.audit_log())
+    }
+
+    async fn signal_api_server(&self, signal: Signal) -> Result<()> {
+        let api_server = self.api_server.lock().await;
+        let process = api_server.as_ref().context("the API server must run")?;
+        process.signal(signal)
+    }
+
+    /// Picks a port until one is still free when the server wants it.
+    async fn first_start(&self) -> Result<()> {
+        for _ in 0..5 {
+            let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            self.port.store(free, Ordering::Relaxed);
+            let access = Access {
+                server: &self.server(),
+                certificate: Some(&self.certificate()),
+                token: ADMIN_TOKEN,
+                namespace: "default",
+            };
+            Kubeconfig::write(self.admin.path.clone(), &self.admin.kubectl, &access)?;
+            if let Started::Ready(process) = self.try_start("").await? {
+                *self.api_server.lock().await = Some(process);
+                return Ok(());
+            }
+        }
+        bail!("five free ports were taken before the API server could bind them")
+    }
+
+    async fn try_start(&self, exclusions: &str) -> Result<Started> {
+        let log = self.directory.join("kube-apiserver.log");
+        // An older run's complaint about the port must not count.
+        let _absent = std::fs::remove_file(&log);
+        let process = Process::spawn("kube-apiserver", &mut self.api_server_command(), &log)?;
+        let deadline = now().after(LIMIT);
+        while now() < deadline {
+            if process.exited()?.is_some() {
+                if process.log().contains("address already in use") {
+                    return Ok(Started::PortTaken);
+                }
+                bail!("kube-apiserver ended:\n{}", process.last_words());
+            }
+            if self.is_ready(exclusions).await {
+                return Ok(Started::Ready(process));
+            }
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        bail!(
+            "kube-apiserver is not ready after {LIMIT:?}:\n{}",
+            process.last_words()
+        )
+    }
+
+    async fn is_ready(&self, exclusions: &str) -> bool {
+        // The certificate is there only after the first start.
+        let Ok(client) = self.admin.client().await else {
+            return false;
+        };
+        let Ok(request) = http::Request::get(format!("/readyz{exclusions}")).body(vec![]) else {
+            return false;
+        };
+        client
+            .request_text(request)
+            .await
+            .is_ok_and(|answer| answer == "ok" || answer.starts_with("[+]"))
+    }
+
+    fn api_server_command(&self) -> Command {
+        let at = |name: &str| self.directory.join(name).display().to_string();
+        let mut command = Command::new(&self.binaries.kube_apiserver);
+        command.args([
+            format!("--etcd-servers={}", self.etcd.endpoint()),
+            format!("--secure-port={}", self.port.load(Ordering::Relaxed)),
+            format!("--cert-dir={}", at("certs")),
+            format!("--service-account-key-file={}", at("sa.pub")),
+            format!("--service-account-signing-key-file={}", at("sa.key")),
+            format!("--token-auth-file={}", at("tokens.csv")),
+            format!("--audit-policy-file={}", at("audit.yaml")),
+            format!("--audit-log-path={}", self.audit_log().display()),
+        ]);
+        command.args([
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--authorization-mode=RBAC",
+            "--shutdown-watch-termination-grace-period=1s",
+            "--profiling=false",
+        ]);
+        command
+    }
+
+    fn audit_log(&self) -> PathBuf {
+        self.directory.join("audit.log")
+    }
+}
+
+/// What the API server reads at its start.
+fn write_files(directory: &Path) -> Result<()> {
+    let key = rcgen::KeyPair::generate()?;
+    std::fs::write(directory.join("sa.key"), key.serialize_pem())?;
+    std::fs::write(directory.join("sa.pub"), key.public_key_pem())?;
+    let admin = format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n");
+    std::fs::write(directory.join("tokens.csv"), admin)?;
+    std::fs::write(directory.join("audit.yaml"), audit::POLICY)?;
+    Ok(())
+}

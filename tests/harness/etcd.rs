@@ -1,0 +1,124 @@
+//! etcd: started on a socket of its own, backed up and restored.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use rustix::process::Signal;
+
+use super::binaries::Binaries;
+use super::process::Process;
+use super::wait::eventually;
+
+/// How long etcd may take to start or stop.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Where an instance keeps its data, and what is numbered in it.
+pub(crate) struct Etcd {
+    directory: PathBuf,
+    binaries: Binaries,
+    /// How often the data came out of a backup; each has a folder of its own.
+    restores: AtomicU32,
+    /// Whether every write reaches the disk before it is answered.
+    durable: bool,
+}
+
+impl Etcd {
+    pub(crate) fn new(directory: &Path, binaries: &Binaries, durable: bool) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            binaries: binaries.clone(),
+            restores: AtomicU32::new(0),
+            durable,
+        }
+    }
+
+    /// What the API server connects to.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// Starts it and waits until it takes connections: an API server that finds nobody there
+    /// tries again only after a second.
+    pub(crate) async fn start(&self) -> Result<Process> {
+        // What a killed one left behind.
+        let _absent = std::fs::remove_file(self.socket());
+        let mut command = Command::new(&self.binaries.etcd);
+        command
+            .args(["--name=test", "--log-level=warn"])
+            .arg(format!("--data-dir={}", self.data().display()))
+            .arg(format!("--listen-client-urls={}", self.endpoint()))
+            .arg("--advertise-client-urls=http://localhost:2379")
+            .arg("--listen-peer-urls=http://127.0.0.1:0")
+            .args(["--heartbeat-interval=10", "--election-timeout=100"]);
+        if !self.durable {
+            command.arg("--unsafe-no-fsync");
+        }
+        let process = Process::spawn("etcd", &mut command, &self.directory.join("etcd.log"))?;
+        let up = eventually("a connection to etcd", LIMIT, async || {
+            let socket = tokio::net::UnixStream::connect(self.socket()).await;
+            socket.is_ok().then_some(())
+        });
+        up.await
+            .map_err(|error| error.context(process.last_words()))?;
+        Ok(process)
+    }
+
+    /// Stops it in good order, so that everything is on disk.
+    pub(crate) async fn stop(&self, process: Process) -> Result<()> {
+        process.signal(Signal::TERM)?;
+        process.wait(LIMIT).await?;
+        Ok(())
+    }
+
+    /// Writes a backup of the running etcd.
+    pub(crate) async fn snapshot(&self, name: &str) -> Result<PathBuf> {
+        let file = self.directory.join(format!("{name}.snapshot"));
+        let mut command = tokio::process::Command::new(&self.binaries.etcdctl);
+        command
+            .arg(format!("--endpoints={}", self.endpoint()))
+            .args(["snapshot", "save"])
+            .arg(&file);
+        run(command).await?;
+        Ok(file)
+    }
+
+    /// Puts a backup in the place of the stopped etcd's data, as docs/ tells people to; without
+    /// `bump` as it tells them not to.
+    pub(crate) async fn restore(&self, snapshot: &Path, bump: Option<u64>) -> Result<()> {
+        self.restores.fetch_add(1, Ordering::Relaxed);
+        let mut command = tokio::process::Command::new(&self.binaries.etcdutl);
+        command
+            .args(["snapshot", "restore"])
+            .arg(snapshot)
+            .arg(format!("--data-dir={}", self.data().display()))
+            .args([
+                "--name=test",
+                "--initial-cluster=test=http://localhost:2380",
+            ])
+            .arg("--initial-advertise-peer-urls=http://localhost:2380");
+        if let Some(revisions) = bump {
+            command.arg(format!("--bump-revision={revisions}"));
+            command.arg("--mark-compacted");
+        }
+        run(command).await
+    }
+
+    fn data(&self) -> PathBuf {
+        let restores = self.restores.load(Ordering::Relaxed);
+        self.directory.join(format!("etcd{restores}"))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.join("etcd.sock")
+    }
+}
+
+async fn run(mut command: tokio::process::Command) -> Result<()> {
+    let output = command.kill_on_drop(true).output().await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{:?}: {said}", command.as_std());
+    Ok(())
+}

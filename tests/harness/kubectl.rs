@@ -1,0 +1,113 @@
+//! Kubeconfig files, and kubectl in the role of the user that one names.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use kube::config::{KubeConfigOptions, Kubeconfig as KubeconfigFile};
+use serde_json::{Value, json};
+
+/// How to reach an API server, and as whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Kubeconfig {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// The program that fits the server.
+    pub(crate) kubectl: PathBuf,
+}
+
+/// What a kubeconfig says.
+pub(crate) struct Access<'a> {
+    pub(crate) server: &'a str,
+    /// The server's certificate; none for a plain-HTTP proxy.
+    pub(crate) certificate: Option<&'a Path>,
+    pub(crate) token: &'a str,
+    pub(crate) namespace: &'a str,
+}
+
+impl Kubeconfig {
+    /// Writes one.
+    pub(crate) fn write(path: PathBuf, kubectl: &Path, access: &Access<'_>) -> Result<Self> {
+        let mut cluster = json!({"server": access.server});
+        if let Some(certificate) = access.certificate {
+            cluster["certificate-authority"] = json!(certificate);
+        }
+        let file = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": {"token": access.token}}],
+            "contexts": [{"name": "test", "context": {
+                "cluster": "test", "user": "test", "namespace": access.namespace}}],
+        });
+        // JSON is YAML.
+        std::fs::write(&path, serde_json::to_vec_pretty(&file)?)?;
+        Ok(Self {
+            path,
+            kubectl: kubectl.to_owned(),
+        })
+    }
+
+    /// A client. It belongs to the runtime that it is made in, so each test makes its own.
+    pub(crate) async fn client(&self) -> Result<kube::Client> {
+        let file = KubeconfigFile::read_from(&self.path)?;
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(file, &options).await?;
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// Runs kubectl as this user; the namespace is the kubeconfig's unless `args` say otherwise.
+    pub(crate) async fn kubectl(&self, args: &[&str]) -> Result<Output> {
+        let cache = self.path.with_extension("cache");
+        let output = tokio::process::Command::new(&self.kubectl)
+            .arg("--kubeconfig")
+            .arg(&self.path)
+            .arg("--cache-dir")
+            .arg(cache)
+            .args(args)
+            .stdin(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("kubectl cannot be started")?;
+        Ok(Output {
+            command: args.join(" "),
+            success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+}
+
+/// What kubectl said.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    command: String,
+    /// Whether it exited with 0.
+    pub(crate) success: bool,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Output {
+    /// What it printed, if it succeeded.
+    pub(crate) fn ok(self) -> Result<String> {
+        let Self {
+            command, stderr, ..
+        } = &self;
+        ensure!(self.success, "kubectl {command}: {stderr}");
+        Ok(self.stdout)
+    }
+
+    /// The JSON that it printed (`-o json`), if it succeeded.
+    pub(crate) fn json(self) -> Result<Value> {
+        Ok(serde_json::from_str(&self.ok()?)?)
+    }
+
+    /// What it was told, if it was refused.
+    pub(crate) fn refused(self) -> Result<String> {
+        let Self {
+            command, stdout, ..
+        } = &self;
+        ensure!(!self.success, "kubectl {command} was not refused: {stdout}");
+        Ok(self.stderr)
+    }
+}

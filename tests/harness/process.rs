@@ -1,0 +1,157 @@
+//! Child processes that never outlive this one, and its directory in /tmp, which neither does.
+//!
+//! All children join one process group. A guardian shell, in a group of its own, reads from a pipe
+//! whose other end only this process holds: when this process is gone, for whatever reason (a
+//! kill -9 too), the pipe closes, and the guardian kills the group and removes the directory. The
+//! kernel's parent-death signal would not do: it fires when the *thread* that started the child
+//! ends, and tests end many.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::wait::eventually;
+
+/// Kills the group, then removes the directory; the last writes of the dying may get in its way.
+const GUARD: &str = r#"trap '' INT TERM HUP; cat >/dev/null; kill -s KILL -- "-$1"
+for i in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$2" 2>/dev/null && break; sleep 0.2; done"#;
+
+struct Nursery {
+    group: i32,
+    directory: PathBuf,
+    /// Held, not used: their closing is the signal.
+    _alive: [ChildStdin; 2],
+}
+
+/// This process's directory in /tmp. Its path is short, because sockets are made in it.
+pub(crate) fn directory() -> Result<&'static Path> {
+    nursery().map(|nursery| nursery.directory.as_path())
+}
+
+fn nursery() -> Result<&'static Nursery> {
+    static NURSERY: OnceLock<Result<Nursery, String>> = OnceLock::new();
+    let nursery = NURSERY.get_or_init(|| open_nursery().map_err(|error| format!("{error:#}")));
+    nursery.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn open_nursery() -> Result<Nursery> {
+    let directory = tempfile::Builder::new()
+        .prefix("lh-")
+        .tempdir_in("/tmp")?
+        .keep();
+    // A group lives as long as it has a member, and this one waits for the same end.
+    let (leader, leader_stdin) = start_waiting(&mut Command::new("cat"))?;
+    let group = i32::try_from(leader.id())?;
+    let mut guardian = Command::new("sh");
+    guardian
+        .args(["-c", GUARD, "guardian", &group.to_string()])
+        .arg(&directory);
+    let (_guardian, guardian_stdin) = start_waiting(&mut guardian)?;
+    Ok(Nursery {
+        group,
+        directory,
+        _alive: [leader_stdin, guardian_stdin],
+    })
+}
+
+fn start_waiting(command: &mut Command) -> Result<(Child, ChildStdin)> {
+    let mut child = command
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("{} cannot be started", command.get_program().display()))?;
+    let stdin = child.stdin.take().context("the child must have a stdin")?;
+    Ok((child, stdin))
+}
+
+/// A running child. Dropping it kills it.
+pub(crate) struct Process {
+    name: String,
+    child: RwLock<Child>,
+    pid: Pid,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a child whose output is appended to `log`.
+    pub(crate) fn spawn(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
+        let output = OpenOptions::new().create(true).append(true).open(log)?;
+        let child = command
+            .process_group(nursery()?.group)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("{} cannot be started", command.get_program().display()))?;
+        let pid = Pid::from_raw(i32::try_from(child.id())?).context("a child must have an id")?;
+        Ok(Self {
+            name: name.to_owned(),
+            child: RwLock::new(child),
+            pid,
+            log: log.to_owned(),
+        })
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        // Reaped here and only here, so the id cannot have become another's meanwhile.
+        if self.exited()?.is_none() {
+            kill_process(self.pid, signal)?;
+        }
+        Ok(())
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn exited(&self) -> Result<Option<ExitStatus>> {
+        let mut child = self.child.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(child.try_wait()?)
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn wait(&self, limit: Duration) -> Result<ExitStatus> {
+        let what = format!("the end of {}", self.name);
+        eventually(&what, limit, async || self.exited().ok().flatten()).await
+    }
+
+    /// Kills it, hung or not, and waits for its end.
+    pub(crate) fn kill(&self) -> Result<()> {
+        let mut child = self.child.write().unwrap_or_else(PoisonError::into_inner);
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    /// Everything that it has said so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read(&self.log)
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// The end of what it has said, for an error message.
+    pub(crate) fn last_words(&self) -> String {
+        let log = self.log();
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It is gone already, or the guardian will see to it.
+        let _outcome = self.kill();
+    }
+}

@@ -1,0 +1,36 @@
+//! Waiting for conditions, and the clock that tests measure by.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use leasehold::clock::{Clock, SystemClock};
+use leasehold::protocol::time::Moment;
+
+/// How long between two looks at a condition.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Looks until `probe` gives something, for at most `limit`.
+///
+/// # Errors
+/// When the time is up; `what` says what was waited for.
+pub(crate) async fn eventually<T>(
+    what: &str,
+    limit: Duration,
+    mut probe: impl AsyncFnMut() -> Option<T>,
+) -> Result<T> {
+    let deadline = now().after(limit);
+    loop {
+        if let Some(found) = probe().await {
+            return Ok(found);
+        }
+        if now() >= deadline {
+            bail!("waited {limit:?} in vain for this: {what}");
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// The machine's clock, the one that agents count on.
+pub(crate) fn now() -> Moment {
+    SystemClock.now()
+}
