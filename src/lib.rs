@@ -8,4 +8,10 @@ pub mod store;
 
 pub mod agent;
 pub mod crd;
+pub mod http;
 pub mod k8s;
+
+pub mod admin;
+pub mod cli;
+pub mod shutdown;
+pub mod telemetry;

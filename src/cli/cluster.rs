@@ -1,0 +1,100 @@
+//! How a role reaches the API server: flags, a kubeconfig, or what a pod has mounted.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// Where the kubelet mounts a pod's token, CA and namespace.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Which API server, and which namespace of it.
+#[derive(Debug, clap::Args)]
+#[group(id = "cluster")]
+pub(super) struct Args {
+    /// A kubeconfig file; without it KUBECONFIG, then what the kubelet mounts into a pod, then
+    /// `~/.kube/config`.
+    #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context; its current one unless said.
+    #[arg(long, env = "LEASEHOLD_CONTEXT", value_name = "NAME")]
+    context: Option<String>,
+    /// The namespace of the locks; the pod's own, or the context's, unless said.
+    #[arg(long, env = "LEASEHOLD_NAMESPACE", value_name = "NAME", value_parser = namespace)]
+    namespace: Option<String>,
+}
+
+/// A connection and the namespace that it is for.
+pub(super) struct Cluster {
+    pub(super) client: Client,
+    pub(super) namespace: String,
+    pub(super) url: String,
+}
+
+impl Args {
+    /// Reads the configuration and makes a client. Asks nothing of the API server yet.
+    pub(super) async fn connect(&self) -> anyhow::Result<Cluster> {
+        let config = self.config().await?;
+        let client = crate::k8s::connect(&config)
+            .with_context(|| format!("cannot use the credentials for {}", config.cluster_url))?;
+        Ok(Cluster {
+            client,
+            namespace: self.namespace.clone().unwrap_or(config.default_namespace),
+            url: config.cluster_url.to_string(),
+        })
+    }
+
+    async fn config(&self) -> anyhow::Result<Config> {
+        let options = KubeConfigOptions {
+            context: self.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        if let Some(path) = &self.kubeconfig {
+            let read = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            return Config::from_custom_kubeconfig(read, &options)
+                .await
+                .with_context(|| format!("cannot use the kubeconfig {}", path.display()));
+        }
+        if self.context.is_none() && std::env::var_os("KUBECONFIG").is_none() && is_in_a_pod() {
+            return Config::incluster().context("cannot use the pod's own ServiceAccount");
+        }
+        Config::from_kubeconfig(&options).await.context(
+            "no API server is configured: give --kubeconfig, or run in a pod with a ServiceAccount \
+             token",
+        )
+    }
+}
+
+fn is_in_a_pod() -> bool {
+    Path::new(SERVICE_ACCOUNT).join("token").exists()
+}
+
+/// A namespace's name is a DNS label (RFC 1123).
+fn namespace(text: &str) -> Result<String, String> {
+    let valid = (1..=63).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    if valid {
+        return Ok(text.to_owned());
+    }
+    Err("use 1 to 63 lower-case letters, digits and inner dashes".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_a_dns_label() {
+        assert!(namespace("team-a1").is_ok());
+        for bad in ["", "Team", "a_b", "-a", "a-", "a.b"] {
+            assert!(namespace(bad).is_err(), "{bad}");
+        }
+        assert!(namespace(&"a".repeat(64)).is_err());
+    }
+}

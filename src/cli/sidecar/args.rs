@@ -1,0 +1,178 @@
+//! The flags of `leasehold sidecar`, and what they come to.
+//!
+//! Each can also be set by its environment variable. A wrong one is a usage error before
+//! anything is started.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use clap::ValueEnum;
+use clap::builder::RangedU64ValueParser;
+
+use crate::agent::{Config, OnTerm};
+use crate::cli::cluster;
+use crate::protocol::session::PodRef;
+use crate::protocol::time::SessionTtl;
+use crate::protocol::token::MAX_BASE;
+use crate::telemetry::{self, LogFormat};
+
+/// How many prefixes may have a contention metric of their own.
+const METRICS_PREFIXES_MAX: usize = 50;
+
+/// The flags.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// Where the API listens, as ADDRESS:PORT; can be repeated or comma-separated, and port 0
+    /// takes any free one. Unless said: port 7373 on 127.0.0.1 and, where there is IPv6, `[::1]`.
+    #[arg(
+        long,
+        env = "LEASEHOLD_LISTEN",
+        value_name = "ADDRESS",
+        value_delimiter = ','
+    )]
+    pub(super) listen: Vec<SocketAddr>,
+    /// Where /healthz, /readyz and /metrics are. Unless said: port 7374 on all of the pod's
+    /// addresses, because kubelet and Prometheus come from outside.
+    #[arg(long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS")]
+    pub(super) admin_listen: Option<SocketAddr>,
+    /// A name beside localhost that a request's Host header may have; can be repeated.
+    #[arg(
+        long,
+        env = "LEASEHOLD_ALLOW_HOST",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub(super) allow_host: Vec<String>,
+    #[command(flatten)]
+    pub(super) cluster: cluster::Args,
+    /// The pod that the sidecar is in (downward API: metadata.name); HOSTNAME unless said.
+    #[arg(long, env = "LEASEHOLD_POD_NAME", value_name = "NAME", value_parser = name)]
+    pod_name: Option<String>,
+    /// The pod's uid (downward API: metadata.uid).
+    #[arg(long, env = "LEASEHOLD_POD_UID", value_name = "UID", value_parser = name)]
+    pod_uid: String,
+    /// The pod's node (downward API: spec.nodeName).
+    #[arg(long, env = "LEASEHOLD_NODE_NAME", value_name = "NAME", value_parser = name)]
+    node_name: Option<String>,
+    /// For how many seconds, 3 to 120, the sidecar may be silent before its locks can be taken
+    /// over.
+    #[arg(
+        long, env = "LEASEHOLD_SESSION_TTL", value_name = "SECONDS", default_value = "15",
+        value_parser = session_ttl,
+    )]
+    session_ttl: SessionTtl,
+    /// What becomes of held locks on SIGTERM.
+    #[arg(long, env = "LEASEHOLD_ON_TERM", value_enum, default_value_t = OnTermFlag::Wait)]
+    on_term: OnTermFlag,
+    /// Added to every fencing token; the same in the whole installation, and never lowered.
+    #[arg(
+        long, env = "LEASEHOLD_TOKEN_FLOOR", value_name = "TOKEN", default_value_t = 0,
+        value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_BASE),
+    )]
+    token_floor: u64,
+    /// A resource prefix with a contention metric of its own; can be repeated or comma-separated,
+    /// at most 50 times.
+    #[arg(
+        long,
+        env = "LEASEHOLD_METRICS_PREFIX",
+        value_name = "PREFIX",
+        value_delimiter = ','
+    )]
+    metrics_prefix: Vec<String>,
+    /// How log lines look.
+    #[arg(long, env = "LEASEHOLD_LOG_FORMAT", value_enum, default_value_t = LogFormatFlag::Text)]
+    log_format: LogFormatFlag,
+    /// What is logged: error, warn, info, debug, trace, or directives such as
+    /// `info,leasehold::agent=debug`.
+    #[arg(
+        long, env = "LEASEHOLD_LOG_LEVEL", value_name = "LEVEL", default_value = "info",
+        value_parser = log_level,
+    )]
+    pub(super) log_level: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnTermFlag {
+    /// Wait until each was released or what its app was told has run out.
+    Wait,
+    /// Release them at once; only where the apps have ended by then.
+    ReleaseNow,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormatFlag {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+impl Args {
+    /// What the agent is told at its start, or what is wrong with the flags together.
+    pub(in crate::cli) fn agent_config(&self) -> Result<Config, String> {
+        let metrics_prefixes: BTreeSet<_> = self.metrics_prefix.iter().cloned().collect();
+        if metrics_prefixes.len() > METRICS_PREFIXES_MAX {
+            return Err(format!(
+                "{} values for --metrics-prefix; give at most {METRICS_PREFIXES_MAX}",
+                metrics_prefixes.len()
+            ));
+        }
+        let pod = PodRef {
+            name: self.pod_name()?.into(),
+            uid: self.pod_uid.as_str().into(),
+            node: self.node_name.as_deref().map(Into::into),
+        };
+        Ok(Config {
+            session_ttl: self.session_ttl,
+            token_floor: self.token_floor,
+            metrics_prefixes,
+            ..Config::new(pod)
+        })
+    }
+
+    /// In a pod HOSTNAME is the pod's name, unless the pod sets another host name.
+    fn pod_name(&self) -> Result<String, String> {
+        match (&self.pod_name, std::env::var("HOSTNAME")) {
+            (Some(given), _) => Ok(given.clone()),
+            (None, Ok(host)) => name(&host).map_err(|error| format!("HOSTNAME: {error}")),
+            (None, Err(_)) => Err("which pod is this? give --pod-name, or set HOSTNAME".into()),
+        }
+    }
+
+    pub(super) fn on_term(&self) -> OnTerm {
+        match self.on_term {
+            OnTermFlag::Wait => OnTerm::Wait,
+            OnTermFlag::ReleaseNow => OnTerm::ReleaseNow,
+        }
+    }
+
+    pub(super) fn log_format(&self) -> LogFormat {
+        match self.log_format {
+            LogFormatFlag::Text => LogFormat::Text,
+            LogFormatFlag::Json => LogFormat::Json,
+        }
+    }
+}
+
+fn session_ttl(text: &str) -> Result<SessionTtl, String> {
+    let seconds = text
+        .parse()
+        .map_err(|_| "give a whole number of seconds, without a unit".to_owned())?;
+    SessionTtl::from_secs(seconds).map_err(|error| error.to_string())
+}
+
+fn log_level(text: &str) -> Result<String, String> {
+    match telemetry::filter(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("{error}; use error, warn, info, debug or trace")),
+    }
+}
+
+/// The name of an object, as far as it matters here: the API server has the last word.
+fn name(text: &str) -> Result<String, String> {
+    let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    if (1..=253).contains(&text.len()) && text.bytes().all(is_name_byte) {
+        return Ok(text.to_owned());
+    }
+    Err("use 1 to 253 letters, digits, dashes and dots".into())
+}

@@ -1,0 +1,116 @@
+//! The HTTP API that a sidecar serves to the apps of its pod.
+//!
+//! It translates: requests into questions to the agent, answers and refusals into JSON. It keeps
+//! no state and decides nothing about locks. Invariants: the arrival of a request is taken before
+//! its body is read, because what an app is told counts from there; every refusal is a problem
+//! document; a request that is refused here never reached the store.
+
+mod body;
+mod checks;
+mod dto;
+mod error;
+mod examples;
+mod explain;
+mod fencing;
+mod guard;
+mod locks;
+mod openapi;
+pub mod serve;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http::Uri;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::agent::Agent;
+use crate::protocol::time::Moment;
+use error::{Code, Problem};
+
+pub use openapi::document as openapi_document;
+
+/// What may be set about the API.
+#[derive(Clone, Debug, Default)]
+pub struct HttpOptions {
+    /// Names beside localhost that a Host header may have, without a port.
+    pub allowed_hosts: Vec<String>,
+}
+
+/// When a request's head had been read.
+#[derive(Clone, Copy, Debug)]
+struct Arrived(Moment);
+
+/// What every handler needs.
+#[derive(Clone)]
+struct Api {
+    agent: Agent,
+    allowed_hosts: Arc<[String]>,
+}
+
+/// The API of an agent.
+pub fn router(agent: Agent, options: HttpOptions) -> Router {
+    let api = Api {
+        agent,
+        allowed_hosts: options.allowed_hosts.into(),
+    };
+    Router::new()
+        .route("/v1/locks/acquire", post(locks::acquire))
+        .route("/v1/locks/{leaseId}/renew", post(locks::renew))
+        .route(
+            "/v1/locks/{leaseId}",
+            get(locks::get).delete(locks::release),
+        )
+        .route("/v1/locks", get(locks::list))
+        .route("/v1/fencing/verify", post(fencing::verify))
+        .route("/openapi.json", get(openapi::openapi_json))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+        // The last layer is the outermost.
+        .layer(middleware::from_fn_with_state(
+            api.clone(),
+            guard::only_local,
+        ))
+        .layer(CatchPanicLayer::custom(|_panic| internal().into_response()))
+        .layer(middleware::from_fn_with_state(api.clone(), note_arrival))
+        .with_state(api)
+}
+
+async fn note_arrival(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    request.extensions_mut().insert(Arrived(api.agent.now()));
+    next.run(request).await
+}
+
+async fn not_found(uri: Uri) -> Problem {
+    no_such_path(uri.path())
+}
+
+async fn method_not_allowed() -> Problem {
+    wrong_method()
+}
+
+fn no_such_path(path: &str) -> Problem {
+    Problem::new(
+        Code::NotFound,
+        format!("there is no {path}; /openapi.json lists what there is"),
+    )
+}
+
+fn wrong_method() -> Problem {
+    Problem::new(
+        Code::MethodNotAllowed,
+        "this path does not take this method; the Allow header lists those that it takes",
+    )
+}
+
+/// A panic was caught; the panic hook has logged what it was.
+fn internal() -> Problem {
+    Problem::new(
+        Code::Internal,
+        "the agent made a mistake while it answered, and its log says which; a lock that this \
+         request may have taken is given up after ttlSeconds, try again then",
+    )
+}

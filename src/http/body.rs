@@ -1,0 +1,173 @@
+//! Reading requests: bounded in size and time, and refused with words that name what is wrong.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::{Body, HttpBody};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use futures::StreamExt;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+use serde::de::DeserializeOwned;
+
+use super::error::{Code, Problem};
+use crate::protocol::ids::LeaseId;
+
+/// The largest body that is read.
+pub(super) const BODY_MAX_BYTES: usize = 16 * 1024;
+/// How long a client may take to send a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A JSON body.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+/// A JSON body, or none at all.
+pub(super) struct OptionalJsonBody<T>(pub(super) T);
+
+/// The lease that the path names.
+pub(super) struct LeaseInPath(pub(super) LeaseId);
+
+/// The parameters after the question mark.
+pub(super) struct Parameters<T>(pub(super) T);
+
+impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let bytes = read(body).await?;
+        parse(&parts.headers, &bytes).map(Self)
+    }
+}
+
+impl<S: Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalJsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let bytes = read(body).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        parse(&parts.headers, &bytes).map(Self)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for LeaseInPath {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let Path(lease) = path.map_err(|rejection| {
+            Problem::new(
+                Code::InvalidRequest,
+                format!(
+                    "{}; send the leaseId as it was given",
+                    rejection.body_text()
+                ),
+            )
+        })?;
+        Ok(Self(LeaseId::from(lease)))
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(parameters)) => Ok(Self(parameters)),
+            Err(rejection) => Err(Problem::new(
+                Code::InvalidRequest,
+                format!("in the query: {}; see /openapi.json", cause_of(&rejection)),
+            )),
+        }
+    }
+}
+
+async fn read(body: Body) -> Result<Vec<u8>, Problem> {
+    match tokio::time::timeout(BODY_TIMEOUT, read_bounded(body)).await {
+        Ok(read) => read,
+        Err(_elapsed) => Err(too_slow()),
+    }
+}
+
+pub(super) fn too_slow() -> Problem {
+    Problem::new(
+        Code::RequestTimeout,
+        format!(
+            "the body did not arrive within {} s; send it at once",
+            BODY_TIMEOUT.as_secs()
+        ),
+    )
+}
+
+async fn read_bounded(body: Body) -> Result<Vec<u8>, Problem> {
+    if body.size_hint().lower() > BODY_MAX_BYTES as u64 {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| {
+            Problem::new(
+                Code::InvalidRequest,
+                format!("the body broke off: {error}; send it again"),
+            )
+        })?;
+        if bytes.len() + chunk.len() > BODY_MAX_BYTES {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+pub(super) fn too_large() -> Problem {
+    Problem::new(
+        Code::BodyTooLarge,
+        format!("a body has at most {BODY_MAX_BYTES} bytes; send less metadata"),
+    )
+    .with("limitBytes", BODY_MAX_BYTES)
+}
+
+fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Problem> {
+    if !headers.get(CONTENT_TYPE).is_some_and(is_json) {
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            "the body must be JSON and say so; add the header `Content-Type: application/json`",
+        ));
+    }
+    match Json::<T>::from_bytes(bytes) {
+        Ok(Json(value)) => Ok(value),
+        Err(JsonRejection::JsonDataError(error)) => Err(Problem::new(
+            Code::InvalidRequest,
+            format!("in the body: {}; see /openapi.json", cause_of(&error)),
+        )),
+        Err(error) => Err(Problem::new(
+            Code::InvalidRequest,
+            format!("the body is not JSON: {}; mend it", cause_of(&error)),
+        )),
+    }
+}
+
+fn is_json(content_type: &HeaderValue) -> bool {
+    let media_type = content_type
+        .to_str()
+        .ok()
+        .and_then(|text| text.split(';').next())
+        .unwrap_or_default()
+        .trim();
+    media_type.eq_ignore_ascii_case("application/json")
+}
+
+/// The innermost cause, which names the field; what is around it only says that it failed.
+fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,216 @@
+//! What is allowed inside a request's fields. Every refusal names the field, its bound and what
+//! to do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Number;
+
+use super::dto::{AcquireBody, ListQuery};
+use super::error::{Code, Problem};
+use crate::agent::AcquireRequest;
+use crate::protocol::ids::{OwnerId, RESOURCE_MAX_BYTES, Resource};
+
+const TTL_MAX_SECONDS: u64 = 86_400;
+const WAIT_MAX_SECONDS: u64 = 240;
+const OWNER_MAX_BYTES: usize = 256;
+const REQUEST_ID_MAX_BYTES: usize = 128;
+const METADATA_MAX_ENTRIES: usize = 16;
+const METADATA_KEY_MAX_BYTES: usize = 63;
+const METADATA_VALUE_MAX_BYTES: usize = 256;
+const LIST_LIMIT_DEFAULT: u32 = 100;
+const LIST_LIMIT_MAX: u32 = 500;
+
+/// A request for a lock, or why it is none. `pod` asks where the app does not say who.
+pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Problem> {
+    wait_seconds(body.wait_seconds.as_ref())?;
+    Ok(AcquireRequest {
+        resource: resource(&body.resource)?,
+        owner: owner(body.owner_id.as_deref().unwrap_or(pod))?,
+        ttl: ttl(&body.ttl_seconds)?,
+        metadata: metadata(body.metadata.unwrap_or_default())?,
+        request_id: body.request_id.map(request_id).transpose()?,
+    })
+}
+
+/// A string that can be locked.
+pub(super) fn resource(text: &str) -> Result<Resource, Problem> {
+    Resource::parse(text).map_err(|error| Problem::new(Code::ResourceInvalid, error.to_string()))
+}
+
+/// The TTL of a lease.
+pub(super) fn ttl(seconds: &Number) -> Result<Duration, Problem> {
+    match seconds.as_u64() {
+        Some(whole @ 1..=TTL_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
+        _ => Err(Problem::new(
+            Code::TtlOutOfRange,
+            format!(
+                "ttlSeconds is {seconds}; send a whole number of seconds from 1 to \
+                 {TTL_MAX_SECONDS}, and renew while the work goes on"
+            ),
+        )
+        .with("minimum", 1)
+        .with("maximum", TTL_MAX_SECONDS)),
+    }
+}
+
+fn wait_seconds(seconds: Option<&Number>) -> Result<(), Problem> {
+    let Some(seconds) = seconds else {
+        return Ok(());
+    };
+    match seconds.as_u64() {
+        Some(0) => Ok(()),
+        Some(1..=WAIT_MAX_SECONDS) => Err(waiting_not_supported()),
+        _ => Err(invalid(format!(
+            "waitSeconds is {seconds}; send a whole number of seconds from 0 to {WAIT_MAX_SECONDS}"
+        ))),
+    }
+}
+
+pub(super) fn waiting_not_supported() -> Problem {
+    Problem::new(
+        Code::WaitingNotSupported,
+        "this version does not wait for locks; send waitSeconds 0 or leave it out, and try again \
+         after a 409",
+    )
+}
+
+fn owner(text: &str) -> Result<OwnerId, Problem> {
+    if (1..=OWNER_MAX_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(OwnerId::from(text));
+    }
+    Err(invalid(format!(
+        "ownerId must be 1 to {OWNER_MAX_BYTES} bytes of text without control characters; shorten \
+         it or leave it out"
+    )))
+}
+
+fn request_id(text: String) -> Result<String, Problem> {
+    let printable = text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
+    if (1..=REQUEST_ID_MAX_BYTES).contains(&text.len()) && printable {
+        return Ok(text);
+    }
+    Err(invalid(format!(
+        "requestId must be 1 to {REQUEST_ID_MAX_BYTES} printable ASCII characters; a UUID is a \
+         good one"
+    )))
+}
+
+fn metadata(entries: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Problem> {
+    if entries.len() > METADATA_MAX_ENTRIES {
+        return Err(invalid(format!(
+            "metadata has {} entries; send at most {METADATA_MAX_ENTRIES}",
+            entries.len()
+        )));
+    }
+    if let Some(key) = entries
+        .keys()
+        .find(|key| key.is_empty() || key.len() > METADATA_KEY_MAX_BYTES)
+    {
+        return Err(invalid(format!(
+            "the metadata key {key:?} has {} bytes; use 1 to {METADATA_KEY_MAX_BYTES}",
+            key.len()
+        )));
+    }
+    if let Some((key, value)) = entries
+        .iter()
+        .find(|(_, value)| value.len() > METADATA_VALUE_MAX_BYTES)
+    {
+        return Err(invalid(format!(
+            "the metadata value of {key:?} has {} bytes; use at most {METADATA_VALUE_MAX_BYTES}",
+            value.len()
+        )));
+    }
+    Ok(entries)
+}
+
+/// The page size of a list.
+pub(super) fn list_limit(query: &ListQuery) -> Result<u32, Problem> {
+    if query.prefix.len() > RESOURCE_MAX_BYTES {
+        return Err(invalid(format!(
+            "prefix has {} bytes; no resource has more than {RESOURCE_MAX_BYTES}",
+            query.prefix.len()
+        )));
+    }
+    match query.limit.unwrap_or(LIST_LIMIT_DEFAULT) {
+        limit @ 1..=LIST_LIMIT_MAX => Ok(limit),
+        limit => Err(invalid(format!(
+            "limit is {limit}; send 1 to {LIST_LIMIT_MAX} and go on with `continue`"
+        ))),
+    }
+}
+
+fn invalid(detail: String) -> Problem {
+    Problem::new(Code::InvalidRequest, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn check(change: &Value) -> Result<AcquireRequest, Code> {
+        let mut body = json!({"resource": "r", "ttlSeconds": 30});
+        let changes = change.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(changes);
+        acquire(serde_json::from_value(body).unwrap(), "pod-a").map_err(|problem| problem.code())
+    }
+
+    #[test]
+    fn an_app_that_does_not_say_who_it_is_gets_its_pods_name() {
+        let request = check(&json!({})).unwrap();
+        assert_eq!(request.owner.as_str(), "pod-a");
+        assert_eq!(request.ttl, Duration::from_secs(30));
+    }
+
+    #[test]
+    fn the_bounds_themselves_are_allowed() {
+        let allowed = [
+            json!({"ttlSeconds": 1}),
+            json!({"ttlSeconds": 86_400}),
+            json!({"waitSeconds": 0}),
+            json!({"ownerId": "x".repeat(256)}),
+            json!({"requestId": "x".repeat(128)}),
+            json!({"metadata": {"k".repeat(63): "v".repeat(256)}}),
+        ];
+        for change in allowed {
+            assert!(check(&change).is_ok(), "{change}");
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused_under_its_code() {
+        let many: BTreeMap<_, _> = (0..17).map(|n| (n.to_string(), "")).collect();
+        let refused = [
+            (json!({"resource": ""}), Code::ResourceInvalid),
+            (json!({"resource": "a\nb"}), Code::ResourceInvalid),
+            (json!({"ttlSeconds": 0}), Code::TtlOutOfRange),
+            (json!({"ttlSeconds": -1}), Code::TtlOutOfRange),
+            (json!({"ttlSeconds": 1.5}), Code::TtlOutOfRange),
+            (json!({"ttlSeconds": 86_401}), Code::TtlOutOfRange),
+            (json!({"waitSeconds": 1}), Code::WaitingNotSupported),
+            (json!({"waitSeconds": 240}), Code::WaitingNotSupported),
+            (json!({"waitSeconds": 241}), Code::InvalidRequest),
+            (json!({"waitSeconds": -1}), Code::InvalidRequest),
+            (json!({"ownerId": ""}), Code::InvalidRequest),
+            (json!({"ownerId": "x".repeat(257)}), Code::InvalidRequest),
+            (json!({"ownerId": "a\tb"}), Code::InvalidRequest),
+            (json!({"requestId": ""}), Code::InvalidRequest),
+            (json!({"requestId": "é"}), Code::InvalidRequest),
+            (json!({"requestId": "x".repeat(129)}), Code::InvalidRequest),
+            (json!({"metadata": many}), Code::InvalidRequest),
+            (json!({"metadata": {"": "v"}}), Code::InvalidRequest),
+            (
+                json!({"metadata": {"k".repeat(64): "v"}}),
+                Code::InvalidRequest,
+            ),
+            (
+                json!({"metadata": {"k": "v".repeat(257)}}),
+                Code::InvalidRequest,
+            ),
+        ];
+        for (change, code) in refused {
+            assert_eq!(check(&change), Err(code), "{change}");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The JSON that goes in and out: camelCase, and no field that is not named here.
+//!
+//! These types say nothing of what is allowed inside a field; `checks` does.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Number;
+use utoipa::ToSchema;
+
+use crate::agent::{HolderView, LeaseView, LockPage, LockView};
+use crate::protocol::time::WallTime;
+use crate::protocol::token::Token;
+
+/// One try to take a lock.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = AcquireRequest)]
+pub(super) struct AcquireBody {
+    /// What to lock: printable text of at most 512 bytes.
+    #[schema(
+        min_length = 1,
+        max_length = 512,
+        example = "tenant_123:billing-close:2026-04"
+    )]
+    pub(super) resource: String,
+    /// Who asks, for people; the pod's name when left out.
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        nullable = false,
+        example = "worker-7"
+    )]
+    pub(super) owner_id: Option<String>,
+    /// After how many seconds of the app's silence the agent gives the lock up.
+    #[schema(value_type = u32, minimum = 1, maximum = 86_400, example = 30)]
+    pub(super) ttl_seconds: Number,
+    /// How long to wait for the lock. Only 0 is served in this version.
+    #[schema(value_type = Option<u32>, nullable = false, minimum = 0, maximum = 240, default = 0)]
+    pub(super) wait_seconds: Option<Number>,
+    /// What the app says of itself, for people: at most 16 entries, with keys of at most 63 and
+    /// values of at most 256 bytes.
+    #[schema(nullable = false)]
+    pub(super) metadata: Option<BTreeMap<String, String>>,
+    /// The app's name for this request, 1 to 128 printable ASCII characters. Repeating the
+    /// request with it gets the same lease again.
+    #[schema(min_length = 1, max_length = 128, nullable = false)]
+    pub(super) request_id: Option<String>,
+}
+
+/// How long the lease shall live from now on.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = RenewRequest)]
+pub(super) struct RenewBody {
+    /// As in acquire; as it was when left out.
+    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 86_400)]
+    pub(super) ttl_seconds: Option<Number>,
+}
+
+/// A token that came with a write.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = VerifyRequest)]
+pub(super) struct VerifyBody {
+    /// The resource whose lock it came from.
+    #[schema(
+        min_length = 1,
+        max_length = 512,
+        example = "tenant_123:billing-close:2026-04"
+    )]
+    pub(super) resource: String,
+    /// The token.
+    #[schema(minimum = 0, example = 1_842_000)]
+    pub(super) fencing_token: u64,
+}
+
+/// What may be asked of the list of locks.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    #[serde(default)]
+    pub(super) prefix: String,
+    pub(super) limit: Option<u32>,
+    #[serde(rename = "continue")]
+    pub(super) next: Option<String>,
+}
+
+/// A lease.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Lease)]
+pub(super) struct LeaseDto {
+    /// What is locked.
+    #[schema(example = "tenant_123:billing-close:2026-04")]
+    resource: String,
+    /// Who holds it.
+    #[schema(example = "worker-7")]
+    owner_id: String,
+    /// Names the lease in renew and release.
+    #[schema(example = "0f8a4c6e-5b1d-4c52-9d0a-7a3d9c1be0aa.0")]
+    lease_id: String,
+    /// Larger than every token given before for this resource. Send it with every write to what
+    /// the lock guards, and have it checked there.
+    #[schema(example = 1_842_000)]
+    fencing_token: u64,
+    /// `validForMs` as a wall-clock time, for people.
+    #[schema(format = DateTime, example = "2026-04-01T00:00:14.25Z")]
+    expires_at: String,
+    /// For how many milliseconds the app may act, counted from when it sent this request.
+    #[schema(example = 14_250)]
+    valid_for_ms: u64,
+    /// After how many milliseconds to renew, counted from when the app sent this request.
+    #[schema(example = 4_750)]
+    renew_after_ms: u64,
+}
+
+/// A lock taken.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Acquired)]
+pub(super) struct AcquiredDto {
+    /// Always true.
+    acquired: bool,
+    #[serde(flatten)]
+    lease: LeaseDto,
+    /// Whether this repeats the answer to the same `requestId`.
+    replayed: bool,
+}
+
+/// A release that the store has not confirmed.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReleasePending)]
+pub(super) struct PendingDto {
+    /// The lease, which is over.
+    lease_id: String,
+    /// Always `pending`.
+    #[schema(example = "pending")]
+    release: &'static str,
+    /// What happens next.
+    detail: &'static str,
+}
+
+/// The holder of a lock, as the store says.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Holder)]
+pub(super) struct HolderDto {
+    /// Who the app said it is.
+    #[schema(example = "worker-3")]
+    owner_id: String,
+    /// Its pod.
+    #[schema(example = "billing-6d5f-x2x9k")]
+    pod: String,
+    /// The first token of its grant.
+    #[schema(example = 1_842_000)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fencing_token: Option<u64>,
+    /// Since when, by the clock of its pod.
+    #[schema(format = DateTime, example = "2026-04-01T00:00:00Z")]
+    held_since: String,
+    /// What it wrote about itself.
+    metadata: BTreeMap<String, String>,
+}
+
+/// A lock.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Lock)]
+pub(super) struct LockDto {
+    /// What it guards.
+    resource: String,
+    /// Who has it; absent when it is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    holder: Option<HolderDto>,
+    /// The first token of the current or last grant; absent when it was never granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    fencing_token: Option<u64>,
+    /// How many wait for it.
+    queue_length: usize,
+    /// How often it was granted.
+    transitions: u64,
+}
+
+/// Some of the namespace's locks.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LockList)]
+pub(super) struct LocksDto {
+    /// The locks, in the store's order. There may be none on a page although more follow.
+    locks: Vec<LockDto>,
+    /// Send it as `continue` for the next page; absent on the last one.
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next: Option<String>,
+    /// Lock objects that this version cannot read, each with the reason.
+    unreadable: Vec<String>,
+}
+
+/// A token that is current.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Verified)]
+pub(super) struct VerifiedDto {
+    /// Always true.
+    pub(super) current: bool,
+    /// Whether it is known to be the very lease's token: only the agent that gave it knows.
+    pub(super) exact: bool,
+}
+
+impl From<&LeaseView> for LeaseDto {
+    fn from(lease: &LeaseView) -> Self {
+        Self {
+            resource: lease.resource.to_string(),
+            owner_id: lease.owner.to_string(),
+            lease_id: lease.lease.to_string(),
+            fencing_token: lease.token.get(),
+            expires_at: time_text(lease.expires_at),
+            valid_for_ms: whole_ms(lease.valid_for),
+            renew_after_ms: whole_ms(lease.renew_after),
+        }
+    }
+}
+
+impl AcquiredDto {
+    pub(super) fn new(lease: &LeaseView, replayed: bool) -> Self {
+        Self {
+            acquired: true,
+            lease: lease.into(),
+            replayed,
+        }
+    }
+}
+
+impl PendingDto {
+    pub(super) fn new(lease_id: String) -> Self {
+        Self {
+            lease_id,
+            release: "pending",
+            detail: "the lease is over; the store is away, and the agent goes on until it has \
+                     freed the lock there",
+        }
+    }
+}
+
+impl From<&HolderView> for HolderDto {
+    fn from(holder: &HolderView) -> Self {
+        Self {
+            owner_id: holder.owner.to_string(),
+            pod: holder.pod.clone(),
+            fencing_token: token_number(holder.token),
+            held_since: time_text(holder.acquired_at),
+            metadata: holder.metadata.clone(),
+        }
+    }
+}
+
+impl From<&LockView> for LockDto {
+    fn from(lock: &LockView) -> Self {
+        Self {
+            resource: lock.resource.to_string(),
+            holder: lock.holder.as_ref().map(HolderDto::from),
+            fencing_token: token_number(lock.token),
+            queue_length: lock.queue_length,
+            transitions: lock.transitions,
+        }
+    }
+}
+
+impl From<LockPage> for LocksDto {
+    fn from(page: LockPage) -> Self {
+        Self {
+            locks: page.locks.iter().map(LockDto::from).collect(),
+            next: page.next,
+            unreadable: page.unreadable,
+        }
+    }
+}
+
+/// A wall-clock time as RFC 3339 in UTC. One that no calendar has (another version's, or a
+/// person's) is given as what it is: a number of microseconds since 1970.
+pub(super) fn time_text(time: WallTime) -> String {
+    jiff::Timestamp::from_microsecond(time.0)
+        .map_or_else(|_| format!("{} µs", time.0), |time| time.to_string())
+}
+
+fn token_number(token: Token) -> Option<u64> {
+    (token != Token::NONE).then(|| token.get())
+}
+
+/// Rounded down: an app must never believe longer than the agent does.
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_app_may_believe_is_rounded_down() {
+        assert_eq!(whole_ms(Duration::from_micros(1_999)), 1);
+        assert_eq!(whole_ms(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn times_are_rfc_3339_in_utc() {
+        assert_eq!(time_text(WallTime(1_500_000)), "1970-01-01T00:00:01.5Z");
+        assert_eq!(time_text(WallTime(i64::MAX)), "9223372036854775807 µs");
+    }
+}

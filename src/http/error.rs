@@ -1,0 +1,233 @@
+//! Problem documents (RFC 9457): every refusal has a stable code, and the one match here maps it
+//! to its HTTP status and title.
+//!
+//! What it does not do: find the words. Whoever refuses says in `detail` what to do about it.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use serde_json::{Map, Value, json};
+
+/// The media type of a problem document.
+pub(super) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Why a request was refused. The names are part of the API and never change their meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Code {
+    InvalidRequest,
+    ResourceInvalid,
+    TtlOutOfRange,
+    WaitingNotSupported,
+    HostNotAllowed,
+    OriginRefused,
+    Forbidden,
+    QuotaExceeded,
+    NotFound,
+    LeaseUnknown,
+    MethodNotAllowed,
+    RequestTimeout,
+    LockHeld,
+    NameCollision,
+    StaleToken,
+    UnknownToken,
+    LeaseLost,
+    BodyTooLarge,
+    RequestIdReused,
+    TooManyLeases,
+    Internal,
+    TokenExhausted,
+    ObjectUnreadable,
+    ObjectRefused,
+    StoreUnavailable,
+    StoreWentBack,
+    SessionLost,
+    ShuttingDown,
+}
+
+/// What a code always has.
+pub(super) struct Meaning {
+    /// The HTTP status.
+    pub(super) status: StatusCode,
+    /// The code as clients see it.
+    pub(super) name: &'static str,
+    /// What it means, in a few words.
+    pub(super) title: &'static str,
+    /// After how many seconds the same request may succeed, where time alone can help.
+    pub(super) retry_after_seconds: Option<u64>,
+}
+
+impl Code {
+    /// Every code, by rising status.
+    pub(super) const ALL: [Self; 28] = [
+        Self::InvalidRequest,
+        Self::ResourceInvalid,
+        Self::TtlOutOfRange,
+        Self::WaitingNotSupported,
+        Self::HostNotAllowed,
+        Self::OriginRefused,
+        Self::Forbidden,
+        Self::QuotaExceeded,
+        Self::NotFound,
+        Self::LeaseUnknown,
+        Self::MethodNotAllowed,
+        Self::RequestTimeout,
+        Self::LockHeld,
+        Self::NameCollision,
+        Self::StaleToken,
+        Self::UnknownToken,
+        Self::LeaseLost,
+        Self::BodyTooLarge,
+        Self::RequestIdReused,
+        Self::TooManyLeases,
+        Self::Internal,
+        Self::TokenExhausted,
+        Self::ObjectUnreadable,
+        Self::ObjectRefused,
+        Self::StoreUnavailable,
+        Self::StoreWentBack,
+        Self::SessionLost,
+        Self::ShuttingDown,
+    ];
+
+    /// What it always has.
+    pub(super) fn meaning(self) -> Meaning {
+        let (status, name, title) = self.row();
+        let passes_by_itself = matches!(self, Self::StoreUnavailable | Self::SessionLost);
+        Meaning {
+            status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            name,
+            title,
+            retry_after_seconds: passes_by_itself.then_some(1),
+        }
+    }
+
+    /// The one place that maps a refusal to its status and name.
+    const fn row(self) -> (u16, &'static str, &'static str) {
+        match self {
+            Self::InvalidRequest => (400, "invalid_request", "The request is not valid"),
+            Self::ResourceInvalid => (400, "resource_invalid", "The resource cannot be locked"),
+            Self::TtlOutOfRange => (400, "ttl_out_of_range", "The TTL is out of range"),
+            Self::WaitingNotSupported => {
+                (400, "waiting_not_supported", "Waiting is not supported yet")
+            }
+            Self::HostNotAllowed => (403, "host_not_allowed", "The Host header is not local"),
+            Self::OriginRefused => (403, "origin_refused", "Web pages may not use this API"),
+            Self::Forbidden => (403, "forbidden", "A right is missing"),
+            Self::QuotaExceeded => (403, "quota_exceeded", "The namespace's quota is used up"),
+            Self::NotFound => (404, "not_found", "There is no such path"),
+            Self::LeaseUnknown => (404, "lease_unknown", "There is no such lease"),
+            Self::MethodNotAllowed => (405, "method_not_allowed", "Not with this method"),
+            Self::RequestTimeout => (408, "request_timeout", "The body did not arrive in time"),
+            Self::LockHeld => (409, "lock_held", "Somebody else holds the lock"),
+            Self::NameCollision => (409, "name_collision", "The object guards another resource"),
+            Self::StaleToken => (409, "stale_token", "The fencing token is no longer current"),
+            Self::UnknownToken => (409, "unknown_token", "The fencing token was never given"),
+            Self::LeaseLost => (410, "lease_lost", "The lease is over"),
+            Self::BodyTooLarge => (413, "body_too_large", "The body is too large"),
+            Self::RequestIdReused => (422, "request_id_reused", "The requestId was used before"),
+            Self::TooManyLeases => (429, "too_many_leases", "This agent serves no more leases"),
+            Self::Internal => (500, "internal", "The agent made a mistake"),
+            Self::TokenExhausted => (500, "token_exhausted", "No fencing token can be made"),
+            Self::ObjectUnreadable => (502, "object_unreadable", "A stored object makes no sense"),
+            Self::ObjectRefused => (502, "object_refused", "The store refused the object"),
+            Self::StoreUnavailable => (503, "store_unavailable", "The store did not answer"),
+            Self::StoreWentBack => (503, "store_went_back", "The store lost writes"),
+            Self::SessionLost => (503, "session_lost", "The agent's session ended"),
+            Self::ShuttingDown => (503, "shutting_down", "The agent is shutting down"),
+        }
+    }
+}
+
+/// A refusal on its way to the client.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    code: Code,
+    detail: String,
+    fields: Map<String, Value>,
+}
+
+impl Problem {
+    /// A refusal with a sentence that says what to do.
+    pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            fields: Map::new(),
+        }
+    }
+
+    /// Adds a field for programs to read.
+    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Its code.
+    #[cfg(test)]
+    pub(super) const fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The document that the client gets.
+    pub(super) fn document(&self) -> Value {
+        let meaning = self.code.meaning();
+        let mut document = json!({
+            "type": format!("urn:leasehold:problem:{}", meaning.name),
+            "title": meaning.title,
+            "status": meaning.status.as_u16(),
+            "detail": self.detail,
+            "code": meaning.name,
+        });
+        if let Some(members) = document.as_object_mut() {
+            members.extend(self.fields.clone());
+        }
+        document
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let meaning = self.code.meaning();
+        if meaning.status.is_server_error() {
+            tracing::warn!(code = meaning.name, detail = %self.detail, "a request failed");
+        }
+        let mut response = (meaning.status, Json(self.document())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(seconds) = meaning.retry_after_seconds {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_name_of_its_own_and_an_error_status() {
+        let names: BTreeSet<_> = Code::ALL.iter().map(|code| code.meaning().name).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+        let statuses: Vec<_> = Code::ALL.iter().map(|code| code.meaning().status).collect();
+        assert!(statuses.is_sorted());
+        assert!(
+            statuses
+                .iter()
+                .all(|s| s.is_client_error() || s.is_server_error())
+        );
+    }
+
+    #[test]
+    fn a_problem_is_a_document_with_its_fields_and_retry_hint() {
+        let problem = Problem::new(Code::StoreUnavailable, "try again").with("attempts", 3);
+        assert_eq!(problem.document()["attempts"], 3);
+        assert_eq!(problem.document()["status"], 503);
+        let response = problem.into_response();
+        assert_eq!(response.headers()[CONTENT_TYPE], PROBLEM_JSON);
+        assert_eq!(response.headers()[RETRY_AFTER], "1");
+    }
+}

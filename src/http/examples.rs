@@ -1,0 +1,115 @@
+//! An example of every problem, made by the code that makes the real ones.
+
+use super::error::{Code, Problem};
+use super::{body, checks, explain, guard, internal};
+use crate::agent::{AcquireError, HolderView, LeaseError};
+use crate::protocol::ids::{OwnerId, Resource};
+use crate::protocol::lease::Loss;
+use crate::protocol::time::WallTime;
+use crate::protocol::token::{MAX_BASE, Revision, StoreWentBack, Token, TokenExhausted};
+use crate::store::StoreError;
+
+/// 2026-04-01T00:00:00Z.
+const SINCE: WallTime = WallTime(1_775_001_600_000_000);
+
+/// What a client gets under this code, by an example.
+pub(super) fn of(code: Code) -> Problem {
+    request_example(code)
+        .or_else(|| lease_example(code))
+        .unwrap_or_else(|| store_example(code))
+}
+
+fn request_example(code: Code) -> Option<Problem> {
+    Some(match code {
+        Code::InvalidRequest => Problem::new(
+            code,
+            "in the body: missing field `ttlSeconds` at line 1 column 17; see /openapi.json",
+        ),
+        Code::ResourceInvalid => match Resource::parse("") {
+            Ok(_) => return None,
+            Err(error) => Problem::new(code, error.to_string()),
+        },
+        Code::TtlOutOfRange => checks::ttl(&0.into()).err()?,
+        Code::WaitingNotSupported => checks::waiting_not_supported(),
+        Code::HostNotAllowed => guard::host_not_allowed(),
+        Code::OriginRefused => guard::origin_refused(),
+        Code::NotFound => super::no_such_path("/v1/lock"),
+        Code::MethodNotAllowed => super::wrong_method(),
+        Code::RequestTimeout => body::too_slow(),
+        Code::BodyTooLarge => body::too_large(),
+        Code::Internal => internal(),
+        _ => return None,
+    })
+}
+
+fn lease_example(code: Code) -> Option<Problem> {
+    Some(match code {
+        Code::LockHeld => explain::lock_held(&holder(), 0, None),
+        Code::LeaseUnknown => LeaseError::Unknown.into(),
+        Code::LeaseLost => LeaseError::Lost(Loss::SessionExpired).into(),
+        Code::StaleToken => explain::stale_token(Token::from_raw(1_842_000)),
+        Code::UnknownToken => explain::unknown_token(Token::from_raw(1_842_000)),
+        Code::RequestIdReused => AcquireError::RequestIdReused.into(),
+        Code::TooManyLeases => AcquireError::TooManyLeases { limit: 10_000 }.into(),
+        Code::SessionLost => AcquireError::SessionLost.into(),
+        Code::ShuttingDown => AcquireError::ShuttingDown.into(),
+        _ => return None,
+    })
+}
+
+fn store_example(code: Code) -> Problem {
+    let error = match code {
+        Code::Forbidden => StoreError::Denied(
+            "distributedlocks.leasehold.dev is forbidden: User \
+             \"system:serviceaccount:team-a:billing\" cannot create resource \
+             \"distributedlocks\" in API group \"leasehold.dev\" in the namespace \"team-a\""
+                .into(),
+        ),
+        Code::QuotaExceeded => StoreError::QuotaExceeded(
+            "exceeded quota: locks, requested: count/distributedlocks.leasehold.dev=1, used: \
+             count/distributedlocks.leasehold.dev=100, limited: \
+             count/distributedlocks.leasehold.dev=100"
+                .into(),
+        ),
+        Code::NameCollision => StoreError::Collision {
+            name: "billing-close".into(),
+            found: "billing/close".into(),
+        },
+        Code::ObjectUnreadable => StoreError::Unreadable("status.token is not a number".into()),
+        Code::ObjectRefused => {
+            StoreError::Invalid("status.holder.ownerId: Too long: may not be more than 256".into())
+        }
+        Code::TokenExhausted => {
+            let needed = u128::from(MAX_BASE) + 1;
+            return AcquireError::from(TokenExhausted { needed }).into();
+        }
+        Code::StoreWentBack => {
+            let (seen, listed) = (Revision(24_400), Revision(24_289));
+            return AcquireError::from(StoreWentBack { seen, listed }).into();
+        }
+        _ => StoreError::Unavailable("connection refused".into()),
+    };
+    error.into()
+}
+
+fn holder() -> HolderView {
+    HolderView {
+        owner: OwnerId::from("worker-3"),
+        pod: "billing-6d5f-x2x9k".into(),
+        token: Token::from_raw(1_842_000),
+        acquired_at: SINCE,
+        metadata: [("job".into(), "close-2026-04".into())].into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_an_example_of_its_own() {
+        for code in Code::ALL {
+            assert_eq!(of(code).code(), code);
+        }
+    }
+}

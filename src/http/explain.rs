@@ -1,0 +1,249 @@
+//! What the agent's refusals mean to an app: each becomes a problem with a sentence that says
+//! what to do.
+//!
+//! The store's own words are passed on where they name what is missing; they are never parsed to
+//! decide anything, only to name the missing right beside them.
+
+use serde_json::json;
+
+use super::dto::{HolderDto, time_text};
+use super::error::{Code, Problem};
+use crate::agent::{AcquireError, HolderView, LeaseError, QueryError};
+use crate::protocol::lease::Loss;
+use crate::protocol::token::Token;
+use crate::store::StoreError;
+
+impl From<AcquireError> for Problem {
+    fn from(error: AcquireError) -> Self {
+        let words = error.to_string();
+        match error {
+            AcquireError::TooManyLeases { limit } => Self::new(
+                Code::TooManyLeases,
+                format!("{words}; release leases that are no longer needed, then try again"),
+            )
+            .with("limit", limit),
+            AcquireError::RequestIdReused => Self::new(
+                Code::RequestIdReused,
+                format!("{words}; send a new requestId, or repeat the request unchanged"),
+            ),
+            AcquireError::ShuttingDown => Self::new(
+                Code::ShuttingDown,
+                format!("{words}; acquire from another pod, or when this one has restarted"),
+            ),
+            AcquireError::TokenExhausted(_) => Self::new(Code::TokenExhausted, words),
+            AcquireError::StoreWentBack(_) => Self::new(Code::StoreWentBack, words),
+            AcquireError::SessionLost => Self::new(
+                Code::SessionLost,
+                format!("{words}; nothing is held through this request, try again"),
+            ),
+            AcquireError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<QueryError> for Problem {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Store(error) => error.into(),
+            QueryError::StoreWentBack(error) => Self::new(Code::StoreWentBack, error.to_string()),
+        }
+    }
+}
+
+impl From<LeaseError> for Problem {
+    fn from(error: LeaseError) -> Self {
+        match error {
+            LeaseError::Unknown => Self::new(
+                Code::LeaseUnknown,
+                "this agent knows no such lease: it never gave it, or it ended more than 10 \
+                 minutes ago; treat the lock as lost and acquire it again",
+            ),
+            LeaseError::Released => Self::new(
+                Code::LeaseLost,
+                "the lease was released by its app; acquire the lock again before acting on it",
+            )
+            .with("reason", "released"),
+            LeaseError::Lost(loss) => Self::new(
+                Code::LeaseLost,
+                format!(
+                    "{}; stop what the lock guards and acquire it again",
+                    what_happened(loss)
+                ),
+            )
+            .with("reason", loss.as_str()),
+        }
+    }
+}
+
+const fn what_happened(loss: Loss) -> &'static str {
+    match loss {
+        Loss::SessionExpired => {
+            "the lease was lost: the agent could not renew its session with the API server in time"
+        }
+        Loss::SessionRevoked => "the lease was lost: somebody revoked the agent's session",
+        Loss::GrantGone => "the lease was lost: the lock was force released, taken over or deleted",
+        Loss::AgentStopping => {
+            "the lease was lost: the agent was told to stop and gave the lock up"
+        }
+        Loss::AppSilent => "the lease was lost: it was not renewed within its own ttlSeconds",
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let said = error.to_string();
+        match error {
+            StoreError::Denied(words) => forbidden(&words),
+            StoreError::QuotaExceeded(words) => Self::new(
+                Code::QuotaExceeded,
+                format!(
+                    "the API server says: {words}; raise the namespace's ResourceQuota or delete \
+                     locks that are no longer used"
+                ),
+            ),
+            StoreError::Collision { name, found } => Self::new(
+                Code::NameCollision,
+                format!(
+                    "the lock object {name} guards another resource, {found:?}; delete that \
+                     object if it was made by hand, or lock under another name"
+                ),
+            )
+            .with("object", name)
+            .with("guards", found),
+            StoreError::Unreadable(_) => Self::new(
+                Code::ObjectUnreadable,
+                format!(
+                    "{said}; look at it with `kubectl get dlock -o yaml` and mend or delete it"
+                ),
+            ),
+            StoreError::Invalid(_) => Self::new(
+                Code::ObjectRefused,
+                format!(
+                    "{said}; check that the installed CRDs are at least as new as this agent \
+                     (`leasehold crd`)"
+                ),
+            ),
+            StoreError::NotFound(words) => unavailable(&format!("the API server says: {words}")),
+            StoreError::Conflict => unavailable("others write this lock at the same time"),
+            StoreError::Unavailable(_) | StoreError::Ambiguous(_) => unavailable(&said),
+        }
+    }
+}
+
+/// Whatever the try came to in the store, the agent sees to it that nothing stays held.
+fn unavailable(why: &str) -> Problem {
+    Problem::new(
+        Code::StoreUnavailable,
+        format!("{why}; this request got nothing, try again after Retry-After"),
+    )
+}
+
+fn forbidden(words: &str) -> Problem {
+    let remedy = "bind the pod's ServiceAccount to Leasehold's sidecar role, or ask who installed \
+                  the policy";
+    let problem = Problem::new(
+        Code::Forbidden,
+        format!("the API server says: {words}; {remedy}"),
+    );
+    match missing_right(words) {
+        Some(right) => problem.with("missingRight", right),
+        None => problem,
+    }
+}
+
+/// The right that RBAC's sentence names: `… cannot create resource "distributedlocks" in API
+/// group "leasehold.dev" in the namespace …`. An admission policy's words have none.
+fn missing_right(words: &str) -> Option<String> {
+    let (verb, rest) = words.split_once(" cannot ")?.1.split_once(" resource \"")?;
+    let (resource, rest) = rest.split_once('"')?;
+    let group = rest
+        .split_once("API group \"")
+        .and_then(|(_, rest)| rest.split_once('"'))
+        .map_or("", |(group, _)| group);
+    Some(match group {
+        "" => format!("{verb} {resource}"),
+        group => format!("{verb} {resource} in {group}"),
+    })
+}
+
+/// The refusal of a lock that somebody else has.
+pub(super) fn lock_held(holder: &HolderView, queue_length: usize, hint: Option<String>) -> Problem {
+    let since = time_text(holder.acquired_at);
+    let detail = format!(
+        "{} in pod {} has held the lock since {since}; try again later, with a pause that grows \
+         and varies",
+        holder.owner, holder.pod
+    );
+    let problem = Problem::new(Code::LockHeld, detail)
+        .with("acquired", false)
+        .with("holder", json!(HolderDto::from(holder)))
+        .with("queueLength", queue_length);
+    match hint {
+        Some(hint) => problem.with("hint", hint),
+        None => problem,
+    }
+}
+
+/// The refusal of a token that was the current one once, or of a lock that is free.
+pub(super) fn stale_token(latest: Token) -> Problem {
+    Problem::new(
+        Code::StaleToken,
+        "the lock is free or was granted again since; refuse the write that carries this token",
+    )
+    .with("current", false)
+    .with("latestFencingToken", latest.get())
+}
+
+/// The refusal of a token that nobody was given.
+pub(super) fn unknown_token(latest: Token) -> Problem {
+    Problem::new(
+        Code::UnknownToken,
+        "the store knows of no such token for this resource; check that resource and token belong \
+         together, and refuse the write that carries it",
+    )
+    .with("current", false)
+    .with("latestFencingToken", latest.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_missing_right_is_named_from_the_words_of_rbac() {
+        let words = "distributedlocks.leasehold.dev is forbidden: User \"u\" cannot create \
+                     resource \"distributedlocks\" in API group \"leasehold.dev\" in the \
+                     namespace \"team-a\"";
+        let right = "create distributedlocks in leasehold.dev";
+        assert_eq!(missing_right(words).as_deref(), Some(right));
+        assert!(
+            forbidden(words).document()["detail"]
+                .as_str()
+                .unwrap()
+                .contains(words)
+        );
+    }
+
+    #[test]
+    fn a_policy_is_passed_on_in_its_own_words() {
+        let words = "ValidatingAdmissionPolicy 'leasehold-identity' denied request: not your pod";
+        assert_eq!(missing_right(words), None);
+        assert!(
+            forbidden(words).document()["detail"]
+                .as_str()
+                .unwrap()
+                .contains(words)
+        );
+    }
+
+    #[test]
+    fn an_unclear_answer_is_an_outage_to_the_app() {
+        for error in [
+            StoreError::Ambiguous("no answer within 900 ms".into()),
+            StoreError::Unavailable("connection refused".into()),
+            StoreError::Conflict,
+        ] {
+            assert_eq!(Problem::from(error).code(), Code::StoreUnavailable);
+        }
+    }
+}

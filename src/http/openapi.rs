@@ -1,0 +1,219 @@
+//! The API's description in OpenAPI 3.1, made from the handlers and the problem codes.
+//!
+//! It is committed as docs/openapi.json, and a test fails when that drifts.
+
+use std::collections::BTreeMap;
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde_json::json;
+use utoipa::openapi::example::Example;
+use utoipa::openapi::header::Header;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{Content, KnownFormat, Ref, RefOr, Response as ApiResponse, SchemaFormat};
+use utoipa::{Modify, OpenApi};
+
+use super::error::{Code, PROBLEM_JSON};
+use super::{examples, fencing, locks};
+
+/// What any request may be refused with.
+const ALWAYS: [Code; 3] = [Code::HostNotAllowed, Code::OriginRefused, Code::Internal];
+/// What a request with a body may be refused with.
+const WITH_BODY: [Code; 3] = [
+    Code::InvalidRequest,
+    Code::RequestTimeout,
+    Code::BodyTooLarge,
+];
+/// What a question about a lease may be refused with.
+const OF_LEASES: [Code; 2] = [Code::LeaseUnknown, Code::LeaseLost];
+/// What a question to the store may be refused with.
+const OF_STORE: [Code; 5] = [
+    Code::InvalidRequest,
+    Code::Forbidden,
+    Code::ObjectUnreadable,
+    Code::StoreUnavailable,
+    Code::StoreWentBack,
+];
+/// What an acquire may be refused with beside.
+const OF_ACQUIRE: [Code; 12] = [
+    Code::ResourceInvalid,
+    Code::TtlOutOfRange,
+    Code::WaitingNotSupported,
+    Code::QuotaExceeded,
+    Code::LockHeld,
+    Code::NameCollision,
+    Code::RequestIdReused,
+    Code::TooManyLeases,
+    Code::TokenExhausted,
+    Code::ObjectRefused,
+    Code::SessionLost,
+    Code::ShuttingDown,
+];
+/// What a token's check may be refused with beside.
+const OF_VERIFY: [Code; 4] = [
+    Code::ResourceInvalid,
+    Code::NameCollision,
+    Code::StaleToken,
+    Code::UnknownToken,
+];
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Leasehold",
+        description = "Locks with fencing tokens, for the apps of one pod. Every refusal is an \
+                       RFC 9457 problem document with a stable `code`; an unknown path gives \
+                       `not_found`, a wrong method `method_not_allowed`. A request that is \
+                       refused leaves the store as it was.",
+    ),
+    servers((url = "http://localhost:7373", description = "The sidecar of the pod")),
+    tags(
+        (name = "locks", description = "Locks and leases"),
+        (name = "fencing", description = "Fencing tokens"),
+        (name = "meta", description = "The API itself"),
+    ),
+    paths(
+        locks::acquire, locks::renew, locks::get, locks::release, locks::list, fencing::verify,
+        openapi_json,
+    ),
+    modifiers(&Problems),
+)]
+struct Description;
+
+/// The description as it is served and committed: indented JSON.
+///
+/// # Panics
+/// Never: it is made of strings and numbers.
+#[must_use]
+pub fn document() -> String {
+    let mut text = Description::openapi()
+        .to_pretty_json()
+        .expect("a description made of strings and numbers must be JSON");
+    text.push('\n');
+    text
+}
+
+/// This description
+#[utoipa::path(
+    get, operation_id = "getOpenApi", path = "/openapi.json", tag = "meta",
+    responses((status = 200, description = "OpenAPI 3.1", body = Object,
+        content_type = "application/json")),
+)]
+pub(super) async fn openapi_json() -> Response {
+    ([(CONTENT_TYPE, "application/json")], document()).into_response()
+}
+
+/// Adds every problem to the calls that may be refused with it.
+struct Problems;
+
+impl Modify for Problems {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let components = openapi.components.get_or_insert_default();
+        components
+            .schemas
+            .insert("Problem".into(), RefOr::T(problem_schema().into()));
+        for (path, item) in &mut openapi.paths.paths {
+            let operations = [&mut item.get, &mut item.post, &mut item.delete];
+            for operation in operations.into_iter().flatten() {
+                add_problems(operation, &codes_of(path, operation.request_body.is_some()));
+            }
+        }
+    }
+}
+
+fn codes_of(path: &str, has_body: bool) -> Vec<Code> {
+    let own: &[&[Code]] = match path {
+        "/v1/locks/acquire" => &[&OF_STORE, &OF_ACQUIRE],
+        "/v1/locks/{leaseId}/renew" => &[&OF_LEASES, &[Code::TtlOutOfRange]],
+        "/v1/locks/{leaseId}" => &[&OF_LEASES, &[Code::InvalidRequest]],
+        "/v1/locks" => &[&OF_STORE],
+        "/v1/fencing/verify" => &[&OF_STORE, &OF_VERIFY],
+        _ => &[],
+    };
+    let body: &[Code] = if has_body { &WITH_BODY } else { &[] };
+    let may: Vec<_> = own
+        .iter()
+        .copied()
+        .chain([body, &ALWAYS])
+        .flatten()
+        .collect();
+    Code::ALL
+        .into_iter()
+        .filter(|code| may.contains(&code))
+        .collect()
+}
+
+fn add_problems(operation: &mut Operation, codes: &[Code]) {
+    let mut by_status = BTreeMap::<StatusCode, Vec<Code>>::new();
+    for code in codes {
+        by_status
+            .entry(code.meaning().status)
+            .or_default()
+            .push(*code);
+    }
+    for (status, codes) in by_status {
+        let response = RefOr::T(problem_response(&codes));
+        operation
+            .responses
+            .responses
+            .insert(status.as_str().into(), response);
+    }
+}
+
+fn problem_response(codes: &[Code]) -> ApiResponse {
+    let titles: Vec<_> = codes.iter().map(|code| code.meaning().title).collect();
+    let examples = codes.iter().map(|code| {
+        let meaning = code.meaning();
+        let example = Example::builder()
+            .summary(meaning.title)
+            .value(Some(examples::of(*code).document()));
+        (meaning.name, example.build())
+    });
+    let content = Content::builder()
+        .schema(Some(Ref::from_schema_name("Problem")))
+        .examples_from_iter(examples)
+        .build();
+    let response = ApiResponse::builder()
+        .description(titles.join("; or: "))
+        .content(PROBLEM_JSON, content);
+    let retried = codes
+        .iter()
+        .any(|code| code.meaning().retry_after_seconds.is_some());
+    if !retried {
+        return response.build();
+    }
+    let mut retry_after = Header::new(Object::with_type(Type::Integer));
+    retry_after.description = Some("Seconds; only where time alone can help".into());
+    response.header("Retry-After", retry_after).build()
+}
+
+fn problem_schema() -> Object {
+    let text = |description: &str| {
+        ObjectBuilder::new()
+            .schema_type(SchemaType::new(Type::String))
+            .description(Some(description))
+    };
+    let names = Code::ALL.map(|code| code.meaning().name);
+    let code = text("What went wrong, for programs. New codes may come.").enum_values(Some(names));
+    let status = ObjectBuilder::new()
+        .schema_type(SchemaType::new(Type::Integer))
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int32)))
+        .description(Some("The HTTP status"));
+    ObjectBuilder::new()
+        .description(Some("Why a request was refused (RFC 9457)"))
+        .property("type", text("`urn:leasehold:problem:` and the code"))
+        .property("title", text("What the code means"))
+        .property("status", status)
+        .property("detail", text("What happened here, and what to do"))
+        .property("code", code)
+        .required("type")
+        .required("title")
+        .required("status")
+        .required("detail")
+        .required("code")
+        .additional_properties(Some(AdditionalProperties::FreeForm(true)))
+        .examples([json!(examples::of(Code::LeaseUnknown).document())])
+        .build()
+}

@@ -1,0 +1,106 @@
+//! Serving a router on a listener, within bounds, until told to stop.
+//!
+//! It knows nothing of locks. What it does not do: TLS, HTTP/2, or waiting for ever; a client that
+//! is still connected some seconds after the stop is cut off.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How many connections one listener serves at once; more wait to be accepted.
+const CONNECTIONS_MAX: usize = 1024;
+/// How much of a request a connection buffers, its head included.
+const BUFFER_MAX_BYTES: usize = 64 * 1024;
+/// How long a head may take to arrive. hyper counts an idle kept-alive connection's next head
+/// too, and closing one just as a client sends on it fails a request that the client may not
+/// repeat; so this is longer than client libraries keep idle connections (90 s is common).
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long the requests under way have to end after the stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// A pause after a failed accept, such as when no file descriptors are left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `shutdown`; then ends the idle connections, gives the busy ones some seconds, and
+/// returns.
+pub async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) {
+    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = TaskTracker::new();
+    let cut_off = CancellationToken::new();
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = accept(&listener, &free) => accepted,
+        };
+        let Some((stream, place)) = accepted else {
+            continue;
+        };
+        let served = connection(stream, router.clone(), shutdown.clone());
+        let cut_off = cut_off.clone();
+        connections.spawn(async move {
+            tokio::select! {
+                () = cut_off.cancelled() => {}
+                () = served => {}
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    connections.close();
+    if tokio::time::timeout(STOP_TIMEOUT, connections.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!(connections = connections.len(), "connections were cut off");
+        cut_off.cancel();
+        connections.wait().await;
+    }
+}
+
+/// A connection and the place that it takes, or none when accepting failed.
+async fn accept(
+    listener: &TcpListener,
+    free: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = free.clone().acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _peer)) => Some((stream, place)),
+        Err(error) => {
+            tracing::warn!(%error, "a connection could not be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, shutdown: CancellationToken) {
+    // Answers are small: held back for more to come they would only be late.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
+    }
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(BUFFER_MAX_BYTES)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut served = pin!(served);
+    let ended = tokio::select! {
+        ended = served.as_mut() => ended,
+        () = shutdown.cancelled() => {
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    // A client that goes away is no failure of ours.
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended");
+    }
+}

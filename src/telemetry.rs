@@ -1,0 +1,72 @@
+//! Logs, on standard error: text for people or one JSON object a line.
+//!
+//! Who logs says what happened once, where it is handled, with identifiers as fields. Nothing
+//! that works as a credential towards the API server is logged, at no level.
+
+use std::panic;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One object a line, its time in UTC.
+    Json,
+}
+
+/// What libraries say at `info` and below is of use only to who asks for it by name.
+const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,kube=warn,kube_client=warn,rustls=warn,\
+                     tower=warn";
+
+/// Reads a filter such as `info`, or `info,leasehold::agent=debug`.
+///
+/// # Errors
+/// When it is no filter.
+pub fn filter(level: &str) -> Result<EnvFilter, ParseError> {
+    // Of two directives for one target the later one counts.
+    EnvFilter::try_new(format!("{QUIET},{level}"))
+}
+
+/// Begins to log. The first call in a process counts.
+pub fn init(format: LogFormat, filter: EnvFilter) {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    // An error says that somebody (a test) logs already.
+    let _already = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .try_init(),
+    };
+    // A panic goes the way of every other event, so that it is one line in a JSON log too.
+    panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_quiet_unless_they_are_named() {
+        let said = filter("debug,kube=trace").unwrap().to_string();
+        assert!(
+            said.contains("kube=trace") && !said.contains("kube=warn,"),
+            "{said}"
+        );
+        assert!(said.contains("hyper=warn"), "{said}");
+        assert!(said.contains("debug"), "{said}");
+    }
+
+    #[test]
+    fn nonsense_is_no_filter() {
+        assert!(filter("a=b=c").is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! The committed docs/openapi.json is what the code generates (`make generate` writes it anew), and it
+//! says what a client generator needs.
+
+use std::path::Path;
+
+use leasehold::http::openapi_document;
+use serde_json::Value;
+
+#[test]
+fn the_committed_description_has_not_drifted() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");
+    let generated = openapi_document();
+    if std::env::var_os("LEASEHOLD_REGENERATE").is_some() {
+        std::fs::write(&path, &generated).expect("docs must be writable");
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == generated,
+        "docs/openapi.json is not what the code generates; run `make generate` and commit it"
+    );
+}
+
+#[test]
+fn every_call_is_described_and_every_refusal_has_an_example() {
+    let description: Value = serde_json::from_str(&openapi_document()).unwrap();
+    assert_eq!(description["openapi"], "3.1.0");
+    let calls = [
+        ("post", "/v1/locks/acquire"),
+        ("post", "/v1/locks/{leaseId}/renew"),
+        ("get", "/v1/locks/{leaseId}"),
+        ("delete", "/v1/locks/{leaseId}"),
+        ("get", "/v1/locks"),
+        ("post", "/v1/fencing/verify"),
+        ("get", "/openapi.json"),
+    ];
+    let mut shown = Vec::new();
+    for (method, path) in calls {
+        let call = &description["paths"][path][method];
+        assert!(call["summary"].is_string(), "{method} {path}");
+        for response in call["responses"].as_object().unwrap().values() {
+            let examples = &response["content"]["application/problem+json"]["examples"];
+            shown.extend(
+                examples
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(code, _)| code.clone()),
+            );
+        }
+    }
+    let codes = &description["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
+    for code in codes.as_array().unwrap() {
+        // These two are about requests that no call is described for.
+        let of_no_call = code == "not_found" || code == "method_not_allowed";
+        let is_shown = shown.iter().any(|shown| code == shown.as_str());
+        assert!(is_shown || of_no_call, "{code} has no example");
+    }
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    let description: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let mut open = vec![&description];
+    let mut references = 0;
+    while let Some(value) = open.pop() {
+        if let Some(reference) = value["$ref"].as_str() {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(description.pointer(pointer).is_some(), "{reference}");
+            references += 1;
+        }
+        match value {
+            Value::Object(members) => open.extend(members.values()),
+            Value::Array(items) => open.extend(items),
+            _ => {}
+        }
+    }
+    assert!(references > 10);
+}
