@@ -5,3 +5,6 @@
 mod harness;
 
 mod basics;
+mod policies;
+mod rules;
+mod store;

@@ -1,0 +1,14 @@
+//! What the admission policies and the sidecar's role refuse, and what they let through.
+//!
+//! Every refusal is checked for the words that tell its reader what to do, and stands beside a
+//! write that differs in one thing and is done.
+
+#![allow(
+    clippy::panic,
+    reason = "a test fails by panicking, also in what it is made of"
+)]
+
+mod grants;
+mod objects;
+mod stage;
+mod world;

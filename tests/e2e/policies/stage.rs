@@ -1,0 +1,225 @@
+//! The writes that a policy is tried with, and what becomes of them.
+//!
+//! The writes go through kube and not through the stores, because no agent of ours would make
+//! them. Set-up is done with admin rights, as a person's: the identity policies bind
+//! service accounts.
+
+use kube::api::PostParams;
+use kube::{Client, Resource};
+use leasehold::crd::lock::{
+    DistributedLock, DistributedLockSpec, DistributedLockStatus, Holder, IncidentRecord,
+    LeaseRecord, WaiterRecord,
+};
+use leasehold::crd::session::{LockSession, LockSessionSpec, LockSessionStatus, RevocationRecord};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::world::{User, World};
+
+pub(super) const TIME: &str = "2026-01-01T00:00:00.000000Z";
+/// The token of every grant that a scene begins with.
+pub(super) const TOKEN: i64 = 5000;
+
+/// What became of a write: done, or refused with these words.
+pub(super) type Outcome = Result<(), String>;
+
+pub(super) fn outcome<T>(answer: kube::Result<T>) -> Outcome {
+    match answer {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 403 => Err(status.message),
+        Err(error) => panic!("neither done nor forbidden: {error}"),
+    }
+}
+
+pub(super) trait Expect {
+    fn allowed(self);
+    fn refused(self, words: &str);
+}
+
+impl Expect for Outcome {
+    #[track_caller]
+    fn allowed(self) {
+        if let Err(words) = self {
+            panic!("refused: {words}");
+        }
+    }
+
+    #[track_caller]
+    fn refused(self, words: &str) {
+        match self {
+            Ok(()) => panic!("done; it should have been refused with {words:?}"),
+            Err(message) => assert!(
+                message.contains(words),
+                "refused with other words: {message}"
+            ),
+        }
+    }
+}
+
+pub(super) fn holder(pod: &User) -> Holder {
+    Holder {
+        owner_id: pod.name.clone(),
+        pod: pod.name.clone(),
+        pod_uid: pod.uid.clone(),
+        node: None,
+        session: format!("{}-0", pod.name),
+        session_ttl_seconds: 15,
+        metadata: std::collections::BTreeMap::default(),
+    }
+}
+
+pub(super) fn waiter(pod: &User) -> WaiterRecord {
+    WaiterRecord {
+        lease_id: format!("g-{}", pod.name),
+        owner_id: pod.name.clone(),
+        pod: pod.name.clone(),
+        pod_uid: pod.uid.clone(),
+        session: format!("{}-0", pod.name),
+        session_ttl_seconds: 15,
+        queued_at: TIME.to_owned(),
+    }
+}
+
+/// The end of the grant of `holder`, as `actor` records it.
+pub(super) fn incident(kind: &str, holder: &User, actor: &str) -> IncidentRecord {
+    IncidentRecord {
+        at: TIME.to_owned(),
+        kind: kind.to_owned(),
+        token: TOKEN,
+        owner_id: holder.name.clone(),
+        pod: holder.name.clone(),
+        actor: actor.to_owned(),
+        reason: "test".to_owned(),
+    }
+}
+
+/// Gives the lock to a pod, under the id that its queue entry would have.
+pub(super) fn grant(status: &mut DistributedLockStatus, pod: &User) {
+    let id = format!("g-{}", pod.name);
+    status.holder = Some(holder(pod));
+    status.lease = Some(LeaseRecord {
+        id,
+        acquired_at: TIME.to_owned(),
+        kept: false,
+    });
+    status.waiters.retain(|waiter| waiter.pod != pod.name);
+    status.token += 1000;
+    status.transitions += 1;
+}
+
+pub(super) fn free(status: &mut DistributedLockStatus) {
+    status.holder = None;
+    status.lease = None;
+    status.waiters.clear();
+}
+
+pub(super) fn bare_lock(name: &str) -> DistributedLock {
+    DistributedLock::new(
+        name,
+        DistributedLockSpec {
+            resource: name.to_owned(),
+            retain_seconds: None,
+            long_held_seconds: None,
+            release_request: None,
+        },
+    )
+}
+
+pub(super) fn session_of(pod: &User, name: &str) -> LockSession {
+    LockSession::new(
+        name,
+        LockSessionSpec {
+            pod: pod.name.clone(),
+            pod_uid: pod.uid.clone(),
+            node: None,
+            ttl_seconds: 15,
+            agent_version: "0".to_owned(),
+        },
+    )
+}
+
+impl World {
+    pub(super) async fn create<K>(&self, client: &Client, object: &K) -> Outcome
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Serialize
+            + DeserializeOwned
+            + Clone
+            + std::fmt::Debug,
+    {
+        outcome(
+            self.api::<K>(client)
+                .create(&PostParams::default(), object)
+                .await,
+        )
+    }
+
+    /// A lock of its own for one write, with this status.
+    pub(super) async fn lock(&self, status: Option<DistributedLockStatus>) -> String {
+        let name = format!("l-{}", uuid::Uuid::new_v4().simple());
+        self.create(&self.admin, &bare_lock(&name)).await.allowed();
+        if let Some(wanted) = status {
+            self.write(&self.admin, &name, |status| *status = wanted)
+                .await
+                .allowed();
+        }
+        name
+    }
+
+    /// A lock that `pod` holds and for which `waiting` wait.
+    pub(super) async fn held(&self, pod: &User, waiting: &[&User]) -> String {
+        let mut status = DistributedLockStatus::default();
+        grant(&mut status, pod);
+        status.token = TOKEN;
+        status.waiters = waiting.iter().map(|pod| waiter(pod)).collect();
+        self.lock(Some(status)).await
+    }
+
+    /// One write of a lock's status, decided on what it is now.
+    pub(super) async fn write(
+        &self,
+        client: &Client,
+        name: &str,
+        change: impl FnOnce(&mut DistributedLockStatus),
+    ) -> Outcome {
+        let mut lock = self
+            .api::<DistributedLock>(&self.admin)
+            .get(name)
+            .await
+            .expect("a lock");
+        change(lock.status.get_or_insert_default());
+        let api = self.api::<DistributedLock>(client);
+        outcome(
+            api.replace_status(name, &PostParams::default(), &lock)
+                .await,
+        )
+    }
+
+    /// One write of a session's status, decided on what it is now.
+    pub(super) async fn write_session(
+        &self,
+        client: &Client,
+        name: &str,
+        change: impl FnOnce(&mut LockSessionStatus),
+    ) -> Outcome {
+        let mut session = self
+            .api::<LockSession>(&self.admin)
+            .get(name)
+            .await
+            .expect("a session");
+        change(session.status.get_or_insert_default());
+        let api = self.api::<LockSession>(client);
+        outcome(
+            api.replace_status(name, &PostParams::default(), &session)
+                .await,
+        )
+    }
+}
+
+pub(super) fn revocation(reason: &str, by: &str) -> RevocationRecord {
+    RevocationRecord {
+        at: TIME.to_owned(),
+        by: by.to_owned(),
+        reason: reason.to_owned(),
+    }
+}

@@ -1,0 +1,178 @@
+//! Who tries: pods with bound tokens, a token without a pod, the operator, and persons.
+
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::harness::{Cluster, Namespace, TakeOver, eventually};
+
+/// A namespace of a test's own.
+pub(super) struct World {
+    /// A client with the administrator's rights.
+    pub(super) admin: Client,
+    namespace: Namespace,
+}
+
+/// Somebody who writes: a pod, or a person (who has no uid).
+pub(super) struct User {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) client: Client,
+}
+
+impl World {
+    pub(super) async fn new(mode: TakeOver) -> Self {
+        let cluster = Cluster::shared(mode).await.expect("a cluster");
+        let namespace = cluster.namespace("policies").await.expect("a namespace");
+        Self {
+            admin: namespace.client.clone(),
+            namespace,
+        }
+    }
+
+    /// A pod of the `ServiceAccount` named app, with the sidecar's role.
+    pub(super) async fn pod(&self, name: &str) -> User {
+        let pod = self.namespace.pod(name).await.expect("a pod");
+        let client = pod.client().await.expect("a client");
+        User {
+            name: pod.name,
+            uid: pod.uid,
+            client,
+        }
+    }
+
+    /// The same `ServiceAccount` by a token that is bound to nothing.
+    pub(super) async fn unbound(&self) -> Client {
+        let token = self.namespace.token("app", None).await.expect("a token");
+        let kubeconfig = self
+            .namespace
+            .kubeconfig("unbound", &token)
+            .expect("a kubeconfig");
+        kubeconfig.client().await.expect("a client")
+    }
+
+    /// The operator's `ServiceAccount`. What its role will be is not tried here.
+    pub(super) async fn operator(&self) -> Client {
+        let metadata = json!({"metadata": {"name": "leasehold-system"}});
+        made(&Api::<NamespaceObject>::all(self.admin.clone()), metadata).await;
+        let accounts = Api::<ServiceAccount>::namespaced(self.admin.clone(), "leasehold-system");
+        made(
+            &accounts,
+            json!({"metadata": {"name": "leasehold-operator"}}),
+        )
+        .await;
+        let binding = json!({
+            "metadata": {"name": "operator-of-the-test"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "leasehold-operator",
+                "namespace": "leasehold-system"}],
+        });
+        made(&Api::<ClusterRoleBinding>::all(self.admin.clone()), binding).await;
+        let request =
+            serde_json::from_value(json!({"spec": {"audiences": []}})).expect("a request");
+        let answer = accounts
+            .create_token_request("leasehold-operator", &PostParams::default(), &request)
+            .await
+            .expect("a token");
+        let token = answer.status.expect("a token").token;
+        let kubeconfig = self
+            .namespace
+            .kubeconfig("operator", &token)
+            .expect("a kubeconfig");
+        let client = kubeconfig.client().await.expect("a client");
+        self.until_allowed(&client, "update").await;
+        client
+    }
+
+    /// A person who may see and update locks here, and has these verbs beside.
+    pub(super) async fn person(&self, name: &str, verbs: &[&str]) -> User {
+        let verbs = [&["get", "patch", "update"], verbs].concat();
+        let role = json!({
+            "metadata": {"name": name},
+            "rules": [{"apiGroups": ["leasehold.dev"], "resources": ["distributedlocks"],
+                "verbs": verbs}],
+        });
+        let binding = json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "User", "name": name}],
+        });
+        made(&self.api::<Role>(&self.admin), role).await;
+        made(&self.api::<RoleBinding>(&self.admin), binding).await;
+        let admin = &self.namespace.cluster.control_plane().admin().path;
+        let mut file = Kubeconfig::read_from(admin).expect("a kubeconfig");
+        for user in &mut file.auth_infos {
+            user.auth_info.get_or_insert_default().impersonate = Some(name.to_owned());
+        }
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(file, &options)
+            .await
+            .expect("a config");
+        let client = Client::try_from(config).expect("a client");
+        for verb in verbs {
+            self.until_allowed(&client, verb).await;
+        }
+        User {
+            name: name.to_owned(),
+            uid: String::new(),
+            client,
+        }
+    }
+
+    /// Begins to delete the namespace. No controller empties it here, so it stays.
+    pub(super) async fn terminate(&self) {
+        let namespaces = Api::<NamespaceObject>::all(self.admin.clone());
+        namespaces
+            .delete(&self.namespace.name, &DeleteParams::default())
+            .await
+            .expect("a deletion");
+    }
+
+    /// A kind of object in this namespace, with somebody's rights.
+    pub(super) fn api<K>(&self, client: &Client) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(client.clone(), &self.namespace.name)
+    }
+
+    /// A role binding takes effect a moment after it was made.
+    async fn until_allowed(&self, client: &Client, verb: &str) {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"namespace": self.namespace.name, "verb": verb,
+                "group": "leasehold.dev", "resource": "distributedlocks"}},
+        });
+        let what = format!("the verb {verb} to be allowed");
+        let allowed = eventually(&what, Duration::from_secs(10), async || {
+            let request =
+                http::Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+                    .header("content-type", "application/json")
+                    .body(review.to_string().into_bytes())
+                    .ok()?;
+            let answer: Value = client.request(request).await.ok()?;
+            (answer["status"]["allowed"] == true).then_some(())
+        });
+        allowed.await.expect("the right that was given");
+    }
+}
+
+async fn made<K>(api: &Api<K>, object: Value)
+where
+    K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    let object = serde_json::from_value(object).expect("an object of that kind");
+    api.create(&PostParams::default(), &object)
+        .await
+        .expect("an object that is new");
+}

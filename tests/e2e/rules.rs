@@ -1,0 +1,251 @@
+//! The invariants that the API server itself guards, whoever writes: here it is an administrator.
+
+#![allow(
+    clippy::panic,
+    reason = "a test fails by panicking, also in what it is made of"
+)]
+
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use leasehold::crd::{DistributedLock, LockSession};
+use serde_json::{Value, json};
+
+use crate::harness::{Cluster, TakeOver};
+
+const TIME: &str = "2026-01-01T00:00:00.123456Z";
+
+/// A lock and a session in a namespace of a test's own.
+struct Objects {
+    locks: Api<DistributedLock>,
+    sessions: Api<LockSession>,
+}
+
+impl Objects {
+    async fn new() -> Self {
+        let cluster = Cluster::shared(TakeOver::Strict).await.expect("a cluster");
+        let namespace = cluster.namespace("rules").await.expect("a namespace");
+        let lock = json!({"metadata": {"name": "l"}, "spec": {"resource": "l"}});
+        let session = json!({"metadata": {"name": "s"},
+            "spec": {"pod": "p", "podUid": "u", "ttlSeconds": 15, "agentVersion": "0"}});
+        let locks = Api::namespaced(namespace.client.clone(), &namespace.name);
+        let sessions = Api::namespaced(namespace.client.clone(), &namespace.name);
+        let lock = serde_json::from_value(lock).expect("a lock");
+        let session = serde_json::from_value(session).expect("a session");
+        locks
+            .create(&PostParams::default(), &lock)
+            .await
+            .expect("a new lock");
+        sessions
+            .create(&PostParams::default(), &session)
+            .await
+            .expect("a new session");
+        Self { locks, sessions }
+    }
+
+    async fn lock(&self, status: Value) -> Result<(), String> {
+        let patch = Patch::Merge(json!({ "status": status }));
+        answer(
+            self.locks
+                .patch_status("l", &PatchParams::default(), &patch)
+                .await,
+        )
+    }
+
+    async fn session(&self, status: Value) -> Result<(), String> {
+        let patch = Patch::Merge(json!({ "status": status }));
+        answer(
+            self.sessions
+                .patch_status("s", &PatchParams::default(), &patch)
+                .await,
+        )
+    }
+}
+
+fn answer<T>(answer: kube::Result<T>) -> Result<(), String> {
+    match answer {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 422 => Err(status.message),
+        Err(error) => panic!("neither done nor invalid: {error}"),
+    }
+}
+
+#[track_caller]
+fn refused(answer: Result<(), String>, words: &str) {
+    let message = answer.expect_err("it breaks an invariant");
+    assert!(
+        message.contains(words),
+        "refused with other words: {message}"
+    );
+}
+
+fn holder(session: &str) -> Value {
+    json!({"ownerId": "o", "pod": "p", "podUid": "u", "session": session, "sessionTtlSeconds": 15})
+}
+
+fn waiter(session: &str, lease: &str) -> Value {
+    let mut waiter = holder(session);
+    waiter["leaseId"] = json!(lease);
+    waiter["queuedAt"] = json!(TIME);
+    waiter
+}
+
+fn held() -> Value {
+    json!({"holder": holder("s"), "lease": {"id": "g1", "acquiredAt": TIME}, "token": 5000})
+}
+
+#[tokio::test]
+async fn a_token_never_goes_back_and_never_vanishes() {
+    let objects = Objects::new().await;
+    objects.lock(held()).await.expect("a first grant");
+    let words = "status.token can never be removed or made smaller";
+    refused(objects.lock(json!({"token": 4999})).await, words);
+    refused(
+        objects
+            .lock(json!({"holder": null, "lease": null, "token": 4999}))
+            .await,
+        words,
+    );
+    let mut lock = objects.locks.get("l").await.expect("the lock");
+    lock.status = None;
+    let put = objects
+        .locks
+        .replace_status("l", &PostParams::default(), &lock)
+        .await;
+    refused(answer(put), words);
+    objects
+        .lock(json!({"token": 6000}))
+        .await
+        .expect("a larger token for the same grant");
+    objects
+        .lock(json!({"holder": null, "lease": null}))
+        .await
+        .expect("a release");
+    refused(objects.lock(json!({"token": 5999})).await, words);
+}
+
+#[tokio::test]
+async fn a_new_grant_has_a_token_beyond_those_of_the_last() {
+    let objects = Objects::new().await;
+    objects.lock(held()).await.expect("a first grant");
+    let words = "a new status.lease.id needs a status.token at least 1000 above";
+    refused(
+        objects
+            .lock(json!({"lease": {"id": "g2"}, "token": 5999}))
+            .await,
+        words,
+    );
+    objects
+        .lock(json!({"holder": null, "lease": null}))
+        .await
+        .expect("a release");
+    let mut next = held();
+    next["token"] = json!(5999);
+    refused(objects.lock(next.clone()).await, words);
+    next["token"] = json!(6000);
+    objects.lock(next).await.expect("a larger token");
+}
+
+#[tokio::test]
+async fn a_grant_has_one_holder() {
+    let objects = Objects::new().await;
+    objects.lock(held()).await.expect("a first grant");
+    let words = "the holder of a grant can never be changed";
+    refused(
+        objects.lock(json!({"holder": {"session": "t"}})).await,
+        words,
+    );
+    refused(
+        objects.lock(json!({"holder": {"podUid": "v"}})).await,
+        words,
+    );
+    let words = "status.holder and status.lease come and go together";
+    refused(objects.lock(json!({"holder": null})).await, words);
+    refused(objects.lock(json!({"lease": null})).await, words);
+}
+
+#[tokio::test]
+async fn a_free_lock_has_no_waiters_and_a_queue_has_a_session_once() {
+    let objects = Objects::new().await;
+    objects.lock(held()).await.expect("a first grant");
+    let queue = json!({"waiters": [waiter("a", "g2"), waiter("b", "g3")]});
+    objects.lock(queue).await.expect("a queue");
+    let freed = objects.lock(json!({"holder": null, "lease": null})).await;
+    refused(freed, "a free lock has no waiters");
+    let twice = json!({"waiters": [waiter("a", "g2"), waiter("a", "g3")]});
+    refused(objects.lock(twice).await, "Duplicate value");
+    let many: Vec<_> = (0..33)
+        .map(|n| waiter(&n.to_string(), &n.to_string()))
+        .collect();
+    refused(
+        objects.lock(json!({"waiters": many})).await,
+        "must have at most 32 items",
+    );
+}
+
+#[tokio::test]
+async fn what_a_lock_guards_never_changes_and_is_bounded() {
+    let objects = Objects::new().await;
+    let patch = Patch::Merge(json!({"spec": {"resource": "m"}}));
+    let patched = objects
+        .locks
+        .patch("l", &PatchParams::default(), &patch)
+        .await;
+    refused(answer(patched), "spec.resource can never be changed");
+    for (resource, words) in [
+        (String::new(), "should be at least 1 chars long"),
+        ("a\nb".to_owned(), "should match"),
+        ("é".repeat(300), "more than 512 bytes"),
+    ] {
+        let name = "m-00000000000000000000";
+        let lock = json!({"metadata": {"name": name}, "spec": {"resource": resource}});
+        let lock = serde_json::from_value(lock).expect("a lock");
+        let created = objects.locks.create(&PostParams::default(), &lock).await;
+        refused(answer(created), words);
+    }
+    let mut long = held();
+    long["holder"]["metadata"] = json!({"k".repeat(64): "v"});
+    refused(objects.lock(long).await, "more than 63 characters");
+}
+
+#[tokio::test]
+async fn a_sessions_end_is_final() {
+    let objects = Objects::new().await;
+    objects
+        .session(json!({"renewals": 2}))
+        .await
+        .expect("a renewal");
+    refused(
+        objects.session(json!({"renewals": 1})).await,
+        "status.renewals can never be",
+    );
+    let patch = Patch::Merge(json!({"spec": {"ttlSeconds": 30}}));
+    let patched = objects
+        .sessions
+        .patch("s", &PatchParams::default(), &patch)
+        .await;
+    refused(
+        answer(patched),
+        "the spec of a session can never be changed",
+    );
+    let revoked = json!({"revoked": {"at": TIME, "by": "b", "reason": "Expired"}});
+    objects.session(revoked).await.expect("a revocation");
+    let words = "status.revoked is final";
+    refused(objects.session(json!({"revoked": null})).await, words);
+    refused(
+        objects
+            .session(json!({"revoked": {"reason": "Ended"}}))
+            .await,
+        words,
+    );
+    refused(
+        objects.session(json!({"renewals": 3})).await,
+        "can never be renewed",
+    );
+    let mut session = objects.sessions.get("s").await.expect("the session");
+    session.status = None;
+    let put = objects
+        .sessions
+        .replace_status("s", &PostParams::default(), &session)
+        .await;
+    refused(answer(put), words);
+}
