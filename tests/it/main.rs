@@ -2,3 +2,4 @@
 
 mod crd_drift;
 mod openapi;
+mod tidy;

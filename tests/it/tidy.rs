@@ -1,0 +1,250 @@
+//! The house rules that a compiler does not check: who may import whom, who may ask the time, who
+//! prints, and how long a file gets.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LINES_MAX: usize = 500;
+
+/// What each part of the crate may import of the crate, and the crates that only some may see.
+/// What is not listed may import everything (`cli`).
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("protocol", &["protocol"]),
+    ("clock", &["protocol"]),
+    ("store", &["protocol", "store"]),
+    ("agent", &["agent", "clock", "protocol", "store"]),
+    ("http", &["agent", "http", "protocol", "store"]),
+    ("admin", &["agent"]),
+    ("crd", &["crd"]),
+    ("k8s", &["crd", "k8s", "protocol", "store"]),
+    ("shutdown", &[]),
+    ("telemetry", &[]),
+];
+
+/// A crate, and the parts that may name it.
+const SEEN_BY: &[(&str, &[&str])] = &[
+    ("axum", &["http", "webhook", "admin"]),
+    ("tower_http", &["http"]),
+    ("utoipa", &["http"]),
+    ("kube", &["cli", "crd", "k8s", "operator", "webhook"]),
+    ("k8s_openapi", &["crd", "k8s", "operator", "webhook"]),
+    ("schemars", &["crd"]),
+    ("clap", &["cli"]),
+    ("anyhow", &["cli"]),
+    ("prometheus", &["agent", "operator"]),
+];
+
+struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    /// The part of the crate that it belongs to: `src/agent/take.rs` and `src/agent.rs` are both
+    /// `agent`.
+    fn part(&self) -> String {
+        let inside = self.path.strip_prefix(src()).unwrap();
+        let first = inside.components().next().unwrap();
+        let name = Path::new(first.as_os_str()).with_extension("");
+        name.to_string_lossy().into_owned()
+    }
+
+    /// The code without its comments, and without the unit tests at its end: they may do more.
+    fn code(&self) -> String {
+        let shipped = self.text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        shipped
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.ends_with("tests.rs")
+    }
+}
+
+fn src() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+fn sources_under(root: &Path) -> Vec<Source> {
+    let mut open = vec![root.to_owned()];
+    let mut sources = Vec::new();
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(
+                fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            sources.push(Source { path, text });
+        }
+    }
+    assert!(!sources.is_empty(), "no sources under {}", root.display());
+    sources
+}
+
+fn shipped() -> Vec<Source> {
+    let mut sources = sources_under(&src());
+    sources.retain(|source| !source.is_test());
+    sources
+}
+
+/// Whether `name` stands in `code` as a path's first segment, such as `kube::`.
+fn names(code: &str, name: &str) -> bool {
+    code.match_indices(&format!("{name}::")).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':')
+    })
+}
+
+/// The parts of this crate that the code names after `crate::`, also inside braces.
+fn imports(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        let list = match rest.strip_prefix('{') {
+            Some(inside) => inside.split('}').next().unwrap().split(',').collect(),
+            None => vec![rest],
+        };
+        for item in list {
+            let end = |c: char| !(c.is_alphanumeric() || c == '_');
+            let name = item.trim().split(end).next().unwrap();
+            found.push(name.to_owned());
+        }
+    }
+    found.retain(|name| !name.is_empty());
+    found
+}
+
+#[test]
+fn each_part_imports_only_what_it_may() {
+    let allowed: BTreeMap<_, _> = MAY_IMPORT.iter().copied().collect();
+    for source in shipped() {
+        let part = source.part();
+        let Some(allowed) = allowed.get(part.as_str()) else {
+            assert!(
+                ["cli", "lib", "main"].contains(&part.as_str()),
+                "{part} is new: say in MAY_IMPORT what it may import"
+            );
+            continue;
+        };
+        for import in imports(&source.code()) {
+            assert!(
+                allowed.contains(&import.as_str()),
+                "{} imports crate::{import}",
+                source.path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_protocol_knows_only_the_standard_library() {
+    let others = fs::read_to_string(src().join("../Cargo.toml")).unwrap();
+    let others: Vec<_> = others
+        .lines()
+        .skip_while(|line| *line != "[dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| {
+            line.split_once(" = ")
+                .map(|(name, _)| name.replace('-', "_"))
+        })
+        .collect();
+    assert!(others.contains(&"tokio".to_owned()));
+    for source in shipped()
+        .iter()
+        .filter(|source| source.part() == "protocol")
+    {
+        for other in &others {
+            let path = source.path.display();
+            assert!(!names(&source.code(), other), "{path} names {other}");
+        }
+        assert!(
+            !source.code().contains("async "),
+            "{} is async",
+            source.path.display()
+        );
+    }
+}
+
+#[test]
+fn a_crate_is_seen_only_where_it_belongs() {
+    for source in shipped() {
+        for (name, parts) in SEEN_BY {
+            assert!(
+                parts.contains(&source.part().as_str()) || !names(&source.code(), name),
+                "{} names {name}",
+                source.path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn only_the_clock_asks_what_time_it_is() {
+    for source in shipped().iter().filter(|source| source.part() != "clock") {
+        for call in [
+            "Instant::now",
+            "SystemTime::now",
+            "Timestamp::now",
+            "clock_gettime",
+        ] {
+            let path = source.path.display();
+            assert!(!source.code().contains(call), "{path} calls {call}");
+        }
+    }
+}
+
+#[test]
+fn only_the_output_prints() {
+    for source in shipped() {
+        if source.path.ends_with("cli/output.rs") {
+            continue;
+        }
+        for call in ["println!", "print!", "io::stdout()", "io::stderr()"] {
+            let path = source.path.display();
+            assert!(!source.code().contains(call), "{path} prints with {call}");
+        }
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_and_fits_a_head() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    for source in sources_under(&src())
+        .into_iter()
+        .chain(sources_under(&tests))
+    {
+        let path = source.path.display();
+        assert!(
+            source.text.starts_with("//! "),
+            "{path} does not begin with `//!`"
+        );
+        let lines = source.text.lines().count();
+        assert!(
+            lines <= LINES_MAX,
+            "{path} has {lines} lines, more than {LINES_MAX}"
+        );
+    }
+}
+
+#[test]
+fn the_binaries_are_thin() {
+    let main = fs::read_to_string(src().join("main.rs")).unwrap();
+    assert!(main.lines().count() <= 30);
+}
+
+#[test]
+fn the_rules_notice_what_they_forbid() {
+    assert!(names("use kube::Client;", "kube"));
+    assert!(!names("use crate::not_kube::Client;", "kube"));
+    assert!(!names("use crate::kube::Client;", "kube"));
+    let code = "use crate::{admin, store::LockStore};\nuse crate::k8s::connect;";
+    assert_eq!(imports(code), ["admin", "store", "k8s"]);
+}
