@@ -48,10 +48,14 @@ impl Kubeconfig {
 
     /// A client. It belongs to the runtime that it is made in, so each test makes its own.
     pub(crate) async fn client(&self) -> Result<kube::Client> {
+        Ok(kube::Client::try_from(self.config().await?)?)
+    }
+
+    /// What a client of one's own is made from.
+    pub(crate) async fn config(&self) -> Result<kube::Config> {
         let file = KubeconfigFile::read_from(&self.path)?;
         let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(file, &options).await?;
-        Ok(kube::Client::try_from(config)?)
+        Ok(kube::Config::from_custom_kubeconfig(file, &options).await?)
     }
 
     /// Runs kubectl as this user; the namespace is the kubeconfig's unless `args` say otherwise.

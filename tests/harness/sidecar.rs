@@ -21,6 +21,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) struct Launch {
     binary: PathBuf,
     pod: Pod,
+    listen: String,
+    admin_listen: String,
     args: Vec<String>,
 }
 
@@ -42,6 +44,15 @@ impl Launch {
         self.arg("--session-ttl").arg(&seconds.to_string())
     }
 
+    /// Where it listens; on free ports unless it is set.
+    pub(crate) fn listen(self, api: &str, admin: &str) -> Self {
+        Self {
+            listen: api.to_owned(),
+            admin_listen: admin.to_owned(),
+            ..self
+        }
+    }
+
     /// Any further argument.
     pub(crate) fn arg(mut self, arg: &str) -> Self {
         self.args.push(arg.to_owned());
@@ -57,7 +68,8 @@ impl Launch {
         let mut command = Command::new(&self.binary);
         command
             .arg("sidecar")
-            .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
+            .args(["--listen", &self.listen])
+            .args(["--admin-listen", &self.admin_listen])
             .arg("--kubeconfig")
             .arg(&self.pod.kubeconfig.path)
             .args(["--namespace", &self.pod.namespace])
@@ -79,7 +91,7 @@ impl Launch {
                 .with_context(|| format!("the sidecar does not listen:\n{}", process.last_words()))
         };
         Ok(Sidecar {
-            url: at("api")?,
+            url: at("locks")?,
             admin_url: at("admin")?,
             pod: self.pod,
             process,
@@ -94,6 +106,8 @@ impl Sidecar {
         Launch {
             binary: binary.into(),
             pod: pod.clone(),
+            listen: "127.0.0.1:0".to_owned(),
+            admin_listen: "127.0.0.1:0".to_owned(),
             args: vec![],
         }
     }
@@ -174,6 +188,11 @@ impl Sidecar {
         let url = format!("{}{path}", self.admin_url);
         let response = self.http.get(url).send().await?;
         Ok((response.status().as_u16(), response.text().await?))
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> i32 {
+        self.process.id()
     }
 
     /// Kills it; it has no time to say anything.
@@ -289,21 +308,15 @@ impl Answer {
     }
 }
 
-/// What listens where, as the log says.
+/// What listens where, as the log says: (`locks` or `admin`, address).
 fn addresses(log: &str) -> Vec<(String, String)> {
     let lines = log
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
     let found = lines.filter_map(|line: Value| {
         let fields = line.get("fields").unwrap_or(&line);
-        let address = fields.get("addr")?.as_str()?.to_owned();
-        let message = fields.get("message")?.as_str()?;
-        let role = if message.contains("admin") {
-            "admin"
-        } else {
-            "api"
-        };
-        Some((role.to_owned(), address))
+        let role = fields.get("api")?.as_str()?.to_owned();
+        Some((role, fields.get("addr")?.as_str()?.to_owned()))
     });
     found.collect()
 }

@@ -1,0 +1,114 @@
+//! `make demo`: a real control plane and two sidecars, as if two pods of one Deployment had them,
+//! for trying the README's lines. It runs until Ctrl-C and leaves nothing behind but
+//! `target/demo`.
+
+#[path = "../../tests/harness.rs"]
+mod harness;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use harness::{Cluster, Namespace, Pod, Sidecar, TakeOver};
+use serde_json::Value;
+
+/// The two pods and where their sidecars listen.
+const PODS: [(&str, &str, &str); 2] = [
+    ("worker-a", "127.0.0.1:7373", "127.0.0.1:7374"),
+    ("worker-b", "127.0.0.1:7383", "127.0.0.1:7384"),
+];
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let binary = std::env::args()
+        .nth(1)
+        .context("usage: demo PATH-OF-LEASEHOLD; or `make demo`")?;
+    let target = Path::new(&binary)
+        .ancestors()
+        .nth(2)
+        .context("the binary must be in target/")?;
+    let folder = target.join("demo");
+    fs::create_dir_all(&folder)?;
+
+    say("Starting etcd and kube-apiserver …");
+    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("demo").await?;
+    write_access(&cluster, &namespace, &folder)?;
+    let mut sidecars = Vec::new();
+    for (name, api, admin) in PODS {
+        let pod = namespace.pod(name).await?;
+        sidecars.push(start(&binary, &pod, (api, admin), &folder).await?);
+    }
+    say(&lines(&namespace.name, &folder));
+    tokio::signal::ctrl_c().await?;
+    say("Stopping.");
+    Ok(())
+}
+
+async fn start(
+    binary: &str,
+    pod: &Pod,
+    (api, admin): (&str, &str),
+    folder: &Path,
+) -> Result<Sidecar> {
+    let sidecar = Sidecar::launch(binary, pod)
+        .listen(api, admin)
+        .start()
+        .await?;
+    fs::write(
+        folder.join(format!("{}.pid", pod.name)),
+        sidecar.id().to_string(),
+    )?;
+    Ok(sidecar)
+}
+
+/// A kubeconfig with the administrator's rights in the demo's namespace, and the kubectl that
+/// fits the server.
+fn write_access(cluster: &Cluster, namespace: &Namespace, folder: &Path) -> Result<()> {
+    let admin = cluster.control_plane().admin();
+    let mut file: Value = serde_json::from_slice(&fs::read(&admin.path)?)?;
+    file["contexts"][0]["context"]["namespace"] = namespace.name.as_str().into();
+    fs::write(folder.join("kubeconfig"), serde_json::to_vec_pretty(&file)?)?;
+    let link: PathBuf = folder.join("kubectl");
+    if link.symlink_metadata().is_ok() {
+        fs::remove_file(&link)?;
+    }
+    Ok(std::os::unix::fs::symlink(&admin.kubectl, link)?)
+}
+
+fn lines(namespace: &str, folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        r#"
+Ready: two sidecars in namespace {namespace}. In a second shell:
+
+  A=http://127.0.0.1:7373          # the sidecar of pod worker-a
+  B=http://127.0.0.1:7383          # the sidecar of pod worker-b
+  JSON='content-type: application/json'
+  export KUBECONFIG={folder}/kubeconfig
+
+  # A takes a lock; B is refused, and told by whom
+  curl -s $A/v1/locks/acquire -H "$JSON" -d '{{"resource":"billing:close","ownerId":"worker-a","ttlSeconds":300}}'
+  curl -s $B/v1/locks/acquire -H "$JSON" -d '{{"resource":"billing:close","ownerId":"worker-b","ttlSeconds":300}}'
+  {folder}/kubectl get dlock
+
+  # with the leaseId and fencingToken of the first answer
+  curl -s -X POST $A/v1/locks/LEASE/renew
+  curl -s $B/v1/fencing/verify -H "$JSON" -d '{{"resource":"billing:close","fencingToken":TOKEN}}'
+  curl -s -X DELETE $A/v1/locks/LEASE -w '%{{http_code}}\n'
+
+  # what a dead holder looks like: kill it, and try from the other one until it takes over
+  kill -9 $(cat {folder}/worker-b.pid)
+
+README.md has the same, one step at a time. Metrics: http://127.0.0.1:7374/metrics
+Ctrl-C ends the demo."#
+    )
+}
+
+#[allow(
+    clippy::print_stdout,
+    reason = "a demo talks to the person who started it"
+)]
+fn say(text: &str) {
+    println!("{text}");
+}
