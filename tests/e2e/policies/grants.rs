@@ -263,6 +263,21 @@ async fn in_strict_mode_only_the_operator_takes_over() {
         .allowed();
 }
 
+/// A sidecar that restarted without its state has a new session, and its old one is silent.
+#[tokio::test]
+async fn a_pod_takes_over_from_its_own_former_session() {
+    let world = World::new(TakeOver::Strict).await;
+    let a = world.pod("a").await;
+    let lock = world.held(&a, &[]).await;
+    let take_over = |status: &mut Status| {
+        status.incidents.push(incident("Expired", &a, "a"));
+        grant(status, &a);
+        status.lease.as_mut().expect("held").id = "another".to_owned();
+        status.holder.as_mut().expect("held").session = "a-1".to_owned();
+    };
+    world.write(&a.client, &lock, take_over).await.allowed();
+}
+
 #[tokio::test]
 async fn in_peer_mode_a_take_over_is_recorded_under_the_takers_name() {
     let world = World::new(TakeOver::Peer).await;
