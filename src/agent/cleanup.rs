@@ -28,9 +28,12 @@ impl Agent {
         let agent = self.clone();
         self.spawn(async move {
             loop {
+                // Whatever comes while this looks is to wake it again: it may have missed it.
+                agent.state().next_sweep = Moment::since_boot(Duration::MAX);
                 let next = agent
                     .sweep()
                     .unwrap_or_else(|| agent.now().after(NOTHING_TO_SWEEP));
+                agent.state().next_sweep = next;
                 tokio::select! {
                     () = agent.sleep_until(next) => {}
                     () = agent.0.deadlines_changed.notified() => {}
