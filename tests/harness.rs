@@ -42,10 +42,14 @@ mod control_plane;
 mod etcd;
 #[path = "harness/kubectl.rs"]
 mod kubectl;
+#[path = "harness/objects.rs"]
+mod objects;
 #[path = "harness/pod.rs"]
 mod pod;
 #[path = "harness/process.rs"]
 mod process;
+#[path = "harness/proxy.rs"]
+mod proxy;
 #[path = "harness/sidecar.rs"]
 mod sidecar;
 #[path = "harness/wait.rs"]
@@ -57,5 +61,6 @@ pub(crate) use cluster::{Cluster, Namespace, TakeOver};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use kubectl::{Kubeconfig, Output};
 pub(crate) use pod::Pod;
+pub(crate) use proxy::{Class, Exchange, Fault, Proxy};
 pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar};
 pub(crate) use wait::{eventually, now};

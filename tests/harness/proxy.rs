@@ -1,0 +1,261 @@
+//! A plain-HTTP proxy between one sidecar and the API server, which loses and delays messages by
+//! what they mean. The caller's credentials pass through; the way to the API server is TLS.
+//!
+//! It never repeats a request, and what it has once sent on is done whether or not its client
+//! waits for it.
+
+#[path = "proxy/classify.rs"]
+mod classify;
+#[path = "proxy/rules.rs"]
+mod rules;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, anyhow};
+use axum::body::Bytes;
+use http::{Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use leasehold::protocol::time::Moment;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tower::{BoxError, ServiceBuilder};
+
+pub(crate) use classify::Class;
+pub(crate) use rules::{Fault, RuleId};
+
+use super::cluster::Cluster;
+use super::wait::now;
+use classify::Memory;
+use rules::Rules;
+
+/// The API server takes no larger request either.
+const BODY_MAX: usize = 3 << 20;
+
+/// The proxy. Dropping it closes its port.
+pub(crate) struct Proxy {
+    /// Where it listens.
+    pub(crate) url: String,
+    shared: Arc<Shared>,
+    accepting: JoinHandle<()>,
+}
+
+/// A request that came by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchange {
+    /// What it meant.
+    pub(crate) class: Class,
+    /// When it came.
+    pub(crate) at: Moment,
+    /// What befell it.
+    pub(crate) fault: Option<Fault>,
+    /// The API server's answer, once there is one.
+    pub(crate) status: Option<u16>,
+}
+
+struct Shared {
+    upstream: String,
+    client: kube::Client,
+    state: Mutex<State>,
+    paused: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    memory: Memory,
+    rules: Rules,
+    exchanges: Vec<Exchange>,
+}
+
+impl Proxy {
+    /// Starts one in front of a cluster's API server.
+    pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
+        let control_plane = cluster.control_plane();
+        let config = control_plane.admin().config().await?;
+        // The certificates are the administrator's, the credentials each caller's own.
+        let connector = config.rustls_https_connector()?;
+        let client = legacy::Client::builder(TokioExecutor::new()).build(connector);
+        // kube's own stack would repeat what was answered with 429, 503 or 504.
+        let service = ServiceBuilder::new()
+            .map_err(BoxError::from)
+            .service(client);
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let shared = Arc::new(Shared {
+            upstream: control_plane.server(),
+            client: ClientBuilder::new(service, config.default_namespace).build(),
+            state: Mutex::default(),
+            paused: watch::Sender::new(false),
+        });
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Self {
+            url,
+            shared,
+            accepting,
+        })
+    }
+
+    /// Makes the next `count` requests of a class go wrong.
+    pub(crate) fn fail(&self, class: Class, count: usize, fault: Fault) -> RuleId {
+        self.shared.state().rules.add(class, count, fault)
+    }
+
+    /// Takes a rule back.
+    pub(crate) fn lift(&self, rule: RuleId) {
+        self.shared.state().rules.lift(rule);
+    }
+
+    /// Lets nothing pass any more, in either direction; connections stay open.
+    pub(crate) fn pause(&self) {
+        self.shared.paused.send_replace(true);
+    }
+
+    /// Lets everything pass again.
+    pub(crate) fn resume(&self) {
+        self.shared.paused.send_replace(false);
+    }
+
+    /// All that came by, in order.
+    pub(crate) fn exchanges(&self) -> Vec<Exchange> {
+        self.shared.state().exchanges.clone()
+    }
+
+    /// How many requests of a class came by.
+    pub(crate) fn count(&self, class: Class) -> usize {
+        let state = self.shared.state();
+        let of_it = |exchange: &&Exchange| exchange.class == class;
+        state.exchanges.iter().filter(of_it).count()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let shared = Arc::clone(&shared);
+        tokio::spawn(serve(stream, shared));
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    // Without it small answers wait 40 ms for company.
+    let _outcome = stream.set_nodelay(true);
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { shared.handle(request).await }
+    });
+    let connection =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // An error of the service closes the connection without an answer: that is what it is for.
+    let _outcome = connection.await;
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>> {
+        self.until_resumed().await;
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(axum::body::Body::new(body), BODY_MAX).await?;
+        let (index, class, fault) = self.note_request(&parts, &body);
+        match fault {
+            Some(Fault::RequestLost) => return Err(anyhow!("the request is lost")),
+            Some(Fault::TimeoutBefore) => return Ok(gateway_timeout()),
+            _ => {}
+        }
+        let request = self.outgoing(parts, &body)?;
+        // In a task of its own: hyper drops this future when the client hangs up, and a request
+        // that was sent must not be undone by that.
+        let answered = tokio::spawn(Arc::clone(&self).forward(request, index, class, fault));
+        let answer = answered.await??;
+        self.until_resumed().await;
+        match fault {
+            Some(Fault::AnswerLost) => Err(anyhow!("the answer is lost")),
+            Some(Fault::TimeoutAfter) => Ok(gateway_timeout()),
+            Some(Fault::AnswerLate(delay)) => {
+                tokio::time::sleep(delay).await;
+                Ok(answer)
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    fn note_request(
+        &self,
+        parts: &http::request::Parts,
+        body: &[u8],
+    ) -> (usize, Class, Option<Fault>) {
+        let body = serde_json::from_slice(body).unwrap_or_default();
+        let mut state = self.state();
+        let class = state.memory.classify(&parts.method, &parts.uri, &body);
+        let fault = state.rules.strike(class);
+        state.exchanges.push(Exchange {
+            class,
+            at: now(),
+            fault,
+            status: None,
+        });
+        (state.exchanges.len() - 1, class, fault)
+    }
+
+    fn outgoing(&self, parts: http::request::Parts, body: &Bytes) -> Result<Request<Body>> {
+        let path = parts.uri.path_and_query().context("a request has a path")?;
+        let mut request = Request::new(Body::from(body.to_vec()));
+        *request.uri_mut() = format!("{}{path}", self.upstream).parse::<Uri>()?;
+        *request.method_mut() = parts.method;
+        *request.headers_mut() = parts.headers;
+        request.headers_mut().remove(http::header::HOST);
+        Ok(request)
+    }
+
+    async fn forward(
+        self: Arc<Self>,
+        request: Request<Body>,
+        index: usize,
+        class: Class,
+        fault: Option<Fault>,
+    ) -> Result<Response<Body>> {
+        if let Some(Fault::RequestLate(delay)) = fault {
+            tokio::time::sleep(delay).await;
+        }
+        let (parts, body) = self.client.send(request).await?.into_parts();
+        self.state().exchanges[index].status = Some(parts.status.as_u16());
+        if class == Class::Watch {
+            return Ok(Response::from_parts(parts, body));
+        }
+        let bytes = body.collect_bytes().await?.to_vec();
+        if let Ok(answer) = serde_json::from_slice::<Value>(&bytes) {
+            self.state().memory.note(&answer);
+        }
+        Ok(Response::from_parts(parts, Body::from(bytes)))
+    }
+
+    async fn until_resumed(&self) {
+        // The sender lives as long as this does.
+        let mut paused = self.paused.subscribe();
+        let _resumed = paused.wait_for(|paused| !paused).await;
+    }
+}
+
+/// What the API server itself says when it gives up on a request.
+fn gateway_timeout() -> Response<Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "reason": "Timeout", "code": 504,
+        "message": "Timeout: request did not complete within the allotted timeout",
+    });
+    let mut answer = Response::new(Body::from(status.to_string().into_bytes()));
+    *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
+    answer
+}

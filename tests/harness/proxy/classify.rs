@@ -1,0 +1,120 @@
+//! What a request to the API server means in our protocol: by its method, its path, its body, and
+//! what the object said at the version that the write was decided on.
+
+use std::collections::HashMap;
+
+use http::Method;
+use serde_json::Value;
+
+/// What a request means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    CreateSession,
+    /// Renewing a session.
+    Renew,
+    /// Revoking another's session.
+    Revoke,
+    /// Ending the own session.
+    EndSession,
+    CreateLock,
+    /// Taking a free lock.
+    Acquire,
+    /// Taking a lock from a dead holder.
+    TakeOver,
+    /// Letting a lock go, or handing it to a waiter.
+    Release,
+    /// Raising the token of a grant after a restored backup.
+    Raise,
+    GetLock,
+    GetSession,
+    List,
+    Watch,
+    Other,
+}
+
+/// What passed the proxy before, as far as the next request's meaning hangs on it.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// By lock and resourceVersion: the grant's id, and how many incidents there were.
+    locks: HashMap<(String, String), LockThen>,
+}
+
+#[derive(Clone, Default)]
+struct LockThen {
+    lease: Option<String>,
+    incidents: usize,
+}
+
+impl Memory {
+    /// Takes note of an object, or a list of some, that a client was to read.
+    pub(super) fn note(&mut self, answer: &Value) {
+        if let Some(items) = answer["items"].as_array() {
+            for item in items {
+                self.note_lock(item);
+            }
+        }
+        self.note_lock(answer);
+    }
+
+    fn note_lock(&mut self, object: &Value) {
+        if object["spec"]["resource"].is_string() {
+            self.locks.insert(identity(object), lock_then(object));
+        }
+    }
+
+    /// What a request means.
+    pub(super) fn classify(&self, method: &Method, uri: &http::Uri, body: &Value) -> Class {
+        let Some(path) = uri.path().strip_prefix("/apis/leasehold.dev/v1alpha1/") else {
+            return Class::Other;
+        };
+        let parts: Vec<_> = path.split('/').collect();
+        let query = uri.query().unwrap_or_default();
+        match (method, parts.as_slice()) {
+            (&Method::GET, [_, _, _]) if query.contains("watch=") => Class::Watch,
+            (&Method::GET, [_, _, _]) => Class::List,
+            (&Method::GET, [_, _, "distributedlocks", _]) => Class::GetLock,
+            (&Method::GET, [_, _, "locksessions", _]) => Class::GetSession,
+            (&Method::POST, [_, _, "distributedlocks"]) => Class::CreateLock,
+            (&Method::POST, [_, _, "locksessions"]) => Class::CreateSession,
+            (&Method::PUT, [_, _, "distributedlocks", _, "status"]) => self.classify_lock(body),
+            (&Method::PUT, [_, _, "locksessions", _, "status"]) => classify_session(body),
+            _ => Class::Other,
+        }
+    }
+
+    fn classify_lock(&self, body: &Value) -> Class {
+        let before = self.locks.get(&identity(body)).cloned().unwrap_or_default();
+        let after = lock_then(body);
+        match (&before.lease, &after.lease) {
+            (None, Some(_)) => Class::Acquire,
+            (Some(before), Some(after)) if before == after => Class::Raise,
+            (Some(_), _) if after.incidents > before.incidents => Class::TakeOver,
+            (Some(_), _) => Class::Release,
+            (None, None) => Class::Other,
+        }
+    }
+}
+
+fn classify_session(body: &Value) -> Class {
+    match body["status"]["revoked"]["reason"].as_str() {
+        None => Class::Renew,
+        Some("Ended") => Class::EndSession,
+        Some(_) => Class::Revoke,
+    }
+}
+
+fn identity(object: &Value) -> (String, String) {
+    let text = |field: &str| {
+        let value = &object["metadata"][field];
+        value.as_str().unwrap_or_default().to_owned()
+    };
+    (text("name"), text("resourceVersion"))
+}
+
+fn lock_then(object: &Value) -> LockThen {
+    let status = &object["status"];
+    LockThen {
+        lease: status["lease"]["id"].as_str().map(str::to_owned),
+        incidents: status["incidents"].as_array().map_or(0, Vec::len),
+    }
+}
