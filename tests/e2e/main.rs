@@ -3,8 +3,11 @@
 
 #[path = "../harness.rs"]
 mod harness;
+mod support;
 
 mod basics;
 mod policies;
+mod refusals;
 mod rules;
 mod store;
+mod take_over;

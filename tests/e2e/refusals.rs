@@ -1,0 +1,86 @@
+//! What an app is told when the cluster does not let its agent take a lock. Each leaves the store
+//! as it was.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use leasehold::k8s::names::object_name;
+use leasehold::protocol::ids::Resource;
+use serde_json::json;
+
+use crate::harness::{Cluster, TakeOver, eventually};
+use crate::support::sidecar;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_right_is_named() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("bare").await?;
+    namespace.service_account("bare").await?;
+    let a = sidecar(&namespace.pod_of("a", "bare").await?, 15).await?;
+    let refused = a.acquire("res").await?.problem(403, "forbidden")?;
+    let right = "list distributedlocks in leasehold.dev";
+    assert_eq!(refused.json["missingRight"], right);
+    assert!(namespace.all("distributedlocks").await?.is_empty());
+    assert!(namespace.all("locksessions").await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_resource_under_the_locks_name_is_a_collision() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("collision").await?;
+    let a = sidecar(&namespace.pod("a").await?, 15).await?;
+    let name = object_name(&Resource::parse("Nightly report")?);
+    let squatter = json!({
+        "apiVersion": "leasehold.dev/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": name}, "spec": {"resource": "somebody else's"},
+    });
+    namespace.create(&squatter).await?;
+
+    let refused = a.acquire("Nightly report").await?;
+    let refused = refused.problem(409, "name_collision")?;
+    assert_eq!(refused.json["guards"], "somebody else's");
+    let lock = namespace.lock(&name).await?.unwrap_or_default();
+    assert!(lock.get("status").is_none(), "{lock}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_used_up_quota_is_said_to_be_one() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("quota").await?;
+    let a = sidecar(&namespace.pod("a").await?, 15).await?;
+    let limit = json!({"count/distributedlocks.leasehold.dev": "0"});
+    let quotas = Api::<ResourceQuota>::namespaced(namespace.client.clone(), &namespace.name);
+    let quota =
+        serde_json::from_value(json!({"metadata": {"name": "q"}, "spec": {"hard": limit}}))?;
+    quotas.create(&PostParams::default(), &quota).await?;
+    // What the quota controller would do.
+    let counted = json!({"status": {"hard": limit, "used": limit}});
+    let params = PatchParams::default();
+    quotas
+        .patch_status("q", &params, &Patch::Merge(&counted))
+        .await?;
+
+    // The API server learns of quotas by a watch.
+    let answer = eventually("the quota to count", Duration::from_secs(20), async || {
+        let resource = format!("res-{}", fastrand::u64(..));
+        let answer = a.acquire(&resource).await.ok()?;
+        (answer.status != 200).then_some(answer)
+    });
+    let answer = answer.await?.problem(403, "quota_exceeded")?;
+    assert!(
+        answer.json["detail"]
+            .to_string()
+            .contains("exceeded quota: q")
+    );
+    let before = namespace.all("distributedlocks").await?.len();
+    a.acquire("one-more")
+        .await?
+        .problem(403, "quota_exceeded")?;
+    assert_eq!(namespace.all("distributedlocks").await?.len(), before);
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! What many of the tests begin with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::harness::{Answer, Cluster, Lease, Namespace, Pod, Sidecar, TakeOver, eventually};
+
+/// Our binary.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
+
+/// A namespace with two pods and their sidecars.
+pub(crate) struct Pair {
+    pub(crate) namespace: Namespace,
+    pub(crate) a: Sidecar,
+    pub(crate) b: Sidecar,
+}
+
+impl Pair {
+    /// In the shared cluster of a mode, with sessions of this TTL.
+    pub(crate) async fn start(about: &str, mode: TakeOver, ttl_seconds: u64) -> Result<Self> {
+        let cluster = Cluster::shared(mode).await?;
+        Self::start_in(&cluster, about, ttl_seconds).await
+    }
+
+    /// In any cluster.
+    pub(crate) async fn start_in(
+        cluster: &Arc<Cluster>,
+        about: &str,
+        ttl_seconds: u64,
+    ) -> Result<Self> {
+        let namespace = cluster.namespace(about).await?;
+        let a = sidecar(&namespace.pod("a").await?, ttl_seconds).await?;
+        let b = sidecar(&namespace.pod("b").await?, ttl_seconds).await?;
+        Ok(Self { namespace, a, b })
+    }
+}
+
+/// A sidecar with sessions of this TTL.
+pub(crate) async fn sidecar(pod: &Pod, ttl_seconds: u64) -> Result<Sidecar> {
+    let launch = Sidecar::launch(BINARY, pod).session_ttl(ttl_seconds);
+    launch.start().await
+}
+
+/// Tries until the lock is taken. In between nothing but `lock_held` is a good answer.
+pub(crate) async fn acquire_in_time(
+    sidecar: &Sidecar,
+    resource: &str,
+    limit: Duration,
+) -> Result<Lease> {
+    let what = format!("pod {} to get {resource}", sidecar.pod.name);
+    let answer = eventually(&what, limit, async || {
+        let answer = sidecar.acquire(resource).await;
+        let held = answer
+            .as_ref()
+            .is_ok_and(|answer| answer.status == 409 && answer.code() == "lock_held");
+        (!held).then_some(answer)
+    });
+    answer.await??.granted()
+}
+
+/// Looks at a lease until it is lost.
+pub(crate) async fn until_lost(sidecar: &Sidecar, lease: &str, limit: Duration) -> Result<Answer> {
+    eventually("the lease to be lost", limit, async || {
+        let answer = sidecar.get(lease).await;
+        let valid = answer.as_ref().is_ok_and(|answer| answer.status == 200);
+        (!valid).then_some(answer)
+    })
+    .await??
+    .problem(410, "lease_lost")
+}
+
+/// Waits until the session that holds a lock was renewed so often; gives the session.
+pub(crate) async fn until_renewed(
+    namespace: &Namespace,
+    lock: &str,
+    renewals: u64,
+) -> Result<Value> {
+    let what = format!("{renewals} renewals by the holder of {lock}");
+    eventually(&what, Duration::from_secs(60), async || {
+        let session = namespace.holding_session(lock).await.ok().flatten()?;
+        let counted = session["status"]["renewals"].as_u64().unwrap_or_default();
+        (counted >= renewals).then_some(session)
+    })
+    .await
+}
+
+/// The time in a field of an object, in milliseconds since 1970.
+pub(crate) fn milliseconds(time: &Value) -> Result<i64> {
+    let text = time.as_str().context("a time must be a string")?;
+    Ok(text.parse::<jiff::Timestamp>()?.as_millisecond())
+}

@@ -1,0 +1,119 @@
+//! A holder that dies or hangs, and who may take its lock.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use jiff::Timestamp;
+
+use crate::harness::{TakeOver, eventually};
+use crate::support::{Pair, acquire_in_time, milliseconds, until_renewed};
+
+/// Long enough for an answer on a busy machine to be short beside a tenth of it.
+const TTL_SECONDS: u64 = 6;
+const TTL: Duration = Duration::from_secs(TTL_SECONDS);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_holders_lock_is_taken_after_one_ttl_and_before_one_and_a_fifth() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("killed", TakeOver::Peer, TTL_SECONDS).await?;
+    let first = a.acquire("res").await?.granted()?;
+    until_renewed(&namespace, "res", 2).await?;
+    b.acquire("res").await?.problem(409, "lock_held")?;
+    let session = namespace.holding_session("res").await?.unwrap_or_default();
+    a.kill9()?;
+
+    let second = acquire_in_time(&b, "res", TTL * 2).await?;
+    let taken_at = Timestamp::now().as_millisecond();
+    // A renewal may have landed between the look and the kill.
+    let name = session["metadata"]["name"].as_str().unwrap_or_default();
+    let session = namespace.session(name).await?.unwrap_or_default();
+    let since_renewal = taken_at - milliseconds(&session["status"]["renewedAt"])?;
+    let ttls = f64::from(i32::try_from(since_renewal)?) / 1000.0 / TTL.as_secs_f64();
+    println!("taken over {since_renewal} ms after the last renewal: {ttls:.3} TTL");
+    assert!((1.0..=1.2).contains(&ttls), "{ttls} TTL");
+
+    assert!(second.token > first.token);
+    b.verify("res", first.token)
+        .await?
+        .problem(409, "stale_token")?;
+    assert_eq!(session["status"]["revoked"]["reason"], "Expired");
+    assert_eq!(session["status"]["revoked"]["by"], "b");
+    let lock = namespace.lock("res").await?.unwrap_or_default();
+    let incident = &lock["status"]["incidents"][0];
+    assert_eq!(incident["kind"], "Expired");
+    assert_eq!(incident["token"], first.token);
+    assert_eq!(incident["pod"], "a");
+    assert_eq!(incident["actor"], "b");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_hung_for_two_ttls_wakes_without_its_lock() -> Result<()> {
+    let Pair { a, b, .. } = Pair::start("hung", TakeOver::Peer, TTL_SECONDS).await?;
+    let first = a.acquire("res").await?.granted()?;
+    a.freeze()?;
+    let woken = async {
+        tokio::time::sleep(TTL * 2).await;
+        a.thaw()
+    };
+    // Asked while it hangs: its first word after waking must not be a yes.
+    let (second, asked, woken) = tokio::join!(
+        acquire_in_time(&b, "res", TTL * 2),
+        a.renew(&first.id),
+        woken
+    );
+    woken?;
+    asked?.problem(410, "lease_lost")?;
+    a.get(&first.id).await?.problem(410, "lease_lost")?;
+    a.release(&first.id).await?.problem(410, "lease_lost")?;
+    let second = second?;
+    assert!(second.token > first.token);
+    a.verify("res", first.token)
+        .await?
+        .problem(409, "stale_token")?;
+    // What the woken one clears away behind itself is not the new holder's.
+    a.acquire("other").await?.granted()?;
+    assert_eq!(b.renew(&second.id).await?.granted()?.token, second.token);
+    b.verify("res", second.token).await?.expect(200)?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_strict_mode_a_refusal_points_to_the_operator() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("strict", TakeOver::Strict, 3).await?;
+    let first = a.acquire("res").await?.granted()?;
+    let session = namespace.holding_session("res").await?.unwrap_or_default();
+    a.kill9()?;
+    let what = "a refusal with a hint";
+    let hint = eventually(what, Duration::from_secs(20), async || {
+        let answer = b
+            .acquire("res")
+            .await
+            .ok()?
+            .problem(409, "lock_held")
+            .ok()?;
+        answer.json["hint"].as_str().map(str::to_owned)
+    });
+    assert!(hint.await?.contains("only the operator"));
+
+    let again = b.acquire("res").await?.problem(409, "lock_held")?;
+    assert_eq!(again.json["holder"]["fencingToken"], first.token);
+    let name = session["metadata"]["name"].as_str().unwrap_or_default();
+    let session = namespace.session(name).await?.unwrap_or_default();
+    assert!(session["status"].get("revoked").is_none(), "{session}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_living_holder_keeps_its_lock_for_as_long_as_it_renews() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("alive", TakeOver::Peer, 3).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    let mut renewed = 0;
+    while renewed < 6 {
+        b.acquire("res").await?.problem(409, "lock_held")?;
+        let session = namespace.holding_session("res").await?.unwrap_or_default();
+        renewed = session["status"]["renewals"].as_u64().unwrap_or_default();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(a.renew(&lease.id).await?.granted()?.token, lease.token);
+    Ok(())
+}
