@@ -67,9 +67,7 @@ pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
             "the API server does not accept the credentials (401): {words}; check that the token \
              is current and bound to a pod that still exists"
         )),
-        StatusCode::FORBIDDEN if words.contains("exceeded quota") => {
-            StoreError::QuotaExceeded(words)
-        }
+        StatusCode::FORBIDDEN if is_about_quota(&words) => StoreError::QuotaExceeded(words),
         StatusCode::FORBIDDEN => StoreError::Denied(words),
         StatusCode::NOT_FOUND => StoreError::NotFound(not_found(&status, words)),
         StatusCode::CONFLICT => conflict(call, &status, words),
@@ -94,6 +92,12 @@ pub fn is_object_missing(code: StatusCode, body: &[u8], name: &str) -> bool {
             .ok()
             .and_then(|status| status.details)
             .is_some_and(|details| details.name == name)
+}
+
+/// The API server marks these by their words alone. The second is said while a quota is so new
+/// that nobody has counted yet.
+fn is_about_quota(words: &str) -> bool {
+    words.contains("exceeded quota") || words.contains("status unknown for quota")
 }
 
 /// A quota that another create is just changing answers 409 too; then nothing was made.

@@ -5,8 +5,10 @@
     reason = "a test fails by panicking, also in what it is made of"
 )]
 
+use std::cell::Cell;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -201,6 +203,43 @@ async fn refusals_say_what_is_known() {
         locks.get(&resource()).await,
         Err(StoreError::Collision { found, .. }) if found == "another"
     ));
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_named() {
+    let cluster = Cluster::shared(TakeOver::Strict).await.expect("a cluster");
+    let namespace = cluster.namespace("store").await.expect("a namespace");
+    let a = namespace.pod("a").await.expect("a pod");
+    let count = json!({"count/distributedlocks.leasehold.dev": "0"});
+    let quotas = Api::<ResourceQuota>::namespaced(namespace.client.clone(), &namespace.name);
+    let quota = json!({"metadata": {"name": "few-locks"}, "spec": {"hard": count}});
+    let quota = serde_json::from_value(quota).expect("a quota");
+    quotas
+        .create(&PostParams::default(), &quota)
+        .await
+        .expect("a new quota");
+    // No controller counts here.
+    let status = Patch::Merge(json!({"status": {"hard": count, "used": count}}));
+    let params = PatchParams::default();
+    quotas
+        .patch_status("few-locks", &params, &status)
+        .await
+        .expect("a count");
+    let (locks, tries) = (locks_of(&a).await, Cell::new(0));
+    // The API server learns of the quota a moment later.
+    let refusal = eventually(
+        "the quota to be enforced",
+        Duration::from_secs(30),
+        async || {
+            let resource = Resource::parse(&format!("r-{}", tries.replace(tries.get() + 1)));
+            locks.create(&resource.expect("a resource")).await.err()
+        },
+    );
+    let refusal = refusal.await.expect("a refusal");
+    assert!(
+        matches!(&refusal, StoreError::QuotaExceeded(words) if words.contains("few-locks")),
+        "{refusal:?}"
+    );
 }
 
 /// Puts another resource under the name of ours, as an administrator may.

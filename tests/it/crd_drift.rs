@@ -1,4 +1,4 @@
-//! The committed CRDs are what the code generates. `BLESS=1` writes them anew.
+//! The committed CRDs are what the code generates. `make generate` writes them anew.
 //!
 //! It does not ask an API server whether it takes them; the e2e tests install them.
 
@@ -10,14 +10,13 @@ fn assert_committed(name: &str, generated: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("crds")
         .join(name);
-    if std::env::var_os("BLESS").is_some() {
+    if std::env::var_os("LEASEHOLD_REGENERATE").is_some() {
         std::fs::write(&path, generated).expect("crds must be writable");
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == generated,
-        "crds/{name} is not what the code generates; run `BLESS=1 cargo test --test it crd_drift` \
-         and commit it"
+        "crds/{name} is not what the code generates; run `make generate` and commit it"
     );
 }
 
