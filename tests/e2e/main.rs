@@ -6,6 +6,7 @@ mod harness;
 mod support;
 
 mod basics;
+mod lost_answers;
 mod policies;
 mod refusals;
 mod rules;

@@ -1,0 +1,202 @@
+//! Every write of the protocol, lost, delayed and unanswered, each way once. In every cell of the
+//! table the lock is granted once, its caller knows, and what in fact succeeded is no error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures::future::try_join_all;
+use serde_json::Value;
+
+use crate::harness::{
+    Class, Cluster, Fault, Lease, Namespace, Proxy, Sidecar, TakeOver, eventually, now,
+};
+use crate::support::{acquire_in_time, sidecar, until_renewed};
+
+/// Longer than an agent waits for any answer.
+const LATE: Duration = Duration::from_secs(4);
+const FAULTS: [Fault; 6] = [
+    Fault::RequestLost,
+    Fault::RequestLate(LATE),
+    Fault::AnswerLost,
+    Fault::AnswerLate(LATE),
+    Fault::TimeoutBefore,
+    Fault::TimeoutAfter,
+];
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// One cell: a namespace, and a pod behind a proxy.
+struct Cell {
+    namespace: Namespace,
+    proxy: Proxy,
+    behind: Sidecar,
+    fault: Fault,
+}
+
+impl Cell {
+    async fn start(cluster: &Arc<Cluster>, fault: Fault, ttl_seconds: u64) -> Result<Self> {
+        let namespace = cluster.namespace("lost").await?;
+        let proxy = Proxy::start(cluster).await?;
+        let pod = namespace.pod("a").await?.through(&proxy.url)?;
+        let behind = sidecar(&pod, ttl_seconds).await?;
+        Ok(Self {
+            namespace,
+            proxy,
+            behind,
+            fault,
+        })
+    }
+
+    /// Another pod, with nothing between it and the API server.
+    async fn other(&self, ttl_seconds: u64) -> Result<Sidecar> {
+        sidecar(&self.namespace.pod("b").await?, ttl_seconds).await
+    }
+
+    /// One message of this class goes wrong.
+    fn strike(&self, class: Class) {
+        self.proxy.fail(class, 1, self.fault);
+    }
+
+    /// The fault happened, and the store knows one grant of the lock after so many: this lease's.
+    async fn granted_once(&self, class: Class, lease: &Lease, transitions: u64) -> Result<()> {
+        let exchanges = self.proxy.exchanges();
+        let struck = exchanges.iter().find(|exchange| exchange.fault.is_some());
+        ensure!(
+            struck.is_some_and(|exchange| exchange.class == class),
+            "{exchanges:?}"
+        );
+        let lock = self.namespace.lock("res").await?.unwrap_or_default();
+        let status = &lock["status"];
+        ensure!(status["holder"]["pod"] == "a", "{lock}");
+        ensure!(status["token"] == lease.token, "{lease:?}: {lock}");
+        ensure!(status["transitions"] == transitions, "{lock}");
+        let grant = status["lease"]["id"].as_str().unwrap_or_default();
+        ensure!(lease.id.starts_with(grant), "{lease:?}: {lock}");
+        self.behind.renew(&lease.id).await?.granted()?;
+        Ok(())
+    }
+}
+
+/// Runs a row of the table, all of its cells at once.
+async fn row(cell: impl AsyncFn(Arc<Cluster>, Fault) -> Result<()>) -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let cells = FAULTS.map(|fault| {
+        let cell = cell(Arc::clone(&cluster), fault);
+        async move {
+            cell.await
+                .map_err(|error| error.context(format!("{fault:?}")))
+        }
+    });
+    try_join_all(cells).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn create_session() -> Result<()> {
+    row(async |cluster, fault| {
+        let cell = Cell::start(&cluster, fault, 15).await?;
+        cell.strike(Class::CreateSession);
+        let lease = cell.behind.acquire("res").await?.granted()?;
+        cell.granted_once(Class::CreateSession, &lease, 1).await?;
+        ensure!(cell.namespace.all("locksessions").await?.len() == 1);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn create_lock() -> Result<()> {
+    row(async |cluster, fault| {
+        let cell = Cell::start(&cluster, fault, 15).await?;
+        cell.strike(Class::CreateLock);
+        let lease = cell.behind.acquire("res").await?.granted()?;
+        cell.granted_once(Class::CreateLock, &lease, 1).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acquire() -> Result<()> {
+    row(async |cluster, fault| {
+        let cell = Cell::start(&cluster, fault, 15).await?;
+        cell.strike(Class::Acquire);
+        let lease = cell.behind.acquire("res").await?.granted()?;
+        cell.granted_once(Class::Acquire, &lease, 1).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renew() -> Result<()> {
+    row(async |cluster, fault| {
+        let cell = Cell::start(&cluster, fault, 6).await?;
+        let lease = cell.behind.acquire("res").await?.granted()?;
+        cell.strike(Class::Renew);
+        // The struck one and two more: no deadline was missed on the way.
+        let session = until_renewed(&cell.namespace, "res", 3).await?;
+        cell.granted_once(Class::Renew, &lease, 1).await?;
+        ensure!(session["status"].get("revoked").is_none(), "{session}");
+        ensure!(cell.namespace.all("locksessions").await?.len() == 1);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoke() -> Result<()> {
+    row(|cluster, fault| after_a_dead_holder(cluster, fault, Class::Revoke)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn take_over() -> Result<()> {
+    row(|cluster, fault| after_a_dead_holder(cluster, fault, Class::TakeOver)).await
+}
+
+async fn after_a_dead_holder(cluster: Arc<Cluster>, fault: Fault, class: Class) -> Result<()> {
+    let cell = Cell::start(&cluster, fault, 15).await?;
+    let dead = cell.other(3).await?;
+    let first = dead.acquire("res").await?.granted()?;
+    dead.kill9()?;
+    cell.strike(class);
+    let lease = acquire_in_time(&cell.behind, "res", LIMIT).await?;
+    ensure!(lease.token > first.token, "{lease:?} after {first:?}");
+    cell.granted_once(class, &lease, 2).await?;
+    let lock = cell.namespace.lock("res").await?.unwrap_or_default();
+    let incidents = lock["status"]["incidents"].as_array().map_or(0, Vec::len);
+    ensure!(incidents == 1, "{lock}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn release() -> Result<()> {
+    row(async |cluster, fault| {
+        let cell = Cell::start(&cluster, fault, 15).await?;
+        let other = cell.other(15).await?;
+        let first = cell.behind.acquire("res").await?.granted()?;
+        cell.strike(Class::Release);
+        let asked = now();
+        let answer = cell.behind.release(&first.id).await?;
+        // 202 says that the store has not confirmed it yet.
+        ensure!([204, 202].contains(&answer.status), "{answer:?}");
+
+        let second = acquire_in_time(&other, "res", LIMIT).await?;
+        ensure!(second.token > first.token, "{second:?} after {first:?}");
+        eventually("the release to be done", LIMIT, async || {
+            let again = cell.behind.release(&first.id).await.ok()?;
+            (again.status == 204).then_some(())
+        })
+        .await?;
+        // A release that comes late must end nobody else's grant.
+        tokio::time::sleep((LATE + Duration::from_secs(1)).saturating_sub(now().since(asked)))
+            .await;
+        ensure!(cell.proxy.count(Class::Release) >= 1);
+        let lock = cell.namespace.lock("res").await?.unwrap_or_default();
+        ensure!(still_held_by(&lock, &second), "{second:?}: {lock}");
+        other.renew(&second.id).await?.granted()?;
+        Ok(())
+    })
+    .await
+}
+
+fn still_held_by(lock: &Value, lease: &Lease) -> bool {
+    lock["status"]["holder"]["pod"] == "b" && lock["status"]["token"] == lease.token
+}
