@@ -32,10 +32,11 @@ impl Agent {
             unreadable: vec![],
         };
         for _ in 0..PAGES_MAX {
+            let before = self.seen_before_list();
             let read = within(CALL_LIMIT, self.0.locks.list(limit, page.next.as_deref())).await?;
             // Only a listing's first page is as of now.
             if page.next.is_none() {
-                self.note_list(read.revision)?;
+                self.note_list(before, read.revision)?;
             }
             let matching = read
                 .items
@@ -102,18 +103,27 @@ impl Agent {
         None
     }
 
+    /// What had been seen when a LIST is asked for: all that its answer can be measured by. A
+    /// write that is answered while the LIST is on its way may well be newer than it.
+    pub(super) fn seen_before_list(&self) -> Option<Seen> {
+        self.state().seen
+    }
+
     /// Takes note of a consistent LIST's revision.
-    pub(super) fn note_list(&self, listed: Revision) -> Result<(), StoreWentBack> {
-        let mut state = self.state();
-        match &mut state.seen {
-            None => {
-                state.seen = Some(Seen::from_list(listed));
-                Ok(())
-            }
-            Some(seen) => seen.list_answered(listed).inspect_err(|error| {
+    pub(super) fn note_list(
+        &self,
+        before: Option<Seen>,
+        listed: Revision,
+    ) -> Result<(), StoreWentBack> {
+        if let Some(mut before) = before {
+            before.list_answered(listed).inspect_err(|error| {
                 tracing::error!(%error, "nothing is granted until the store is restored again");
-            }),
+            })?;
         }
+        let mut state = self.state();
+        let seen = state.seen.get_or_insert(Seen::from_list(listed));
+        seen.note(listed);
+        Ok(())
     }
 }
 

@@ -95,8 +95,9 @@ impl Agent {
     }
 
     async fn begin_session(&self) -> Result<SessionId, AcquireError> {
+        let before = self.seen_before_list();
         let listed = self.persist(|| self.0.locks.list(1, None)).await?.revision;
-        self.note_list(listed)?;
+        self.note_list(before, listed)?;
         let session = self.new_session();
         let sent = self.now();
         let stored = self.create_session(&session).await?;
