@@ -78,7 +78,10 @@ impl Proxy {
         let control_plane = cluster.control_plane();
         let config = control_plane.admin().config().await?;
         // The certificates are the administrator's, the credentials each caller's own.
-        let connector = config.rustls_https_connector()?;
+        let mut tcp = legacy::connect::HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let connector = config.rustls_https_connector_with_connector(tcp)?;
         let client = legacy::Client::builder(TokioExecutor::new()).build(connector);
         // kube's own stack would repeat what was answered with 429, 503 or 504.
         let service = ServiceBuilder::new()

@@ -175,8 +175,11 @@ impl Sidecar {
         }
         let response = request.send().await?;
         let status = response.status().as_u16();
+        let retry_after = response.headers().get(http::header::RETRY_AFTER);
+        let retry_after = retry_after.and_then(|value| value.to_str().ok().map(str::to_owned));
         let text = response.text().await?;
         Ok(Answer {
+            retry_after,
             status,
             json: serde_json::from_str(&text).unwrap_or(Value::String(text)),
             took: now().since(asked),
@@ -259,6 +262,8 @@ pub(crate) struct Answer {
     pub(crate) json: Value,
     /// How long the call took.
     pub(crate) took: Duration,
+    /// The header `Retry-After`, if there is one.
+    pub(crate) retry_after: Option<String>,
 }
 
 /// A lease that was granted.
