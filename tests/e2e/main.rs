@@ -6,9 +6,14 @@ mod harness;
 mod support;
 
 mod basics;
+mod faults;
+mod floor;
+mod idle;
 mod lost_answers;
 mod policies;
 mod refusals;
+mod restore;
 mod rules;
 mod store;
 mod take_over;
+mod unknown_fields;

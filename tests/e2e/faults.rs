@@ -1,0 +1,195 @@
+//! The API server goes away, for less and for more than the holder's deadline.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use reqwest::Method;
+
+use crate::harness::{
+    Class, Cluster, ControlPlane, Fault, Lease, Namespace, Proxy, Sidecar, TakeOver, eventually,
+    now,
+};
+use crate::support::{sidecar, until_lost, until_renewed};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_shorter_than_the_deadline_costs_nothing() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("short").await?;
+    let a = sidecar(&namespace.pod("a").await?, 30).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    let before = until_renewed(&namespace, "res", 1).await?;
+
+    let control_plane = cluster.control_plane();
+    control_plane.kill_api_server().await?;
+    a.renew(&lease.id).await?.granted()?;
+    let refused = a
+        .acquire("other")
+        .await?
+        .problem(503, "store_unavailable")?;
+    assert!(refused.retry_after.is_some(), "{refused:?}");
+    let (ready, _) = a.admin("/readyz").await?;
+    assert_eq!(ready, 200, "an outage must not make a pod unready");
+    control_plane.start_api_server().await?;
+
+    let renewals = before["status"]["renewals"].as_u64().unwrap_or_default();
+    let after = until_renewed(&namespace, "res", renewals + 1).await?;
+    assert_eq!(after["metadata"]["name"], before["metadata"]["name"]);
+    assert_eq!(a.renew(&lease.id).await?.granted()?.token, lease.token);
+    a.verify("res", lease.token).await?.expect(200)?;
+    Ok(())
+}
+
+/// An agent that loses its session to an outage, and what it went by.
+struct Outage {
+    namespace: Namespace,
+    proxy: Proxy,
+    a: Sidecar,
+    lease: Lease,
+}
+
+const TTL: Duration = Duration::from_secs(5);
+
+impl Outage {
+    async fn prepare(cluster: &std::sync::Arc<Cluster>) -> Result<Self> {
+        let namespace = cluster.namespace("long").await?;
+        // Its notes say when the last renewal was sent.
+        let proxy = Proxy::start(cluster).await?;
+        let pod = namespace.pod("a").await?.through(&proxy.url)?;
+        let a = sidecar(&pod, TTL.as_secs()).await?;
+        let lease = a.acquire("res").await?.granted()?;
+        until_renewed(&namespace, "res", 1).await?;
+        Ok(Self {
+            namespace,
+            proxy,
+            a,
+            lease,
+        })
+    }
+
+    /// The loss is reported when no challenger may have started, and never believed beyond.
+    async fn is_reported_in_time(&self) -> Result<()> {
+        let lost = until_lost(&self.a, &self.lease.id, TTL * 3).await?;
+        let reported = now();
+        assert_eq!(lost.json["reason"], "session_expired");
+        let exchanges = self.proxy.exchanges();
+        let renewed = exchanges.iter().rfind(|exchange| {
+            let renews = [Class::Renew, Class::CreateSession].contains(&exchange.class);
+            renews && exchange.status.is_some_and(|status| status < 300)
+        });
+        let since = reported.since(renewed.map(|exchange| exchange.at).unwrap_or_default());
+        ensure!(since < TTL.mul_f64(1.05), "reported only after {since:?}");
+        ensure!(
+            since > TTL.mul_f64(0.9),
+            "reported lost already after {since:?}"
+        );
+        Ok(())
+    }
+
+    /// A new session, a larger token, and no trace of the old grant.
+    async fn recovers(&self) -> Result<()> {
+        let next = eventually("another lease", LIMIT, async || {
+            self.a.acquire("res").await.ok()?.granted().ok()
+        });
+        let next = next.await?;
+        ensure!(
+            next.token > self.lease.token,
+            "{next:?} after {:?}",
+            self.lease
+        );
+        self.a
+            .get(&self.lease.id)
+            .await?
+            .problem(410, "lease_lost")?;
+        self.a.verify("res", next.token).await?.expect(200)?;
+        let sessions = self.namespace.all("locksessions").await?;
+        ensure!(sessions.len() == 2, "{sessions:?}");
+        self.a.release(&next.id).await?.expect(204)?;
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_longer_outage_is_reported_before_the_deadline_and_survived() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let outage = Outage::prepare(&cluster).await?;
+    cluster.control_plane().kill_api_server().await?;
+    outage.is_reported_in_time().await?;
+    cluster.control_plane().start_api_server().await?;
+    outage.recovers().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_hangs_is_no_better_than_one_that_is_gone() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let outage = Outage::prepare(&cluster).await?;
+    cluster.control_plane().freeze().await?;
+    outage.is_reported_in_time().await?;
+    cluster.control_plane().thaw().await?;
+    outage.recovers().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_network_is_no_better_either() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let outage = Outage::prepare(&cluster).await?;
+    outage.proxy.pause();
+    outage.is_reported_in_time().await?;
+    outage.proxy.resume();
+    outage.recovers().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_while_the_store_is_away_is_done_when_it_is_back() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("away").await?;
+    let a = sidecar(&namespace.pod("a").await?, 30).await?;
+    let b = sidecar(&namespace.pod("b").await?, 30).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    let control_plane: &ControlPlane = cluster.control_plane();
+    control_plane.kill_api_server().await?;
+    let pending = a.release(&lease.id).await?.expect(202)?;
+    assert_eq!(pending.json["release"], "pending");
+    a.renew(&lease.id).await?.problem(410, "lease_lost")?;
+    control_plane.start_api_server().await?;
+
+    let next = eventually("the lock to be free", LIMIT, async || {
+        b.acquire("res").await.ok()?.granted().ok()
+    });
+    assert!(next.await?.token > lease.token);
+    eventually("the release to be confirmed", LIMIT, async || {
+        let again = a.release(&lease.id).await.ok()?;
+        (again.status == 204).then_some(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_list_is_no_sign_of_a_store_that_went_back() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("slow").await?;
+    let proxy = Proxy::start(&cluster).await?;
+    let pod = namespace.pod("a").await?.through(&proxy.url)?;
+    let a = sidecar(&pod, 30).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    proxy.fail(Class::List, 1, Fault::AnswerLate(Duration::from_secs(1)));
+    let lists = proxy.count(Class::List);
+    let write = async {
+        eventually("the list to be asked", LIMIT, async || {
+            let passed = proxy.exchanges().iter().any(|exchange| {
+                exchange.class == Class::List
+                    && exchange.fault.is_some()
+                    && exchange.status.is_some()
+            });
+            passed.then_some(())
+        })
+        .await?;
+        a.release(&lease.id).await?.expect(204)
+    };
+    let (listed, written) = tokio::join!(a.call(Method::GET, "/v1/locks", None), write);
+    written?;
+    listed?.expect(200)?;
+    assert_eq!(proxy.count(Class::List), lists + 1);
+    Ok(())
+}

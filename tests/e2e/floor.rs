@@ -1,0 +1,52 @@
+//! The oldest Kubernetes that we promise to run on: definitions, policies and the first things
+//! that anybody does.
+
+use anyhow::Result;
+
+use crate::harness::{Cluster, KubeVersion, TakeOver};
+use crate::support::{Pair, acquire_in_time};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_moves_from_pod_to_pod_on_the_promised_floor() -> Result<()> {
+    let cluster = Cluster::fresh_on(KubeVersion::Floor, TakeOver::Peer).await?;
+    let version = cluster.admin().await?.apiserver_version().await?;
+    assert!(version.git_version.starts_with("v1.33."), "{version:?}");
+
+    let Pair { namespace, a, b } = Pair::start_in(&cluster, "floor", 3).await?;
+    let first = a.acquire("res").await?.granted()?;
+    b.acquire("res").await?.problem(409, "lock_held")?;
+    a.release(&first.id).await?.expect(204)?;
+    let second = b.acquire("res").await?.granted()?;
+    assert!(second.token > first.token);
+    a.verify("res", first.token)
+        .await?
+        .problem(409, "stale_token")?;
+
+    // The rules and the policies are in force there too.
+    let refused = namespace.kubectl(&["delete", "dlock", "res"]).await?;
+    assert!(refused.refused()?.contains("the lock is held by b"));
+    let patch = r#"{"status":{"token":1}}"#;
+    let back = [
+        "patch",
+        "dlock",
+        "res",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        patch,
+    ];
+    assert!(
+        namespace
+            .kubectl(&back)
+            .await?
+            .refused()?
+            .contains("status.token")
+    );
+    let of_another = a.pod.kubectl(&back).await?;
+    assert!(of_another.refused()?.contains("forbidden"));
+
+    b.kill9()?;
+    let third = acquire_in_time(&a, "res", std::time::Duration::from_secs(20)).await?;
+    assert!(third.token > second.token);
+    Ok(())
+}
