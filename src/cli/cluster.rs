@@ -36,6 +36,7 @@ impl Args {
     /// Reads the configuration and makes a client. Asks nothing of the API server yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Cluster> {
         let config = self.config().await?;
+        self.check_namespace(&config)?;
         let client = crate::k8s::connect(&config)
             .with_context(|| format!("cannot use the credentials for {}", config.cluster_url))?;
         Ok(Cluster {
@@ -43,6 +44,27 @@ impl Args {
             namespace: self.namespace.clone().unwrap_or(config.default_namespace),
             url: config.cluster_url.to_string(),
         })
+    }
+
+    /// A session is owned by its pod, and an owner in another namespace counts as gone: the
+    /// garbage collector would delete the session under its agent.
+    fn check_namespace(&self, config: &Config) -> anyhow::Result<()> {
+        match &self.namespace {
+            Some(asked) if self.is_pods_own() && *asked != config.default_namespace => {
+                anyhow::bail!(
+                    "--namespace {asked} is not this pod's namespace, {}; a pod's locks live in \
+                     its own namespace: leave --namespace out, or run the app there",
+                    config.default_namespace
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the access is the one that the kubelet mounted.
+    fn is_pods_own(&self) -> bool {
+        let chosen = self.kubeconfig.is_some() || self.context.is_some();
+        !chosen && std::env::var_os("KUBECONFIG").is_none() && is_in_a_pod()
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
@@ -57,7 +79,7 @@ impl Args {
                 .await
                 .with_context(|| format!("cannot use the kubeconfig {}", path.display()));
         }
-        if self.context.is_none() && std::env::var_os("KUBECONFIG").is_none() && is_in_a_pod() {
+        if self.is_pods_own() {
             return Config::incluster().context("cannot use the pod's own ServiceAccount");
         }
         Config::from_kubeconfig(&options).await.context(
