@@ -1,5 +1,10 @@
 //! Fast tests that need no control plane, in one binary.
 
+#![cfg(test)]
+
+mod cli;
 mod crd_drift;
+mod http_api;
+mod memory_store;
 mod openapi;
 mod tidy;

@@ -1,0 +1,161 @@
+//! What the store refuses, and what an app hears of it.
+
+use leasehold::protocol::token::MAX_BASE;
+use leasehold::store::StoreError;
+
+use super::{Answer, Sidecar};
+use crate::memory_store::{Call, MemoryStore};
+
+/// A sidecar that has its session and knows a free lock, so that a refused acquire has nothing
+/// left to write.
+async fn warm() -> Sidecar {
+    let sidecar = Sidecar::start().await;
+    sidecar.lease("warm-up").await;
+    let free = sidecar.lease("free").await;
+    assert_eq!(sidecar.delete(&free).await.status, 204);
+    sidecar
+}
+
+async fn acquire_failing(call: Call, error: StoreError) -> Answer {
+    let sidecar = warm().await;
+    sidecar.store.fail(call, error);
+    let resource = if call == Call::CreateLock {
+        "new"
+    } else {
+        "free"
+    };
+    let refused = sidecar.without_a_write(sidecar.acquire(resource)).await;
+    sidecar.store.heal();
+    let recovered = sidecar.acquire(resource).await;
+    assert_eq!(recovered.status, 200, "{recovered:?}");
+    refused
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named() {
+    let words = "distributedlocks.leasehold.dev is forbidden: User \"u\" cannot create resource \
+                 \"distributedlocks\" in API group \"leasehold.dev\" in the namespace \"team-a\"";
+    let refused = acquire_failing(Call::CreateLock, StoreError::Denied(words.into())).await;
+    refused.is_problem(403, "forbidden", words);
+    assert_eq!(
+        refused.body["missingRight"],
+        "create distributedlocks in leasehold.dev"
+    );
+}
+
+#[tokio::test]
+async fn a_policys_own_words_are_passed_on() {
+    let words = "ValidatingAdmissionPolicy 'leasehold-identity' denied request: not your pod";
+    let refused = acquire_failing(Call::UpdateLock, StoreError::Denied(words.into())).await;
+    refused.is_problem(403, "forbidden", words);
+    assert!(refused.body.get("missingRight").is_none());
+}
+
+#[tokio::test]
+async fn a_used_up_quota_is_named() {
+    let error = StoreError::QuotaExceeded("exceeded quota: locks, limited: 100".into());
+    let refused = acquire_failing(Call::CreateLock, error).await;
+    refused.is_problem(403, "quota_exceeded", "exceeded quota: locks");
+}
+
+#[tokio::test]
+async fn an_object_that_guards_another_resource_is_never_shared() {
+    let error = StoreError::Collision {
+        name: "r".into(),
+        found: "R".into(),
+    };
+    let sidecar = warm().await;
+    sidecar.store.on_call(move |call| match call {
+        Call::CreateLock => Some(StoreError::Conflict),
+        Call::GetLock => Some(error.clone()),
+        _ => None,
+    });
+    let refused = sidecar.without_a_write(sidecar.acquire("r")).await;
+    refused.is_problem(409, "name_collision", "guards another resource");
+    assert_eq!(refused.body["guards"], "R");
+    let verified = sidecar.without_a_write(sidecar.verify("r", 1)).await;
+    verified.is_problem(409, "name_collision", "guards another resource");
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_said_so_and_nothing_is_invented() {
+    for error in [
+        StoreError::Unavailable("connection refused".into()),
+        StoreError::Ambiguous("HTTP 504 Gateway Timeout".into()),
+    ] {
+        let words = error.to_string();
+        let sidecar = warm().await;
+        sidecar.fail_slowly(|_| true, error);
+        for answer in [
+            sidecar.without_a_write(sidecar.acquire("r")).await,
+            sidecar.without_a_write(sidecar.verify("warm-up", 1)).await,
+            sidecar.without_a_write(sidecar.get("/v1/locks")).await,
+        ] {
+            answer.is_problem(503, "store_unavailable", &words);
+            assert_eq!(answer.headers["retry-after"], "1");
+        }
+    }
+}
+
+#[tokio::test]
+async fn missing_definitions_are_named() {
+    let error = StoreError::NotFound("are Leasehold's CRDs installed?".into());
+    let sidecar = Sidecar::start().await;
+    sidecar.store.fail_all(error);
+    let refused = sidecar.without_a_write(sidecar.acquire("r")).await;
+    refused.is_problem(503, "store_unavailable", "CRDs installed");
+}
+
+#[tokio::test]
+async fn an_object_that_makes_no_sense_decides_nothing() {
+    let sidecar = warm().await;
+    sidecar.store.fail(
+        Call::GetLock,
+        StoreError::Unreadable("status.token: -1".into()),
+    );
+    let answer = sidecar.without_a_write(sidecar.verify("warm-up", 1)).await;
+    answer.is_problem(502, "object_unreadable", "status.token: -1");
+    let refused = acquire_failing(
+        Call::CreateLock,
+        StoreError::Invalid("spec.resource".into()),
+    )
+    .await;
+    refused.is_problem(502, "object_refused", "spec.resource");
+}
+
+#[tokio::test]
+async fn tokens_that_json_cannot_carry_are_not_given() {
+    let store = MemoryStore::default();
+    let sidecar = Sidecar::in_pod("pod-a", &store, |config| config.token_floor = MAX_BASE).await;
+    let refused = sidecar.acquire("r").await;
+    refused.is_problem(500, "token_exhausted", "check the token floor");
+    assert!(
+        store.lock("r").is_none_or(|lock| lock.grant.is_none()),
+        "nothing is held"
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_lost_writes_is_noticed() {
+    let sidecar = warm().await;
+    sidecar.store.go_back(2);
+    let refused = sidecar.without_a_write(sidecar.get("/v1/locks")).await;
+    refused.is_problem(503, "store_went_back", "--bump-revision");
+    assert!(
+        !refused.headers.contains_key("retry-after"),
+        "time alone does not help"
+    );
+}
+
+#[tokio::test]
+async fn a_panic_is_an_answer_and_not_a_broken_connection() {
+    let sidecar = warm().await;
+    sidecar.store.on_call(|call| match call {
+        Call::ListLocks => panic!("on purpose"),
+        _ => None,
+    });
+    let answer = sidecar.without_a_write(sidecar.get("/v1/locks")).await;
+    answer.is_problem(500, "internal", "made a mistake");
+    sidecar.store.heal();
+    assert_eq!(sidecar.get("/v1/locks").await.status, 200);
+}

@@ -1,0 +1,189 @@
+//! A store in memory: compare-and-swap on a revision counter, as the API server has it, with
+//! faults on demand and a count of the writes that took effect.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use leasehold::protocol::ids::{Resource, SessionId};
+use leasehold::protocol::lock::Lock;
+use leasehold::protocol::session::Session;
+use leasehold::protocol::token::Revision;
+use leasehold::store::{LockStore, Original, Page, SessionStore, StoreError, Stored};
+
+/// A call that a fault can be put on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    GetLock,
+    ListLocks,
+    CreateLock,
+    UpdateLock,
+    GetSession,
+    CreateSession,
+    UpdateSession,
+}
+
+/// What becomes of a call: none lets it through; an error is answered instead, and nothing done.
+pub(crate) type Hook = Box<dyn FnMut(Call) -> Option<StoreError> + Send>;
+
+#[derive(Default)]
+struct Contents {
+    revision: u64,
+    writes: usize,
+    locks: BTreeMap<Resource, Stored<Lock>>,
+    sessions: BTreeMap<SessionId, Stored<Session>>,
+    hook: Option<Hook>,
+}
+
+/// The store; clones share their contents.
+#[derive(Clone, Default)]
+pub(crate) struct MemoryStore(Arc<Mutex<Contents>>);
+
+impl MemoryStore {
+    /// How many writes took effect.
+    pub(crate) fn writes(&self) -> usize {
+        self.contents().writes
+    }
+
+    /// Sends every later call past the hook first.
+    pub(crate) fn on_call(&self, hook: impl FnMut(Call) -> Option<StoreError> + Send + 'static) {
+        self.contents().hook = Some(Box::new(hook));
+    }
+
+    /// Answers one kind of call with an error from now on.
+    pub(crate) fn fail(&self, failing: Call, error: StoreError) {
+        self.on_call(move |call| (call == failing).then(|| error.clone()));
+    }
+
+    /// Answers every call with an error from now on.
+    pub(crate) fn fail_all(&self, error: StoreError) {
+        self.on_call(move |_| Some(error.clone()));
+    }
+
+    /// Lets every call through again.
+    pub(crate) fn heal(&self) {
+        self.contents().hook = None;
+    }
+
+    /// Forgets writes, as a backup does that was restored without a bump.
+    pub(crate) fn go_back(&self, revisions: u64) {
+        self.contents().revision -= revisions;
+    }
+
+    /// The lock, as an onlooker sees it.
+    pub(crate) fn lock(&self, resource: &str) -> Option<Lock> {
+        let resource = Resource::parse(resource).unwrap();
+        let contents = self.contents();
+        contents
+            .locks
+            .get(&resource)
+            .map(|stored| stored.value.clone())
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        // A hook that panics on purpose poisons it, and breaks nothing.
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn ask(&self, call: Call) -> Result<MutexGuard<'_, Contents>, StoreError> {
+        let mut contents = self.contents();
+        match contents.hook.as_mut().and_then(|hook| hook(call)) {
+            Some(error) => Err(error),
+            None => Ok(contents),
+        }
+    }
+}
+
+impl Contents {
+    fn write<T: Clone>(&mut self, value: &T) -> Stored<T> {
+        self.revision += 1;
+        self.writes += 1;
+        Stored {
+            value: value.clone(),
+            version: Revision(self.revision),
+            original: Original::new(()),
+        }
+    }
+}
+
+/// The one test of a compare-and-swap: is it still what the write was decided on?
+fn compare<T>(there: Option<&Stored<T>>, decided_on: Revision) -> Result<(), StoreError> {
+    match there {
+        None => Err(StoreError::NotFound("no such object".into())),
+        Some(there) if there.version != decided_on => Err(StoreError::Conflict),
+        Some(_) => Ok(()),
+    }
+}
+
+#[async_trait]
+impl LockStore for MemoryStore {
+    async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
+        Ok(self.ask(Call::GetLock)?.locks.get(resource).cloned())
+    }
+
+    async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
+        let contents = self.ask(Call::ListLocks)?;
+        let skip: usize = next.map_or(0, |next| next.parse().unwrap());
+        let end = skip + limit as usize;
+        let items = contents.locks.values().skip(skip).take(limit as usize);
+        Ok(Page {
+            items: items.cloned().collect(),
+            revision: Revision(contents.revision),
+            next: (end < contents.locks.len()).then(|| end.to_string()),
+            unreadable: Vec::new(),
+        })
+    }
+
+    async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
+        let mut contents = self.ask(Call::CreateLock)?;
+        if contents.locks.contains_key(resource) {
+            return Err(StoreError::Conflict);
+        }
+        let stored = contents.write(&Lock::unheld(resource.clone()));
+        contents.locks.insert(resource.clone(), stored.clone());
+        Ok(stored)
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Lock>,
+        next: &Lock,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let mut contents = self.ask(Call::UpdateLock)?;
+        compare(contents.locks.get(&next.resource), current.version)?;
+        let stored = contents.write(next);
+        contents.locks.insert(next.resource.clone(), stored.clone());
+        Ok(stored)
+    }
+}
+
+#[async_trait]
+impl SessionStore for MemoryStore {
+    async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError> {
+        Ok(self.ask(Call::GetSession)?.sessions.get(id).cloned())
+    }
+
+    async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
+        let mut contents = self.ask(Call::CreateSession)?;
+        if contents.sessions.contains_key(&session.id) {
+            return Err(StoreError::Conflict);
+        }
+        let stored = contents.write(session);
+        contents.sessions.insert(session.id.clone(), stored.clone());
+        Ok(stored)
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Session>,
+        next: &Session,
+    ) -> Result<Stored<Session>, StoreError> {
+        let mut contents = self.ask(Call::UpdateSession)?;
+        compare(contents.sessions.get(&next.id), current.version)?;
+        let stored = contents.write(next);
+        contents.sessions.insert(next.id.clone(), stored.clone());
+        Ok(stored)
+    }
+}
