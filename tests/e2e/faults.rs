@@ -9,7 +9,7 @@ use crate::harness::{
     Class, Cluster, ControlPlane, Fault, Lease, Namespace, Proxy, Sidecar, TakeOver, eventually,
     now,
 };
-use crate::support::{sidecar, until_lost, until_renewed};
+use crate::support::{acquire_in_time, sidecar, until_lost, until_renewed};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -191,5 +191,32 @@ async fn a_slow_list_is_no_sign_of_a_store_that_went_back() -> Result<()> {
     written?;
     listed?.expect(200)?;
     assert_eq!(proxy.count(Class::List), lists + 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_hangs_up_leaves_no_grant_behind() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("hangs-up").await?;
+    let proxy = Proxy::start(&cluster).await?;
+    let pod = namespace.pod("a").await?.through(&proxy.url)?;
+    let a = sidecar(&pod, 30).await?;
+    let b = sidecar(&namespace.pod("b").await?, 30).await?;
+    proxy.fail(Class::Acquire, 1, Fault::AnswerLate(Duration::from_secs(1)));
+    let granted = async {
+        eventually("the grant in the store", LIMIT, async || {
+            let lock = namespace.lock("res").await.ok().flatten()?;
+            lock["status"]["holder"].is_object().then_some(())
+        })
+        .await
+    };
+    tokio::select! {
+        answer = a.acquire("res") => ensure!(false, "answered too early: {answer:?}"),
+        granted = granted => granted?,
+    }
+    // The app is gone before the agent knows of its luck.
+    let next = acquire_in_time(&b, "res", LIMIT).await?;
+    assert_eq!(b.renew(&next.id).await?.granted()?.token, next.token);
+    assert_eq!(proxy.count(Class::Release), 1);
     Ok(())
 }

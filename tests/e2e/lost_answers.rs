@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use futures::future::try_join_all;
+use futures::future::join_all;
 use serde_json::Value;
 
 use crate::harness::{
@@ -77,17 +77,20 @@ impl Cell {
     }
 }
 
-/// Runs a row of the table, all of its cells at once.
+/// Runs a row of the table, all of its cells at once, and says which failed.
 async fn row(cell: impl AsyncFn(Arc<Cluster>, Fault) -> Result<()>) -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let cells = FAULTS.map(|fault| {
         let cell = cell(Arc::clone(&cluster), fault);
         async move {
             cell.await
-                .map_err(|error| error.context(format!("{fault:?}")))
+                .err()
+                .map(|error| format!("{fault:?}: {error:#}"))
         }
     });
-    try_join_all(cells).await.map(drop)
+    let failed: Vec<_> = join_all(cells).await.into_iter().flatten().collect();
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ mod harness;
 mod support;
 
 mod basics;
+mod contention;
 mod faults;
 mod floor;
 mod idle;
