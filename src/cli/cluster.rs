@@ -29,7 +29,8 @@ pub(super) struct Args {
 pub(super) struct Cluster {
     pub(super) client: Client,
     pub(super) namespace: String,
-    pub(super) url: String,
+    /// The API server's host and port, for logs. Not its URL: that may carry a password.
+    pub(super) server: String,
 }
 
 impl Args {
@@ -37,12 +38,13 @@ impl Args {
     pub(super) async fn connect(&self) -> anyhow::Result<Cluster> {
         let config = self.config().await?;
         self.check_namespace(&config)?;
+        let server = server_of(&config.cluster_url);
         let client = crate::k8s::connect(&config)
-            .with_context(|| format!("cannot use the credentials for {}", config.cluster_url))?;
+            .with_context(|| format!("cannot use the credentials for {server}"))?;
         Ok(Cluster {
             client,
             namespace: self.namespace.clone().unwrap_or(config.default_namespace),
-            url: config.cluster_url.to_string(),
+            server,
         })
     }
 
@@ -89,6 +91,14 @@ impl Args {
     }
 }
 
+fn server_of(url: &http::Uri) -> String {
+    let host = url.host().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
 fn is_in_a_pod() -> bool {
     Path::new(SERVICE_ACCOUNT).join("token").exists()
 }
@@ -110,6 +120,12 @@ fn namespace(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_in_the_url_is_not_shown() {
+        let url = "https://me:secret@api.example:6443/path".parse().unwrap();
+        assert_eq!(server_of(&url), "api.example:6443");
+    }
 
     #[test]
     fn a_namespace_is_a_dns_label() {

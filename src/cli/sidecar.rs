@@ -13,7 +13,7 @@ use super::cluster::Cluster;
 use super::listen;
 use crate::agent::{Agent, Config};
 use crate::clock::SystemClock;
-use crate::http::serve::serve;
+use crate::http::serve::{Bounds, serve};
 use crate::http::{self, HttpOptions};
 use crate::k8s::{K8sLockStore, K8sSessionStore};
 use crate::{admin, shutdown, telemetry};
@@ -39,7 +39,7 @@ async fn serve_until_signal(args: Args, config: Config) -> anyhow::Result<()> {
     let admin_listener = listen::bind_admin(args.admin_listen).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), pod = %config.pod.name, podUid = %config.pod.uid,
-        namespace = cluster.namespace, server = cluster.url,
+        namespace = cluster.namespace, server = cluster.server,
         sessionTtlSeconds = config.session_ttl.as_secs(), "sidecar starting"
     );
 
@@ -53,11 +53,11 @@ async fn serve_until_signal(args: Args, config: Config) -> anyhow::Result<()> {
     let mut servers = JoinSet::new();
     for listener in api_listeners {
         listen::announce(&listener, "locks")?;
-        servers.spawn(serve(listener, router.clone(), stop.clone()));
+        servers.spawn(serve(listener, router.clone(), Bounds::API, stop.clone()));
     }
     listen::announce(&admin_listener, "admin")?;
     let admin = admin::router(agent.clone());
-    servers.spawn(serve(admin_listener, admin, stop.clone()));
+    servers.spawn(serve(admin_listener, admin, Bounds::ADMIN, stop.clone()));
 
     while_served(&mut servers, signalled.cancelled()).await?;
     // Apps still renew and release while the agent waits for them.

@@ -16,14 +16,34 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How many connections one listener serves at once; more wait to be accepted.
-const CONNECTIONS_MAX: usize = 1024;
+/// What one listener takes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// How many connections are served at once; more wait to be accepted.
+    pub connections: usize,
+    /// How long a head may take to arrive. hyper counts an idle kept-alive connection's next head
+    /// too.
+    pub head_timeout: Duration,
+}
+
+impl Bounds {
+    /// For the apps of the pod. Closing an idle connection just as a client sends on it fails a
+    /// request that the client may not repeat, so it stays open for longer than client libraries
+    /// keep one (90 s is common).
+    pub const API: Self = Self {
+        connections: 1024,
+        head_timeout: Duration::from_secs(120),
+    };
+    /// For kubelet and Prometheus, on an address that others reach too: every question may be
+    /// asked again, so nobody needs to hold a connection for long.
+    pub const ADMIN: Self = Self {
+        connections: 64,
+        head_timeout: Duration::from_secs(10),
+    };
+}
+
 /// How much of a request a connection buffers, its head included.
 const BUFFER_MAX_BYTES: usize = 64 * 1024;
-/// How long a head may take to arrive. hyper counts an idle kept-alive connection's next head
-/// too, and closing one just as a client sends on it fails a request that the client may not
-/// repeat; so this is longer than client libraries keep idle connections (90 s is common).
-const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the requests under way have to end after the stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// A pause after a failed accept, such as when no file descriptors are left.
@@ -31,8 +51,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `shutdown`; then ends the idle connections, gives the busy ones some seconds, and
 /// returns.
-pub async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) {
-    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    bounds: Bounds,
+    shutdown: CancellationToken,
+) {
+    let free = Arc::new(Semaphore::new(bounds.connections));
     let connections = TaskTracker::new();
     let cut_off = CancellationToken::new();
     loop {
@@ -43,7 +68,7 @@ pub async fn serve(listener: TcpListener, router: Router, shutdown: Cancellation
         let Some((stream, place)) = accepted else {
             continue;
         };
-        let served = connection(stream, router.clone(), shutdown.clone());
+        let served = connection(stream, router.clone(), bounds, shutdown.clone());
         let cut_off = cut_off.clone();
         connections.spawn(async move {
             tokio::select! {
@@ -81,14 +106,19 @@ async fn accept(
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, shutdown: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    router: Router,
+    bounds: Bounds,
+    shutdown: CancellationToken,
+) {
     // Answers are small: held back for more to come they would only be late.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(bounds.head_timeout)
         .max_buf_size(BUFFER_MAX_BYTES)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut served = pin!(served);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use leasehold::agent::{Agent, Config};
 use leasehold::clock::ManualClock;
-use leasehold::http::serve::serve;
+use leasehold::http::serve::{Bounds, serve};
 use leasehold::http::{HttpOptions, router};
 use leasehold::protocol::session::PodRef;
 use leasehold::store::StoreError;
@@ -68,6 +68,7 @@ impl Sidecar {
         tokio::spawn(serve(
             listener,
             router(agent.clone(), options),
+            Bounds::API,
             stop.clone(),
         ));
         Self {

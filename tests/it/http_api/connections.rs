@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use leasehold::http::serve::serve;
+use leasehold::http::serve::{Bounds, serve};
 use leasehold::http::{HttpOptions, router};
 use leasehold::{admin, agent::OnTerm};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -56,7 +56,7 @@ async fn the_stop_ends_idle_connections_at_once_and_lets_busy_ones_finish() {
             "done"
         }),
     );
-    let served = tokio::spawn(serve(listener, slow, stop.clone()));
+    let served = tokio::spawn(serve(listener, slow, Bounds::API, stop.clone()));
     let mut idle = TcpStream::connect(address).await.unwrap();
     let mut busy = TcpStream::connect(address).await.unwrap();
     busy.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -73,6 +73,28 @@ async fn the_stop_ends_idle_connections_at_once_and_lets_busy_ones_finish() {
         .expect("it must end")
         .unwrap();
     drop(sidecar);
+}
+
+#[tokio::test]
+async fn connections_are_bounded_in_number_and_in_silence() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let bounds = Bounds {
+        connections: 1,
+        head_timeout: Duration::from_millis(300),
+    };
+    let router = axum::Router::new().route("/", axum::routing::get("done"));
+    tokio::spawn(serve(listener, router, bounds, CancellationToken::new()));
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    let mut second = TcpStream::connect(address).await.unwrap();
+    let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    second.write_all(request).await.unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(100), second.readable());
+    assert!(early.await.is_err(), "the second waits for the first");
+    silent.read_to_end(&mut Vec::new()).await.unwrap();
+    let mut answer = String::new();
+    second.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("done"), "{answer}");
 }
 
 #[tokio::test]
@@ -118,6 +140,7 @@ async fn the_admin_port_tells_local_facts_only() {
     tokio::spawn(serve(
         listener,
         admin::router(sidecar.agent.clone()),
+        Bounds::ADMIN,
         sidecar.stop.clone(),
     ));
     let get = async |path: &str| {
