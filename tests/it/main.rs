@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod agent;
 mod cli;
 mod crd_drift;
 mod http_api;

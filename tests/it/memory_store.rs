@@ -30,6 +30,7 @@ pub(crate) type Hook = Box<dyn FnMut(Call) -> Option<StoreError> + Send>;
 struct Contents {
     revision: u64,
     writes: usize,
+    calls: usize,
     locks: BTreeMap<Resource, Stored<Lock>>,
     sessions: BTreeMap<SessionId, Stored<Session>>,
     hook: Option<Hook>,
@@ -43,6 +44,22 @@ impl MemoryStore {
     /// How many writes took effect.
     pub(crate) fn writes(&self) -> usize {
         self.contents().writes
+    }
+
+    /// How often it was asked for anything.
+    pub fn calls(&self) -> usize {
+        self.contents().calls
+    }
+
+    /// The session that holds a lock.
+    pub fn session_of(&self, resource: &str) -> Option<SessionId> {
+        self.lock(resource)?.holder_session().cloned()
+    }
+
+    /// A session, as an onlooker sees it.
+    pub fn session(&self, id: &SessionId) -> Option<Session> {
+        let contents = self.contents();
+        contents.sessions.get(id).map(|stored| stored.value.clone())
     }
 
     /// Sends every later call past the hook first.
@@ -89,6 +106,7 @@ impl MemoryStore {
 
     fn ask(&self, call: Call) -> Result<MutexGuard<'_, Contents>, StoreError> {
         let mut contents = self.contents();
+        contents.calls += 1;
         match contents.hook.as_mut().and_then(|hook| hook(call)) {
             Some(error) => Err(error),
             None => Ok(contents),

@@ -1,0 +1,222 @@
+//! The agent on a store in memory and a clock of our own: what it does when time passes, and
+//! what it leaves behind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::agent::{
+    AcquireError, AcquireRequest, Acquired, Agent, Config, LeaseError, LeaseView, OnTerm, Released,
+};
+use leasehold::clock::ManualClock;
+use leasehold::protocol::ids::{OwnerId, Resource};
+use leasehold::protocol::lease::Loss;
+use leasehold::protocol::session::{PodRef, RevokeReason};
+use leasehold::protocol::time::Moment;
+
+use crate::memory_store::MemoryStore;
+
+struct Pod {
+    agent: Agent,
+    store: MemoryStore,
+    clock: ManualClock,
+}
+
+impl Pod {
+    fn new(name: &str, store: &MemoryStore, adjust: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::new(PodRef {
+            name: name.into(),
+            uid: format!("uid-of-{name}").into(),
+            node: None,
+        });
+        adjust(&mut config);
+        let clock = ManualClock::default();
+        let (locks, sessions) = (Arc::new(store.clone()), Arc::new(store.clone()));
+        Self {
+            agent: Agent::new(config, locks, sessions, Arc::new(clock.clone())),
+            store: store.clone(),
+            clock,
+        }
+    }
+
+    async fn acquire(&self, resource: &str) -> Result<Acquired, AcquireError> {
+        let request = AcquireRequest {
+            resource: Resource::parse(resource).unwrap(),
+            owner: OwnerId::from("app"),
+            ttl: Duration::from_mins(10),
+            metadata: BTreeMap::new(),
+            request_id: None,
+        };
+        self.agent.acquire(request, self.now()).await
+    }
+
+    async fn lease(&self, resource: &str) -> LeaseView {
+        match self.acquire(resource).await {
+            Ok(Acquired::Granted { lease, .. }) => lease,
+            other => panic!("{resource} was not granted: {other:?}"),
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.agent.now()
+    }
+
+    fn is_free(&self, resource: &str) -> bool {
+        self.store
+            .lock(resource)
+            .is_none_or(|lock| lock.grant.is_none())
+    }
+}
+
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..1_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what} did not come true in 10 s");
+}
+
+#[tokio::test]
+async fn an_agent_asks_nothing_of_the_store_before_the_first_acquire() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    let _metrics = pod.agent.metrics().encode();
+    tokio::task::yield_now().await;
+    assert_eq!(store.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_known_lock_is_taken_with_one_write_and_no_read() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    let first = pod.lease("r").await;
+    assert_eq!(pod.agent.release(&first.lease).await, Ok(Released::Done));
+    let calls = store.calls();
+    let second = pod.lease("r").await;
+    assert_eq!(store.calls(), calls + 1);
+    assert!(second.token > first.token);
+}
+
+#[tokio::test]
+async fn renewing_and_reading_a_lease_ask_nothing_of_the_store() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    let lease = pod.lease("r").await;
+    let calls = store.calls();
+    for _ in 0..100 {
+        pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+        pod.agent.lease(&lease.lease, pod.now()).unwrap();
+    }
+    assert_eq!(store.calls(), calls);
+}
+
+#[tokio::test]
+async fn a_machine_that_slept_past_the_deadline_believes_in_nothing_when_it_wakes() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    let lease = pod.lease("r").await;
+    let session = store.session_of("r").unwrap();
+    // The timers did not run, as on a machine that slept; only the clock knows.
+    pod.clock.advance(Duration::from_secs(20));
+    let lost = Err(LeaseError::Lost(Loss::SessionExpired));
+    assert_eq!(pod.agent.renew(&lease.lease, None, pod.now()), lost);
+    assert_eq!(pod.agent.lease(&lease.lease, pod.now()), lost);
+
+    eventually("the lost session's lock is free", || pod.is_free("r")).await;
+    let ended = store.session(&session).unwrap().revoked.unwrap();
+    assert_eq!(ended.reason, RevokeReason::Ended);
+    let again = pod.lease("r").await;
+    assert!(again.token > lease.token);
+    assert_ne!(
+        store.session_of("r"),
+        Some(session),
+        "a lost session is never used again"
+    );
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_needs_is_ended() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |config| {
+        config.session_ttl = leasehold::protocol::time::SessionTtl::clamped(3);
+        config.idle_after = Duration::ZERO;
+    });
+    let lease = pod.lease("r").await;
+    let session = store.session_of("r").unwrap();
+    pod.agent.release(&lease.lease).await.unwrap();
+    eventually("the idle session is ended", || {
+        store
+            .session(&session)
+            .is_some_and(|session| session.revoked.is_some())
+    })
+    .await;
+    let calls = store.calls();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(store.calls(), calls, "an idle agent is silent");
+}
+
+#[tokio::test]
+async fn a_stopping_agent_takes_nothing_new_and_waits_for_the_release() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    let lease = pod.lease("r").await;
+    let told = pod.agent.lease(&lease.lease, pod.now()).unwrap();
+    let agent = pod.agent.clone();
+    let stopping = tokio::spawn(async move { agent.shut_down(OnTerm::Wait).await });
+    eventually("the agent is stopping", || pod.agent.is_draining()).await;
+
+    assert_eq!(pod.acquire("other").await, Err(AcquireError::ShuttingDown));
+    let renewed = pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+    assert_eq!(
+        renewed.valid_for, told.valid_for,
+        "no deadline moves any more"
+    );
+    assert!(!stopping.is_finished());
+    pod.agent.release(&lease.lease).await.unwrap();
+    stopping.await.unwrap();
+    assert!(pod.is_free("r"));
+}
+
+#[tokio::test]
+async fn release_now_frees_everything_at_once() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    for resource in ["r1", "r2", "r3"] {
+        pod.lease(resource).await;
+    }
+    pod.agent.shut_down(OnTerm::ReleaseNow).await;
+    assert!(
+        ["r1", "r2", "r3"]
+            .iter()
+            .all(|resource| pod.is_free(resource))
+    );
+}
+
+#[tokio::test]
+async fn a_dead_holder_is_taken_over_from_only_after_its_silence_was_seen_for_long_enough() {
+    let store = MemoryStore::default();
+    let dead = Pod::new("dead", &store, |_| {});
+    let old = dead.lease("r").await;
+    let session = store.session_of("r").unwrap();
+    let other = Pod::new("other", &store, |_| {});
+
+    let held = |answer| matches!(answer, Ok(Acquired::Held { .. }));
+    assert!(
+        held(other.acquire("r").await),
+        "the count begins with the first sight"
+    );
+    other.clock.advance(Duration::from_millis(15_740));
+    // The clock leapt past the challenger's own session too: it begins another, and still may not
+    // revoke.
+    assert!(held(other.acquire("r").await));
+    assert!(store.session(&session).unwrap().revoked.is_none());
+    other.clock.advance(Duration::from_millis(10));
+    let taken = other.lease("r").await;
+    assert!(taken.token > old.token);
+    let lock = store.lock("r").unwrap();
+    assert_eq!(lock.incidents.len(), 1);
+    assert_eq!(&*lock.incidents[0].pod, "dead");
+    assert_eq!(&*lock.incidents[0].actor, "other");
+}
