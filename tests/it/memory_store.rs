@@ -47,17 +47,17 @@ impl MemoryStore {
     }
 
     /// How often it was asked for anything.
-    pub fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.contents().calls
     }
 
     /// The session that holds a lock.
-    pub fn session_of(&self, resource: &str) -> Option<SessionId> {
+    pub(crate) fn session_of(&self, resource: &str) -> Option<SessionId> {
         self.lock(resource)?.holder_session().cloned()
     }
 
     /// A session, as an onlooker sees it.
-    pub fn session(&self, id: &SessionId) -> Option<Session> {
+    pub(crate) fn session(&self, id: &SessionId) -> Option<Session> {
         let contents = self.contents();
         contents.sessions.get(id).map(|stored| stored.value.clone())
     }
