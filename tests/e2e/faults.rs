@@ -220,3 +220,30 @@ async fn a_caller_that_hangs_up_leaves_no_grant_behind() -> Result<()> {
     assert_eq!(proxy.count(Class::Release), 1);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_into_a_hanging_etcd_is_granted_or_leaves_nothing() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("etcd").await?;
+    let a = sidecar(&namespace.pod("a").await?, 60).await?;
+    let b = sidecar(&namespace.pod("b").await?, 60).await?;
+    let before = a.acquire("res").await?.granted()?;
+    a.release(&before.id).await?.expect(204)?;
+    b.acquire("warm").await?.granted()?;
+
+    cluster.control_plane().freeze_etcd().await?;
+    let answer = a.acquire("res").await?.problem(503, "store_unavailable")?;
+    assert!(answer.took < Duration::from_secs(12), "{answer:?}");
+    cluster.control_plane().thaw_etcd().await?;
+
+    // The write that nobody waits for any more may land now; the agent gives it back.
+    let next = eventually("the lock to be free", LIMIT, async || {
+        b.acquire("res").await.ok()?.granted().ok()
+    });
+    let next = next.await?;
+    ensure!(next.token > before.token, "{next:?} after {before:?}");
+    b.verify("res", next.token).await?.expect(200)?;
+    b.release(&next.id).await?.expect(204)?;
+    a.acquire("res").await?.granted()?;
+    Ok(())
+}

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use jiff::Timestamp;
+use serde_json::json;
 
-use crate::harness::{TakeOver, eventually};
-use crate::support::{Pair, acquire_in_time, milliseconds, until_renewed};
+use crate::harness::{TakeOver, eventually, now};
+use crate::support::{Pair, acquire_in_time, milliseconds, until_lost, until_renewed};
 
 /// Long enough for an answer on a busy machine to be short beside a tenth of it.
 const TTL_SECONDS: u64 = 6;
@@ -19,9 +20,15 @@ async fn a_dead_holders_lock_is_taken_after_one_ttl_and_before_one_and_a_fifth()
     until_renewed(&namespace, "res", 2).await?;
     b.acquire("res").await?.problem(409, "lock_held")?;
     let session = namespace.holding_session("res").await?.unwrap_or_default();
+    let asked = now();
+    let told_until = asked.after(a.renew(&first.id).await?.granted()?.valid_for);
     a.kill9()?;
 
     let second = acquire_in_time(&b, "res", TTL * 2).await?;
+    assert!(
+        now() > told_until,
+        "the dead app could still believe in its lease"
+    );
     let taken_at = Timestamp::now().as_millisecond();
     // A renewal may have landed between the look and the kill.
     let name = session["metadata"]["name"].as_str().unwrap_or_default();
@@ -115,5 +122,48 @@ async fn a_living_holder_keeps_its_lock_for_as_long_as_it_renews() -> Result<()>
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(a.renew(&lease.id).await?.granted()?.token, lease.token);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_whose_session_was_revoked_hears_of_it_with_its_next_renewal() -> Result<()> {
+    let Pair { namespace, a, .. } = Pair::start("revoked", TakeOver::Peer, TTL_SECONDS).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    let session = until_renewed(&namespace, "res", 1).await?;
+    let name = session["metadata"]["name"].as_str().unwrap_or_default();
+    let revoked = json!({"status": {"revoked": {
+        "at": Timestamp::now().to_string(), "by": "a person", "reason": "Expired"}}});
+    let path = format!("locksessions/{name}/status");
+    namespace.patch(&path, &revoked).await?;
+    // A third of the TTL away at most; a half leaves room for a busy machine.
+    let lost = until_lost(&a, &lease.id, TTL / 2).await?;
+    assert_eq!(lost.json["reason"], "session_revoked");
+    let next = eventually("a lease in a new session", TTL, async || {
+        a.acquire("res").await.ok()?.granted().ok()
+    });
+    assert!(next.await?.token > lease.token);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_session_is_dead_only_when_it_was_missing_for_a_ttl() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("missing", TakeOver::Peer, 3).await?;
+    let first = a.acquire("res").await?.granted()?;
+    b.acquire("res").await?.problem(409, "lock_held")?;
+    let session = namespace.holding_session("res").await?.unwrap_or_default();
+    let name = session["metadata"]["name"].as_str().unwrap_or_default();
+    a.kill9()?;
+    // Long since expired by now, for who had looked at it all the while.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    namespace
+        .kubectl(&["delete", "locksession", name])
+        .await?
+        .ok()?;
+
+    let deleted = now();
+    let second = acquire_in_time(&b, "res", Duration::from_secs(10)).await?;
+    let missing = now().since(deleted);
+    assert!(missing > Duration::from_secs(3), "taken after {missing:?}");
+    assert!(second.token > first.token);
     Ok(())
 }

@@ -126,12 +126,22 @@ impl ControlPlane {
 
     /// Makes the API server hang: connections stay open, nothing is answered.
     pub(crate) async fn freeze(&self) -> Result<()> {
-        self.signal_api_server(Signal::STOP).await
+        signal(&self.api_server, Signal::STOP).await
     }
 
     /// Lets a frozen API server go on.
     pub(crate) async fn thaw(&self) -> Result<()> {
-        self.signal_api_server(Signal::CONT).await
+        signal(&self.api_server, Signal::CONT).await
+    }
+
+    /// Makes etcd hang: the API server answers what it can, late and unclearly.
+    pub(crate) async fn freeze_etcd(&self) -> Result<()> {
+        signal(&self.etcd_process, Signal::STOP).await
+    }
+
+    /// Lets a frozen etcd go on; what was sent to it meanwhile is done now.
+    pub(crate) async fn thaw_etcd(&self) -> Result<()> {
+        signal(&self.etcd_process, Signal::CONT).await
     }
 
     /// Backs the running etcd up.
@@ -156,12 +166,6 @@ impl ControlPlane {
     /// The requests of service accounts that the API server got, in order.
     pub(crate) fn served(&self) -> Result<Vec<Served>> {
         audit::read(&self.audit_log())
-    }
-
-    async fn signal_api_server(&self, signal: Signal) -> Result<()> {
-        let api_server = self.api_server.lock().await;
-        let process = api_server.as_ref().context("the API server must run")?;
-        process.signal(signal)
     }
 
     /// Picks a port until one is still free when the server wants it.
@@ -251,6 +255,12 @@ impl ControlPlane {
     fn audit_log(&self) -> PathBuf {
         self.directory.join("audit.log")
     }
+}
+
+async fn signal(process: &Mutex<Option<Process>>, signal: Signal) -> Result<()> {
+    let process = process.lock().await;
+    let running = process.as_ref().context("who is signalled must run")?;
+    running.signal(signal)
 }
 
 /// What the API server reads at its start.
