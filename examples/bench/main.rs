@@ -35,7 +35,7 @@ async fn main() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("bench").await?;
     let pod = namespace.pod("bench").await?;
-    let sidecar = Sidecar::start(&binary, &pod).await?;
+    let sidecar = Sidecar::launch(&binary, &pod).default_log().start().await?;
     let config = cluster.control_plane().admin().config().await?;
     let mut put = Put::new(leasehold::k8s::connect(&config)?, &namespace).await?;
 

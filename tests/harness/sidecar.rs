@@ -23,6 +23,7 @@ pub(crate) struct Launch {
     pod: Pod,
     listen: String,
     admin_listen: String,
+    log_level: &'static str,
     args: Vec<String>,
 }
 
@@ -53,6 +54,14 @@ impl Launch {
         }
     }
 
+    /// With the log that a user gets by default, and not all there is.
+    pub(crate) fn default_log(self) -> Self {
+        Self {
+            log_level: "info",
+            ..self
+        }
+    }
+
     /// Any further argument.
     pub(crate) fn arg(mut self, arg: &str) -> Self {
         self.args.push(arg.to_owned());
@@ -75,7 +84,7 @@ impl Launch {
             .args(["--namespace", &self.pod.namespace])
             .args(["--pod-name", &self.pod.name, "--pod-uid", &self.pod.uid])
             .args(["--node-name", "node-1"])
-            .args(["--log-format", "json", "--log-level", "debug"])
+            .args(["--log-format", "json", "--log-level", self.log_level])
             .args(&self.args);
         let process = Process::spawn("leasehold sidecar", &mut command, &log)?;
         let listening = eventually("the sidecar to listen", LIMIT, async || {
@@ -108,6 +117,7 @@ impl Sidecar {
             pod: pod.clone(),
             listen: "127.0.0.1:0".to_owned(),
             admin_listen: "127.0.0.1:0".to_owned(),
+            log_level: "debug",
             args: vec![],
         }
     }
