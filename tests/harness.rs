@@ -7,7 +7,7 @@
 //! let namespace = cluster.namespace("basics").await?;       // with service account `app`, bound to the sidecar's role
 //! let pod = namespace.pod("a").await?;                      // uid, bound token, kubeconfig; pod.client(), pod.kubectl()
 //! let a = Sidecar::start(binary, &pod).await?;              // or Sidecar::launch(binary, pod).session_ttl(5)….start()
-//! let lease = a.acquire("res").await?.granted()?;           // {lease_id, token, valid_for}
+//! let lease = a.acquire("res").await?.granted()?;           // {id, token, valid_for}
 //! ```
 //!
 //! - [`ControlPlane`]: etcd and kube-apiserver; stop, freeze, kill, backup, restore, and the

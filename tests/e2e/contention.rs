@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 
-use crate::harness::{Cluster, Sidecar, TakeOver};
+use crate::harness::{Cluster, Lease, Proxy, Sidecar, TakeOver, eventually, now};
 use crate::support::{acquire_in_time, sidecar};
 
 const PODS: usize = 4;
@@ -63,4 +63,64 @@ async fn of_many_who_try_at_once_one_is_inside_and_tokens_rise() -> Result<()> {
     ensure!(lock["status"]["transitions"] == grants, "{lock}");
     ensure!(lock["status"].get("holder").is_none(), "{lock}");
     Ok(())
+}
+
+/// What an app makes of a network that loses messages: it takes refusals for what they are and
+/// tries again. Gives how often it got in.
+async fn visits_in_noise(pod: Arc<Sidecar>, guarded: Arc<Guarded>, time: Duration) -> Result<u64> {
+    let until = now().after(time);
+    let mut visits = 0;
+    while now() < until {
+        let Some(lease) = try_in_noise(&pod).await? else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        guarded.visit(lease.token).await?;
+        visits += 1;
+        let released = pod.release(&lease.id).await?;
+        ensure!([204, 202].contains(&released.status), "{released:?}");
+    }
+    Ok(visits)
+}
+
+async fn try_in_noise(pod: &Sidecar) -> Result<Option<Lease>> {
+    let answer = pod.acquire("res").await?;
+    match (answer.status, answer.code()) {
+        (409, "lock_held") | (503, "store_unavailable") => Ok(None),
+        _ => answer.granted().map(Some),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_that_loses_messages_costs_time_and_no_safety() -> Result<()> {
+    let given = std::env::var("LEASEHOLD_SEED").ok();
+    let seed = given.map_or_else(|| Ok(fastrand::u64(..)), |seed| seed.parse())?;
+    println!("LEASEHOLD_SEED={seed}");
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("noise").await?;
+    let guarded = Arc::new(Guarded::default());
+    let mut proxies = Vec::new();
+    let mut tasks = Vec::new();
+    for number in 0..3 {
+        let proxy = Proxy::start(&cluster).await?;
+        let pod = namespace.pod(&format!("p{number}")).await?;
+        let pod = Arc::new(sidecar(&pod.through(&proxy.url)?, 15).await?);
+        proxy.make_noise(seed.wrapping_add(number), 15);
+        proxies.push(proxy);
+        let time = Duration::from_secs(20);
+        tasks.push(visits_in_noise(pod, Arc::clone(&guarded), time));
+    }
+    let visits: u64 = try_join_all(tasks).await?.iter().sum();
+    println!("{visits} visits");
+    ensure!(visits > 10, "only {visits} visits");
+    for proxy in &proxies {
+        proxy.make_noise(seed, 0);
+    }
+    // Nothing stays behind: what was granted without anybody's knowing is given back.
+    eventually("the lock to be free", LIMIT, async || {
+        let lock = namespace.lock("res").await.ok().flatten()?;
+        let granted = lock["status"]["transitions"].as_u64()?;
+        (lock["status"].get("holder").is_none() && granted >= visits).then_some(())
+    })
+    .await
 }

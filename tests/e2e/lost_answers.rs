@@ -1,4 +1,4 @@
-//! Every write of the protocol, lost, delayed and unanswered, each way once. In every cell of the
+//! Every write of the protocol (and the reads), lost, delayed and unanswered, each way once. In every cell of the
 //! table the lock is granted once, its caller knows, and what in fact succeeded is no error.
 
 use std::sync::Arc;
@@ -91,6 +91,20 @@ async fn row(cell: impl AsyncFn(Arc<Cluster>, Fault) -> Result<()>) -> Result<()
     let failed: Vec<_> = join_all(cells).await.into_iter().flatten().collect();
     ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads() -> Result<()> {
+    for class in [Class::List, Class::GetLock] {
+        row(async |cluster, fault| {
+            let cell = Cell::start(&cluster, fault, 15).await?;
+            cell.strike(class);
+            let lease = cell.behind.acquire("res").await?.granted()?;
+            cell.granted_once(class, &lease, 1).await
+        })
+        .await?;
+    }
+    row(|cluster, fault| after_a_dead_holder(cluster, fault, Class::GetSession)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -113,6 +113,11 @@ impl Proxy {
         self.shared.state().rules.lift(rule);
     }
 
+    /// From now on makes so many of a hundred requests go wrong, in any way; none with 0.
+    pub(crate) fn make_noise(&self, seed: u64, percent: u32) {
+        self.shared.state().rules.make_noise(seed, percent);
+    }
+
     /// Lets nothing pass any more, in either direction; connections stay open.
     pub(crate) fn pause(&self) {
         self.shared.paused.send_replace(true);

@@ -35,15 +35,38 @@ struct Rule {
 /// The rules in force, the oldest first.
 #[derive(Default)]
 pub(super) struct Rules {
-    rules: Vec<Rule>,
+    in_force: Vec<Rule>,
     made: u64,
+    noise: Option<Noise>,
+}
+
+/// Any request goes wrong, in any way, now and then.
+struct Noise {
+    random: fastrand::Rng,
+    percent: u32,
+}
+
+impl Noise {
+    fn strike(&mut self) -> Option<Fault> {
+        let struck = self.random.u32(0..100) < self.percent;
+        let late = Duration::from_millis(self.random.u64(1..400));
+        let fault = self.random.choice([
+            Fault::RequestLost,
+            Fault::RequestLate(late),
+            Fault::AnswerLost,
+            Fault::AnswerLate(late),
+            Fault::TimeoutBefore,
+            Fault::TimeoutAfter,
+        ]);
+        fault.filter(|_| struck)
+    }
 }
 
 impl Rules {
     pub(super) fn add(&mut self, class: Class, count: usize, fault: Fault) -> RuleId {
         self.made += 1;
         let id = RuleId(self.made);
-        self.rules.push(Rule {
+        self.in_force.push(Rule {
             id,
             class,
             left: count,
@@ -53,14 +76,21 @@ impl Rules {
     }
 
     pub(super) fn lift(&mut self, id: RuleId) {
-        self.rules.retain(|rule| rule.id != id);
+        self.in_force.retain(|rule| rule.id != id);
+    }
+
+    pub(super) fn make_noise(&mut self, seed: u64, percent: u32) {
+        let random = fastrand::Rng::with_seed(seed);
+        self.noise = Some(Noise { random, percent });
     }
 
     /// What befalls the next request of a class.
     pub(super) fn strike(&mut self, class: Class) -> Option<Fault> {
-        let mut rules = self.rules.iter_mut();
-        let rule = rules.find(|rule| rule.class == class && rule.left > 0)?;
-        rule.left -= 1;
-        Some(rule.fault)
+        let mut rules = self.in_force.iter_mut();
+        if let Some(rule) = rules.find(|rule| rule.class == class && rule.left > 0) {
+            rule.left -= 1;
+            return Some(rule.fault);
+        }
+        self.noise.as_mut()?.strike()
     }
 }
