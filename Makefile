@@ -28,7 +28,7 @@ model: need-cargo ## The protocol model-checked to completion, and its negative 
 
 .PHONY: e2e
 e2e: need-cargo controlplane controlplane-floor ## Our binaries against a real etcd and kube-apiserver
-	cargo test --locked --test e2e
+	cargo test --locked --test e2e -- --test-threads 8
 
 .PHONY: demo
 demo: need-cargo controlplane ## A control plane and two sidecars to try curl and kubectl on

@@ -75,9 +75,13 @@ pub enum StoreError {
     /// The object (or its namespace) is not there.
     #[error("not found: {0}")]
     NotFound(String),
-    /// The store's access control refused: RBAC or an admission policy. Carries its own words.
+    /// The store's access control refused: a right is missing, or the credentials are not
+    /// accepted. Carries its own words.
     #[error("denied: {0}")]
     Denied(String),
+    /// An admission policy refused, whatever rights the caller has. Carries its own words.
+    #[error("denied by policy: {0}")]
+    DeniedByPolicy(String),
     /// A resource quota is used up. Carries the store's words.
     #[error("quota exceeded: {0}")]
     QuotaExceeded(String),

@@ -17,16 +17,26 @@ use super::take::Taken;
 use super::types::Span;
 use super::{AcquireError, AcquireRequest, Acquired, Agent, HolderView, LeaseView};
 
-/// Counts an attempt as under way for as long as it lives, so that the session is not ended
-/// under it.
-struct Attempt(Agent);
+/// An attempt under way, for as long as this lives: the session is not ended under it, its grant
+/// is not taken for an orphan, and a repetition of its request waits for it.
+struct Attempt {
+    agent: Agent,
+    grant: GrantId,
+    key: Option<RequestKey>,
+}
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let now = self.0.now();
-        let mut state = self.0.state();
+        let now = self.agent.now();
+        let mut state = self.agent.state();
         state.in_flight -= 1;
+        state.claimed.remove(&self.grant);
+        if let Some(key) = &self.key {
+            state.asked.remove(key);
+        }
         state.idle_since = now;
+        drop(state);
+        self.agent.0.something_ended.notify_waiters();
     }
 }
 
@@ -43,12 +53,7 @@ impl Drop for Delivery {
             replayed: false,
         })) = self.outcome.take()
         {
-            let agent = self.agent.clone();
-            self.agent.spawn(async move {
-                tracing::info!(leaseId = %lease.lease, "the caller hung up; releasing");
-                // Whatever comes of it, the release goes on by itself.
-                let _outcome = agent.release(&lease.lease).await;
-            });
+            self.agent.release_undelivered(&lease.lease);
         }
     }
 }
@@ -101,9 +106,11 @@ impl Agent {
                 self.0.metrics.contended(request.resource.as_str());
                 "held"
             }
-            Err(AcquireError::Store(StoreError::Denied(_) | StoreError::QuotaExceeded(_))) => {
-                "denied"
-            }
+            Err(AcquireError::Store(
+                StoreError::Denied(_)
+                | StoreError::DeniedByPolicy(_)
+                | StoreError::QuotaExceeded(_),
+            )) => "denied",
             Err(AcquireError::Store(error)) if error.is_transient() => "unavailable",
             Err(_) => "failed",
         };
@@ -116,29 +123,38 @@ impl Agent {
         request: &AcquireRequest,
         arrived: Moment,
     ) -> Result<Acquired, AcquireError> {
-        if let Some(answer) = self.answer_locally(request, arrived)? {
-            return Ok(answer);
-        }
-        let _attempt = self.begin_attempt()?;
+        let attempt = loop {
+            let ended = self.0.something_ended.notified();
+            if let Some(answer) = self.answer_locally(request, arrived)? {
+                return Ok(answer);
+            }
+            match self.begin_attempt(request)? {
+                Some(attempt) => break attempt,
+                // The same request is under way; its answer will be this one's too.
+                None => ended.await,
+            }
+        };
         let session = self.ready_session().await?;
-        let claim = self.claim(request, session);
+        let claim = self.claim(request, session, attempt.grant.clone());
         let mut unsettled = None;
         let taken = self.take(&request.resource, &claim, &mut unsettled).await;
         let outcome = match taken {
             Ok(Taken::Ours(stored)) => {
                 unsettled = Some(stored.version);
-                self.make_lease(request, &claim, stored, arrived).await
+                let lease = self.make_lease(request, &claim, stored, arrived).await;
+                lease.map(|lease| Acquired::Granted {
+                    lease,
+                    replayed: false,
+                })
             }
-            Ok(Taken::Others(held)) => return Ok(held),
+            Ok(Taken::Others(held)) => Ok(held),
             Err(error) => Err(error),
         };
-        if let (Err(_), Some(written_on)) = (&outcome, unsettled) {
+        let is_granted = matches!(outcome, Ok(Acquired::Granted { .. }));
+        if let (false, Some(written_on)) = (is_granted, unsettled) {
             self.spawn_settle(request.resource.clone(), claim.grant, written_on);
         }
-        outcome.map(|lease| Acquired::Granted {
-            lease,
-            replayed: false,
-        })
+        outcome
     }
 
     /// What the agent can answer by itself: a repeated request, or a lock that it serves already.
@@ -153,7 +169,7 @@ impl Agent {
                 if answered.body != (request.ttl, request.metadata.clone()) {
                     return Err(AcquireError::RequestIdReused);
                 }
-                if let Ok(lease) = self.renew(&answered.lease, None, arrived) {
+                if let Ok(lease) = self.replay(&answered.lease, arrived) {
                     return Ok(Some(Acquired::Granted {
                         lease,
                         replayed: true,
@@ -167,7 +183,7 @@ impl Agent {
             .get(&request.resource)
             .map(|held| held.lease.id.clone());
         if let Some(lease) = serving {
-            self.end_if_lost(&lease, self.now());
+            self.end_if_lost(&lease);
         }
         let state = self.state();
         Ok(state
@@ -186,23 +202,35 @@ impl Agent {
             }))
     }
 
-    fn begin_attempt(&self) -> Result<Attempt, AcquireError> {
+    /// Counts a new attempt; none while the same request is under way.
+    fn begin_attempt(&self, request: &AcquireRequest) -> Result<Option<Attempt>, AcquireError> {
         let limit = self.0.config.max_leases;
+        let key = request_key(request);
+        let grant = GrantId::from(uuid::Uuid::new_v4().to_string());
         let mut state = self.state();
         if state.draining {
             return Err(AcquireError::ShuttingDown);
         }
-        if state.lease_count() + state.in_flight >= limit {
+        if key.as_ref().is_some_and(|key| state.asked.contains(key)) {
+            return Ok(None);
+        }
+        if state.load() >= limit {
             return Err(AcquireError::TooManyLeases { limit });
         }
         state.in_flight += 1;
+        state.claimed.insert(grant.clone());
+        state.asked.extend(key.clone());
         drop(state);
-        Ok(Attempt(self.clone()))
+        Ok(Some(Attempt {
+            agent: self.clone(),
+            grant,
+            key,
+        }))
     }
 
-    fn claim(&self, request: &AcquireRequest, session: SessionId) -> Claim {
+    fn claim(&self, request: &AcquireRequest, session: SessionId, grant: GrantId) -> Claim {
         Claim {
-            grant: GrantId::from(uuid::Uuid::new_v4().to_string()),
+            grant,
             claimant: Claimant {
                 owner: request.owner.clone(),
                 pod: self.pod().clone(),
@@ -253,16 +281,17 @@ impl Agent {
             stored,
             since: now,
             request: request_key(request),
+            replayed: false,
         };
         let view = self.view(&request.resource, &held, told, Span { arrived, now });
         {
             let mut state = self.state();
+            // Who stops has counted the leases that it waits for.
+            if state.draining {
+                return Err(AcquireError::ShuttingDown);
+            }
             // The session may have been lost since; then nobody would end this lease.
-            if state
-                .session
-                .as_ref()
-                .is_none_or(|live| live.id() != session)
-            {
+            if state.deadline_of(session).is_none() {
                 return Err(AcquireError::SessionLost);
             }
             state.insert(request.resource.clone(), held);

@@ -19,6 +19,10 @@ use super::{Agent, Backoff};
 const LANDS_WITHIN: Duration = Duration::from_secs(120);
 /// How long a lost session's leftovers are worth the trouble; by then others have taken over.
 const CLEARED_WITHIN: Duration = Duration::from_secs(600);
+/// How long a stopping agent waits for the store to take its releases.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// A task that died is not started again faster than this.
+const RESTART_PAUSE: Duration = Duration::from_millis(200);
 /// How long the sweeper sleeps when there is nothing to sweep.
 const NOTHING_TO_SWEEP: Duration = Duration::from_secs(3_600);
 
@@ -26,19 +30,37 @@ impl Agent {
     /// Ends the leases of apps that stay silent. It only wakes; `end_if_lost` asks the clock.
     pub(super) fn spawn_sweeper(&self) {
         let agent = self.clone();
+        self.spawn_supervised("the sweeper", move || agent.clone().sweep_on());
+    }
+
+    async fn sweep_on(self) {
+        while !self.0.stop.is_cancelled() {
+            // Whatever comes while this looks is to wake it again: it may have missed it.
+            self.state().next_sweep = Moment::since_boot(Duration::MAX);
+            let next = self
+                .sweep()
+                .unwrap_or_else(|| self.now().after(NOTHING_TO_SWEEP));
+            self.state().next_sweep = next;
+            tokio::select! {
+                () = self.sleep_until(next) => {}
+                () = self.0.deadlines_changed.notified() => {}
+                () = self.0.stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// Runs a task that must not die silently: if it panics, it is started again.
+    pub(super) fn spawn_supervised<F>(
+        &self,
+        name: &'static str,
+        task: impl Fn() -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
         self.spawn(async move {
-            loop {
-                // Whatever comes while this looks is to wake it again: it may have missed it.
-                agent.state().next_sweep = Moment::since_boot(Duration::MAX);
-                let next = agent
-                    .sweep()
-                    .unwrap_or_else(|| agent.now().after(NOTHING_TO_SWEEP));
-                agent.state().next_sweep = next;
-                tokio::select! {
-                    () = agent.sleep_until(next) => {}
-                    () = agent.0.deadlines_changed.notified() => {}
-                    () = agent.0.stop.cancelled() => return,
-                }
+            while let Err(error) = tokio::spawn(task()).await {
+                tracing::error!(%error, task = name, "a task died; starting it again");
+                tokio::time::sleep(RESTART_PAUSE).await;
             }
         });
     }
@@ -57,34 +79,17 @@ impl Agent {
 
     /// Ends every lease that the clock has ended; says when the next one is due.
     pub(super) fn sweep(&self) -> Option<Moment> {
-        let now = self.now();
         let (due, next): (Vec<LeaseId>, _) = {
             let state = self.state();
-            let deadline = state
-                .session
-                .as_ref()
-                .map(|live| live.keep_alive.valid_until());
-            let over = |held: &&Held| {
-                deadline.is_some_and(|deadline| held.lease.lost(now, deadline).is_some())
-            };
-            let due = state
-                .held
-                .values()
-                .filter(over)
-                .map(|held| held.lease.id.clone())
-                .collect();
-            let next = state
-                .held
-                .values()
-                .filter(|held| !over(held))
-                .map(|h| h.lease.gives_up_at());
-            (due, next.min())
+            let now = self.now();
+            let held = state.held.values();
+            let (due, left): (Vec<_>, Vec<_>) =
+                held.partition(|held| state.loss_of(held, now).is_some());
+            let next = left.iter().map(|held| held.lease.gives_up_at()).min();
+            (due.iter().map(|held| held.lease.id.clone()).collect(), next)
         };
         for lease in &due {
-            self.end_if_lost(lease, now);
-        }
-        if !due.is_empty() {
-            self.0.something_ended.notify_waiters();
+            self.end_if_lost(lease);
         }
         next
     }
@@ -94,11 +99,10 @@ impl Agent {
     /// longer land.
     pub(super) fn spawn_settle(&self, resource: Resource, grant: GrantId, written_on: Revision) {
         let agent = self.clone();
-        self.state().releasing += 1;
+        let on_its_way = self.on_its_way(grant.clone());
         self.spawn(async move {
             agent.settle(resource, grant, written_on).await;
-            agent.state().releasing -= 1;
-            agent.0.something_ended.notify_waiters();
+            drop(on_its_way);
         });
     }
 
@@ -174,17 +178,18 @@ impl Agent {
         }
     }
 
-    /// Releases what is still held, and waits (a few seconds at most) for the store to say so.
+    /// Releases what is still held and waits (a few seconds at most) for the store to say so, and
+    /// for the attempts under way to end. All releases are started before any is waited for: the
+    /// kubelet does not wait for them one after the other.
     pub(super) async fn release_everything(&self) {
-        let leases: Vec<LeaseId> = self.state().resource_of.keys().cloned().collect();
-        for lease in &leases {
-            // A failure is logged where it happens; the session's end frees the rest.
-            let _outcome = self.release(lease).await;
-        }
-        let until = self.now().after(Duration::from_secs(2));
+        let until = self.now().after(LAST_WORDS);
         loop {
             let ended = self.0.something_ended.notified();
-            if self.state().releasing == 0 {
+            let leases: Vec<LeaseId> = self.state().resource_of.keys().cloned().collect();
+            for lease in &leases {
+                self.release_at_stop(lease);
+            }
+            if self.state().load() == 0 {
                 return;
             }
             tokio::select! {

@@ -8,7 +8,7 @@ use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::{Lease, Loss, Told};
 use crate::protocol::time::{Moment, WallTime};
 
-use super::state::{End, Held, State};
+use super::state::{End, Held};
 use super::types::Span;
 use super::{Agent, LeaseError, LeaseView};
 
@@ -24,8 +24,7 @@ impl Agent {
         ttl: Option<Duration>,
         arrived: Moment,
     ) -> Result<LeaseView, LeaseError> {
-        let view = self.tell(lease, arrived, |state, now, deadline| {
-            let held = state.held_mut(lease).ok_or(Loss::SessionExpired)?;
+        let view = self.tell(lease, arrived, |held, now, deadline| {
             held.ttl = ttl.unwrap_or(held.ttl);
             held.lease.tell(arrived, now, held.ttl, deadline)
         })?;
@@ -33,13 +32,20 @@ impl Agent {
         Ok(view)
     }
 
+    /// The answer to a repeated request: the same lease, and from here on somebody believes in it.
+    pub(super) fn replay(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
+        self.tell(lease, arrived, |held, now, deadline| {
+            held.replayed = true;
+            held.lease.tell(arrived, now, held.ttl, deadline)
+        })
+    }
+
     /// What a lease has left. Asking is no sign of the app's life.
     ///
     /// # Errors
     /// [`LeaseError`] when the lease is unknown, released or lost.
     pub fn lease(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
-        self.tell(lease, arrived, |state, now, deadline| {
-            let held = state.held_mut(lease).ok_or(Loss::SessionExpired)?;
+        self.tell(lease, arrived, |held, now, deadline| {
             held.lease.tell_again(arrived, now, deadline)
         })
     }
@@ -48,34 +54,30 @@ impl Agent {
         &self,
         lease: &LeaseId,
         arrived: Moment,
-        ask: impl FnOnce(&mut State, Moment, Moment) -> Result<Told, Loss>,
+        ask: impl FnOnce(&mut Held, Moment, Moment) -> Result<Told, Loss>,
     ) -> Result<LeaseView, LeaseError> {
-        let now = self.now();
-        self.end_if_lost(lease, now);
+        self.end_if_lost(lease);
         let mut state = self.state();
         match state.ended(lease) {
             Some(End::Released | End::Releasing) => return Err(LeaseError::Released),
             Some(End::Lost(loss)) => return Err(LeaseError::Lost(loss)),
             None => {}
         }
-        let resource = state
-            .resource_of
-            .get(lease)
-            .cloned()
-            .ok_or(LeaseError::Unknown)?;
-        let deadline = state
-            .session
-            .as_ref()
-            .map(|live| live.keep_alive.valid_until());
+        // Read under the mutex: whoever judges the same lease does so before this or after.
+        let now = self.now();
+        let draining = state.draining;
+        let resource = state.resource_of.get(lease).cloned();
+        let resource = resource.ok_or(LeaseError::Unknown)?;
+        let session = state.held.get(&resource).map(|held| held.session.clone());
+        let deadline = session.and_then(|session| state.deadline_of(&session));
         let deadline = deadline.ok_or(LeaseError::Lost(Loss::SessionExpired))?;
-        let told = if state.draining {
-            let held = state.held.get(&resource).ok_or(LeaseError::Unknown)?;
+        let held = state.held.get_mut(&resource).ok_or(LeaseError::Unknown)?;
+        let told = if draining {
             held.lease.last_told(arrived, now)
         } else {
-            ask(&mut state, now, deadline)
+            ask(held, now, deadline)
         };
         let told = told.map_err(LeaseError::Lost)?;
-        let held = state.held.get(&resource).ok_or(LeaseError::Unknown)?;
         Ok(self.view(&resource, held, told, Span { arrived, now }))
     }
 

@@ -3,7 +3,8 @@
 //! Nothing is answered from memory here but what the agent alone knows: which of a grant's
 //! thousand tokens its lease has.
 
-use crate::protocol::ids::Resource;
+use crate::protocol::ids::{GrantId, LeaseId, Resource};
+use crate::protocol::lease::Loss;
 use crate::protocol::lock::{Lock, TokenCheck};
 use crate::protocol::token::{Revision, Seen, StoreWentBack, Token};
 use crate::store::{Stored, within};
@@ -57,11 +58,14 @@ impl Agent {
     /// # Errors
     /// [`QueryError`] when it cannot be known.
     pub async fn verify(&self, resource: &Resource, token: Token) -> Result<Verified, QueryError> {
-        let verified = match self.read_lock(resource).await? {
+        let before = self.served_grant(resource);
+        let read = self.read_lock(resource).await?;
+        self.notice_loss(before, read.as_ref());
+        let verified = match &read {
             None => Verified::Unknown {
                 latest: Token::NONE,
             },
-            Some(stored) => self.judge(&stored, token),
+            Some(stored) => self.judge(stored, token),
         };
         if matches!(verified, Verified::Stale { .. }) {
             self.0.metrics.stale_token();
@@ -84,23 +88,43 @@ impl Agent {
         }
     }
 
-    /// The token of the lease that this agent serves from the lock's grant, if it is this
-    /// agent's. A lease that is valid here while the store names another grant is worth an alarm.
+    /// The token of the lease that this agent serves from the lock's grant, if it is this agent's.
     fn own_token(&self, stored: &Stored<Lock>) -> Option<Token> {
         let state = self.state();
         let held = state.held.get(&stored.value.resource)?;
-        if stored.value.is_held_by(held.tenure.grant()) {
-            return Some(held.lease.token);
-        }
-        if stored.version > held.stored.version {
+        let is_ours = stored.value.is_held_by(held.tenure.grant());
+        is_ours.then_some(held.lease.token)
+    }
+
+    /// The lease of a resource that is served here, and the version at which it was granted.
+    fn served_grant(&self, resource: &Resource) -> Option<(LeaseId, GrantId, Revision)> {
+        let state = self.state();
+        let held = state.held.get(resource)?;
+        let grant = held.tenure.grant().clone();
+        Some((held.lease.id.clone(), grant, held.stored.version))
+    }
+
+    /// A lease that was served before a read, and whose grant the read no longer shows, is over:
+    /// no grant comes back. Only deleted objects and people's doing bring this about.
+    fn notice_loss(
+        &self,
+        served: Option<(LeaseId, GrantId, Revision)>,
+        read: Option<&Stored<Lock>>,
+    ) {
+        let Some((lease, grant, granted_at)) = served else {
+            return;
+        };
+        let is_gone = read
+            .is_none_or(|stored| stored.version > granted_at && !stored.value.is_held_by(&grant));
+        if is_gone && self.state().held_mut(&lease).is_some() {
             self.0.metrics.dual_owner_suspected();
             tracing::error!(
-                resource = %stored.value.resource, leaseId = %held.lease.id,
-                "the store names another grant while this lease is still valid; was the lock \
-                 deleted or force released?"
+                leaseId = %lease,
+                "the store no longer names this lease's grant; was the lock deleted or force \
+                 released?"
             );
+            self.lose_lease(&lease, Loss::GrantGone);
         }
-        None
     }
 
     /// What had been seen when a LIST is asked for: all that its answer can be measured by. A
@@ -115,12 +139,17 @@ impl Agent {
         before: Option<Seen>,
         listed: Revision,
     ) -> Result<(), StoreWentBack> {
-        if let Some(mut before) = before {
-            before.list_answered(listed).inspect_err(|error| {
-                tracing::error!(%error, "nothing is granted until the store is restored again");
-            })?;
+        if let Some(Err(error)) = before.map(|mut before| before.list_answered(listed)) {
+            tracing::error!(%error, "nothing is granted until the store is restored again");
+            self.state().went_back = Some(error);
+            // The store may have forgotten our grants, and others may be given them.
+            if let Some(id) = self.current_session() {
+                self.lose_session(&id, Loss::StoreRestored);
+            }
+            return Err(error);
         }
         let mut state = self.state();
+        state.went_back = None;
         let seen = state.seen.get_or_insert(Seen::from_list(listed));
         seen.note(listed);
         Ok(())

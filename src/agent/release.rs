@@ -5,6 +5,8 @@
 //! because the first try may still land. Invariant: whoever takes a lease out of the state starts
 //! the release of its grant.
 
+use tokio::sync::oneshot;
+
 use crate::protocol::ids::{GrantId, LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
@@ -27,13 +29,17 @@ pub(super) struct Returning {
     pub(super) lease: Option<LeaseId>,
 }
 
-/// Keeps the session alive until the grant is given back.
-struct InTheWay(Agent);
+/// A grant that is being given back or looked for, for as long as this lives: it keeps the session
+/// alive, and its lock is not mistaken for an orphan's.
+pub(super) struct OnItsWay {
+    agent: Agent,
+    grant: GrantId,
+}
 
-impl Drop for InTheWay {
+impl Drop for OnItsWay {
     fn drop(&mut self) {
-        self.0.state().releasing -= 1;
-        self.0.0.something_ended.notify_waiters();
+        self.agent.state().returning.remove(&self.grant);
+        self.agent.0.something_ended.notify_waiters();
     }
 }
 
@@ -43,44 +49,75 @@ impl Agent {
     /// # Errors
     /// [`LeaseError`] when the lease is unknown or was lost before. Releasing twice is no error.
     pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
+        self.end_if_lost(lease);
+        match self.start_release(lease, |_| true)? {
+            Some(done) => match tokio::time::timeout(ANSWER_LIMIT, done).await {
+                Ok(Ok(())) => Ok(Released::Done),
+                _ => Ok(Released::Pending),
+            },
+            None => match self.state().ended(lease) {
+                Some(End::Released) => Ok(Released::Done),
+                Some(End::Releasing) => Ok(Released::Pending),
+                Some(End::Lost(loss)) => Err(LeaseError::Lost(loss)),
+                None => Err(LeaseError::Unknown),
+            },
+        }
+    }
+
+    /// Releases a lease whose caller hung up, unless a repetition of its request was answered
+    /// with it: then somebody believes in it.
+    pub(super) fn release_undelivered(&self, lease: &LeaseId) {
+        // A lease that ended meanwhile is none to release.
+        if let Ok(Some(_done)) = self.start_release(lease, |held| !held.replayed) {
+            tracing::info!(leaseId = %lease, "the caller hung up; released");
+        }
+    }
+
+    /// Releases a lease because the agent stops.
+    pub(super) fn release_at_stop(&self, lease: &LeaseId) {
+        // Who waits for it waits for the agent's load to fall to zero.
+        let _done = self.start_release(lease, |_| true);
+    }
+
+    /// Takes the lease out, if `condition` holds, and starts giving its grant back. The check and
+    /// the taking out are one step under the state's mutex. None when there is no such lease (any
+    /// more).
+    fn start_release(
+        &self,
+        lease: &LeaseId,
+        condition: impl FnOnce(&Held) -> bool,
+    ) -> Result<Option<oneshot::Receiver<()>>, LeaseError> {
         let now = self.now();
-        self.end_if_lost(lease, now);
-        let taken = {
+        let (resource, mut held) = {
             let mut state = self.state();
-            match state.ended(lease) {
-                Some(End::Released) => return Ok(Released::Done),
-                Some(End::Releasing) => return Ok(Released::Pending),
-                Some(End::Lost(loss)) => return Err(LeaseError::Lost(loss)),
-                None => state.end(lease, End::Releasing, now),
+            if !state.held_mut(lease).is_some_and(|held| condition(held)) {
+                return Ok(None);
             }
+            let taken = state.end(lease, End::Releasing, now);
+            taken.ok_or(LeaseError::Unknown)?
         };
-        let (resource, mut held) = taken.ok_or(LeaseError::Unknown)?;
+        self.0.something_ended.notify_waiters();
         held.tenure.release_sent();
         self.0.metrics.lease_ended(now.since(held.since));
         tracing::info!(
             resource = %resource, ownerId = %held.owner, leaseId = %lease,
             fencingToken = held.lease.token.get(), "lease released"
         );
-        let done = self.spawn_give_back(Returning {
+        Ok(Some(self.spawn_give_back(Returning {
             resource,
             grant: held.tenure.grant().clone(),
             known: Some(held.stored),
             lease: Some(lease.clone()),
-        });
-        match tokio::time::timeout(ANSWER_LIMIT, done).await {
-            Ok(Ok(())) => Ok(Released::Done),
-            _ => Ok(Released::Pending),
-        }
+        })))
     }
 
     /// Starts giving a grant back, in a task that no caller can cut off. The receiver hears when
     /// the store says that the lock is no longer ours.
-    pub(super) fn spawn_give_back(&self, what: Returning) -> tokio::sync::oneshot::Receiver<()> {
-        let (done, receiver) = tokio::sync::oneshot::channel();
-        self.state().releasing += 1;
-        let in_the_way = InTheWay(self.clone());
+    pub(super) fn spawn_give_back(&self, what: Returning) -> oneshot::Receiver<()> {
+        let (done, receiver) = oneshot::channel();
+        let on_its_way = self.on_its_way(what.grant.clone());
         self.spawn(async move {
-            let agent = in_the_way.0.clone();
+            let agent = on_its_way.agent.clone();
             let lease = what.lease.clone();
             if agent.give_back(what, Backoff::endless()).await {
                 if let Some(lease) = lease {
@@ -89,9 +126,18 @@ impl Agent {
                 // Nobody may be waiting any more.
                 let _unheard = done.send(());
             }
-            drop(in_the_way);
+            drop(on_its_way);
         });
         receiver
+    }
+
+    /// Notes that a grant is being given back or looked for.
+    pub(super) fn on_its_way(&self, grant: GrantId) -> OnItsWay {
+        self.state().returning.insert(grant.clone());
+        OnItsWay {
+            agent: self.clone(),
+            grant,
+        }
     }
 
     /// Tries until the lock no longer names the grant; false when the tries are used up.
@@ -124,9 +170,7 @@ impl Agent {
                 None => return Ok(true),
             },
         };
-        let Some(mint) = self.mint() else {
-            return Ok(true);
-        };
+        let mint = self.hand_over_mint();
         let wall = self.0.clock.wall();
         let Some(next) = current
             .value
@@ -141,46 +185,48 @@ impl Agent {
                 self.state().note_lock(&stored);
                 Ok(true)
             }
-            Err(StoreError::Conflict) => Ok(false),
-            Err(StoreError::NotFound(_)) => Ok(true),
+            // A 404 may be some proxy's; the read that follows tells.
+            Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
     /// A lease that the clock has ended is taken out, reported and given back.
-    pub(super) fn end_if_lost(&self, lease: &LeaseId, now: Moment) {
-        let (session, loss) = {
+    pub(super) fn end_if_lost(&self, lease: &LeaseId) {
+        let session = {
             let mut state = self.state();
-            let Some(held) = state.held_mut(lease) else {
+            let now = self.now();
+            let Some((held, loss)) = state.lost_lease(lease, now) else {
                 return;
             };
             let session = held.session.clone();
-            let Some(live) = state.session.as_ref().filter(|live| *live.id() == session) else {
+            if state.deadline_of(&session).is_none_or(|until| now < until) {
+                // Only this lease; judged and taken out in one step, so that no renewal comes
+                // between.
+                let ended = state.end(lease, End::Lost(loss), now);
+                drop(state);
+                self.after_loss(ended, loss, now);
                 return;
-            };
-            let deadline = live.keep_alive.valid_until();
-            let Some(held) = state.held_mut(lease) else {
-                return;
-            };
-            let Some(loss) = held.lease.lost(now, deadline) else {
-                return;
-            };
-            (session, loss)
-        };
-        match loss {
-            // With the session everything goes.
-            Loss::SessionExpired | Loss::SessionRevoked => self.lose_session(&session, loss),
-            Loss::GrantGone | Loss::AppSilent | Loss::AgentStopping => {
-                self.lose_lease(lease, loss, now);
             }
-        }
+            session
+        };
+        // With the session everything goes. Its deadline has passed, so nothing can revive it.
+        self.lose_session(&session, Loss::SessionExpired);
     }
 
-    /// Ends one lease whose app may no longer believe in it, and gives its grant back.
-    fn lose_lease(&self, lease: &LeaseId, loss: Loss, now: Moment) {
-        let Some((resource, mut held)) = self.state().end(lease, End::Lost(loss), now) else {
+    /// Ends a lease that the store no longer knows.
+    pub(super) fn lose_lease(&self, lease: &LeaseId, loss: Loss) {
+        let now = self.now();
+        let ended = self.state().end(lease, End::Lost(loss), now);
+        self.after_loss(ended, loss, now);
+    }
+
+    /// Reports a lease that was lost and gives its grant back.
+    fn after_loss(&self, ended: Option<(Resource, Held)>, loss: Loss, now: Moment) {
+        let Some((resource, mut held)) = ended else {
             return;
         };
+        self.0.something_ended.notify_waiters();
         self.report_lost(&resource, &held, loss, now);
         held.tenure.release_sent();
         let grant = held.tenure.grant().clone();

@@ -11,7 +11,7 @@ use crate::protocol::ids::SessionId;
 use crate::protocol::lease::Loss;
 use crate::protocol::session::{KeepAlive, RenewalFailures, Revocation, RevokeReason, Session};
 use crate::protocol::time::Moment;
-use crate::protocol::token::Mint;
+use crate::protocol::token::{Mint, Revision, Seen};
 use crate::store::{StoreError, Stored, within};
 
 use super::state::LiveSession;
@@ -77,13 +77,29 @@ impl Agent {
     }
 
     /// What tokens are made from now.
-    /// None before the first session's LIST.
-    pub(super) fn mint(&self) -> Option<Mint> {
-        let seen = self.state().seen?;
-        Some(Mint {
-            seen,
+    ///
+    /// # Errors
+    /// `StoreWentBack` until a LIST has answered with what was seen before. `SessionLost` before
+    /// the first session's LIST.
+    pub(super) fn mint(&self) -> Result<Mint, AcquireError> {
+        let state = self.state();
+        if let Some(went_back) = state.went_back {
+            return Err(went_back.into());
+        }
+        Ok(Mint {
+            seen: state.seen.ok_or(AcquireError::SessionLost)?,
             floor: self.0.config.token_floor,
         })
+    }
+
+    /// What the token of a hand-over is made from. A release goes on when nothing may be granted;
+    /// whoever receives the lock then tests the token for itself.
+    pub(super) fn hand_over_mint(&self) -> Mint {
+        let seen = self.state().seen;
+        Mint {
+            seen: seen.unwrap_or_else(|| Seen::from_list(Revision::default())),
+            floor: self.0.config.token_floor,
+        }
     }
 
     fn fresh_session(&self) -> Option<SessionId> {
@@ -95,6 +111,9 @@ impl Agent {
     }
 
     async fn begin_session(&self) -> Result<SessionId, AcquireError> {
+        if self.state().draining {
+            return Err(AcquireError::ShuttingDown);
+        }
         let before = self.seen_before_list();
         let listed = self.persist(|| self.0.locks.list(1, None)).await?.revision;
         self.note_list(before, listed)?;
@@ -160,21 +179,10 @@ impl Agent {
         }
     }
 
-    /// Renews while the session is needed. It ends with the session; were it to die in any other
-    /// way, the supervisor below starts it again, and meanwhile the clock keeps everybody honest.
+    /// Renews while the session is needed, and ends with it.
     fn spawn_keep_alive(&self, id: SessionId) {
         let agent = self.clone();
-        self.spawn(async move {
-            loop {
-                let task = tokio::spawn(agent.clone().keep_alive(id.clone()));
-                match task.await {
-                    Ok(()) => return,
-                    Err(error) => {
-                        tracing::error!(session = %id, %error, "the renewal task died; restarting it");
-                    }
-                }
-            }
-        });
+        self.spawn_supervised("the renewal", move || agent.clone().keep_alive(id.clone()));
     }
 
     async fn keep_alive(self, id: SessionId) {
@@ -232,6 +240,11 @@ impl Agent {
             let Some(live) = state.session.as_mut().filter(|live| live.id() == id) else {
                 return Renewal::Lost;
             };
+            if !live.keep_alive.is_valid(now) {
+                // A renewal sent now would only make others wait for a session that is lost.
+                drop(state);
+                return self.renewal_lost(id, Loss::SessionExpired);
+            }
             live.renewal_sent.get_or_insert(now);
             let limit = live.keep_alive.attempt_timeout(now);
             (live.stored.clone(), live.failures.clone(), limit)
@@ -242,10 +255,10 @@ impl Agent {
         // Closes the race with whoever revokes: both write on the version they read, one wins.
         match within(limit, self.0.sessions.update(&current, &next)).await {
             Ok(stored) => self.confirm_renewal(id, stored),
-            Err(StoreError::Conflict | StoreError::Ambiguous(_)) => {
+            // A 404 may be some proxy's; the read that follows tells.
+            Err(StoreError::Conflict | StoreError::Ambiguous(_) | StoreError::NotFound(_)) => {
                 self.look_after_renewal(id, &current).await
             }
-            Err(StoreError::NotFound(_)) => self.renewal_lost(id, Loss::SessionRevoked),
             Err(error) => self.renewal_failed(id, &error),
         }
     }
@@ -260,6 +273,10 @@ impl Agent {
         };
         if found.value.revoked.is_some() {
             return self.renewal_lost(id, Loss::SessionRevoked);
+        }
+        if found.value.renewals < before.value.renewals {
+            // The API server itself lets the count only rise: this is a restored backup.
+            return self.renewal_lost(id, Loss::StoreRestored);
         }
         if found.value.renewals > before.value.renewals {
             // Only this agent renews, so this is an earlier try that landed after all.
@@ -285,6 +302,11 @@ impl Agent {
             let Some(live) = state.session.as_mut().filter(|live| live.id() == id) else {
                 return Renewal::Lost;
             };
+            if live.stored.version.leapt_to(stored.version) {
+                // A backup was restored in between, and it may have forgotten our grants.
+                drop(state);
+                return self.renewal_lost(id, Loss::StoreRestored);
+            }
             if live.keep_alive.is_valid(now) {
                 let sent = live.renewal_sent.take().unwrap_or(now);
                 live.keep_alive.confirm(sent);
@@ -332,6 +354,9 @@ impl Agent {
             let Some(live) = state.session.take_if(|live| live.id() == id) else {
                 return;
             };
+            if loss == Loss::StoreRestored {
+                state.forget_sights();
+            }
             (live, state.end_all_of(id, loss, now))
         };
         tracing::warn!(session = %id, reason = %loss, leases = grants.len(), "session lost");
@@ -346,7 +371,11 @@ impl Agent {
         let agent = self.clone();
         let session = live.stored.value;
         self.spawn(async move {
-            agent.sleep_until(told_until.unwrap_or(now)).await;
+            let told_until = told_until.unwrap_or(now);
+            // Timers only wake; a clock that counts sleep may be ahead of them or behind.
+            while agent.now() < told_until {
+                agent.sleep_until(told_until).await;
+            }
             agent.clear_away(session, grants).await;
         });
     }

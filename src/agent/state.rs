@@ -1,7 +1,7 @@
 //! What the agent remembers, and the bounds on it. No I/O and no decisions: those are made by the
 //! modules beside it, under the one mutex.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
@@ -10,7 +10,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::observed::{Observed, Sight};
 use crate::protocol::session::{KeepAlive, RenewalFailures, Session};
 use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::{Revision, Seen};
+use crate::protocol::token::{Revision, Seen, StoreWentBack};
 use crate::store::Stored;
 
 /// How long the end of a lease is remembered.
@@ -43,14 +43,20 @@ pub(super) struct State {
     pub(super) answered: HashMap<RequestKey, Answered>,
     /// How many acquires are under way.
     pub(super) in_flight: usize,
-    /// Grants that are being released or looked for; the session must outlive them.
-    pub(super) releasing: usize,
+    /// The grants that attempts under way are for.
+    pub(super) claimed: HashSet<GrantId>,
+    /// The requests with an id that are under way.
+    pub(super) asked: HashSet<RequestKey>,
+    /// Grants that are being given back or looked for; the session must outlive them.
+    pub(super) returning: HashSet<GrantId>,
+    /// The store listed less than was seen before, and has not listed enough since.
+    pub(super) went_back: Option<StoreWentBack>,
     /// When the last lease or attempt ended.
     pub(super) idle_since: Moment,
     ended: HashMap<LeaseId, End>,
     ended_order: VecDeque<(Moment, LeaseId)>,
     known: HashMap<Resource, Stored<Lock>>,
-    observed: HashMap<SessionId, Observed>,
+    observed: HashMap<SessionId, Sighting>,
 }
 
 /// The session that the agent lives by.
@@ -95,6 +101,14 @@ pub(super) struct Held {
     pub(super) since: Moment,
     /// The request that it answered.
     pub(super) request: Option<RequestKey>,
+    /// Whether a repetition of that request was answered with it too.
+    pub(super) replayed: bool,
+}
+
+/// What was seen of another session, and when it was last looked at.
+struct Sighting {
+    observed: Observed,
+    looked_at: Moment,
 }
 
 /// How a lease ended.
@@ -233,32 +247,67 @@ impl State {
         received: Moment,
     ) -> Observed {
         if self.observed.len() >= OBSERVED_MAX && !self.observed.contains_key(session) {
-            self.forget_oldest_sight();
+            self.forget_a_sight();
         }
-        let observed = Observed::join(self.observed.get(session).copied(), sight, received);
-        self.observed.insert(session.clone(), observed);
+        let before = self.observed(session);
+        let observed = Observed::join(before, sight, received);
+        let sighting = Sighting {
+            observed,
+            looked_at: received,
+        };
+        self.observed.insert(session.clone(), sighting);
         observed
     }
 
     /// What was seen of another session.
     pub(super) fn observed(&self, session: &SessionId) -> Option<Observed> {
-        self.observed.get(session).copied()
+        self.observed.get(session).map(|sighting| sighting.observed)
     }
 
-    fn forget_oldest_sight(&mut self) {
-        let oldest = self
-            .observed
-            .iter()
-            .min_by_key(|(_, seen)| seen.since())
-            .map(|(id, _)| id.clone());
-        if let Some(oldest) = oldest {
+    /// Forgets every sight: after a restore an old version may be seen again, and must not look
+    /// as if it had been silent all the time.
+    pub(super) fn forget_sights(&mut self) {
+        self.observed.clear();
+    }
+
+    /// The one that nobody asked about for longest. Not the one that was silent for longest: that
+    /// is the dead one.
+    fn forget_a_sight(&mut self) {
+        let sights = self.observed.iter();
+        let oldest = sights.min_by_key(|(_, sighting)| sighting.looked_at);
+        if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
             self.observed.remove(&oldest);
+        }
+    }
+
+    /// How much is held or under way; what the bound on leases counts.
+    pub(super) fn load(&self) -> usize {
+        self.held.len() + self.in_flight + self.returning.len()
+    }
+
+    /// The local deadline of a session; none when it is not (or no longer) the live one.
+    pub(super) fn deadline_of(&self, session: &SessionId) -> Option<Moment> {
+        let live = self.session.as_ref().filter(|live| live.id() == session)?;
+        Some(live.keep_alive.valid_until())
+    }
+
+    /// A lease that is over by the clock, and why. Without its session it is.
+    pub(super) fn lost_lease(&self, lease: &LeaseId, now: Moment) -> Option<(&Held, Loss)> {
+        let held = self.held.get(self.resource_of.get(lease)?)?;
+        Some((held, self.loss_of(held, now)?))
+    }
+
+    /// Why a lease is over by the clock, if it is.
+    pub(super) fn loss_of(&self, held: &Held, now: Moment) -> Option<Loss> {
+        match self.deadline_of(&held.session) {
+            Some(deadline) => held.lease.lost(now, deadline),
+            None => Some(Loss::SessionExpired),
         }
     }
 
     /// Whether nothing needs the session: no lease, no attempt, no release under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.held.is_empty() && self.in_flight == 0 && self.releasing == 0
+        self.load() == 0
     }
 
     /// The grants that a session holds, taken out with how they ended.

@@ -9,6 +9,7 @@ use crate::protocol::lock::{Claim, Decision, Grant, Lock, Refusal};
 use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored, within};
 
+use super::release::Returning;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
 
@@ -95,7 +96,9 @@ impl Agent {
             }
             Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(None),
             Err(error) => {
-                if let (StoreError::Denied(reason), Some(grant)) = (&error, &current.value.grant) {
+                if let (StoreError::DeniedByPolicy(reason), Some(grant)) =
+                    (&error, &current.value.grant)
+                {
                     let hint = Some(self.note_strict(reason));
                     return Ok(Some(Taken::Others(held_by_other(
                         &current.value,
@@ -112,7 +115,7 @@ impl Agent {
     }
 
     async fn plan(&self, current: &Stored<Lock>, claim: &Claim) -> Result<Step, AcquireError> {
-        let mint = self.mint().ok_or(AcquireError::SessionLost)?;
+        let mint = self.mint()?;
         match current.value.acquire(current.version, &mint, claim) {
             Decision::Granted(next) | Decision::Queued(next) => Ok(Step::Write(next)),
             Decision::AlreadyGranted => Ok(Step::Done(Box::new(Taken::Ours(current.clone())))),
@@ -132,6 +135,7 @@ impl Agent {
         let Some(grant) = &lock.grant else {
             return Ok(Step::Again);
         };
+        self.check_orphan(&lock.resource, grant, claim)?;
         match self.fate_of(&grant.holder).await? {
             Fate::MayLive { hint } => Ok(Step::Done(Box::new(Taken::Others(held_by_other(
                 lock, grant, hint,
@@ -141,6 +145,42 @@ impl Agent {
                 Ok(next.map_or(Step::Again, |next| Step::Write(Box::new(next))))
             }
         }
+    }
+
+    /// A grant under our own session is some lease's, some other attempt's, or on its way back.
+    /// One that is none of these landed after everybody had given up on it: it is released.
+    fn check_orphan(
+        &self,
+        resource: &Resource,
+        grant: &Grant,
+        claim: &Claim,
+    ) -> Result<(), StoreError> {
+        if grant.holder.session != claim.claimant.session {
+            return Ok(());
+        }
+        let is_returning = {
+            let state = self.state();
+            let held = state.held.get(resource);
+            let is_served = held.is_some_and(|held| *held.tenure.grant() == grant.id);
+            if is_served || state.claimed.contains(&grant.id) {
+                return Ok(());
+            }
+            state.returning.contains(&grant.id)
+        };
+        if !is_returning {
+            tracing::warn!(%resource, grantId = %grant.id, "an own grant that nobody awaits; releasing");
+            let (resource, grant) = (resource.clone(), grant.id.clone());
+            // Nobody waits for it; the task goes on by itself.
+            let _done = self.spawn_give_back(Returning {
+                resource,
+                grant,
+                known: None,
+                lease: None,
+            });
+        }
+        Err(StoreError::Unavailable(
+            "the lock's last lease in this pod is still being released".into(),
+        ))
     }
 
     /// The lock as of now; its object is made where there is none.
@@ -185,7 +225,12 @@ impl Agent {
         let mut backoff = Backoff::of_a_call(self.now());
         loop {
             self.state().note_revision(stored.version);
-            let mint = self.mint().ok_or(AcquireError::SessionLost)?;
+            if !stored.value.is_held_by(grant) {
+                return Err(AcquireError::Store(StoreError::Unavailable(
+                    "somebody ended the grant before it could be told".into(),
+                )));
+            }
+            let mint = self.mint()?;
             if !mint.must_raise(stored.value.token, stored.version) {
                 return Ok(stored);
             }

@@ -50,7 +50,7 @@ impl Agent {
             });
         }
         let read = match within(CALL_LIMIT, self.0.sessions.get(&holder.session)).await {
-            Err(StoreError::Denied(reason)) => {
+            Err(StoreError::DeniedByPolicy(reason)) => {
                 return Ok(Fate::MayLive {
                     hint: Some(self.note_strict(&reason)),
                 });
@@ -101,7 +101,7 @@ impl Agent {
             Err(StoreError::Conflict | StoreError::NotFound(_)) => Err(StoreError::Unavailable(
                 "the holder's session changed meanwhile".into(),
             )),
-            Err(StoreError::Denied(reason)) => Ok(Fate::MayLive {
+            Err(StoreError::DeniedByPolicy(reason)) => Ok(Fate::MayLive {
                 hint: Some(self.note_strict(&reason)),
             }),
             Err(error) => Err(error),
@@ -112,7 +112,7 @@ impl Agent {
     pub(super) fn plan_take_over(&self, current: &Stored<Lock>, claim: &Claim) -> Option<Lock> {
         let grant = current.value.grant.as_ref()?;
         let holder = &grant.holder.session;
-        let mint = self.mint()?;
+        let mint = self.mint().ok()?;
         let now = self.now();
         let ending = Ending {
             at: self.0.clock.wall(),

@@ -82,6 +82,10 @@ const fn what_happened(loss: Loss) -> &'static str {
         }
         Loss::SessionRevoked => "the lease was lost: somebody revoked the agent's session",
         Loss::GrantGone => "the lease was lost: the lock was force released, taken over or deleted",
+        Loss::StoreRestored => {
+            "the lease was lost: the API server's store was restored from a backup, which may have \
+             forgotten it"
+        }
         Loss::AgentStopping => {
             "the lease was lost: the agent was told to stop and gave the lock up"
         }
@@ -93,7 +97,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let said = error.to_string();
         match error {
-            StoreError::Denied(words) => forbidden(&words),
+            StoreError::Denied(words) | StoreError::DeniedByPolicy(words) => forbidden(&words),
             StoreError::QuotaExceeded(words) => Self::new(
                 Code::QuotaExceeded,
                 format!(

@@ -68,6 +68,12 @@ pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
              is current and bound to a pod that still exists"
         )),
         StatusCode::FORBIDDEN if is_about_quota(&words) => StoreError::QuotaExceeded(words),
+        // A policy that names no reason of its own answers 422, like the schema.
+        StatusCode::FORBIDDEN | StatusCode::UNPROCESSABLE_ENTITY
+            if words.contains("ValidatingAdmissionPolicy") =>
+        {
+            StoreError::DeniedByPolicy(words)
+        }
         StatusCode::FORBIDDEN => StoreError::Denied(words),
         StatusCode::NOT_FOUND => StoreError::NotFound(not_found(&status, words)),
         StatusCode::CONFLICT => conflict(call, &status, words),
@@ -75,10 +81,6 @@ pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
         // Refused before anything was done: too many requests.
         StatusCode::TOO_MANY_REQUESTS => StoreError::Unavailable(words),
         StatusCode::REQUEST_TIMEOUT => call.unclear(words),
-        // A policy that names no reason of its own answers 422, like the schema.
-        StatusCode::UNPROCESSABLE_ENTITY if words.contains("ValidatingAdmissionPolicy") => {
-            StoreError::Denied(words)
-        }
         _ if code.is_server_error() => call.unclear(words),
         _ => StoreError::Invalid(words),
     }
@@ -247,7 +249,7 @@ mod tests {
         let policy = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
         assert_eq!(
             answer(Call::Update, 422, "Invalid", policy),
-            StoreError::Denied(policy.to_owned())
+            StoreError::DeniedByPolicy(policy.to_owned())
         );
         let schema = "DistributedLock \"l\" is invalid: status.token can never be made smaller";
         assert_eq!(

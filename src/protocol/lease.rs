@@ -20,6 +20,8 @@ pub enum Loss {
     SessionRevoked,
     /// The lock no longer names this grant: force released, taken over or deleted.
     GrantGone,
+    /// The store was restored from a backup, which may have forgotten the grant.
+    StoreRestored,
     /// The app did not renew within its own TTL.
     AppSilent,
     /// The agent was told to stop, and what the app was told before has run out.
@@ -34,6 +36,7 @@ impl Loss {
             Self::SessionExpired => "session_expired",
             Self::SessionRevoked => "session_revoked",
             Self::GrantGone => "grant_gone",
+            Self::StoreRestored => "store_restored",
             Self::AppSilent => "app_silent",
             Self::AgentStopping => "agent_stopping",
         }
@@ -95,13 +98,8 @@ impl Lease {
         if let Some(loss) = self.lost(now, session_until) {
             return Err(loss);
         }
-        self.silent_until = arrived.after(ttl);
-        let until = session_until.min(self.silent_until);
-        self.told_until = self.told_until.max(until);
-        Ok(Told {
-            until,
-            valid_for: until.since(arrived),
-        })
+        self.silent_until = now.after(ttl);
+        self.tell_again(arrived, now, session_until)
     }
 
     /// Tells the app what it has, without counting this as a sign of its life.
@@ -236,8 +234,8 @@ mod tests {
         assert_eq!(
             told,
             Told {
-                until: at(105),
-                valid_for: Duration::from_secs(5)
+                until: at(106),
+                valid_for: Duration::from_secs(6)
             }
         );
     }

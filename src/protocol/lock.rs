@@ -218,8 +218,10 @@ impl Lock {
     /// else free. Dead waiters are dropped and the incident is recorded in the same write. None
     /// when the holder is not dead.
     ///
-    /// The caller must have seen the holder's session revoked or missing for long enough
-    /// *before* it read the lock at `at`: else a hung holder could renew and believe in between.
+    /// The caller must have seen the holder's session revoked, or missing for long enough,
+    /// before this is *written*; when the lock was read does not matter, because the CAS holds it
+    /// to that version. Written first and revoked after, a hung holder could renew in between
+    /// and go on believing.
     #[must_use]
     pub fn take_over(
         &self,

@@ -104,6 +104,13 @@ impl Revision {
         }
     }
 
+    /// Whether a write that was decided on this revision landed so far above it that the store
+    /// must have been restored with a bumped revision in between.
+    #[must_use]
+    pub const fn leapt_to(self, written: Self) -> bool {
+        written.counts_writes() && written.0 > self.0.saturating_add(BUMP_SUSPECTED_ABOVE)
+    }
+
     const fn counts_writes(self) -> bool {
         self.0 < COUNTED_BELOW
     }
@@ -305,6 +312,14 @@ mod tests {
         assert!(!mint(24_289).must_raise(token, Revision(24_290)));
         assert!(!mint(24_289).must_raise(token, Revision(100_024_289)));
         assert!(mint(24_289).must_raise(token, Revision(100_024_290)));
+    }
+
+    #[test]
+    fn a_leap_of_the_store_is_noticed() {
+        assert!(Revision(24_289).leapt_to(Revision(1_000_024_290)));
+        assert!(!Revision(24_289).leapt_to(Revision(24_290)));
+        let now = 1_760_342_223_637_167_018;
+        assert!(!Revision(now).leapt_to(Revision(now + 5_000_000_000)));
     }
 
     #[test]

@@ -125,7 +125,7 @@ async fn a_lock_goes_from_hand_to_hand_and_reads_back_as_it_was_written() {
         .expect("held");
     assert!(matches!(
         locks_a.update(&handed, &theft).await,
-        Err(StoreError::Denied(words)) if words.contains("only the operator ends")
+        Err(StoreError::DeniedByPolicy(words)) if words.contains("only the operator ends")
     ));
     let read = locks_a
         .get(&resource())

@@ -40,12 +40,20 @@ impl Pod {
     }
 
     async fn acquire(&self, resource: &str) -> Result<Acquired, AcquireError> {
+        self.acquire_as(resource, None).await
+    }
+
+    async fn acquire_as(
+        &self,
+        resource: &str,
+        request_id: Option<&str>,
+    ) -> Result<Acquired, AcquireError> {
         let request = AcquireRequest {
             resource: Resource::parse(resource).unwrap(),
             owner: OwnerId::from("app"),
             ttl: Duration::from_mins(10),
             metadata: BTreeMap::new(),
-            request_id: None,
+            request_id: request_id.map(str::to_owned),
         };
         self.agent.acquire(request, self.now()).await
     }
@@ -219,4 +227,107 @@ async fn a_dead_holder_is_taken_over_from_only_after_its_silence_was_seen_for_lo
     assert_eq!(lock.incidents.len(), 1);
     assert_eq!(&*lock.incidents[0].pod, "dead");
     assert_eq!(&*lock.incidents[0].actor, "other");
+}
+
+#[tokio::test]
+async fn the_same_request_twice_at_once_gets_one_lease() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    let (first, second) = tokio::join!(
+        pod.acquire_as("r", Some("id-1")),
+        pod.acquire_as("r", Some("id-1"))
+    );
+    let lease_of = |answer| match answer {
+        Ok(Acquired::Granted { lease, replayed }) => (lease.lease, replayed),
+        other => panic!("not granted: {other:?}"),
+    };
+    let ((first, first_replayed), (second, second_replayed)) = (lease_of(first), lease_of(second));
+    assert_eq!(first, second);
+    assert_ne!(first_replayed, second_replayed);
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_loses_nothing_for_the_one_who_repeats_its_request() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    {
+        let hung_up = pod.acquire_as("r", Some("id-1"));
+        tokio::pin!(hung_up);
+        assert!(futures::poll!(hung_up).is_pending());
+    }
+    let Ok(Acquired::Granted { lease, .. }) = pod.acquire_as("r", Some("id-1")).await else {
+        panic!("the repetition was not granted");
+    };
+    // Whoever got the lease first, nobody releases it under the one who was told of it.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+    assert!(!pod.is_free("r"));
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_leaves_no_grant() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    {
+        let hung_up = pod.acquire("r");
+        tokio::pin!(hung_up);
+        assert!(futures::poll!(hung_up).is_pending());
+    }
+    eventually("the lock was taken and is free again", || {
+        store
+            .lock("r")
+            .is_some_and(|lock| lock.transitions == 1 && lock.grant.is_none())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_that_went_back_grants_nothing_until_it_has_caught_up() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    let lease = pod.lease("r").await;
+    store.go_back(2);
+    assert!(pod.agent.locks("", 10, None).await.is_err());
+    let lost = Err(LeaseError::Lost(Loss::StoreRestored));
+    assert_eq!(pod.agent.lease(&lease.lease, pod.now()), lost);
+    let refused = pod.acquire("other").await;
+    assert!(
+        matches!(refused, Err(AcquireError::StoreWentBack(_))),
+        "{refused:?}"
+    );
+    store.go_forward(1_000_000_000);
+    assert!(pod.lease("other").await.token > lease.token);
+}
+
+#[tokio::test]
+async fn a_lease_whose_lock_was_deleted_is_lost_as_soon_as_the_agent_sees_it() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    let lease = pod.lease("r").await;
+    store.delete_lock("r");
+    let resource = Resource::parse("r").unwrap();
+    pod.agent.verify(&resource, lease.token).await.unwrap();
+    let lost = Err(LeaseError::Lost(Loss::GrantGone));
+    assert_eq!(pod.agent.renew(&lease.lease, None, pod.now()), lost);
+    assert!(pod.lease("r").await.token > lease.token);
+}
+
+#[tokio::test]
+async fn an_own_grant_that_nobody_awaits_is_released_and_not_served() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    let other = pod.lease("other").await;
+    let first = pod.lease("r").await;
+    let grant = store.lock("r").unwrap().grant.unwrap();
+    pod.agent.release(&first.lease).await.unwrap();
+    // A write of this agent's that landed after everybody had given up on it.
+    store.edit_lock("r", |lock| {
+        let late = leasehold::protocol::ids::GrantId::from("late");
+        lock.grant = Some(leasehold::protocol::lock::Grant { id: late, ..grant });
+        lock.token = leasehold::protocol::token::Token::from_raw(first.token.get() + 1_000);
+    });
+    let again = pod.lease("r").await;
+    assert!(again.token.get() > first.token.get() + 1_999);
+    assert!(!again.lease.as_str().starts_with("late"));
+    pod.agent.renew(&other.lease, None, pod.now()).unwrap();
 }

@@ -62,6 +62,24 @@ impl MemoryStore {
         contents.sessions.get(id).map(|stored| stored.value.clone())
     }
 
+    /// Deletes a lock's object, as a person with too many rights does.
+    pub(crate) fn delete_lock(&self, resource: &str) {
+        let resource = Resource::parse(resource).unwrap();
+        let mut contents = self.contents();
+        contents.revision += 1;
+        contents.locks.remove(&resource);
+    }
+
+    /// Writes a lock past the agent, as a write of its own does that lands late.
+    pub(crate) fn edit_lock(&self, resource: &str, edit: impl FnOnce(&mut Lock)) {
+        let resource = Resource::parse(resource).unwrap();
+        let mut contents = self.contents();
+        let mut lock = contents.locks[&resource].value.clone();
+        edit(&mut lock);
+        let stored = contents.write(&lock);
+        contents.locks.insert(resource, stored);
+    }
+
     /// Sends every later call past the hook first.
     pub(crate) fn on_call(&self, hook: impl FnMut(Call) -> Option<StoreError> + Send + 'static) {
         self.contents().hook = Some(Box::new(hook));
@@ -85,6 +103,11 @@ impl MemoryStore {
     /// Forgets writes, as a backup does that was restored without a bump.
     pub(crate) fn go_back(&self, revisions: u64) {
         self.contents().revision -= revisions;
+    }
+
+    /// Raises the revision, as a restore with a bump does.
+    pub(crate) fn go_forward(&self, revisions: u64) {
+        self.contents().revision += revisions;
     }
 
     /// The lock, as an onlooker sees it.
