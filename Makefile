@@ -24,7 +24,7 @@ unit: need-cargo ## Unit and integration tests: fast, no cluster
 
 .PHONY: model
 model: need-cargo ## The protocol model-checked to completion, and its negative controls
-	cargo test --locked --test model -- --nocapture
+	cargo test --locked --profile model --test model -- --nocapture --test-threads 1
 
 .PHONY: e2e
 e2e: need-cargo controlplane controlplane-floor ## Our binaries against a real etcd and kube-apiserver

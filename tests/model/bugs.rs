@@ -1,0 +1,147 @@
+//! The negative controls: each bug must make the checker find a counterexample. A check that
+//! cannot fail shows nothing.
+
+/// What a broken agent (or app) does in place of the right thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// A renewal counts from its answer and not from before it was sent.
+    ValidityFromAnswer,
+    /// The app counts what it was told from the answer and not from when it asked.
+    AppCountsFromAnswer,
+    /// The token comes from the lock's own revision; neither the highest revision seen nor that
+    /// of the granting write counts.
+    TokenFromOwnRevisionAlone,
+    /// The highest revision seen counts, but a write far ahead of it raises nothing.
+    BumpNotNoticed,
+    /// A session that was silent for long enough counts as dead without a revocation.
+    TakeOverBeforeRevoke,
+    /// A renewal replaces whatever it finds.
+    RenewalWithoutPrecondition,
+    /// A session that is missing counts as dead at once.
+    MissingIsDeadAtOnce,
+    /// After a release was sent, the grant serves another lease.
+    GrantReusedAfterRelease,
+    /// A process that resumes takes any renewal that it reads for its own.
+    ResumeTrustsARead,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bug;
+    use crate::checks::{EXCLUSION, FENCING, SERVED, TOKENS, violates};
+    use crate::node::Return;
+    use crate::rules::{Budget, Rules};
+
+    fn with(bug: Bug, budget: Budget) -> Rules {
+        Rules {
+            bug: Some(bug),
+            budget,
+            ..Rules::calm()
+        }
+    }
+
+    fn one_late() -> Budget {
+        Budget {
+            late: 1,
+            ..Budget::default()
+        }
+    }
+
+    fn one_restore(bug: Bug) -> Rules {
+        let restores = Budget {
+            restores: 1,
+            ..Budget::default()
+        };
+        Rules {
+            fenced_writes: true,
+            ..with(bug, restores)
+        }
+    }
+
+    #[test]
+    fn validity_counted_from_the_answer_is_noticed() {
+        let rules = with(Bug::ValidityFromAnswer, one_late());
+        violates("validity from the answer", EXCLUSION, rules);
+    }
+
+    #[test]
+    fn an_app_that_counts_from_the_answer_is_noticed() {
+        let rules = with(Bug::AppCountsFromAnswer, Budget::default());
+        violates("app counts from the answer", EXCLUSION, rules);
+    }
+
+    #[test]
+    fn a_token_from_the_locks_own_revision_is_noticed() {
+        let rules = one_restore(Bug::TokenFromOwnRevisionAlone);
+        violates("own revision alone", TOKENS, rules);
+        let rules = one_restore(Bug::TokenFromOwnRevisionAlone);
+        violates("own revision alone", FENCING, rules);
+    }
+
+    #[test]
+    fn a_bumped_restore_that_raises_nothing_is_noticed() {
+        let rules = one_restore(Bug::BumpNotNoticed);
+        violates("bump not noticed", TOKENS, rules);
+    }
+
+    #[test]
+    fn a_take_over_before_the_revocation_is_noticed() {
+        let rules = with(Bug::TakeOverBeforeRevoke, one_late());
+        violates("take-over before revoke", EXCLUSION, rules);
+    }
+
+    #[test]
+    fn a_renewal_without_precondition_is_noticed() {
+        let rules = with(Bug::RenewalWithoutPrecondition, one_late());
+        violates("renewal without precondition", EXCLUSION, rules);
+    }
+
+    #[test]
+    fn an_absent_session_taken_for_dead_at_once_is_noticed() {
+        let one_delete = Budget {
+            session_deletes: 1,
+            ..Budget::default()
+        };
+        let rules = with(Bug::MissingIsDeadAtOnce, one_delete);
+        violates("missing is dead at once", EXCLUSION, rules);
+    }
+
+    #[test]
+    fn a_grant_reused_after_its_release_was_sent_is_noticed() {
+        let rules = Rules {
+            tries_each: 1,
+            renewals_each: 0,
+            ..with(Bug::GrantReusedAfterRelease, one_late())
+        };
+        violates("grant reused after its release", EXCLUSION, rules);
+    }
+
+    #[test]
+    fn a_resumption_that_trusts_any_renewal_is_noticed() {
+        let crash = Budget {
+            crashes: 1,
+            ..one_late()
+        };
+        let rules = Rules {
+            renewals_each: 2,
+            returns: &[Return::WithState],
+            waiters_outlast: true,
+            ..with(Bug::ResumeTrustsARead, crash)
+        };
+        violates("resumption trusts a read", EXCLUSION, rules);
+    }
+
+    #[test]
+    fn a_cluster_where_nobody_takes_over_is_noticed() {
+        let rules = Rules {
+            peers_take_over: false,
+            waiters_outlast: true,
+            budget: Budget {
+                crashes: 1,
+                ..Budget::default()
+            },
+            ..Rules::calm()
+        };
+        violates("nobody takes over", SERVED, rules);
+    }
+}

@@ -1,0 +1,303 @@
+//! The protocol, checked over every schedule of a small world.
+//!
+//! The agents here decide with the protocol's own functions; only the world around them (store,
+//! network, clocks, faults, the apps and the resource that they write to) is the model's. Each
+//! configuration is checked to its end: every state that its budgets allow. `checks.rs` says what
+//! must hold in all of them; the configurations say what may go wrong. Numbers of states are
+//! printed with `--nocapture`; tests/README.md says how to run and replay.
+
+#![cfg(test)]
+#![allow(
+    clippy::match_same_arms,
+    reason = "each case of a world is listed with what follows from it"
+)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "how long a run took is printed; the model's own time is a value"
+)]
+
+mod actions;
+mod app;
+mod bugs;
+mod checks;
+mod clock;
+mod desk;
+mod ledger;
+mod node;
+mod passing;
+mod rules;
+mod session;
+mod steps;
+mod store;
+mod world;
+
+use checks::holds;
+use rules::{Budget, Rules};
+
+/// Clocks of different rates, messages that take any time, a hung holder, take-over by a peer.
+#[test]
+fn time_and_take_over() {
+    let rules = Rules {
+        clocks_differ: true,
+        budget: Budget {
+            late: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    let takes = [
+        "time passes",
+        "begin a session",
+        "renew",
+        "notice expiry",
+        "read a lock",
+        "read another session",
+        "create",
+        "acquire",
+        "join the queue",
+        "release",
+        "revoke",
+        "take over",
+        "end",
+        "late request",
+        "late answer",
+        "apply late",
+        "answer late",
+    ];
+    holds("time", rules, &takes);
+}
+
+/// A session object disappears under its owner, and clocks differ.
+#[test]
+fn sessions_that_vanish() {
+    let rules = Rules {
+        clocks_differ: true,
+        budget: Budget {
+            session_deletes: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    holds(
+        "vanish",
+        rules,
+        &["delete a session", "take over", "revoke"],
+    );
+}
+
+/// A lost session is followed by another one under a new name.
+#[test]
+fn sessions_that_follow_each_other() {
+    let rules = Rules {
+        sessions_each: 2,
+        watch_waiters: true,
+        ..Rules::calm()
+    };
+    holds("sessions", rules, &["take over", "time passes"]);
+}
+
+/// Answers that never come, writes that land long after their senders gave up.
+#[test]
+fn unanswered_writes() {
+    let rules = Rules {
+        budget: Budget {
+            late: 1,
+            timeouts: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    let takes = [
+        "time out",
+        "apply after the time-out",
+        "lose",
+        "read the own session",
+    ];
+    holds("unanswered", rules, &takes);
+}
+
+/// Processes that crash and come back with their state file, without it, or never.
+#[test]
+fn crashes_and_resumption() {
+    let rules = Rules {
+        budget: Budget {
+            late: 1,
+            crashes: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    let takes = [
+        "crash, keeping state",
+        "crash, losing state",
+        "crash for good",
+        "restart",
+    ];
+    holds("crashes", rules, &takes);
+}
+
+/// Three apps in line: hand-over, hanging up, a queue entry or a grant that nobody awaits.
+#[test]
+fn queue_and_hand_over() {
+    let rules = Rules {
+        agents: 3,
+        renewals_each: 0,
+        budget: Budget {
+            late: 1,
+            hang_ups: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    holds("queue", rules, &["hang up", "leave the queue", "release"]);
+}
+
+/// The lock is handed to the dead, and whoever is alive gets it from there.
+#[test]
+fn hand_over_to_the_dead() {
+    let rules = Rules {
+        agents: 3,
+        renewals_each: 0,
+        watch_waiters: true,
+        budget: Budget {
+            crashes: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    holds("dead heads", rules, &["crash for good", "join the queue"]);
+}
+
+/// Only the operator takes over; whoever waits long enough is served.
+#[test]
+fn operator_serves_those_who_wait() {
+    let rules = Rules {
+        operator: true,
+        peers_take_over: false,
+        renewals_each: 0,
+        waiters_outlast: true,
+        budget: Budget {
+            late: 1,
+            crashes: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    holds(
+        "operator",
+        rules,
+        &["revoke", "take over", "crash for good"],
+    );
+}
+
+/// No operator at all: peers serve themselves.
+#[test]
+fn peers_serve_those_who_wait() {
+    let rules = Rules {
+        renewals_each: 0,
+        waiters_outlast: true,
+        budget: Budget {
+            late: 1,
+            crashes: 1,
+            timeouts: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    holds("peers", rules, &["revoke", "take over", "crash for good"]);
+}
+
+/// One session for two locks: losing it loses both.
+#[test]
+fn two_locks_under_one_session() {
+    let rules = Rules {
+        locks: 2,
+        renewals_each: 0,
+        ..Rules::calm()
+    };
+    holds("two locks", rules, &["acquire", "release"]);
+}
+
+/// Apps that do not wait, fall silent, or ask again when they like.
+#[test]
+fn silent_apps() {
+    let rules = Rules {
+        app_ttl_seconds: 21,
+        apps_ask_on: false,
+        renewals_each: 0,
+        waits: &[false, true],
+        tries_each: 1,
+        budget: Budget {
+            late: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    let takes = ["give up on a silent app", "refuse", "ask", "ask again"];
+    holds("silent", rules, &takes);
+}
+
+/// Lock objects that people delete or force, that the operator tidies up, that a backup brings
+/// back at their old revisions: tokens rise, and the resource goes forward.
+#[test]
+fn tokens_over_deletes_and_restores() {
+    let rules = Rules {
+        renewals_each: 0,
+        fenced_writes: true,
+        budget: Budget {
+            lock_deletes: 1,
+            forces: 1,
+            tidies: 1,
+            restores: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    let takes = [
+        "delete a lock",
+        "force a release",
+        "tidy up",
+        "take a backup",
+        "restore",
+        "rebase",
+        "write to the resource",
+    ];
+    holds("tokens", rules, &takes);
+}
+
+/// A restore meets apps that come again, and grants that serve one lease after another.
+#[test]
+fn tokens_of_many_leases_over_a_restore() {
+    let rules = Rules {
+        renewals_each: 0,
+        tries_each: 1,
+        fenced_writes: true,
+        budget: Budget {
+            restores: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    holds("many leases", rules, &["ask", "restore", "rebase"]);
+}
+
+/// A restore meets writes whose senders have given up on them.
+#[test]
+fn tokens_of_unanswered_writes_over_a_restore() {
+    let rules = Rules {
+        renewals_each: 0,
+        fenced_writes: true,
+        budget: Budget {
+            late: 1,
+            timeouts: 1,
+            restores: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    holds(
+        "late tokens",
+        rules,
+        &["apply after the time-out", "rebase"],
+    );
+}
