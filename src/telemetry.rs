@@ -22,13 +22,32 @@ pub enum LogFormat {
 const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,kube=warn,kube_client=warn,rustls=warn,\
                      tower=warn";
 
+/// The levels, from silence to everything.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Why a log level cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidFilter {
+    /// A word that is no level. The library would take it for a module's name and log nothing.
+    #[error("{0:?} is no log level; use off, error, warn, info, debug or trace, or MODULE=LEVEL")]
+    NoLevel(String),
+    /// The library cannot read it.
+    #[error("it cannot be read; use a level, or MODULE=LEVEL")]
+    Unreadable(#[from] ParseError),
+}
+
 /// Reads a filter such as `info`, or `info,leasehold::agent=debug`.
 ///
 /// # Errors
-/// When it is no filter.
-pub fn filter(level: &str) -> Result<EnvFilter, ParseError> {
+/// [`InvalidFilter`] when it is no filter.
+pub fn filter(level: &str) -> Result<EnvFilter, InvalidFilter> {
+    for part in level.split(',').map(str::trim) {
+        if !part.contains('=') && !LEVELS.contains(&part.to_ascii_lowercase().as_str()) {
+            return Err(InvalidFilter::NoLevel(part.to_owned()));
+        }
+    }
     // Of two directives for one target the later one counts.
-    EnvFilter::try_new(format!("{QUIET},{level}"))
+    Ok(EnvFilter::try_new(format!("{QUIET},{level}"))?)
 }
 
 /// Begins to log. The first call in a process counts.
@@ -67,6 +86,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_filter() {
-        assert!(filter("a=b=c").is_err());
+        for bad in ["a=b=c", "warning", "verbose", "", "info,loud"] {
+            assert!(filter(bad).is_err(), "{bad:?}");
+        }
     }
 }

@@ -33,12 +33,14 @@ async fn main() -> Result<()> {
     say("Starting etcd and kube-apiserver …");
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("demo").await?;
-    write_access(&cluster, &namespace, &folder)?;
     let mut sidecars = Vec::new();
     for (name, api, admin) in PODS {
         let pod = namespace.pod(name).await?;
-        sidecars.push(start(&binary, &pod, (api, admin), &folder).await?);
+        let started = start(&binary, &pod, (api, admin), &folder).await;
+        sidecars.push(started.with_context(|| format!("is another demo running on {api}?"))?);
     }
+    // Last, so that a start that fails (another demo has the ports) leaves a running one's alone.
+    write_access(&cluster, &namespace, &folder)?;
     say(&lines(&namespace.name, &folder));
     tokio::signal::ctrl_c().await?;
     say("Stopping.");

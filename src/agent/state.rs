@@ -19,6 +19,8 @@ const ENDED_REMEMBERED: Duration = Duration::from_secs(600);
 const ENDED_MAX: usize = 20_000;
 /// How many locks' last written states are kept for the next acquire.
 const KNOWN_MAX: usize = 1_000;
+/// How many unknown own grants are remembered; a forgotten one is found again.
+const SUSPECTS_MAX: usize = 1_000;
 /// How many other sessions are observed at once.
 const OBSERVED_MAX: usize = 1_000;
 
@@ -49,6 +51,8 @@ pub(super) struct State {
     pub(super) asked: HashSet<RequestKey>,
     /// Grants that are being given back or looked for; the session must outlive them.
     pub(super) returning: HashSet<GrantId>,
+    /// Own grants that a read showed and that nobody here knew.
+    suspects: HashSet<GrantId>,
     /// The store listed less than was seen before, and has not listed enough since.
     pub(super) went_back: Option<StoreWentBack>,
     /// When the last lease or attempt ended.
@@ -278,6 +282,14 @@ impl State {
         if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
             self.observed.remove(&oldest);
         }
+    }
+
+    /// Notes an own grant that nobody here knows; says whether it was noted before.
+    pub(super) fn suspected_before(&mut self, grant: &GrantId) -> bool {
+        if self.suspects.len() >= SUSPECTS_MAX {
+            self.suspects.clear();
+        }
+        !self.suspects.insert(grant.clone())
     }
 
     /// How much is held or under way; what the bound on leases counts.

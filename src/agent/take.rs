@@ -167,7 +167,9 @@ impl Agent {
             }
             state.returning.contains(&grant.id)
         };
-        if !is_returning {
+        // The lock may have been read before a release that is done by now: only a grant that a
+        // second read still shows is an orphan.
+        if !is_returning && self.state().suspected_before(&grant.id) {
             tracing::warn!(%resource, grantId = %grant.id, "an own grant that nobody awaits; releasing");
             let (resource, grant) = (resource.clone(), grant.id.clone());
             // Nobody waits for it; the task goes on by itself.
