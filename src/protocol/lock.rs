@@ -395,3 +395,6 @@ impl Waiter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,3 +115,66 @@ impl Queue {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::ids::OwnerId;
+    use crate::protocol::session::PodRef;
+    use crate::protocol::time::SessionTtl;
+
+    fn waiter(n: usize) -> Waiter {
+        Waiter {
+            grant: GrantId::from(format!("g{n}")),
+            claimant: Claimant {
+                owner: OwnerId::from("o"),
+                pod: PodRef {
+                    name: "p".into(),
+                    uid: "u".into(),
+                    node: None,
+                },
+                session: SessionId::from(format!("s{n}")),
+                session_ttl: SessionTtl::clamped(15),
+            },
+            queued_at: WallTime(0),
+        }
+    }
+
+    fn line(waiters: impl IntoIterator<Item = usize>) -> Queue {
+        Queue::from_entries(waiters.into_iter().map(waiter).collect())
+    }
+
+    #[test]
+    fn a_newcomer_goes_to_the_end_and_the_oldest_is_the_head() {
+        let Join::Joined(joined) = line([1, 2]).join(waiter(3)) else {
+            panic!("there is room");
+        };
+        assert_eq!(joined, line([1, 2, 3]));
+        assert_eq!(joined.split_head(), Some((waiter(1), line([2, 3]))));
+        assert_eq!(Queue::default().split_head(), None);
+    }
+
+    #[test]
+    fn a_session_has_one_entry_also_under_another_grant_id() {
+        let again = Waiter {
+            grant: GrantId::from("other"),
+            ..waiter(2)
+        };
+        assert_eq!(line([1, 2]).join(again), Join::Present(GrantId::from("g2")));
+    }
+
+    #[test]
+    fn a_full_queue_still_knows_who_is_in_it() {
+        let full = line(0..QUEUE_MAX);
+        assert_eq!(full.join(waiter(99)), Join::Full);
+        assert_eq!(full.join(waiter(5)), Join::Present(GrantId::from("g5")));
+    }
+
+    #[test]
+    fn who_leaves_or_is_dead_changes_no_other_place() {
+        assert_eq!(line([1, 2, 3]).without(&"g2".into()), Some(line([1, 3])));
+        assert_eq!(line([1, 3]).without(&"g2".into()), None);
+        let dead = |id: &SessionId| ["s1", "s3"].contains(&id.as_str());
+        assert_eq!(line([1, 2, 3, 4]).without_dead(dead), line([2, 4]));
+    }
+}

@@ -92,6 +92,10 @@ impl fmt::Display for Token {
 
 impl Revision {
     /// The first token that belongs to this revision, before the floor is added.
+    ///
+    /// Where revisions count nanoseconds, two writes of one object are taken to be at least a
+    /// millisecond apart, which no replicated store undercuts: so each has a thousand tokens there
+    /// too.
     #[must_use]
     pub const fn scale(self) -> u128 {
         let revision = self.0;

@@ -25,6 +25,7 @@ mod desk;
 mod ledger;
 mod node;
 mod passing;
+mod properties;
 mod rules;
 mod session;
 mod steps;

@@ -1,0 +1,354 @@
+//! The transitions of a lock, one fact a test, and what holds after any sequence of them.
+
+use super::*;
+use crate::protocol::queue::QUEUE_MAX;
+use crate::protocol::session::PodRef;
+use crate::protocol::time::SessionTtl;
+use crate::protocol::token::Seen;
+use proptest::prelude::*;
+
+fn mint() -> Mint {
+    Mint {
+        seen: Seen::from_list(Revision(1)),
+        floor: 0,
+    }
+}
+
+/// No token can be made with this one.
+fn exhausted() -> Mint {
+    Mint {
+        floor: u64::MAX,
+        ..mint()
+    }
+}
+
+/// Session `s<n>` claims with grant `<grant>`.
+fn claim(session: usize, grant: &str) -> Claim {
+    Claim {
+        grant: GrantId::from(grant),
+        claimant: Claimant {
+            owner: OwnerId::from(format!("o{session}")),
+            pod: PodRef {
+                name: format!("p{session}").into(),
+                uid: "u".into(),
+                node: None,
+            },
+            session: SessionId::from(format!("s{session}")),
+            session_ttl: SessionTtl::clamped(15),
+        },
+        metadata: BTreeMap::from([("build".to_owned(), "7".to_owned())]),
+        at: WallTime(5),
+    }
+}
+
+fn ending() -> Ending {
+    Ending {
+        at: WallTime(9),
+        kind: IncidentKind::Expired,
+        actor: "operator".into(),
+        reason: "silent for 1.05 TTL".into(),
+    }
+}
+
+fn free() -> Lock {
+    Lock::unheld(Resource::parse("r").unwrap())
+}
+
+fn held(session: usize, grant: &str) -> Lock {
+    granted(free().acquire(Revision(10), &mint(), &claim(session, grant)))
+}
+
+fn granted(decision: Decision) -> Lock {
+    match decision {
+        Decision::Granted(lock) => *lock,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+fn queued(lock: &Lock, session: usize, grant: &str) -> Lock {
+    match lock.acquire_or_queue(Revision(10), &mint(), &claim(session, grant)) {
+        Decision::Queued(lock) => *lock,
+        other => panic!("not queued: {other:?}"),
+    }
+}
+
+fn dead<'a>(sessions: &'a [&'a str]) -> impl Fn(&SessionId) -> bool + 'a {
+    move |session| sessions.contains(&session.as_str())
+}
+
+#[test]
+fn a_free_lock_is_granted_with_the_token_of_the_revision_it_consumes() {
+    let lock = held(1, "g1");
+    assert_eq!(lock.token, Token::from_raw(10_000));
+    assert_eq!(lock.transitions, 1);
+    let grant = lock.grant.as_ref().unwrap();
+    assert_eq!(grant.id, GrantId::from("g1"));
+    assert_eq!(grant.holder, claim(1, "g1").claimant);
+    assert_eq!(grant.metadata, claim(1, "g1").metadata);
+    assert!(!grant.kept);
+}
+
+#[test]
+fn a_held_lock_is_refused_or_queued_for_and_its_own_grant_recognised() {
+    let lock = held(1, "g1");
+    let again = lock.acquire(Revision(11), &mint(), &claim(1, "g1"));
+    assert_eq!(again, Decision::AlreadyGranted);
+    let other = lock.acquire(Revision(11), &mint(), &claim(2, "g2"));
+    assert_eq!(other, Decision::Refused(Refusal::Held));
+    let waiting = queued(&lock, 2, "g2");
+    assert_eq!(waiting.grant, lock.grant);
+    assert_eq!(waiting.token, lock.token);
+    assert_eq!(waiting.waiters.len(), 1);
+}
+
+#[test]
+fn a_session_waits_once_however_often_it_asks() {
+    let lock = queued(&held(1, "g1"), 2, "g2");
+    let again = lock.acquire_or_queue(Revision(11), &mint(), &claim(2, "g3"));
+    assert_eq!(again, Decision::AlreadyQueued(GrantId::from("g2")));
+}
+
+#[test]
+fn the_thirty_third_waiter_is_refused() {
+    let full = (0..QUEUE_MAX).fold(held(99, "g"), |lock, n| queued(&lock, n, &format!("w{n}")));
+    let next = full.acquire_or_queue(Revision(11), &mint(), &claim(98, "late"));
+    assert_eq!(next, Decision::Refused(Refusal::QueueFull));
+}
+
+#[test]
+fn only_its_own_grant_id_releases_a_lock() {
+    let lock = queued(&held(1, "g1"), 2, "g2");
+    for stranger in ["g2", "g3", ""] {
+        let released = lock.release(Revision(11), &mint(), &stranger.into(), WallTime(1));
+        assert_eq!(released, None, "{stranger:?}");
+    }
+}
+
+#[test]
+fn a_release_frees_the_lock_or_hands_it_to_the_head_in_the_same_write() {
+    let alone = held(1, "g1")
+        .release(Revision(11), &mint(), &"g1".into(), WallTime(1))
+        .unwrap();
+    assert_eq!((alone.grant, alone.token), (None, Token::from_raw(10_000)));
+
+    let line = queued(&queued(&held(1, "g1"), 2, "g2"), 3, "g3");
+    let next = line
+        .release(Revision(12), &mint(), &"g1".into(), WallTime(1))
+        .unwrap();
+    assert!(next.is_held_by(&"g2".into()));
+    assert_eq!(next.token, Token::from_raw(12_000));
+    assert_eq!(next.waiters.len(), 1);
+    assert_eq!(next.transitions, 2);
+    assert!(next.incidents.is_empty());
+}
+
+#[test]
+fn a_waiter_leaves_the_queue_and_nobody_else_does() {
+    let line = queued(&queued(&held(1, "g1"), 2, "g2"), 3, "g3");
+    let left = line.leave_queue(&"g2".into()).unwrap();
+    assert_eq!(left.waiters.entries()[0].grant, GrantId::from("g3"));
+    assert_eq!(left.grant, line.grant);
+    assert_eq!(line.leave_queue(&"g1".into()), None);
+}
+
+#[test]
+fn nothing_is_taken_over_from_the_living() {
+    let lock = held(1, "g1");
+    let taken = lock.take_over(Revision(11), &mint(), |_| false, &ending(), None);
+    assert_eq!(taken, None);
+    assert_eq!(
+        free().take_over(Revision(11), &mint(), |_| true, &ending(), None),
+        None
+    );
+}
+
+#[test]
+fn a_take_over_serves_the_first_living_waiter_then_the_taker_then_nobody() {
+    let line = queued(&queued(&held(1, "g1"), 2, "g2"), 3, "g3");
+    let taker = claim(4, "g4");
+    for (dead_ones, taker, winner) in [
+        (vec!["s1"], None, Some("g2")),
+        (vec!["s1", "s2"], None, Some("g3")),
+        (vec!["s1"], Some(&taker), Some("g2")),
+        (vec!["s1", "s2", "s3"], Some(&taker), Some("g4")),
+        (vec!["s1", "s2", "s3"], None, None),
+    ] {
+        let next = line
+            .take_over(Revision(20), &mint(), dead(&dead_ones), &ending(), taker)
+            .unwrap();
+        let holder = next.grant.as_ref().map(|grant| grant.id.as_str());
+        assert_eq!(holder, winner, "dead: {dead_ones:?}");
+        let living = |w: &Waiter| !dead_ones.contains(&w.claimant.session.as_str());
+        assert!(next.waiters.entries().iter().all(living));
+        let incident = &next.incidents[0];
+        assert_eq!(incident.token, line.token);
+        assert_eq!(incident.owner, OwnerId::from("o1"));
+        assert_eq!(incident.kind, IncidentKind::Expired);
+    }
+}
+
+#[test]
+fn a_ninth_incident_pushes_out_the_oldest() {
+    let mut lock = held(1, "g1");
+    for n in 0..9_usize {
+        let next = claim(1, &format!("n{n}"));
+        let at = Revision(20 + n as u64);
+        lock = lock
+            .take_over(at, &mint(), |_| true, &ending(), Some(&next))
+            .unwrap();
+    }
+    assert_eq!(lock.incidents.len(), INCIDENTS_MAX);
+    assert_eq!(lock.incidents[0].token, Token::from_raw(20_000));
+}
+
+#[test]
+fn a_rebase_keeps_the_grant_and_raises_its_token() {
+    let lock = queued(&held(1, "g1"), 2, "g2");
+    let raised = lock
+        .rebase(Revision(12), &mint(), &"g1".into())
+        .unwrap()
+        .unwrap();
+    assert_eq!(raised.token, Token::from_raw(12_000));
+    let unraised = Lock {
+        token: lock.token,
+        ..raised
+    };
+    assert_eq!(unraised, lock);
+    assert_eq!(lock.rebase(Revision(12), &mint(), &"g2".into()), Ok(None));
+}
+
+#[test]
+fn without_a_token_there_is_no_grant_and_a_hand_over_frees_the_lock() {
+    let refused = free().acquire(Revision(10), &exhausted(), &claim(1, "g1"));
+    assert!(matches!(
+        refused,
+        Decision::Refused(Refusal::TokenExhausted(_))
+    ));
+    let line = queued(&held(1, "g1"), 2, "g2");
+    assert!(
+        line.rebase(Revision(11), &exhausted(), &"g1".into())
+            .is_err()
+    );
+    let freed = line
+        .release(Revision(11), &exhausted(), &"g1".into(), WallTime(1))
+        .unwrap();
+    assert_eq!(freed.grant, None);
+    assert!(freed.waiters.is_empty());
+    assert_eq!(freed.token, line.token);
+}
+
+#[test]
+fn a_token_is_current_stale_or_unknown() {
+    let lock = held(1, "g1");
+    for (token, check) in [
+        (9_999, TokenCheck::Stale),
+        (10_000, TokenCheck::Current),
+        (10_999, TokenCheck::Current),
+        (11_000, TokenCheck::Unknown),
+    ] {
+        assert_eq!(lock.check_token(Token::from_raw(token)), check, "{token}");
+    }
+    let freed = lock
+        .release(Revision(11), &mint(), &"g1".into(), WallTime(1))
+        .unwrap();
+    assert_eq!(
+        freed.check_token(Token::from_raw(10_000)),
+        TokenCheck::Stale
+    );
+    assert_eq!(free().check_token(Token::NONE), TokenCheck::Unknown);
+}
+
+/// One transition; the numbers choose sessions and grants.
+#[derive(Clone, Debug)]
+enum Step {
+    Acquire(usize),
+    Queue(usize),
+    Leave(usize),
+    Release(usize),
+    TakeOver(Vec<bool>, Option<usize>),
+    Rebase(usize),
+    TokensRunOut(bool),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let who = 0..40_usize;
+    let step = prop_oneof![
+        who.clone().prop_map(Step::Acquire),
+        who.clone().prop_map(Step::Queue),
+        who.clone().prop_map(Step::Queue),
+        who.clone().prop_map(Step::Leave),
+        who.clone().prop_map(Step::Release),
+        (
+            prop::collection::vec(any::<bool>(), 40),
+            prop::option::of(who.clone())
+        )
+            .prop_map(|(dead, taker)| Step::TakeOver(dead, taker)),
+        who.prop_map(Step::Rebase),
+        prop::bool::weighted(0.1).prop_map(Step::TokensRunOut),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+/// The lock after a step, where the step changes it. Session `n` always claims as grant `g<n>`,
+/// so that a released grant's name comes again, which is harsher than what agents do.
+fn after(lock: &Lock, step: &Step, at: Revision, mint: &Mint) -> Option<Lock> {
+    let grant = |n: &usize| GrantId::from(format!("g{n}"));
+    let claims = |n: &usize| claim(*n, &format!("g{n}"));
+    let written = |decision| match decision {
+        Decision::Granted(lock) | Decision::Queued(lock) => Some(*lock),
+        Decision::AlreadyGranted | Decision::AlreadyQueued(_) | Decision::Refused(_) => None,
+    };
+    match step {
+        Step::Acquire(n) => written(lock.acquire(at, mint, &claims(n))),
+        Step::Queue(n) => written(lock.acquire_or_queue(at, mint, &claims(n))),
+        Step::Leave(n) => lock.leave_queue(&grant(n)),
+        Step::Release(n) => lock.release(at, mint, &grant(n), WallTime(1)),
+        Step::Rebase(n) => lock.rebase(at, mint, &grant(n)).ok().flatten(),
+        Step::TakeOver(dead, taker) => {
+            let is_dead = |id: &SessionId| dead[id.as_str()[1..].parse::<usize>().unwrap()];
+            let taker = taker.filter(|n| !dead[*n]).map(|n| claims(&n));
+            lock.take_over(at, mint, is_dead, &ending(), taker.as_ref())
+        }
+        Step::TokensRunOut(_) => None,
+    }
+}
+
+fn ended(lock: &Lock) -> Option<&GrantId> {
+    lock.grant.as_ref().map(|grant| &grant.id)
+}
+
+proptest! {
+    /// What the API server checks on every write, and what nobody but this code checks.
+    #[test]
+    fn no_sequence_of_transitions_breaks_a_lock(steps in steps()) {
+        let mut lock = free();
+        let mut mint = mint();
+        for (at, step) in (20_u64..).zip(&steps) {
+            if let Step::TokensRunOut(out) = step {
+                mint = if *out { exhausted() } else { self::mint() };
+            }
+            let Some(next) = after(&lock, step, Revision(at), &mint) else { continue };
+            let entries = next.waiters.entries();
+            prop_assert!(next.grant.is_some() || entries.is_empty(), "free with waiters");
+            prop_assert!(entries.len() <= QUEUE_MAX);
+            prop_assert!(next.incidents.len() <= INCIDENTS_MAX);
+            for (n, waiter) in entries.iter().enumerate() {
+                let session = &waiter.claimant.session;
+                prop_assert!(entries[..n].iter().all(|w| w.claimant.session != *session));
+                prop_assert!(!next.is_held_by(&waiter.grant), "the holder waits for itself");
+            }
+            prop_assert!(next.token >= lock.token);
+            prop_assert!(next.transitions >= lock.transitions);
+            prop_assert_eq!(&next.resource, &lock.resource);
+            if ended(&next) != ended(&lock) {
+                prop_assert!(next.grant.is_none() || next.token > lock.token.nth(999).unwrap());
+                let by_its_own_id = matches!(
+                    step, Step::Release(n) if lock.is_held_by(&GrantId::from(format!("g{n}")))
+                );
+                let proven_dead = matches!(step, Step::TakeOver(..));
+                prop_assert!(lock.grant.is_none() || by_its_own_id || proven_dead);
+            }
+            lock = next;
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Random sequences, much longer than the checker can walk through: tokens over thousands of
+//! grants, deletes and restores at the scale of real revisions, and deadlines over many renewals.
+
+use leasehold::protocol::ids::{GrantId, SessionId};
+use leasehold::protocol::lock::{Decision, IncidentKind, Lock};
+use leasehold::protocol::observed::{Observed, Sight, Verdict};
+use leasehold::protocol::session::KeepAlive;
+use leasehold::protocol::time::{Moment, SessionTtl, WallTime};
+use leasehold::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen, Token};
+use proptest::prelude::*;
+use std::time::Duration;
+
+use crate::rules::Rules;
+
+/// How far the runbook raises a restored store.
+const BUMP: u64 = 1_000_000_000;
+/// How many writes the bump leaves room for, between the backup and the restore: above it a write
+/// after the restore would not lie 10^8 above everything that an agent saw before.
+const ROOM: u64 = 890_000_000;
+const AGENTS: usize = 3;
+
+/// How the store numbers its writes.
+#[derive(Clone, Copy, Debug)]
+enum Scale {
+    /// One by one, as etcd does.
+    Counted,
+    /// By the time in nanoseconds. Two writes of one object are at least 1 ms apart.
+    Nanoseconds,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// An agent lists the locks, and so sees how far the store is.
+    List(usize),
+    Acquire(usize),
+    Queue(usize),
+    Release,
+    TakeOver(usize),
+    Rebase,
+    Delete,
+    /// Other objects are written meanwhile, this often or for this long.
+    Others(u64),
+    Backup,
+    Restore,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let who = 0..AGENTS;
+    let step = prop_oneof![
+        2 => who.clone().prop_map(Step::List),
+        6 => who.clone().prop_map(Step::Acquire),
+        6 => who.clone().prop_map(Step::Queue),
+        6 => Just(Step::Release),
+        2 => who.prop_map(Step::TakeOver),
+        1 => Just(Step::Rebase),
+        2 => Just(Step::Delete),
+        3 => (0..200_000_000_u64).prop_map(Step::Others),
+        1 => Just(Step::Backup),
+        1 => Just(Step::Restore),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+/// One lock in a store, and what agents know of it.
+struct Run {
+    rules: Rules,
+    scale: Scale,
+    floor: u64,
+    revision: u64,
+    stored: Option<(Revision, Lock)>,
+    backup: Option<(u64, Option<(Revision, Lock)>)>,
+    seen: [Seen; AGENTS],
+    grants: u64,
+    /// The base of the last grant that anybody was told of.
+    told: Option<Token>,
+}
+
+impl Run {
+    fn new(scale: Scale, floor: u64) -> Self {
+        let revision = match scale {
+            Scale::Counted => 24_289,
+            Scale::Nanoseconds => 1_760_342_223_637_167_018,
+        };
+        Self {
+            rules: Rules::calm(),
+            scale,
+            floor,
+            revision,
+            stored: None,
+            backup: None,
+            seen: [Seen::from_list(Revision(revision)); AGENTS],
+            grants: 0,
+            told: None,
+        }
+    }
+
+    fn mint(&self, agent: usize) -> Mint {
+        Mint {
+            seen: self.seen[agent],
+            floor: self.floor,
+        }
+    }
+
+    fn next_revision(&mut self) -> Revision {
+        self.revision += match self.scale {
+            Scale::Counted => 1,
+            Scale::Nanoseconds => 1_000_000,
+        };
+        Revision(self.revision)
+    }
+
+    fn write(&mut self, agent: usize, lock: Lock) -> Revision {
+        let written = self.next_revision();
+        self.seen[agent].note(written);
+        self.stored = Some((written, lock));
+        written
+    }
+
+    /// The lock was written by one agent; whoever holds it is told, with a larger token first
+    /// where that is due.
+    fn written(&mut self, writer: usize, lock: &Lock) -> Result<(), TestCaseError> {
+        let held_before = self
+            .stored
+            .as_ref()
+            .and_then(|(_, lock)| lock.grant.clone());
+        // The writer judges by what it had seen before this write, as must the receiver.
+        let receiver = lock.holder_session().map(number_of);
+        let mint = self.mint(receiver.unwrap_or(writer));
+        let written = self.write(writer, lock.clone());
+        let (Some(receiver), Some(grant)) = (receiver, lock.grant.clone()) else {
+            return Ok(());
+        };
+        if held_before.is_some_and(|before| before.id == grant.id) {
+            return Ok(());
+        }
+        let mut token = lock.token;
+        self.seen[receiver].note(written);
+        if mint.must_raise(token, written) {
+            let raised = lock.rebase(written, &self.mint(receiver), &grant.id);
+            let raised = raised.expect("there are tokens").expect("it holds");
+            token = raised.token;
+            self.write(receiver, raised);
+        }
+        if let Some(told) = self.told {
+            prop_assert!(
+                token.get() >= told.get() + LEASES_PER_GRANT,
+                "{told} then {token}"
+            );
+        }
+        self.told = Some(token);
+        Ok(())
+    }
+
+    fn claim(&mut self, agent: usize, waits: bool) -> Result<(), TestCaseError> {
+        if self.stored.is_none() {
+            let unheld = self.rules.unheld();
+            self.write(agent, unheld);
+        }
+        self.grants += 1;
+        let grant = GrantId::from(format!("g{}", self.grants));
+        let claim = self
+            .rules
+            .claim(grant, SessionId::from(format!("s{agent}")));
+        let Some((at, lock)) = self.stored.clone() else {
+            return Ok(());
+        };
+        let mint = self.mint(agent);
+        let decision = if waits {
+            lock.acquire_or_queue(at, &mint, &claim)
+        } else {
+            lock.acquire(at, &mint, &claim)
+        };
+        match decision {
+            Decision::Granted(next) | Decision::Queued(next) => self.written(agent, &next),
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let stored = self.stored.clone();
+        match (step, stored) {
+            (Step::List(agent), _) => {
+                let listed = Revision(self.revision);
+                prop_assert!(self.seen[*agent].list_answered(listed).is_ok());
+            }
+            (Step::Acquire(agent), _) => self.claim(*agent, false)?,
+            (Step::Queue(agent), _) => self.claim(*agent, true)?,
+            (Step::Release, Some((at, lock))) => {
+                if let Some(grant) = lock.grant.clone() {
+                    let agent = number_of(&grant.holder.session);
+                    let next = lock.release(at, &self.mint(agent), &grant.id, WallTime(0));
+                    self.written(agent, &next.expect("it holds"))?;
+                }
+            }
+            (Step::TakeOver(agent), Some((at, lock))) => {
+                let dead = lock.holder_session().cloned();
+                let is_dead = |id: &SessionId| Some(id) == dead.as_ref();
+                let ending = self.rules.ending(IncidentKind::Expired);
+                let next = lock.take_over(at, &self.mint(*agent), is_dead, &ending, None);
+                if let Some(next) = next {
+                    self.written(*agent, &next)?;
+                }
+            }
+            (Step::Rebase, Some((at, lock))) => {
+                if let Some(grant) = lock.grant.clone() {
+                    let agent = number_of(&grant.holder.session);
+                    let next = lock.rebase(at, &self.mint(agent), &grant.id);
+                    let next = next.expect("there are tokens").expect("it holds");
+                    self.write(agent, next);
+                    self.told = self
+                        .stored
+                        .as_ref()
+                        .map(|(_, lock)| lock.token)
+                        .max(self.told);
+                }
+            }
+            (Step::Delete, Some(_)) => {
+                self.next_revision();
+                self.stored = None;
+            }
+            (Step::Others(writes), _) => self.others(*writes),
+            (Step::Backup, stored) => self.backup = Some((self.revision, stored)),
+            (Step::Restore, _) => self.restore(),
+            (Step::Release | Step::TakeOver(_) | Step::Rebase | Step::Delete, None) => {}
+        }
+        Ok(())
+    }
+
+    /// A backup is restored in time: the runbook's bump has room for so many writes.
+    fn others(&mut self, writes: u64) {
+        let room = self.backup.as_ref().map_or(u64::MAX, |(at, _)| at + ROOM);
+        if self.revision + writes < room || matches!(self.scale, Scale::Nanoseconds) {
+            self.revision += writes;
+        }
+    }
+
+    /// Only a store that counts its writes is restored with a bump; one that numbers them by the
+    /// time goes on above the backup by itself, but its lost tokens are not in reach of this.
+    fn restore(&mut self) {
+        if let (Scale::Counted, Some((revision, stored))) = (self.scale, self.backup.take()) {
+            self.revision = revision + BUMP;
+            self.stored = stored;
+        }
+    }
+}
+
+fn number_of(session: &SessionId) -> usize {
+    session.as_str()[1..]
+        .parse()
+        .expect("a session is named after its agent")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn tokens_rise_over_every_sequence_of_counted_writes(
+        steps in steps(),
+        floor in prop_oneof![Just(0), 0..1_u64 << 50],
+    ) {
+        let mut run = Run::new(Scale::Counted, floor);
+        for step in &steps {
+            run.take(step)?;
+        }
+    }
+
+    #[test]
+    fn tokens_rise_where_revisions_are_nanoseconds(
+        steps in steps(),
+        floor in prop_oneof![Just(0), 0..1_u64 << 50],
+    ) {
+        let mut run = Run::new(Scale::Nanoseconds, floor);
+        for step in &steps {
+            run.take(step)?;
+        }
+    }
+
+    /// Renewals go out, are written and answered after any time; a challenger reads now and then.
+    /// Whenever it may revoke a version, the holder who had nothing newer written has stopped.
+    #[test]
+    fn a_holder_stops_before_any_challenger_may_revoke(
+        ttl in 3_u64..=120,
+        holder_rate in 1.0_f64..=1.05,
+        challenger_rate in 1.0_f64..=1.05,
+        renewals in prop::collection::vec((0.0_f64..1.0, 0.0_f64..2.0, 0.0_f64..2.0), 1..20),
+        reads in prop::collection::vec(0.0_f64..0.5, 0..20),
+    ) {
+        let ttl = SessionTtl::from_secs(ttl).unwrap();
+        let shares = |n: f64| n * ttl.get().as_secs_f64();
+        let local = |real: f64, rate: f64| Moment::since_boot(Duration::from_secs_f64(real * rate));
+        let real = |moment: Moment, rate: f64| moment.elapsed_since_boot().as_secs_f64() / rate;
+        let mut now = 0.0;
+        let mut keep = KeepAlive::begun(local(now, holder_rate), ttl);
+        let mut observed = None;
+        let mut reads = reads.into_iter();
+        for (version, (wait, to_store, to_reader)) in (1..).zip(renewals) {
+            let sent = now + shares(wait);
+            if !keep.is_valid(local(sent, holder_rate)) {
+                break;
+            }
+            let written = sent + shares(to_store);
+            keep.confirm(local(sent, holder_rate));
+            let sight = Sight::Version(Revision(version));
+            let mut seen_at = written + shares(to_reader);
+            let received = local(seen_at, challenger_rate);
+            let mut seen = Observed::join(observed, sight, received);
+            // Reading the same again starts nothing anew.
+            for gap in reads.by_ref().take(2) {
+                seen_at += shares(gap);
+                seen = Observed::join(Some(seen), sight, local(seen_at, challenger_rate));
+            }
+            observed = Some(seen);
+            let Verdict::MayLive { until } = seen.verdict(ttl, received) else {
+                return Err(TestCaseError::fail("judged at once"));
+            };
+            prop_assert_eq!(seen.verdict(ttl, until), Verdict::MayRevoke(Revision(version)));
+            let stops = real(keep.valid_until(), holder_rate);
+            prop_assert!(stops < real(until, challenger_rate), "{stops} {until:?}");
+            now = sent;
+        }
+    }
+}
