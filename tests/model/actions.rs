@@ -172,14 +172,13 @@ impl World {
 
     fn crash_actions(&self, index: usize, node: &Node, rules: &Rules, to: &mut Vec<Action>) {
         match node.down {
-            Some(Return::Never) => {}
             Some(Return::WithState | Return::WithoutState) => to.push(Action::Restart(index)),
             // A process with nothing to lose may as well crash when it has something.
             None if self.left.crashes > 0 && node.live.is_some() => {
                 let crash = |way: &Return| Action::Crash(index, *way);
                 to.extend(rules.returns.iter().map(crash));
             }
-            None => {}
+            Some(Return::Never) | None => {}
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::RwLock;
-use std::time::Instant;
 
+use leasehold::clock::{Clock, SystemClock};
 use leasehold::protocol::lock::{INCIDENTS_MAX, Lock};
 use leasehold::protocol::queue::QUEUE_MAX;
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -126,14 +126,14 @@ pub(crate) fn holds(name: &str, rules: Rules, takes: &[&str]) {
     if let Ok(path) = std::env::var("REPLAY") {
         return replay(&model, &path);
     }
-    let start = Instant::now();
+    let start = SystemClock.now();
     let checker = model.checker().threads(2).spawn_bfs().join();
     println!(
         "model {name}: {} distinct states, {} steps, depth {}, {:.1?}",
         checker.unique_state_count(),
         checker.state_count(),
         checker.max_depth(),
-        start.elapsed()
+        SystemClock.now().since(start)
     );
     for property in checker.discoveries().keys() {
         println!("violated: {property}");
@@ -153,7 +153,7 @@ pub(crate) fn violates(name: &str, property: &'static str, rules: Rules) {
         rules,
         taken: RwLock::default(),
     };
-    let start = Instant::now();
+    let start = SystemClock.now();
     let found = HasDiscoveries::AnyOf([property].into());
     let checker = model
         .checker()
@@ -169,7 +169,7 @@ pub(crate) fn violates(name: &str, property: &'static str, rules: Rules) {
          states in {:.1?}",
         path.into_actions().len(),
         checker.unique_state_count(),
-        start.elapsed()
+        SystemClock.now().since(start)
     );
 }
 

@@ -94,7 +94,6 @@ impl Node {
             return Vec::new();
         }
         match &desk.view {
-            View::Unknown => Vec::new(),
             View::Missing if desk.want.is_some() => vec![(
                 Intent::Create,
                 Write::Lock {
@@ -103,7 +102,7 @@ impl Node {
                     value: rules.unheld().into(),
                 },
             )],
-            View::Missing => Vec::new(),
+            View::Unknown | View::Missing => Vec::new(),
             View::Known(known) => self.plans_for(desk, lock, known, now, rules),
         }
     }

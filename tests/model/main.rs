@@ -7,14 +7,6 @@
 //! printed with `--nocapture`; tests/README.md says how to run and replay.
 
 #![cfg(test)]
-#![allow(
-    clippy::match_same_arms,
-    reason = "each case of a world is listed with what follows from it"
-)]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "how long a run took is printed; the model's own time is a value"
-)]
 
 mod actions;
 mod app;
