@@ -308,8 +308,10 @@ impl Agent {
                 return self.renewal_lost(id, Loss::StoreRestored);
             }
             if live.keep_alive.is_valid(now) {
-                let sent = live.renewal_sent.take().unwrap_or(now);
-                live.keep_alive.confirm(sent);
+                // Without a send there is nothing to count from, least of all the answer.
+                if let Some(sent) = live.renewal_sent.take() {
+                    live.keep_alive.confirm(sent);
+                }
                 live.stored = stored;
                 self.0.metrics.renewal("renewed");
                 return Renewal::Renewed;
