@@ -21,6 +21,9 @@ use serde_json::Value;
 pub const GROUP: &str = "leasehold.dev";
 /// The version of the API group.
 pub const VERSION: &str = "v1alpha1";
+/// How the definitions get into a cluster. Server-side, so that an update by another tool does
+/// not stumble over what an annotation remembers.
+pub const INSTALL_COMMAND: &str = "leasehold crd | kubectl apply --server-side -f -";
 
 /// The longest `ownerId`, in characters.
 pub const OWNER_ID_MAX: usize = 256;

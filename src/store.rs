@@ -72,9 +72,13 @@ pub enum StoreError {
     /// one's own write whose answer was lost: re-read.
     #[error("another write came first")]
     Conflict,
-    /// The object (or its namespace) is not there.
+    /// The object is not there.
     #[error("not found: {0}")]
     NotFound(String),
+    /// The namespace, or the store's knowledge of our kinds, is not there; no time helps. Not
+    /// applied. Carries words that say how to make it.
+    #[error("{0}")]
+    NotInstalled(String),
     /// The store's access control refused: a right is missing, or the credentials are not
     /// accepted. Carries its own words.
     #[error("denied: {0}")]

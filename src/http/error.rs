@@ -41,6 +41,7 @@ pub(super) enum Code {
     ObjectRefused,
     StoreUnavailable,
     StoreWentBack,
+    NotInstalled,
     SessionLost,
     ShuttingDown,
 }
@@ -59,7 +60,7 @@ pub(super) struct Meaning {
 
 impl Code {
     /// Every code, by rising status.
-    pub(super) const ALL: [Self; 28] = [
+    pub(super) const ALL: [Self; 29] = [
         Self::InvalidRequest,
         Self::ResourceInvalid,
         Self::TtlOutOfRange,
@@ -86,6 +87,7 @@ impl Code {
         Self::ObjectRefused,
         Self::StoreUnavailable,
         Self::StoreWentBack,
+        Self::NotInstalled,
         Self::SessionLost,
         Self::ShuttingDown,
     ];
@@ -133,6 +135,11 @@ impl Code {
             Self::ObjectRefused => (502, "object_refused", "The store refused the object"),
             Self::StoreUnavailable => (503, "store_unavailable", "The store did not answer"),
             Self::StoreWentBack => (503, "store_went_back", "The store lost writes"),
+            Self::NotInstalled => (
+                503,
+                "not_installed",
+                "The namespace or the CRDs are missing",
+            ),
             Self::SessionLost => (503, "session_lost", "The agent's session ended"),
             Self::ShuttingDown => (503, "shutting_down", "The agent is shutting down"),
         }

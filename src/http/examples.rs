@@ -83,6 +83,11 @@ fn store_example(code: Code) -> Problem {
             let needed = u128::from(MAX_BASE) + 1;
             return AcquireError::from(TokenExhausted { needed }).into();
         }
+        Code::NotInstalled => StoreError::NotInstalled(
+            "the namespace team-a does not exist; make it (`kubectl create namespace team-a`), or \
+             start the sidecar with the --namespace that is meant"
+                .into(),
+        ),
         Code::StoreWentBack => {
             let (seen, listed) = (Revision(24_400), Revision(24_289));
             return AcquireError::from(StoreWentBack { seen, listed }).into();

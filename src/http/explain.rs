@@ -124,9 +124,10 @@ impl From<StoreError> for Problem {
                 Code::ObjectRefused,
                 format!(
                     "{said}; check that the installed CRDs are at least as new as this agent \
-                     (`leasehold crd`)"
+                     (`leasehold crd | kubectl apply --server-side -f -`)"
                 ),
             ),
+            StoreError::NotInstalled(words) => Self::new(Code::NotInstalled, words),
             StoreError::NotFound(words) => unavailable(&format!("the API server says: {words}")),
             StoreError::Conflict => unavailable("others write this lock at the same time"),
             StoreError::Unavailable(_) | StoreError::Ambiguous(_) => unavailable(&said),

@@ -29,12 +29,13 @@ const WITH_BODY: [Code; 3] = [
 /// What a question about a lease may be refused with.
 const OF_LEASES: [Code; 2] = [Code::LeaseUnknown, Code::LeaseLost];
 /// What a question to the store may be refused with.
-const OF_STORE: [Code; 5] = [
+const OF_STORE: [Code; 6] = [
     Code::InvalidRequest,
     Code::Forbidden,
     Code::ObjectUnreadable,
     Code::StoreUnavailable,
     Code::StoreWentBack,
+    Code::NotInstalled,
 ];
 /// What an acquire may be refused with beside.
 const OF_ACQUIRE: [Code; 12] = [

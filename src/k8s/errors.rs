@@ -10,6 +10,7 @@ use http::StatusCode;
 use hyper_util::client::legacy;
 use kube::core::Status;
 
+use crate::crd::INSTALL_COMMAND;
 use crate::store::StoreError;
 
 /// What was asked of the API server.
@@ -75,7 +76,7 @@ pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
             StoreError::DeniedByPolicy(words)
         }
         StatusCode::FORBIDDEN => StoreError::Denied(words),
-        StatusCode::NOT_FOUND => StoreError::NotFound(not_found(&status, words)),
+        StatusCode::NOT_FOUND => not_found(call, &status, words),
         StatusCode::CONFLICT => conflict(call, &status, words),
         StatusCode::GONE => StoreError::Unavailable(format!("{words}; start the listing anew")),
         // Refused before anything was done: too many requests.
@@ -110,15 +111,26 @@ fn conflict(call: Call, status: &Status, words: String) -> StoreError {
     }
 }
 
-fn not_found(status: &Status, words: String) -> String {
-    let named = status
-        .details
-        .as_ref()
-        .is_some_and(|details| !details.name.is_empty());
-    if named {
-        return words;
+/// A create names the namespace that is missing. A kind that is not known has no name, or the API
+/// server answers as any Go program does. Only a read concludes that from so little: a write that
+/// meets some proxy's 404 is followed by one.
+fn not_found(call: Call, status: &Status, words: String) -> StoreError {
+    let details = status.details.as_ref();
+    if let Some(namespace) = details.filter(|details| details.kind == "namespaces") {
+        let name = &namespace.name;
+        return StoreError::NotInstalled(format!(
+            "the namespace {name} does not exist; make it (`kubectl create namespace {name}`), or \
+             start the sidecar with the --namespace that is meant"
+        ));
     }
-    format!("{words}; are Leasehold's CRDs installed? (`leasehold crd | kubectl apply -f -`)")
+    let is_nameless = details.is_some_and(|details| details.name.is_empty());
+    if call == Call::Read && (is_nameless || words.ends_with(": 404 page not found")) {
+        return StoreError::NotInstalled(format!(
+            "the API server does not know Leasehold's kinds ({words}); install the CRDs: \
+             `{INSTALL_COMMAND}`"
+        ));
+    }
+    StoreError::NotFound(words)
 }
 
 /// The server's own words, or what there is in their place.
@@ -278,6 +290,42 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_namespace_is_named_with_what_to_do() {
+        let body = json!({"message": "namespaces \"team-a\" not found", "reason": "NotFound",
+            "details": {"name": "team-a", "kind": "namespaces"}})
+        .to_string();
+        assert!(matches!(
+            from_answer(Call::Create, StatusCode::NOT_FOUND, body.as_bytes()),
+            StoreError::NotInstalled(words) if words.contains("kubectl create namespace team-a")
+        ));
+    }
+
+    #[test]
+    fn a_404_of_some_proxy_says_nothing_about_the_kind() {
+        for (call, body) in [
+            (Call::Update, "404 page not found"),
+            (Call::Update, "{\"details\": {}}"),
+            (Call::Read, "<html>Not Found</html>"),
+            (Call::Read, "{}"),
+            (Call::Read, ""),
+        ] {
+            assert!(matches!(
+                from_answer(call, StatusCode::NOT_FOUND, body.as_bytes()),
+                StoreError::NotFound(_)
+            ));
+        }
+    }
+
+    #[test]
+    fn an_api_server_without_our_kinds_says_how_to_install_them() {
+        let body = b"404 page not found\n";
+        assert!(matches!(
+            from_answer(Call::Read, StatusCode::NOT_FOUND, body),
+            StoreError::NotInstalled(words) if words.contains(INSTALL_COMMAND)
+        ));
+    }
+
+    #[test]
     fn a_missing_kind_is_not_a_missing_object() {
         let body = json!({"message": "the server could not find the requested resource",
             "reason": "NotFound", "details": {}})
@@ -289,7 +337,7 @@ mod tests {
         ));
         assert!(matches!(
             from_answer(Call::Read, StatusCode::NOT_FOUND, body.as_bytes()),
-            StoreError::NotFound(words) if words.contains("CRDs installed")
+            StoreError::NotInstalled(words) if words.contains(INSTALL_COMMAND)
         ));
         let body = json!({"reason": "NotFound", "details": {"name": "l"}}).to_string();
         assert!(is_object_missing(

@@ -1,5 +1,5 @@
-//! What an app is told when the cluster does not let its agent take a lock. Each leaves the store
-//! as it was.
+//! What an app is told when the cluster does not let its agent take a lock, or is not ready for
+//! any. Each leaves the store as it was.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use leasehold::k8s::names::object_name;
 use leasehold::protocol::ids::Resource;
 use serde_json::json;
 
-use crate::harness::{Cluster, TakeOver, eventually};
+use crate::harness::{Cluster, Pod, TakeOver, eventually};
 use crate::support::sidecar;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,5 +82,49 @@ async fn a_used_up_quota_is_said_to_be_one() -> Result<()> {
         .await?
         .problem(403, "quota_exceeded")?;
     assert_eq!(namespace.all("distributedlocks").await?.len(), before);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_namespace_is_named_with_what_to_do() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("there").await?;
+    // No pod is in a namespace that is not there; somebody who tries things out may name one.
+    let pod = Pod {
+        namespace: "not-there".to_owned(),
+        kubeconfig: cluster.control_plane().admin().clone(),
+        ..namespace.pod("a").await?
+    };
+    let a = sidecar(&pod, 15).await?;
+    let refused = a.acquire("res").await?.problem(503, "not_installed")?;
+    let detail = refused.json["detail"].to_string();
+    assert!(
+        detail.contains("`kubectl create namespace not-there`"),
+        "{detail}"
+    );
+    assert_eq!(refused.retry_after, None);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_definitions_are_named_with_the_command_that_installs_them() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("bare").await?;
+    let a = sidecar(&namespace.pod("a").await?, 15).await?;
+    let delete = ["delete", "-f", "crds", "--wait=false"];
+    namespace.kubectl(&delete).await?.ok()?;
+
+    // The API server forgets them a moment after they are gone.
+    let limit = Duration::from_secs(30);
+    let refused = eventually("the definitions to be missed", limit, async || {
+        let answer = a.acquire("res").await.ok()?;
+        (answer.code() == "not_installed").then_some(answer)
+    });
+    let refused = refused.await?.problem(503, "not_installed")?;
+    let detail = refused.json["detail"].to_string();
+    assert!(detail.contains(leasehold::crd::INSTALL_COMMAND), "{detail}");
+    assert_eq!(refused.retry_after, None);
+    let list = a.list("").await?.problem(503, "not_installed")?;
+    assert_eq!(list.retry_after, None);
     Ok(())
 }

@@ -190,7 +190,7 @@ async fn refusals_say_what_is_known() {
     let nowhere = K8sLockStore::new(namespace.client.clone(), "no-such-namespace");
     assert!(matches!(
         nowhere.create(&resource()).await,
-        Err(StoreError::NotFound(_))
+        Err(StoreError::NotInstalled(words)) if words.contains("no-such-namespace")
     ));
 
     squat(&namespace).await;

@@ -2,6 +2,7 @@
 //!
 //! It does not ask an API server whether it takes them; the e2e tests install them.
 
+use std::fs;
 use std::path::Path;
 
 use leasehold::crd;
@@ -11,9 +12,9 @@ fn assert_committed(name: &str, generated: &str) {
         .join("crds")
         .join(name);
     if std::env::var_os("LEASEHOLD_REGENERATE").is_some() {
-        std::fs::write(&path, generated).expect("crds must be writable");
+        fs::write(&path, generated).expect("crds must be writable");
     }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let committed = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == generated,
         "crds/{name} is not what the code generates; run `make generate` and commit it"
@@ -34,4 +35,21 @@ fn the_committed_session_definition_is_the_generated_one() {
         "locksessions.leasehold.dev.yaml",
         &crd::session_as_yaml().unwrap(),
     );
+}
+
+/// The help text and the HTTP API cannot use the constant, and prose does not.
+#[test]
+fn one_command_installs_the_definitions_wherever_it_is_told() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let tellers = ["README.md", "src/http/explain.rs"];
+    for teller in tellers {
+        let text = fs::read_to_string(repository.join(teller)).unwrap();
+        assert!(text.contains(crd::INSTALL_COMMAND), "{teller}");
+        let told = text.matches("kubectl apply ").count();
+        let server_side = text.matches("kubectl apply --server-side").count();
+        assert_eq!(told, server_side, "{teller}");
+    }
+    let cli = fs::read_to_string(repository.join("src/cli.rs")).unwrap();
+    let (_, applied) = crd::INSTALL_COMMAND.split_once("| ").unwrap();
+    assert!(cli.contains(applied), "the help of `leasehold crd`");
 }

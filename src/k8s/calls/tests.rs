@@ -160,10 +160,10 @@ async fn another_resource_under_the_name_is_a_collision() {
 async fn a_lock_that_is_not_there_is_none_and_a_kind_that_is_not_there_is_an_error() {
     let (store, _) = always(404, json!({"reason": "NotFound", "details": {"name": "r"}})).await;
     assert!(store.get(&resource()).await.unwrap().is_none());
-    let (store, _) = always(404, json!({"reason": "NotFound"})).await;
+    let (store, _) = always(404, json!({"reason": "NotFound", "details": {}})).await;
     assert!(matches!(
         store.get(&resource()).await,
-        Err(StoreError::NotFound(_))
+        Err(StoreError::NotInstalled(_))
     ));
 }
 

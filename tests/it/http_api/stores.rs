@@ -99,11 +99,20 @@ async fn a_store_that_is_away_is_said_so_and_nothing_is_invented() {
 
 #[tokio::test]
 async fn missing_definitions_are_named() {
-    let error = StoreError::NotFound("are Leasehold's CRDs installed?".into());
+    let error = StoreError::NotInstalled("install the CRDs".into());
     let sidecar = Sidecar::start().await;
     sidecar.store.fail_all(error);
-    let refused = sidecar.without_a_write(sidecar.acquire("r")).await;
-    refused.is_problem(503, "store_unavailable", "CRDs installed");
+    for refused in [
+        sidecar.without_a_write(sidecar.acquire("r")).await,
+        sidecar.without_a_write(sidecar.verify("r", 1)).await,
+        sidecar.without_a_write(sidecar.get("/v1/locks")).await,
+    ] {
+        refused.is_problem(503, "not_installed", "install the CRDs");
+        assert!(
+            !refused.headers.contains_key("retry-after"),
+            "time alone does not help"
+        );
+    }
 }
 
 #[tokio::test]
