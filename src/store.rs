@@ -100,6 +100,10 @@ pub enum StoreError {
         /// What it guards.
         found: String,
     },
+    /// A listing cannot go on from there: the place is too old, or none that the store gave. Only
+    /// `list` with a `next` answers it. Carries the store's words.
+    #[error("the listing cannot go on from there: {0}")]
+    ListingOver(String),
     /// What was read makes no sense to this version; nothing may be decided by it.
     #[error("unreadable object: {0}")]
     Unreadable(String),
@@ -126,7 +130,8 @@ pub trait LockStore: Send + Sync + 'static {
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError>;
 
     /// A consistent listing: what it answers with is at least as new as everything that was
-    /// acknowledged before it was asked. `next` is where the page before ended.
+    /// acknowledged before it was asked. `next` is where the page before ended; `ListingOver` when
+    /// it cannot go on from there.
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError>;
 
     /// Makes the lock object, which nobody holds yet. `Conflict` when it is there.

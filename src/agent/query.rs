@@ -7,7 +7,7 @@ use crate::protocol::ids::{GrantId, LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::{Lock, TokenCheck};
 use crate::protocol::token::{Revision, Seen, StoreWentBack, Token};
-use crate::store::{Stored, within};
+use crate::store::{StoreError, Stored, within};
 
 use super::take::holder_view;
 use super::{Agent, CALL_LIMIT, LockPage, LockView, QueryError, Verified};
@@ -34,7 +34,12 @@ impl Agent {
         };
         for _ in 0..PAGES_MAX {
             let before = self.seen_before_list();
-            let read = within(CALL_LIMIT, self.0.locks.list(limit, page.next.as_deref())).await?;
+            let read = within(CALL_LIMIT, self.0.locks.list(limit, page.next.as_deref())).await;
+            let read = read.map_err(|error| match error {
+                // The caller's listing begins here; it has nothing to start anew without.
+                StoreError::ListingOver(words) if next.is_none() => StoreError::Unavailable(words),
+                error => error,
+            })?;
             // Only a listing's first page is as of now.
             if page.next.is_none() {
                 self.note_list(before, read.revision)?;

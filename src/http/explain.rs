@@ -114,6 +114,13 @@ impl From<StoreError> for Problem {
             )
             .with("object", name)
             .with("guards", found),
+            StoreError::ListingOver(words) => Self::new(
+                Code::InvalidRequest,
+                format!(
+                    "this listing cannot go on (the API server says: {words}); start the listing \
+                     anew, without continue"
+                ),
+            ),
             StoreError::Unreadable(_) => Self::new(
                 Code::ObjectUnreadable,
                 format!(

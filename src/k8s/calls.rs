@@ -68,8 +68,13 @@ impl Calls {
             continue_token: next.map(str::to_owned),
             ..ListParams::default()
         };
-        let (code, body) = self.send(Call::Read, self.requests.list(&params)).await?;
-        parse(Call::Read, code, &body)
+        let call = if next.is_some() {
+            Call::ReadOn
+        } else {
+            Call::Read
+        };
+        let (code, body) = self.send(call, self.requests.list(&params)).await?;
+        parse(call, code, &body)
     }
 
     pub(super) async fn create(&self, object: &Value) -> Result<Value, StoreError> {

@@ -18,6 +18,8 @@ use crate::store::StoreError;
 pub enum Call {
     /// A GET.
     Read,
+    /// A GET of a listing's next page, from a place that the client gave.
+    ReadOn,
     /// A POST of a new object.
     Create,
     /// A PUT, decided on a resourceVersion.
@@ -29,7 +31,7 @@ impl Call {
     #[must_use]
     pub fn unclear(self, what: String) -> StoreError {
         match self {
-            Self::Read => StoreError::Unavailable(what),
+            Self::Read | Self::ReadOn => StoreError::Unavailable(what),
             Self::Create | Self::Update => StoreError::Ambiguous(what),
         }
     }
@@ -78,6 +80,10 @@ pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
         StatusCode::FORBIDDEN => StoreError::Denied(words),
         StatusCode::NOT_FOUND => not_found(call, &status, words),
         StatusCode::CONFLICT => conflict(call, &status, words),
+        // A place that is no place, or one whose revision was compacted away.
+        StatusCode::BAD_REQUEST | StatusCode::GONE if call == Call::ReadOn => {
+            StoreError::ListingOver(words)
+        }
         StatusCode::GONE => StoreError::Unavailable(format!("{words}; start the listing anew")),
         // Refused before anything was done: too many requests.
         StatusCode::TOO_MANY_REQUESTS => StoreError::Unavailable(words),
@@ -236,8 +242,19 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_that_cannot_go_on_is_no_outage_and_no_refused_object() {
+        let words = "The provided continue parameter is too old";
+        for (code, reason) in [(400, "BadRequest"), (410, "Expired")] {
+            let over = StoreError::ListingOver(words.to_owned());
+            assert_eq!(answer(Call::ReadOn, code, reason, words), over);
+            // Who gave no place is not told of one.
+            assert_ne!(answer(Call::Read, code, reason, words), over);
+        }
+    }
+
+    #[test]
     fn too_many_requests_means_that_nothing_was_done() {
-        for call in [Call::Read, Call::Create, Call::Update] {
+        for call in [Call::Read, Call::ReadOn, Call::Create, Call::Update] {
             assert!(matches!(
                 answer(call, 429, "TooManyRequests", "slow down"),
                 StoreError::Unavailable(_)

@@ -9,6 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use leasehold::k8s::names::object_name;
 use leasehold::protocol::ids::Resource;
+use reqwest::Method;
 use serde_json::json;
 
 use crate::harness::{Cluster, Pod, TakeOver, eventually};
@@ -25,6 +26,21 @@ async fn a_missing_right_is_named() -> Result<()> {
     assert_eq!(refused.json["missingRight"], right);
     assert!(namespace.all("distributedlocks").await?.is_empty());
     assert!(namespace.all("locksessions").await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_the_api_server_never_gave_is_no_place_to_list_on_from() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("continue").await?;
+    let a = sidecar(&namespace.pod("a").await?, 15).await?;
+    for garbage in ["garbage", "e30", "%F0%9F%94%92"] {
+        let path = format!("/v1/locks?continue={garbage}");
+        let refused = a.call(Method::GET, &path, None).await?;
+        let refused = refused.problem(400, "invalid_request")?;
+        let said = refused.json["detail"].as_str().unwrap_or_default();
+        assert!(said.contains("anew, without continue"), "{said}");
+    }
     Ok(())
 }
 

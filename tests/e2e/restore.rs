@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use reqwest::Method;
 
 use crate::harness::{Cluster, Sidecar, TakeOver, eventually};
 use crate::support::sidecar;
@@ -39,6 +40,15 @@ async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
     token(&busy, "res").await?;
     token(&busy, "other").await?;
     let held = running.acquire("held").await?.granted()?;
+    let listing = |next: &str| format!("/v1/locks?limit=1&continue={next}");
+    let page = busy
+        .call(Method::GET, &listing(""), None)
+        .await?
+        .expect(200)?;
+    let next = page.json["continue"].as_str().unwrap_or_default();
+    busy.call(Method::GET, &listing(next), None)
+        .await?
+        .expect(200)?;
 
     let snapshot = cluster.control_plane().snapshot_etcd("bumped").await?;
     let mut last = 0;
@@ -75,6 +85,12 @@ async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
     // A lease from before the backup goes on.
     ensure!(running.renew(&held.id).await?.granted()?.token == held.token);
     running.verify("held", held.token).await?.expect(200)?;
+
+    // The revision of that listing is compacted away.
+    let over = busy.call(Method::GET, &listing(next), None).await?;
+    let over = over.problem(400, "invalid_request")?;
+    let said = over.json["detail"].as_str().unwrap_or_default();
+    ensure!(said.contains("anew, without continue"), "{said}");
     Ok(())
 }
 

@@ -166,7 +166,12 @@ impl LockStore for MemoryStore {
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
         let contents = self.ask(Call::ListLocks)?;
-        let skip: usize = next.map_or(0, |next| next.parse().unwrap());
+        let skip: usize = match next {
+            None => 0,
+            Some(next) => next
+                .parse()
+                .map_err(|_| StoreError::ListingOver(format!("{next:?} is no place")))?,
+        };
         let end = skip + limit as usize;
         let items = contents.locks.values().skip(skip).take(limit as usize);
         Ok(Page {

@@ -261,6 +261,41 @@ async fn locks_are_listed_by_prefix_and_page() {
 }
 
 #[tokio::test]
+async fn a_listing_that_cannot_go_on_is_to_be_started_anew() {
+    let sidecar = Sidecar::start().await;
+    for resource in ["a:1", "a:2", "b:1"] {
+        sidecar.lease(resource).await;
+    }
+    let words = "start the listing anew, without continue";
+    let garbage = sidecar.get("/v1/locks?continue=garbage");
+    let refused = sidecar.without_a_write(garbage).await;
+    refused.is_problem(400, "invalid_request", words);
+    assert!(!refused.headers.contains_key("retry-after"));
+
+    // A place that was good and is too old by now.
+    let page = sidecar.get("/v1/locks?limit=1").await;
+    let path = format!(
+        "/v1/locks?limit=1&continue={}",
+        page.body["continue"].as_str().unwrap()
+    );
+    let expired = StoreError::ListingOver("the continue parameter is too old".into());
+    sidecar.store.fail(Call::ListLocks, expired.clone());
+    let refused = sidecar.without_a_write(sidecar.get(&path)).await;
+    refused.is_problem(400, "invalid_request", words);
+
+    // It happens in the middle of the agent's own search: its caller sent no `continue`.
+    let mut lists = 0;
+    sidecar.store.on_call(move |call| {
+        lists += usize::from(call == Call::ListLocks);
+        (lists == 2).then(|| expired.clone())
+    });
+    let searched = sidecar.get("/v1/locks?prefix=b:&limit=1").await;
+    searched.is_problem(503, "store_unavailable", "try again");
+    let searched = sidecar.get("/v1/locks?prefix=b:&limit=1").await;
+    assert_eq!(searched.body["locks"][0]["resource"], "b:1");
+}
+
+#[tokio::test]
 async fn a_full_agent_names_its_bound() {
     let store = MemoryStore::default();
     let sidecar = Sidecar::in_pod("pod-a", &store, |config| config.max_leases = 1).await;
