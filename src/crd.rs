@@ -4,7 +4,9 @@
 //! Deliberately no logic: what an object *means* is in `protocol`, and `k8s::convert` translates.
 //! The definitions carry the invariants that the API server itself must guard ([`rules`]), so
 //! that no client, of whatever version, can break them. Every string, number, list and map is
-//! bounded: an object fits into etcd with room to spare, and the rules' cost can be estimated.
+//! bounded: an object fits into etcd with room to spare, and the rules' cost can be estimated. What
+//! apps choose is bounded by the protocol's own constants, which the HTTP API checks in bytes and a
+//! schema counts in characters: whatever an agent accepts, the API server takes.
 
 pub mod lock;
 pub mod rules;
@@ -25,14 +27,6 @@ pub const VERSION: &str = "v1alpha1";
 /// not stumble over what an annotation remembers.
 pub const INSTALL_COMMAND: &str = "leasehold crd | kubectl apply --server-side -f -";
 
-/// The longest `ownerId`, in characters.
-pub const OWNER_ID_MAX: usize = 256;
-/// How many entries the `metadata` of a holder can have.
-pub const METADATA_MAX_ENTRIES: usize = 16;
-/// The longest key of a holder's `metadata`, in characters.
-pub const METADATA_KEY_MAX: usize = 63;
-/// The longest value in a holder's `metadata`, in characters.
-pub const METADATA_VALUE_MAX: usize = 256;
 /// The longest `reason` of an incident or a release request, in characters.
 pub const REASON_MAX: usize = 1024;
 

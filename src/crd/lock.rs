@@ -10,7 +10,10 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rules;
+use super::{REASON_MAX, rules};
+use crate::protocol::ids::{
+    METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES, RESOURCE_MAX_BYTES,
+};
 
 /// What a lock guards and how long its object is kept. An agent sets `resource` when it makes the
 /// object and nothing else; the rest is for people and their tools.
@@ -78,7 +81,7 @@ use super::rules;
 pub struct DistributedLockSpec {
     /// What apps lock: 1 to 512 bytes of printable text, like `tenant_123:billing-close:2026-04`.
     /// It can never be changed.
-    #[schemars(length(min = 1, max = 512), regex(pattern = "^[^[:cntrl:]]+$"))]
+    #[schemars(length(min = 1, max = RESOURCE_MAX_BYTES), regex(pattern = "^[^[:cntrl:]]+$"))]
     pub resource: String,
 
     /// How many seconds a free and idle lock object is kept before the operator deletes it. Without
@@ -111,7 +114,7 @@ pub struct ReleaseRequest {
     /// or not: from then on only the fencing token protects the resource.
     pub mode: ReleaseMode,
     /// Why; it is recorded in the lock's incidents, the Event and the audit log.
-    #[schemars(length(min = 1, max = 1024))]
+    #[schemars(length(min = 1, max = REASON_MAX))]
     pub reason: String,
     /// Who asks: the user name that the API server knows the writer by.
     #[schemars(length(min = 1, max = 512))]
@@ -170,7 +173,7 @@ pub struct DistributedLockStatus {
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
     /// Who the app says it is.
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = OWNER_ID_MAX_BYTES))]
     pub owner_id: String,
     /// The pod whose agent holds the lock.
     #[schemars(length(max = 253))]
@@ -191,8 +194,8 @@ pub struct Holder {
     /// What the app wrote about itself, at most 16 entries.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(
-        extend("maxProperties" = 16),
-        extend("additionalProperties" = {"type": "string", "maxLength": 256})
+        extend("maxProperties" = METADATA_MAX_ENTRIES),
+        extend("additionalProperties" = {"type": "string", "maxLength": METADATA_VALUE_MAX_BYTES})
     )]
     pub metadata: BTreeMap<String, String>,
 }
@@ -220,7 +223,7 @@ pub struct WaiterRecord {
     #[schemars(length(min = 1, max = 64))]
     pub lease_id: String,
     /// Who the app says it is.
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = OWNER_ID_MAX_BYTES))]
     pub owner_id: String,
     /// The pod whose agent waits.
     #[schemars(length(max = 253))]
@@ -254,7 +257,7 @@ pub struct IncidentRecord {
     #[schemars(range(min = 0, max = 9_007_199_254_739_992_i64))]
     pub token: i64,
     /// Who held the lock.
-    #[schemars(length(max = 256))]
+    #[schemars(length(max = OWNER_ID_MAX_BYTES))]
     pub owner_id: String,
     /// In which pod.
     #[schemars(length(max = 253))]
@@ -263,6 +266,6 @@ pub struct IncidentRecord {
     #[schemars(length(max = 512))]
     pub actor: String,
     /// Why, in words.
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = REASON_MAX))]
     pub reason: String,
 }

@@ -6,6 +6,8 @@
 
 use kube::core::Rule;
 
+use crate::protocol::ids::{METADATA_KEY_MAX_BYTES, RESOURCE_MAX_BYTES};
+
 /// `spec.resource` is what the lock is; under another one its token would mean nothing.
 #[must_use]
 pub fn resource_never_changes() -> Rule {
@@ -16,8 +18,12 @@ pub fn resource_never_changes() -> Rule {
 /// `maxLength` counts characters; names of objects, headers and metrics are counted in bytes.
 #[must_use]
 pub fn resource_fits() -> Rule {
-    Rule::new("size(bytes(self.spec.resource)) <= 512")
-        .message("spec.resource has more than 512 bytes; use a hash of what is longer")
+    Rule::new(format!(
+        "size(bytes(self.spec.resource)) <= {RESOURCE_MAX_BYTES}"
+    ))
+    .message(&*format!(
+        "spec.resource has more than {RESOURCE_MAX_BYTES} bytes; use a hash of what is longer"
+    ))
 }
 
 /// A schema cannot bound the keys of a map.
@@ -25,11 +31,13 @@ pub fn resource_fits() -> Rule {
 pub fn metadata_keys_fit() -> Rule {
     // Written without optionals: behind them the API server cannot see the map's bound, and takes
     // the rule for too costly.
-    Rule::new(
+    Rule::new(format!(
         "!has(self.status) || !has(self.status.holder) || !has(self.status.holder.metadata) || \
-         self.status.holder.metadata.all(key, size(key) <= 63)",
-    )
-    .message("a key in status.holder.metadata has more than 63 characters")
+         self.status.holder.metadata.all(key, size(key) <= {METADATA_KEY_MAX_BYTES})",
+    ))
+    .message(&*format!(
+        "a key in status.holder.metadata has more than {METADATA_KEY_MAX_BYTES} characters"
+    ))
 }
 
 /// A token that goes back lets an old holder's writes pass for a new one's.

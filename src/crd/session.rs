@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rules;
+use super::{REASON_MAX, rules};
 
 /// Whose claim to be alive this is. It can never be changed.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -110,7 +110,7 @@ pub struct RenewalFailuresRecord {
     pub count: i64,
     /// What the last failure was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = REASON_MAX))]
     pub last_reason: Option<String>,
     /// When the last failure was.
     #[serde(default, skip_serializing_if = "Option::is_none")]

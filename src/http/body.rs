@@ -140,6 +140,13 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Pr
             "the body must be JSON and say so; add the header `Content-Type: application/json`",
         ));
     }
+    // serde would fill the fields from an array, in an order that no client can know.
+    if let Some(what) = what_else_it_is(bytes) {
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            format!("the body is {what}; send a JSON object, see /openapi.json"),
+        ));
+    }
     match Json::<T>::from_bytes(bytes) {
         Ok(Json(value)) => Ok(value),
         Err(JsonRejection::JsonDataError(error)) => Err(Problem::new(
@@ -150,6 +157,18 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Pr
             Code::InvalidRequest,
             format!("the body is not JSON: {}; mend it", cause_of(&error)),
         )),
+    }
+}
+
+/// What a JSON text is that is no object, by its first character.
+fn what_else_it_is(bytes: &[u8]) -> Option<&'static str> {
+    match bytes.trim_ascii_start().first()? {
+        b'[' => Some("an array"),
+        b'"' => Some("a string"),
+        b'-' | b'0'..=b'9' => Some("a number"),
+        b't' | b'f' => Some("a boolean"),
+        b'n' => Some("null"),
+        _ => None,
     }
 }
 

@@ -9,15 +9,14 @@ use serde_json::Number;
 use super::dto::{AcquireBody, ListQuery};
 use super::error::{Code, Problem};
 use crate::agent::AcquireRequest;
-use crate::protocol::ids::{OwnerId, RESOURCE_MAX_BYTES, Resource};
+use crate::protocol::ids::{
+    METADATA_KEY_MAX_BYTES, METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES,
+    OwnerId, RESOURCE_MAX_BYTES, Resource, is_blank, is_printable,
+};
 
 const TTL_MAX_SECONDS: u64 = 86_400;
 const WAIT_MAX_SECONDS: u64 = 240;
-const OWNER_MAX_BYTES: usize = 256;
 const REQUEST_ID_MAX_BYTES: usize = 128;
-const METADATA_MAX_ENTRIES: usize = 16;
-const METADATA_KEY_MAX_BYTES: usize = 63;
-const METADATA_VALUE_MAX_BYTES: usize = 256;
 const LIST_LIMIT_DEFAULT: u32 = 100;
 const LIST_LIMIT_MAX: u32 = 500;
 
@@ -76,12 +75,12 @@ pub(super) fn waiting_not_supported() -> Problem {
 }
 
 fn owner(text: &str) -> Result<OwnerId, Problem> {
-    if (1..=OWNER_MAX_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
+    if text.len() <= OWNER_ID_MAX_BYTES && is_printable(text) && !is_blank(text) {
         return Ok(OwnerId::from(text));
     }
     Err(invalid(format!(
-        "ownerId must be 1 to {OWNER_MAX_BYTES} bytes of text without control characters; shorten \
-         it or leave it out"
+        "ownerId must be 1 to {OWNER_ID_MAX_BYTES} bytes of printable text that people can see, \
+         without control characters; change it or leave it out"
     )))
 }
 
@@ -119,6 +118,16 @@ fn metadata(entries: BTreeMap<String, String>) -> Result<BTreeMap<String, String
         return Err(invalid(format!(
             "the metadata value of {key:?} has {} bytes; use at most {METADATA_VALUE_MAX_BYTES}",
             value.len()
+        )));
+    }
+    // People read them in terminals, where a control character can do more than be shown.
+    if let Some((key, _)) = entries
+        .iter()
+        .find(|(key, value)| !is_printable(key) || !is_printable(value))
+    {
+        return Err(invalid(format!(
+            "the metadata entry {key:?} has control characters; use printable text (no tabs or \
+             line breaks)"
         )));
     }
     Ok(entries)
@@ -172,6 +181,8 @@ mod tests {
             json!({"ownerId": "x".repeat(256)}),
             json!({"requestId": "x".repeat(128)}),
             json!({"metadata": {"k".repeat(63): "v".repeat(256)}}),
+            json!({"metadata": {"k": ""}}),
+            json!({"ownerId": "日本 worker é"}),
         ];
         for change in allowed {
             assert!(check(&change).is_ok(), "{change}");
@@ -195,11 +206,18 @@ mod tests {
             (json!({"ownerId": ""}), Code::InvalidRequest),
             (json!({"ownerId": "x".repeat(257)}), Code::InvalidRequest),
             (json!({"ownerId": "a\tb"}), Code::InvalidRequest),
+            (json!({"ownerId": "a\u{202e}b"}), Code::InvalidRequest),
+            (json!({"ownerId": "\u{3164}\u{ad} "}), Code::InvalidRequest),
             (json!({"requestId": ""}), Code::InvalidRequest),
             (json!({"requestId": "é"}), Code::InvalidRequest),
             (json!({"requestId": "x".repeat(129)}), Code::InvalidRequest),
             (json!({"metadata": many}), Code::InvalidRequest),
             (json!({"metadata": {"": "v"}}), Code::InvalidRequest),
+            (
+                json!({"metadata": {"k": "a\u{1b}[2Jb"}}),
+                Code::InvalidRequest,
+            ),
+            (json!({"metadata": {"a\nb": "v"}}), Code::InvalidRequest),
             (
                 json!({"metadata": {"k".repeat(64): "v"}}),
                 Code::InvalidRequest,

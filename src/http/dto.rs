@@ -3,9 +3,11 @@
 //! These types say nothing of what is allowed inside a field; `checks` does.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Number;
 use utoipa::ToSchema;
 
@@ -39,14 +41,47 @@ pub(super) struct AcquireBody {
     /// How long to wait for the lock. Only 0 is served in this version.
     #[schema(value_type = Option<u32>, nullable = false, minimum = 0, maximum = 240, default = 0)]
     pub(super) wait_seconds: Option<Number>,
-    /// What the app says of itself, for people: at most 16 entries, with keys of at most 63 and
-    /// values of at most 256 bytes.
+    /// What the app says of itself, for people: at most 16 entries of printable text, with keys of
+    /// at most 63 and values of at most 256 bytes.
+    #[serde(default, deserialize_with = "unique_entries")]
     #[schema(nullable = false)]
     pub(super) metadata: Option<BTreeMap<String, String>>,
     /// The app's name for this request, 1 to 128 printable ASCII characters. Repeating the
     /// request with it gets the same lease again.
     #[schema(min_length = 1, max_length = 128, nullable = false)]
     pub(super) request_id: Option<String>,
+}
+
+/// Each key once. Of two entries under one key a map would keep the last, and silently.
+fn unique_entries<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<BTreeMap<String, String>>, D::Error> {
+    struct Entries;
+
+    impl<'de> Visitor<'de> for Entries {
+        type Value = Option<BTreeMap<String, String>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object whose values are strings")
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut entries = BTreeMap::new();
+            while let Some((key, value)) = map.next_entry::<String, _>()? {
+                if entries.contains_key(&key) {
+                    return Err(Error::custom(format!("duplicate key {key:?}")));
+                }
+                entries.insert(key, value);
+            }
+            Ok(Some(entries))
+        }
+    }
+
+    from.deserialize_any(Entries)
 }
 
 /// How long the lease shall live from now on.
@@ -238,8 +273,8 @@ impl PendingDto {
         Self {
             lease_id,
             release: "pending",
-            detail: "the lease is over; the store is away, and the agent goes on until it has \
-                     freed the lock there",
+            detail: "the lease is over; the store has not confirmed it yet, and the agent goes on \
+                     trying until it has freed the lock there (its log says what is in the way)",
         }
     }
 }

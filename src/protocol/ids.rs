@@ -8,6 +8,14 @@ use std::sync::Arc;
 
 /// The longest resource name in bytes.
 pub const RESOURCE_MAX_BYTES: usize = 512;
+/// The longest `ownerId` in bytes.
+pub const OWNER_ID_MAX_BYTES: usize = 256;
+/// How many entries the `metadata` of a holder can have.
+pub const METADATA_MAX_ENTRIES: usize = 16;
+/// The longest key of a holder's `metadata`, in bytes.
+pub const METADATA_KEY_MAX_BYTES: usize = 63;
+/// The longest value in a holder's `metadata`, in bytes.
+pub const METADATA_VALUE_MAX_BYTES: usize = 256;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -83,7 +91,7 @@ pub enum InvalidResource {
         /// How many bytes it has.
         bytes: usize,
     },
-    /// It has a control character (also a line break or a tab), or is nothing but white space.
+    /// It has a control character (also a line break or a tab), or nothing that anybody sees.
     NotPrintable,
 }
 
@@ -97,7 +105,7 @@ impl fmt::Display for InvalidResource {
             ),
             Self::NotPrintable => f.write_str(
                 "resource must be printable text without control characters (no tabs or line \
-                 breaks) and not only white space",
+                 breaks), and not only what nobody sees",
             ),
         }
     }
@@ -117,7 +125,7 @@ impl Resource {
         if text.len() > RESOURCE_MAX_BYTES {
             return Err(InvalidResource::TooLong { bytes: text.len() });
         }
-        if text.chars().any(is_unprintable) || text.trim().is_empty() {
+        if !is_printable(text) || is_blank(text) {
             return Err(InvalidResource::NotPrintable);
         }
         Ok(Self(text.into()))
@@ -130,10 +138,32 @@ impl Resource {
     }
 }
 
-/// Control characters, and the marks that make two strings look alike or text run backwards.
+/// Whether a text has neither control characters nor the marks that make two texts look alike or
+/// run backwards. A terminal or a log line that shows it shows what is there.
+#[must_use]
+pub fn is_printable(text: &str) -> bool {
+    !text.chars().any(is_unprintable)
+}
+
+/// Whether a reader would see nothing at all.
+#[must_use]
+pub fn is_blank(text: &str) -> bool {
+    text.chars().all(|c| c.is_whitespace() || is_invisible(c))
+}
+
 fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// What has no shape of its own: soft hyphen, fillers, joiners, variation selectors and tags
+/// (Unicode's `Default_Ignorable_Code_Point`), and the empty Braille pattern.
+fn is_invisible(c: char) -> bool {
+    is_unprintable(c)
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}'
+            | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2060}'..='\u{206f}' | '\u{2800}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 impl fmt::Display for Resource {
@@ -156,7 +186,16 @@ mod tests {
             Resource::parse(&"x".repeat(513)),
             Err(InvalidResource::TooLong { bytes: 513 })
         );
-        for bad in ["a\nb", "a\tb", "\u{0}", " ", "a\u{202e}b", "\u{feff}a"] {
+        for bad in [
+            "a\nb",
+            "a\tb",
+            "\u{0}",
+            " ",
+            "a\u{202e}b",
+            "\u{feff}a",
+            "\u{3164}",
+            "\u{2060} \u{fe0f}",
+        ] {
             assert_eq!(
                 Resource::parse(bad),
                 Err(InvalidResource::NotPrintable),

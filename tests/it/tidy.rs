@@ -16,7 +16,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("agent", &["agent", "clock", "protocol", "store"]),
     ("http", &["agent", "http", "protocol", "store"]),
     ("admin", &["agent"]),
-    ("crd", &["crd"]),
+    ("crd", &["crd", "protocol"]),
     ("k8s", &["crd", "k8s", "protocol", "store"]),
     ("shutdown", &[]),
     ("telemetry", &[]),

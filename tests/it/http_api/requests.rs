@@ -80,6 +80,8 @@ async fn a_field_that_is_wrong_is_named_with_its_bound() {
         (json!({"waitSeconds": 241}), "0 to 240"),
         (json!({"ttl": 30}), "unknown field `ttl`"),
         (json!({"ownerId": ""}), "ownerId must be 1 to 256"),
+        (json!({"ownerId": "\u{200b}"}), "that people can see"),
+        (json!({"ownerId": " \u{3164}"}), "that people can see"),
         (
             json!({"requestId": "x".repeat(129)}),
             "requestId must be 1 to 128",
@@ -88,6 +90,9 @@ async fn a_field_that_is_wrong_is_named_with_its_bound() {
         (json!({"metadata": {"k": 1}}), "metadata.k: invalid type"),
         (json!({"metadata": {"k".repeat(64): ""}}), "64 bytes"),
         (json!({"metadata": {"k": "v".repeat(257)}}), "257 bytes"),
+        (json!({"metadata": {"k": "a\u{7}"}}), "control characters"),
+        (json!({"metadata": {"a\nb": ""}}), "control characters"),
+        (json!({"metadata": []}), "metadata: invalid type: sequence"),
     ];
     for (change, words) in cases {
         let answer = changed(&sidecar, &change).await;
@@ -109,7 +114,6 @@ async fn what_is_missing_is_named() {
             json!({"ttlSeconds": 30}),
             "missing field `resource`",
         ),
-        (ACQUIRE, json!([]), "invalid"),
         (
             "/v1/fencing/verify",
             json!({"resource": "r"}),
@@ -142,6 +146,26 @@ async fn what_is_missing_is_named() {
 }
 
 #[tokio::test]
+async fn a_body_is_an_object_and_nothing_else() {
+    let sidecar = Sidecar::start().await;
+    let cases = [
+        (json!(["r", null, 30, null, null, null]), "an array"),
+        (json!([]), "an array"),
+        (json!("r"), "a string"),
+        (json!(-1), "a number"),
+        (json!(true), "a boolean"),
+        (json!(null), "null"),
+    ];
+    for (body, what) in cases {
+        let words = format!("the body is {what}; send a JSON object");
+        for path in [ACQUIRE, "/v1/fencing/verify", "/v1/locks/x.0/renew"] {
+            let answer = refused(&sidecar, path, body.clone()).await;
+            answer.is_problem(400, "invalid_request", &words);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_is_no_json_is_refused() {
     let sidecar = Sidecar::start().await;
     let good = r#"{"resource": "r", "ttlSeconds": 30}"#;
@@ -158,6 +182,13 @@ async fn a_body_that_is_no_json_is_refused() {
         (
             typed(json, r#"{"resource": "r", "resource": "s"}"#),
             "duplicate field `resource`",
+        ),
+        (
+            typed(
+                json,
+                r#"{"resource": "r", "ttlSeconds": 9, "metadata": {"k": "a", "k": "b"}}"#,
+            ),
+            "metadata: duplicate key \"k\"",
         ),
         (
             typed("application/x-www-form-urlencoded", good),
