@@ -79,8 +79,10 @@ pub enum StoreError {
     /// applied. Carries words that say how to make it.
     #[error("{0}")]
     NotInstalled(String),
-    /// The store's access control refused: a right is missing, or the credentials are not
-    /// accepted. Carries its own words.
+    /// The store does not accept the credentials. Carries words that say what to do.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// The store's access control refused: a right is missing. Carries its own words.
     #[error("denied: {0}")]
     Denied(String),
     /// An admission policy refused, whatever rights the caller has. Carries its own words.

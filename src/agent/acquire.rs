@@ -107,7 +107,8 @@ impl Agent {
                 "held"
             }
             Err(AcquireError::Store(
-                StoreError::Denied(_)
+                StoreError::Unauthenticated(_)
+                | StoreError::Denied(_)
                 | StoreError::DeniedByPolicy(_)
                 | StoreError::QuotaExceeded(_),
             )) => "denied",

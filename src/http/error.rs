@@ -115,7 +115,7 @@ impl Code {
             }
             Self::HostNotAllowed => (403, "host_not_allowed", "The Host header is not local"),
             Self::OriginRefused => (403, "origin_refused", "Web pages may not use this API"),
-            Self::Forbidden => (403, "forbidden", "A right is missing"),
+            Self::Forbidden => (403, "forbidden", "The API server does not allow it"),
             Self::QuotaExceeded => (403, "quota_exceeded", "The namespace's quota is used up"),
             Self::NotFound => (404, "not_found", "There is no such path"),
             Self::LeaseUnknown => (404, "lease_unknown", "There is no such lease"),

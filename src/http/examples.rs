@@ -81,7 +81,12 @@ fn store_example(code: Code) -> Problem {
         }
         Code::TokenExhausted => {
             let needed = u128::from(MAX_BASE) + 1;
-            return AcquireError::from(TokenExhausted { needed }).into();
+            let by_last_token = false;
+            return AcquireError::from(TokenExhausted {
+                needed,
+                by_last_token,
+            })
+            .into();
         }
         Code::NotInstalled => StoreError::NotInstalled(
             "the namespace team-a does not exist; make it (`kubectl create namespace team-a`), or \

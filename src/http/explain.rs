@@ -97,6 +97,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let said = error.to_string();
         match error {
+            StoreError::Unauthenticated(words) => Self::new(Code::Forbidden, words),
             StoreError::Denied(words) | StoreError::DeniedByPolicy(words) => forbidden(&words),
             StoreError::QuotaExceeded(words) => Self::new(
                 Code::QuotaExceeded,
@@ -151,15 +152,17 @@ fn unavailable(why: &str) -> Problem {
 }
 
 fn forbidden(words: &str) -> Problem {
-    let remedy = "bind the pod's ServiceAccount to Leasehold's sidecar role, or ask who installed \
-                  the policy";
-    let problem = Problem::new(
-        Code::Forbidden,
-        format!("the API server says: {words}; {remedy}"),
-    );
+    let problem = |remedy: &str| {
+        let detail = format!("the API server says: {words}; {remedy}");
+        Problem::new(Code::Forbidden, detail)
+    };
     match missing_right(words) {
-        Some(right) => problem.with("missingRight", right),
-        None => problem,
+        Some(right) => problem(
+            "bind the pod's ServiceAccount to the ClusterRole leasehold-sidecar by a RoleBinding in \
+             its namespace",
+        )
+        .with("missingRight", right),
+        None => problem("if that does not say what to change, ask who installed the policy"),
     }
 }
 

@@ -94,7 +94,8 @@ pub(super) async fn get(
     params(("leaseId" = String, Path, description = "As acquire gave it")),
     responses(
         (status = 204, description = "Released, now or before"),
-        (status = 202, description = "The store is away; the agent goes on trying",
+        (status = 202, description = "The lease is over, and the store has not confirmed it yet; \
+            the agent goes on trying",
             body = PendingDto),
     ),
 )]

@@ -66,7 +66,7 @@ pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
     let status = serde_json::from_slice::<Status>(body).unwrap_or_default();
     let words = words(code, &status, body);
     match code {
-        StatusCode::UNAUTHORIZED => StoreError::Denied(format!(
+        StatusCode::UNAUTHORIZED => StoreError::Unauthenticated(format!(
             "the API server does not accept the credentials (401): {words}; check that the token \
              is current and bound to a pod that still exists"
         )),
@@ -287,7 +287,7 @@ mod tests {
         );
         assert!(matches!(
             answer(Call::Read, 401, "Unauthorized", "Unauthorized"),
-            StoreError::Denied(words) if words.contains("bound to a pod")
+            StoreError::Unauthenticated(words) if words.contains("bound to a pod")
         ));
     }
 

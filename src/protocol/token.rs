@@ -40,16 +40,25 @@ const BUMP_SUSPECTED_ABOVE: u64 = 100_000_000;
 pub struct TokenExhausted {
     /// The base that would have been needed.
     pub needed: u128,
+    /// Whether the lock's last token asks for it, and not the store's revision.
+    pub by_last_token: bool,
 }
 
 impl fmt::Display for TokenExhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the next fencing token would be {}, above the largest base {MAX_BASE}; check the \
-             token floor and the store's resourceVersions",
+            "the next fencing token would be {}, above the largest base {MAX_BASE}; ",
             self.needed
-        )
+        )?;
+        if self.by_last_token {
+            return f.write_str(
+                "the lock's last token is that large, and no smaller one may follow: lock under \
+                 another name, or, if whatever checks tokens has never seen that one, delete the \
+                 lock object",
+            );
+        }
+        f.write_str("check the token floor and the store's resourceVersions")
     }
 }
 
@@ -218,7 +227,10 @@ impl Mint {
         let needed = from_revision.max(from_previous);
         match u64::try_from(needed) {
             Ok(base) if base <= MAX_BASE => Ok(Token(base)),
-            _ => Err(TokenExhausted { needed }),
+            _ => Err(TokenExhausted {
+                needed,
+                by_last_token: from_previous > from_revision,
+            }),
         }
     }
 
@@ -289,6 +301,11 @@ mod tests {
         assert!(mint(0).base(Revision(1), Token(MAX_BASE)).is_err());
         assert!(mint(0).base(Revision(1), Token(u64::MAX)).is_err());
         assert!(mint(0).base(Revision(u64::MAX), Token::NONE).is_err());
+        let words = |at, previous| mint(0).base(at, previous).unwrap_err().to_string();
+        let by_lock = words(Revision(1), Token(MAX_BASE));
+        assert!(by_lock.contains("the lock's last token") && !by_lock.contains("floor"));
+        let by_store = words(Revision(u64::MAX), Token(1000));
+        assert!(by_store.contains("floor") && !by_store.contains("last token"));
         assert!(
             Mint {
                 floor: u64::MAX,

@@ -4,6 +4,10 @@
 use std::path::Path;
 
 use leasehold::http::openapi_document;
+use leasehold::protocol::ids::{
+    METADATA_KEY_MAX_BYTES, METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES,
+    RESOURCE_MAX_BYTES,
+};
 use serde_json::Value;
 
 #[test]
@@ -55,6 +59,25 @@ fn every_call_is_described_and_every_refusal_has_an_example() {
         let is_shown = shown.iter().any(|shown| code == shown.as_str());
         assert!(is_shown || of_no_call, "{code} has no example");
     }
+}
+
+#[test]
+fn the_bounds_are_those_that_are_checked() {
+    let description: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let fields = &description["components"]["schemas"]["AcquireRequest"]["properties"];
+    assert_eq!(fields["resource"]["maxLength"], RESOURCE_MAX_BYTES);
+    assert_eq!(fields["ownerId"]["maxLength"], OWNER_ID_MAX_BYTES);
+    let of_metadata = fields["metadata"]["description"].as_str().unwrap();
+    let numbers: Vec<usize> = of_metadata
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let bounds = [
+        METADATA_MAX_ENTRIES,
+        METADATA_KEY_MAX_BYTES,
+        METADATA_VALUE_MAX_BYTES,
+    ];
+    assert_eq!(numbers, bounds);
 }
 
 #[test]

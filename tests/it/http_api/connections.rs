@@ -23,6 +23,29 @@ pub(super) async fn raw(sidecar: &Sidecar, request: &str) -> String {
     answer
 }
 
+/// What the description says of requests that nobody can read.
+#[tokio::test]
+async fn what_is_no_readable_request_is_refused_without_a_document() {
+    let sidecar = Sidecar::start().await;
+    let long_url = format!("GET /{} HTTP/1.1\r\n", "x".repeat(65_535));
+    let headers = "x: y\r\n".repeat(101);
+    let many_headers = format!("GET / HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
+    for (request, status) in [
+        ("garbage\r\n\r\n", "400 Bad Request"),
+        (&long_url, "431 Request Header Fields Too Large"),
+        (&many_headers, "431 Request Header Fields Too Large"),
+    ] {
+        let answer = raw(&sidecar, request).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+            "{answer}"
+        );
+        assert!(answer.contains("connection: close"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "an empty body: {answer}");
+    }
+    assert_eq!(sidecar.store.writes(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_that_never_comes_is_given_up() {
     let sidecar = Sidecar::start().await;

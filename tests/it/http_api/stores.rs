@@ -41,6 +41,18 @@ async fn a_missing_right_is_named() {
         refused.body["missingRight"],
         "create distributedlocks in leasehold.dev"
     );
+    refused.is_problem(403, "forbidden", "by a RoleBinding");
+}
+
+#[tokio::test]
+async fn credentials_that_are_not_accepted_are_no_missing_right() {
+    let words = "the API server does not accept the credentials (401): Unauthorized";
+    let error = StoreError::Unauthenticated(words.into());
+    let refused = acquire_failing(Call::UpdateLock, error).await;
+    refused.is_problem(403, "forbidden", words);
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(!detail.contains("RoleBinding") && !detail.contains("policy"));
+    assert!(refused.body.get("missingRight").is_none());
 }
 
 #[tokio::test]
@@ -49,6 +61,8 @@ async fn a_policys_own_words_are_passed_on() {
     let refused = acquire_failing(Call::UpdateLock, StoreError::Denied(words.into())).await;
     refused.is_problem(403, "forbidden", words);
     assert!(refused.body.get("missingRight").is_none());
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(!detail.contains("RoleBinding"), "{detail}");
 }
 
 #[tokio::test]
