@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::stream::BoxStream;
 
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
@@ -65,6 +66,37 @@ pub struct Page<T> {
     pub unreadable: Vec<String>,
 }
 
+/// One lock, read together with the revision that the whole store is at.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The lock; none when there is none.
+    pub lock: Option<Stored<Lock>>,
+    /// The revision at which this is consistent, at least as new as everything acknowledged
+    /// before it was asked.
+    pub revision: Revision,
+}
+
+/// What a watch tells of the locks that one session holds.
+#[derive(Clone, Debug)]
+pub enum LockEvent {
+    /// The session holds this lock, newly or still: the object changed.
+    Held(Box<Stored<Lock>>),
+    /// The session no longer holds this lock: it was released, handed over, taken over or
+    /// deleted. What became of it is not said.
+    Gone {
+        /// What the lock guards.
+        resource: Resource,
+        /// The revision of the write that ended it.
+        at: Revision,
+    },
+    /// Nothing older than this is still to come.
+    Bookmark(Revision),
+}
+
+/// Events in the order of their revisions. It ends when the store ends it or with an error;
+/// whoever needs it opens another.
+pub type LockWatch = BoxStream<'static, Result<LockEvent, StoreError>>;
+
 /// Why a call to the store did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -106,6 +138,10 @@ pub enum StoreError {
     /// `list` with a `next` answers it. Carries the store's words.
     #[error("the listing cannot go on from there: {0}")]
     ListingOver(String),
+    /// A watch was to begin after a revision whose events are no longer kept: list anew, and
+    /// watch from there.
+    #[error("the events since then are no longer kept: {0}")]
+    WatchExpired(String),
     /// What was read makes no sense to this version; nothing may be decided by it.
     #[error("unreadable object: {0}")]
     Unreadable(String),
@@ -130,6 +166,20 @@ impl StoreError {
 pub trait LockStore: Send + Sync + 'static {
     /// The lock of a resource, as of now (never from an older cache); none when there is none.
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError>;
+
+    /// The lock of a resource together with the store's revision, for who needs both: a consistent
+    /// listing of one.
+    async fn look(&self, resource: &Resource) -> Result<Look, StoreError>;
+
+    /// The locks that a session holds, as a consistent listing.
+    async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError>;
+
+    /// What becomes of the locks that a session holds, from after this revision on. Answers when
+    /// the store has accepted the watch; a write that begins later is told.
+    ///
+    /// # Errors
+    /// `WatchExpired` (here or as the last item) when events since then are no longer kept.
+    async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError>;
 
     /// A consistent listing: what it answers with is at least as new as everything that was
     /// acknowledged before it was asked. `next` is where the page before ended; `ListingOver` when

@@ -138,7 +138,9 @@ impl From<StoreError> for Problem {
             StoreError::NotInstalled(words) => Self::new(Code::NotInstalled, words),
             StoreError::NotFound(words) => unavailable(&format!("the API server says: {words}")),
             StoreError::Conflict => unavailable("others write this lock at the same time"),
-            StoreError::Unavailable(_) | StoreError::Ambiguous(_) => unavailable(&said),
+            StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::WatchExpired(_) => {
+                unavailable(&said)
+            }
         }
     }
 }

@@ -1,18 +1,21 @@
-//! The five calls that the stores make, on one kind in one namespace, in raw JSON.
+//! The calls that the stores make, on one kind in one namespace, in raw JSON.
 //!
 //! Raw, because fields that this version does not know must survive its writes. Each call is one
 //! request and is bounded in time; none is repeated.
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use http::{Request, StatusCode};
-use kube::api::{GetParams, ListParams, PostParams};
+use kube::api::{GetParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::client::Body;
 use kube::{Client, Resource};
 use serde_json::Value;
 
-use super::errors::{Call, from_answer, from_transport, is_object_missing};
+use super::errors::{Call, from_answer, from_transport, from_watch, is_object_missing};
 use super::names::is_object_name;
+use crate::protocol::token::Revision;
 use crate::store::{StoreError, within};
 
 /// How long a call may take when its caller sets no shorter limit.
@@ -58,6 +61,37 @@ impl Calls {
             return Ok(None);
         }
         parse(Call::Read, code, &body).map(Some)
+    }
+
+    /// The objects with this value in a selectable field, of which there are few.
+    pub(super) async fn list_where(&self, field: &str, value: &str) -> Result<Value, StoreError> {
+        let params = ListParams::default().fields(&format!("{field}={value}"));
+        let (code, body) = self.send(Call::Read, self.requests.list(&params)).await?;
+        parse(Call::Read, code, &body)
+    }
+
+    /// What becomes of the objects with this value in a selectable field, after a revision.
+    pub(super) async fn watch_where(
+        &self,
+        field: &str,
+        value: &str,
+        after: Revision,
+    ) -> Result<BoxStream<'static, Result<WatchEvent<Value>, StoreError>>, StoreError> {
+        let params = WatchParams::default().fields(&format!("{field}={value}"));
+        let request = self
+            .requests
+            .watch(&params, &after.to_string())
+            .map_err(|error| StoreError::Invalid(error.to_string()))?;
+        let opened = within(self.timeout, async {
+            let stream = self.client.request_events(request).await;
+            stream.map_err(|error| from_watch(&error))
+        });
+        let stream = opened.await.map_err(|error| match error {
+            StoreError::Ambiguous(what) => Call::Read.unclear(what),
+            known => known,
+        })?;
+        let events = stream.map(|event| event.map_err(|error| from_watch(&error)));
+        Ok(events.boxed())
     }
 
     /// One page. Without a resourceVersion the first page is at least as new as every write that

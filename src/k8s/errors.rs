@@ -59,6 +59,31 @@ pub fn from_transport(call: Call, error: &kube::Error) -> StoreError {
     }
 }
 
+/// A watch was refused, or ended with an error. What kube answers with here is the API server's
+/// `Status`, or trouble on the way.
+#[must_use]
+pub fn from_watch(error: &kube::Error) -> StoreError {
+    match error {
+        kube::Error::Api(status) => from_watch_status(status),
+        _ => from_transport(Call::Read, error),
+    }
+}
+
+/// The API server's words on a watch. Gone (410) means that it began too far back.
+#[must_use]
+pub fn from_watch_status(status: &Status) -> StoreError {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    match code {
+        StatusCode::GONE => StoreError::WatchExpired(status.message.clone()),
+        // Kept as JSON so that there is one place that reads a refusal.
+        _ => from_answer(
+            Call::Read,
+            code,
+            &serde_json::to_vec(status).unwrap_or_default(),
+        ),
+    }
+}
+
 /// An answer came, and it is a refusal or a failure. The HTTP status decides; the body (which may
 /// be a proxy's and no `Status`) gives the words.
 #[must_use]

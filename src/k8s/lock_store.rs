@@ -3,16 +3,24 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::future::ready;
 use kube::Client;
+use kube::api::WatchEvent;
 use serde_json::{Value, json};
 
 use super::calls::Calls;
 use super::convert::{api_version, lock, name_of, page, written};
+use super::errors::from_watch_status;
 use super::names::object_name;
 use crate::crd::DistributedLock;
-use crate::protocol::ids::Resource;
+use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
-use crate::store::{LockStore, Page, StoreError, Stored};
+use crate::protocol::token::Revision;
+use crate::store::{LockEvent, LockStore, LockWatch, Look, Page, StoreError, Stored};
+
+/// The selectable field by which a session finds its own locks.
+const HOLDER_SESSION: &str = "status.holder.session";
 
 /// The `DistributedLock` objects of one namespace.
 #[derive(Clone)]
@@ -41,18 +49,37 @@ impl K8sLockStore {
 #[async_trait]
 impl LockStore for K8sLockStore {
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
-        let name = object_name(resource);
-        let Some(object) = self.calls.get(&name).await? else {
+        let Some(object) = self.calls.get(&object_name(resource)).await? else {
             return Ok(None);
         };
-        let stored = lock::read(object)?;
-        if stored.value.resource == *resource {
-            return Ok(Some(stored));
+        guards(lock::read(object)?, resource).map(Some)
+    }
+
+    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+        let name = object_name(resource);
+        let listed = self.calls.list_where("metadata.name", &name).await?;
+        let page = page(listed, lock::read)?;
+        if let Some(reason) = page.unreadable.into_iter().next() {
+            return Err(StoreError::Unreadable(reason));
         }
-        Err(StoreError::Collision {
-            name,
-            found: stored.value.resource.to_string(),
+        let found = page.items.into_iter().next();
+        Ok(Look {
+            lock: found.map(|stored| guards(stored, resource)).transpose()?,
+            revision: page.revision,
         })
+    }
+
+    async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
+        let listed = self.calls.list_where(HOLDER_SESSION, session.as_str());
+        page(listed.await?, lock::read)
+    }
+
+    async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
+        let events = self
+            .calls
+            .watch_where(HOLDER_SESSION, session.as_str(), after)
+            .await?;
+        Ok(events.filter_map(|event| ready(watched(event))).boxed())
     }
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
@@ -79,6 +106,46 @@ impl LockStore for K8sLockStore {
             lock::read,
         )
     }
+}
+
+/// The lock, if it is this resource's: names may collide, and then it is never shared.
+fn guards(stored: Stored<Lock>, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
+    if stored.value.resource == *resource {
+        return Ok(stored);
+    }
+    Err(StoreError::Collision {
+        name: object_name(resource),
+        found: stored.value.resource.to_string(),
+    })
+}
+
+/// An event of the API server; none for an object that cannot be read, which holds nothing up:
+/// its lock is read again anyway.
+fn watched(event: Result<WatchEvent<Value>, StoreError>) -> Option<Result<LockEvent, StoreError>> {
+    match event {
+        Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+            let stored = lock::read(object).inspect_err(skipped).ok()?;
+            Some(Ok(LockEvent::Held(Box::new(stored))))
+        }
+        // The object in it is as it was *before* it ceased to match, at the version after.
+        Ok(WatchEvent::Deleted(object)) => {
+            let before = lock::read(object).inspect_err(skipped).ok()?;
+            Some(Ok(LockEvent::Gone {
+                resource: before.value.resource,
+                at: before.version,
+            }))
+        }
+        Ok(WatchEvent::Bookmark(bookmark)) => {
+            let revision = bookmark.metadata.resource_version.parse().ok()?;
+            Some(Ok(LockEvent::Bookmark(Revision(revision))))
+        }
+        Ok(WatchEvent::Error(status)) => Some(Err(from_watch_status(&status))),
+        Err(error) => Some(Err(error)),
+    }
+}
+
+fn skipped(error: &StoreError) {
+    tracing::warn!(%error, "a lock that the watch told of cannot be read");
 }
 
 fn new_object(namespace: &str, resource: &Resource) -> Value {

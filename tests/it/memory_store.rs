@@ -5,16 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
+use futures::StreamExt as _;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
 use leasehold::protocol::ids::{Resource, SessionId};
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::session::Session;
 use leasehold::protocol::token::Revision;
-use leasehold::store::{LockStore, Original, Page, SessionStore, StoreError, Stored};
+use leasehold::store::{
+    LockEvent, LockStore, LockWatch, Look, Original, Page, SessionStore, StoreError, Stored,
+};
 
 /// A call that a fault can be put on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     GetLock,
+    LookAtLock,
+    ListHeldLocks,
+    WatchLocks,
     ListLocks,
     CreateLock,
     UpdateLock,
@@ -34,6 +41,13 @@ struct Contents {
     locks: BTreeMap<Resource, Stored<Lock>>,
     sessions: BTreeMap<SessionId, Stored<Session>>,
     hook: Option<Hook>,
+    watches: Vec<Watch>,
+}
+
+/// An open watch: whose locks, and where their events go.
+struct Watch {
+    session: SessionId,
+    events: UnboundedSender<Result<LockEvent, StoreError>>,
 }
 
 /// The store; clones share their contents.
@@ -67,7 +81,8 @@ impl MemoryStore {
         let resource = Resource::parse(resource).unwrap();
         let mut contents = self.contents();
         contents.revision += 1;
-        contents.locks.remove(&resource);
+        let before = contents.locks.remove(&resource);
+        contents.tell(before.as_ref(), None);
     }
 
     /// Writes a lock past the agent, as a write of its own does that lands late.
@@ -76,8 +91,7 @@ impl MemoryStore {
         let mut contents = self.contents();
         let mut lock = contents.locks[&resource].value.clone();
         edit(&mut lock);
-        let stored = contents.write(&lock);
-        contents.locks.insert(resource, stored);
+        contents.put(&lock);
     }
 
     /// Sends every later call past the hook first.
@@ -138,6 +152,35 @@ impl MemoryStore {
 }
 
 impl Contents {
+    fn put(&mut self, lock: &Lock) -> Stored<Lock> {
+        let stored = self.write(lock);
+        let before = self.locks.insert(lock.resource.clone(), stored.clone());
+        self.tell(before.as_ref(), Some(&stored));
+        stored
+    }
+
+    /// Tells the watches of those whom a change concerns.
+    fn tell(&mut self, before: Option<&Stored<Lock>>, after: Option<&Stored<Lock>>) {
+        let at = Revision(self.revision);
+        let holder = |lock: Option<&Stored<Lock>>| {
+            lock.and_then(|stored| stored.value.holder_session().cloned())
+        };
+        let (was, is) = (holder(before), holder(after));
+        self.watches.retain(|watch| {
+            let event = if is.as_ref() == Some(&watch.session) {
+                after.map(|lock| LockEvent::Held(Box::new(lock.clone())))
+            } else if was.as_ref() == Some(&watch.session) {
+                before.map(|lock| LockEvent::Gone {
+                    resource: lock.value.resource.clone(),
+                    at,
+                })
+            } else {
+                None
+            };
+            event.is_none_or(|event| watch.events.unbounded_send(Ok(event)).is_ok())
+        });
+    }
+
     fn write<T: Clone>(&mut self, value: &T) -> Stored<T> {
         self.revision += 1;
         self.writes += 1;
@@ -162,6 +205,43 @@ fn compare<T>(there: Option<&Stored<T>>, decided_on: Revision) -> Result<(), Sto
 impl LockStore for MemoryStore {
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
         Ok(self.ask(Call::GetLock)?.locks.get(resource).cloned())
+    }
+
+    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+        let contents = self.ask(Call::LookAtLock)?;
+        Ok(Look {
+            lock: contents.locks.get(resource).cloned(),
+            revision: Revision(contents.revision),
+        })
+    }
+
+    async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
+        let contents = self.ask(Call::ListHeldLocks)?;
+        let held = |lock: &&Stored<Lock>| lock.value.holder_session() == Some(session);
+        Ok(Page {
+            items: contents.locks.values().filter(held).cloned().collect(),
+            revision: Revision(contents.revision),
+            next: None,
+            unreadable: Vec::new(),
+        })
+    }
+
+    async fn watch(&self, session: &SessionId, _after: Revision) -> Result<LockWatch, StoreError> {
+        let mut contents = self.ask(Call::WatchLocks)?;
+        let (events, told) = unbounded();
+        // What changed since the caller listed is told as a change now.
+        for stored in contents.locks.values() {
+            if stored.value.holder_session() == Some(session) {
+                events
+                    .unbounded_send(Ok(LockEvent::Held(Box::new(stored.clone()))))
+                    .unwrap();
+            }
+        }
+        contents.watches.push(Watch {
+            session: session.clone(),
+            events,
+        });
+        Ok(told.boxed())
     }
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
@@ -199,9 +279,7 @@ impl LockStore for MemoryStore {
     ) -> Result<Stored<Lock>, StoreError> {
         let mut contents = self.ask(Call::UpdateLock)?;
         compare(contents.locks.get(&next.resource), current.version)?;
-        let stored = contents.write(next);
-        contents.locks.insert(next.resource.clone(), stored.clone());
-        Ok(stored)
+        Ok(contents.put(next))
     }
 }
 
