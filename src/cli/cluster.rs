@@ -1,9 +1,10 @@
 //! How a role reaches the API server: flags, a kubeconfig, or what a pod has mounted.
 
+mod kubeconfig;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 /// Where the kubelet mounts a pod's token, CA and namespace.
@@ -70,24 +71,10 @@ impl Args {
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
-        let options = KubeConfigOptions {
-            context: self.context.clone(),
-            ..KubeConfigOptions::default()
-        };
-        if let Some(path) = &self.kubeconfig {
-            let read = Kubeconfig::read_from(path)
-                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-            return Config::from_custom_kubeconfig(read, &options)
-                .await
-                .with_context(|| format!("cannot use the kubeconfig {}", path.display()));
-        }
         if self.is_pods_own() {
             return Config::incluster().context("cannot use the pod's own ServiceAccount");
         }
-        Config::from_kubeconfig(&options).await.context(
-            "no API server is configured: give --kubeconfig, or run in a pod with a ServiceAccount \
-             token",
-        )
+        kubeconfig::load(self.kubeconfig.as_deref(), self.context.as_ref()).await
     }
 }
 

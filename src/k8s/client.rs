@@ -7,14 +7,16 @@
 
 use std::time::Duration;
 
-use http::HeaderValue;
 use http::header::USER_AGENT;
+use http::{HeaderValue, Uri};
+use hyper::rt::{Read, Write};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
-use tower::{BoxError, ServiceBuilder};
+use tower::{BoxError, Service, ServiceBuilder};
 
 /// What the API server's audit log and the objects' `managedFields` call us.
 const AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
@@ -29,7 +31,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many idle connections are kept: one for renewals and one for an app's calls is usual.
 const IDLE_MAX: usize = 4;
 
-/// A client for `config`, which may also name a plain `http://` address.
+/// A client for `config`, which may also name a plain `http://` address, and an `http://` proxy
+/// that knows CONNECT.
 ///
 /// It has no timeout of its own for a whole call; the stores put one on each.
 ///
@@ -40,7 +43,22 @@ pub fn connect(config: &Config) -> Result<Client, kube::Error> {
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(AGENT)));
-    let connector = config.rustls_https_connector_with_connector(tcp_connector())?;
+    match config.proxy_url.clone() {
+        None => client(&config, tcp_connector()),
+        // For plain http too: one kind of proxying, and no request line of another form.
+        Some(proxy) => client(&config, Tunnel::new(proxy, tcp_connector())),
+    }
+}
+
+/// A client whose connections `connector` opens.
+fn client<C>(config: &Config, connector: C) -> Result<Client, kube::Error>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Into<BoxError>,
+{
+    let connector = config.rustls_https_connector_with_connector(connector)?;
     // hyper repeats a request by itself only when a pooled connection closed before any of it was
     // written: nobody can have seen the first try, so this is no retry of a write.
     let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
@@ -54,7 +72,7 @@ pub fn connect(config: &Config) -> Result<Client, kube::Error> {
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(http);
-    Ok(ClientBuilder::new(service, config.default_namespace).build())
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
 }
 
 fn tcp_connector() -> HttpConnector {

@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 fn leasehold(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
@@ -30,6 +32,10 @@ fn a_wrong_flag_is_a_usage_error_that_names_it() {
         (&["--pod-name=a/b"], "--pod-name"),
         (&["--log-level=a=b=c"], "--log-level"),
         (&["--log-format=xml"], "json"),
+        (&["--allow-host=evil:80"], "no scheme, port, path"),
+        (&["--allow-host="], "no scheme, port, path"),
+        (&["--metrics-prefix="], "that resources begin with"),
+        (&["--metrics-prefix=a,,b"], "that resources begin with"),
         (&prefixes, "at most 50"),
     ];
     for (flags, words) in cases {
@@ -67,6 +73,47 @@ fn a_failure_is_one_line_that_says_what_to_do() {
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 
+/// A kubeconfig with these fields in its cluster and its user.
+fn kubeconfig(cluster: &str, user: &str) -> tempfile::NamedTempFile {
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, \
+          clusters: [{{name: k, cluster: {{{cluster}}}}}], \
+          users: [{{name: u, user: {{{user}}}}}], \
+          contexts: [{{name: c, context: {{cluster: k, user: u, namespace: team-a}}}}]}}"
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_used_is_refused_at_the_start() {
+    let server = "server: 'http://127.0.0.1:9'";
+    let by_socks = format!("{server}, proxy-url: 'socks5://127.0.0.1:9'");
+    let of_two_lines = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(of_two_lines.path(), "a\n").unwrap();
+    let token_file = format!("tokenFile: '{}'", of_two_lines.path().display());
+    for (cluster, user, words) in [
+        (server, r#"token: "a\nb""#, "token: it has a character"),
+        (server, &token_file, "it has a character"),
+        (&by_socks, "", "proxy-url must be http://"),
+    ] {
+        let file = kubeconfig(cluster, user);
+        let refused = leasehold(&["sidecar", "--pod-uid=u", "--pod-name=p"])
+            .arg(format!("--kubeconfig={}", file.path().display()))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(
+            said.starts_with("error: cannot use the kubeconfig"),
+            "{said}"
+        );
+        assert!(said.contains(words), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
 #[test]
 fn the_definitions_are_printed() {
     let printed = run(&["crd"]);
@@ -75,26 +122,19 @@ fn the_definitions_are_printed() {
     assert_eq!(String::from_utf8(printed.stdout).unwrap(), expected);
 }
 
-/// A sidecar whose API server is a port that nobody listens on.
+/// A sidecar without a cluster.
 struct Stranded {
     process: Child,
     log: BufReader<ChildStderr>,
-    _kubeconfig: tempfile::TempDir,
+    _kubeconfig: tempfile::NamedTempFile,
 }
 
 impl Stranded {
-    fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let kubeconfig = directory.path().join("kubeconfig");
-        let text = "{apiVersion: v1, kind: Config, current-context: c, \
-             clusters: [{name: k, cluster: {server: 'http://127.0.0.1:9'}}], \
-             users: [{name: u, user: {}}], \
-             contexts: [{name: c, context: {cluster: k, user: u, namespace: team-a}}]}";
-        std::fs::write(&kubeconfig, text).unwrap();
+    fn start(kubeconfig: tempfile::NamedTempFile) -> Self {
         let mut process = leasehold(&["sidecar", "--log-format=json"])
             .args(["--pod-name=p", "--pod-uid=u"])
             .args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--kubeconfig={}", kubeconfig.path().display()))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -102,7 +142,7 @@ impl Stranded {
         Self {
             process,
             log,
-            _kubeconfig: directory,
+            _kubeconfig: kubeconfig,
         }
     }
 
@@ -137,9 +177,64 @@ impl Drop for Stranded {
     }
 }
 
+fn url(listening: &Value, path: &str) -> String {
+    format!("http://{}{path}", listening["addr"].as_str().unwrap())
+}
+
+async fn verify(listening: &Value) -> (u16, Value) {
+    let token = serde_json::json!({"resource": "r", "fencingToken": 1});
+    let request = reqwest::Client::new().post(url(listening, "/v1/fencing/verify"));
+    let answer = request.json(&token).send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+/// Takes one connection, and is a proxy and the API server behind it. Gives the two heads it read.
+async fn proxy_and_server(listener: TcpListener) -> [String; 2] {
+    let (mut connection, _) = listener.accept().await.unwrap();
+    let connect = head(&mut connection).await;
+    let open = b"HTTP/1.1 200 Connection established\r\n\r\n";
+    connection.write_all(open).await.unwrap();
+    let get = head(&mut connection).await;
+    let refusal = r#"{"kind": "Status", "message": "seen behind the proxy", "code": 403}"#;
+    let length = refusal.len();
+    let answer = format!("HTTP/1.1 403 Forbidden\r\ncontent-length: {length}\r\n\r\n{refusal}");
+    connection.write_all(answer.as_bytes()).await.unwrap();
+    [connect, get]
+}
+
+async fn head(connection: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(connection.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[tokio::test]
+async fn a_kubeconfigs_proxy_is_used_and_its_token_may_end_with_a_line_break() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = listener.local_addr().unwrap();
+    let served = tokio::spawn(proxy_and_server(listener));
+    let cluster = format!("server: 'http://api.invalid:6443', proxy-url: 'http://{proxy}'");
+    let mut sidecar = Stranded::start(kubeconfig(&cluster, r#"token: "secret\n""#));
+    let (status, problem) = verify(&sidecar.logged("listening")).await;
+    assert_eq!((status, &problem["code"]), (403, &"forbidden".into()));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("seen behind the proxy"), "{detail}");
+    let [connect, get] = served.await.unwrap();
+    assert!(
+        connect.starts_with("CONNECT api.invalid:6443 HTTP/1.1\r\n"),
+        "{connect}"
+    );
+    assert!(!connect.contains("secret"), "{connect}");
+    assert!(get.starts_with("GET /apis/leasehold.dev/"), "{get}");
+    assert!(get.contains("authorization: Bearer secret\r\n"), "{get}");
+}
+
 #[tokio::test]
 async fn a_sidecar_without_its_api_server_serves_says_so_and_stops_cleanly() {
-    let mut sidecar = Stranded::start();
+    // Nobody listens there.
+    let mut sidecar = Stranded::start(kubeconfig("server: 'http://127.0.0.1:9'", ""));
     let starting = sidecar.logged("sidecar starting");
     assert_eq!(starting["namespace"], "team-a");
     assert!(
@@ -152,19 +247,13 @@ async fn a_sidecar_without_its_api_server_serves_says_so_and_stops_cleanly() {
         (&api["api"], &admin["api"]),
         (&"locks".into(), &"admin".into())
     );
-    let url =
-        |event: &Value, path: &str| format!("http://{}{path}", event["addr"].as_str().unwrap());
-
     let ready = reqwest::get(url(&admin, "/readyz")).await.unwrap();
     assert_eq!(ready.status(), 200, "an outage makes no pod unready");
-    let token = serde_json::json!({"resource": "r", "fencingToken": 1});
-    let verify = reqwest::Client::new()
-        .post(url(&api, "/v1/fencing/verify"))
-        .json(&token);
-    let refused = verify.send().await.unwrap();
-    assert_eq!(refused.status(), 503);
-    let problem: Value = refused.json().await.unwrap();
-    assert_eq!(problem["code"], "store_unavailable");
+    let (status, problem) = verify(&api).await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (503, &"store_unavailable".into())
+    );
 
     sidecar.signal("TERM");
     sidecar.logged("stopped");

@@ -8,9 +8,11 @@ use std::net::SocketAddr;
 
 use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
+use http::uri::Authority;
 
 use crate::agent::{Config, OnTerm};
 use crate::cli::cluster;
+use crate::protocol::ids::{RESOURCE_MAX_BYTES, Resource};
 use crate::protocol::session::PodRef;
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::MAX_BASE;
@@ -35,12 +37,11 @@ pub(in crate::cli) struct Args {
     /// addresses, because kubelet and Prometheus come from outside.
     #[arg(long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS")]
     pub(super) admin_listen: Option<SocketAddr>,
-    /// A name beside localhost that a request's Host header may have; can be repeated.
+    /// A name beside localhost that a request's Host header may have, without a port; can be
+    /// repeated.
     #[arg(
-        long,
-        env = "LEASEHOLD_ALLOW_HOST",
-        value_name = "NAME",
-        value_delimiter = ','
+        long, env = "LEASEHOLD_ALLOW_HOST", value_name = "NAME", value_delimiter = ',',
+        value_parser = host,
     )]
     pub(super) allow_host: Vec<String>,
     #[command(flatten)]
@@ -73,10 +74,8 @@ pub(in crate::cli) struct Args {
     /// A resource prefix with a contention metric of its own; can be repeated or comma-separated,
     /// at most 50 times.
     #[arg(
-        long,
-        env = "LEASEHOLD_METRICS_PREFIX",
-        value_name = "PREFIX",
-        value_delimiter = ','
+        long, env = "LEASEHOLD_METRICS_PREFIX", value_name = "PREFIX", value_delimiter = ',',
+        value_parser = prefix,
     )]
     metrics_prefix: Vec<String>,
     /// How log lines look.
@@ -168,6 +167,32 @@ fn log_level(text: &str) -> Result<String, String> {
     }
 }
 
+/// What stands in a Host header before the port. Anything else would never match, and whoever set
+/// it would believe that it does.
+fn host(text: &str) -> Result<String, String> {
+    let is_host = |authority: &Authority| {
+        authority.host() == text && !text.contains(['@', '*']) && authority.port().is_none()
+    };
+    match text.parse::<Authority>() {
+        Ok(authority) if is_host(&authority) => Ok(text.to_owned()),
+        _ => Err(
+            "give a host name or an address alone, like lock.internal: no scheme, port, path \
+                  or pattern"
+                .into(),
+        ),
+    }
+}
+
+/// The beginning of resources; an empty one would count them all once more.
+fn prefix(text: &str) -> Result<String, String> {
+    match Resource::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err(format!(
+            "give 1 to {RESOURCE_MAX_BYTES} bytes of printable text that resources begin with"
+        )),
+    }
+}
+
 /// The name of an object, as far as it matters here: the API server has the last word.
 fn name(text: &str) -> Result<String, String> {
     let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
@@ -175,4 +200,30 @@ fn name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("use 1 to 253 letters, digits, dashes and dots".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_nothing_more() {
+        for good in ["lock.internal", "10.0.0.1", "[fd00::1]", "LOCKS"] {
+            assert!(host(good).is_ok(), "{good}");
+        }
+        let bad = [
+            "",
+            "evil:80",
+            "evil:",
+            "http://evil",
+            "evil/x",
+            "me@evil",
+            "*.evil",
+            "a b",
+            "fd00::1",
+        ];
+        for bad in bad {
+            assert!(host(bad).is_err(), "{bad}");
+        }
+    }
 }
