@@ -30,7 +30,7 @@ use crate::protocol::ids::{
     doc = "A lock: who holds a resource, under which fencing token, and who waits for it. Made and \
            written by Leasehold's agents; read it with `kubectl get dlock`. Deleting the object of \
            a held lock or editing its status breaks the promise that only one holds it; to end \
-           somebody's grant use `kubectl leasehold release`.",
+           somebody's grant, stop its app or delete its pod.",
     selectable = ".status.holder.session",
     printcolumn(
         name = "Holder",

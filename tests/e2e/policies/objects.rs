@@ -150,10 +150,8 @@ async fn a_held_lock_is_deleted_only_with_its_namespace() {
     let free_lock = world.lock(None).await;
     let locks = world.api::<DistributedLock>(&world.admin);
     let delete = DeleteParams::default();
-    let words = format!(
-        "the lock is held by a in pod a; stop that app or end its grant first (`kubectl leasehold release {lock}`)"
-    );
-    outcome(locks.delete(&lock, &delete).await).refused(&words);
+    let words = "the lock is held by a in pod a; stop that app or delete its pod";
+    outcome(locks.delete(&lock, &delete).await).refused(words);
     outcome(locks.delete(&free_lock, &delete).await).allowed();
     outcome(
         locks
@@ -167,6 +165,27 @@ async fn a_held_lock_is_deleted_only_with_its_namespace() {
         locks.delete(&lock, &delete).await.ok()
     });
     deleted.await.expect("a deletion");
+}
+
+#[tokio::test]
+async fn the_command_that_a_refused_deletion_names_ends_the_grant() {
+    let world = World::new(TakeOver::Strict).await;
+    let (a, b) = (world.pod("a").await, world.pod("b").await);
+    let lock = world.held(&a, &[&b]).await;
+    let locks = world.api::<DistributedLock>(&world.admin);
+    let delete = DeleteParams::default();
+    let refusal = locks.delete(&lock, &delete).await.expect_err("a refusal");
+    let refusal = refusal.to_string();
+    let command = refusal.split('`').nth(1).expect("a command");
+    world.shell(command).await;
+    let status = locks.get(&lock).await.expect("a lock").status;
+    let status = status.expect("a status");
+    assert!(status.holder.is_none() && status.waiters.is_empty());
+    assert!(status.token > 0, "the token stays");
+    outcome(locks.delete(&lock, &delete).await).allowed();
+    let told = command.split("--subresource").nth(1).expect("a patch");
+    let readme = include_str!("../../../README.md");
+    assert!(readme.contains(told), "the README tells another command");
 }
 
 fn request(actor: &str) -> ReleaseRequest {

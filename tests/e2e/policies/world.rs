@@ -129,6 +129,20 @@ impl World {
         }
     }
 
+    /// Runs a command line as the administrator types it.
+    pub(super) async fn shell(&self, command: &str) {
+        let admin = self.namespace.cluster.control_plane().admin();
+        let done = tokio::process::Command::new("/bin/sh")
+            .args(["-ec", command])
+            .env("KUBECONFIG", &admin.path)
+            .env("PATH", admin.kubectl.parent().expect("a folder"))
+            .output()
+            .await
+            .expect("a shell");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{command}: {said}");
+    }
+
     /// Begins to delete the namespace. No controller empties it here, so it stays.
     pub(super) async fn terminate(&self) {
         let namespaces = Api::<NamespaceObject>::all(self.admin.clone());
