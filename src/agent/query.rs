@@ -122,12 +122,7 @@ impl Agent {
         let is_gone = read
             .is_none_or(|stored| stored.version > granted_at && !stored.value.is_held_by(&grant));
         if is_gone && self.state().held_mut(&lease).is_some() {
-            self.0.metrics.dual_owner_suspected();
-            tracing::error!(
-                leaseId = %lease,
-                "the store no longer names this lease's grant; was the lock deleted or force \
-                 released?"
-            );
+            self.report_gone(&lease);
             self.lose_lease(&lease, Loss::GrantGone);
         }
     }

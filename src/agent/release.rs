@@ -4,13 +4,17 @@
 //! Once a release was sent, the grant is never used again: the agent only goes on releasing,
 //! because the first try may still land. Invariant: whoever takes a lease out of the state starts
 //! the release of its grant.
+//!
+//! A lock that does not name the grant is a success only when a release of ours may have landed.
+//! Before one was sent it means that the lease was lost, and nobody here knew.
 
 use tokio::sync::oneshot;
 
-use crate::protocol::ids::{GrantId, LeaseId, Resource};
+use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
+use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored, within};
 
 use super::state::{End, Held};
@@ -25,8 +29,28 @@ pub(super) struct Returning {
     pub(super) grant: GrantId,
     /// The lock as last seen, if it is worth a try without reading.
     pub(super) known: Option<Stored<Lock>>,
-    /// The lease whose end this completes.
-    pub(super) lease: Option<LeaseId>,
+    /// The lease whose end this completes; none when it was over already.
+    pub(super) lease: Option<Ending>,
+}
+
+/// A lease that ended while its app could believe in it.
+pub(super) struct Ending {
+    lease: LeaseId,
+    session: SessionId,
+    /// The version at which the lock was granted.
+    granted_at: Revision,
+    told_until: Moment,
+}
+
+/// What became of a grant that was to be given back.
+pub(super) enum GivenBack {
+    /// The lock no longer names it, and that may be our doing.
+    Done,
+    /// The lock did not name it before any release of ours can have landed. With the version at
+    /// which it was seen; none when there is no lock.
+    WasGone(Option<Revision>),
+    /// The tries are used up.
+    Abandoned,
 }
 
 /// A grant that is being given back or looked for, for as long as this lives: it keeps the session
@@ -47,20 +71,19 @@ impl Agent {
     /// Ends a lease at its app's word.
     ///
     /// # Errors
-    /// [`LeaseError`] when the lease is unknown or was lost before. Releasing twice is no error.
+    /// [`LeaseError`] when the lease is unknown or was lost before, also when the store says so
+    /// only now. Releasing twice is no error.
     pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
         self.end_if_lost(lease);
-        match self.start_release(lease, |_| true)? {
-            Some(done) => match tokio::time::timeout(ANSWER_LIMIT, done).await {
-                Ok(Ok(())) => Ok(Released::Done),
-                _ => Ok(Released::Pending),
-            },
-            None => match self.state().ended(lease) {
-                Some(End::Released) => Ok(Released::Done),
-                Some(End::Releasing) => Ok(Released::Pending),
-                Some(End::Lost(loss)) => Err(LeaseError::Lost(loss)),
-                None => Err(LeaseError::Unknown),
-            },
+        if let Some(heard) = self.start_release(lease, |_| true)? {
+            // In time or not, the state says what is known.
+            let _in_time = tokio::time::timeout(ANSWER_LIMIT, heard).await;
+        }
+        match self.state().ended(lease) {
+            Some(End::Released) => Ok(Released::Done),
+            Some(End::Releasing) => Ok(Released::Pending),
+            Some(End::Lost(loss)) => Err(LeaseError::Lost(loss)),
+            None => Err(LeaseError::Unknown),
         }
     }
 
@@ -88,7 +111,7 @@ impl Agent {
         condition: impl FnOnce(&Held) -> bool,
     ) -> Result<Option<oneshot::Receiver<()>>, LeaseError> {
         let now = self.now();
-        let (resource, mut held) = {
+        let (resource, held) = {
             let mut state = self.state();
             if !state.held_mut(lease).is_some_and(|held| condition(held)) {
                 return Ok(None);
@@ -97,7 +120,6 @@ impl Agent {
             taken.ok_or(LeaseError::Unknown)?
         };
         self.0.something_ended.notify_waiters();
-        held.tenure.release_sent();
         self.0.metrics.lease_ended(now.since(held.since));
         tracing::info!(
             resource = %resource, ownerId = %held.owner, leaseId = %lease,
@@ -106,29 +128,61 @@ impl Agent {
         Ok(Some(self.spawn_give_back(Returning {
             resource,
             grant: held.tenure.grant().clone(),
+            lease: Some(Ending {
+                lease: lease.clone(),
+                session: held.session,
+                granted_at: held.stored.version,
+                told_until: held.lease.told_until(),
+            }),
             known: Some(held.stored),
-            lease: Some(lease.clone()),
         })))
     }
 
     /// Starts giving a grant back, in a task that no caller can cut off. The receiver hears when
-    /// the store says that the lock is no longer ours.
-    pub(super) fn spawn_give_back(&self, what: Returning) -> oneshot::Receiver<()> {
+    /// the store has said what became of it.
+    pub(super) fn spawn_give_back(&self, mut what: Returning) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
         let on_its_way = self.on_its_way(what.grant.clone());
         self.spawn(async move {
             let agent = on_its_way.agent.clone();
-            let lease = what.lease.clone();
-            if agent.give_back(what, Backoff::endless()).await {
-                if let Some(lease) = lease {
-                    agent.state().release_done(&lease);
-                }
-                // Nobody may be waiting any more.
-                let _unheard = done.send(());
+            let ending = what.lease.take();
+            let given_back = agent.give_back(what, Backoff::endless()).await;
+            if let Some(ending) = ending {
+                agent.note_given_back(&ending, &given_back);
             }
+            // Nobody may be waiting any more.
+            let _unheard = done.send(());
             drop(on_its_way);
         });
         receiver
+    }
+
+    /// Remembers how a lease ended. One whose grant was gone before its app ended it was lost,
+    /// unless its session may have run out since: then others took over rightly.
+    fn note_given_back(&self, ending: &Ending, given_back: &GivenBack) {
+        let found_at = match given_back {
+            GivenBack::Abandoned => return,
+            GivenBack::WasGone(found_at) if self.nobody_else_may_hold(ending) => found_at,
+            GivenBack::Done | GivenBack::WasGone(_) => {
+                return self.state().release_ended(&ending.lease, End::Released);
+            }
+        };
+        // An object that is older than what was written to it came out of a backup.
+        let loss = match found_at {
+            Some(found_at) if *found_at < ending.granted_at => Loss::StoreRestored,
+            _ => Loss::GrantGone,
+        };
+        self.report_gone(&ending.lease);
+        self.0.metrics.lease_lost(loss.as_str());
+        self.state().release_ended(&ending.lease, End::Lost(loss));
+    }
+
+    /// Whether nobody can have taken over from a lease that its app ended: what the app was told,
+    /// or the session, has not run out yet.
+    fn nobody_else_may_hold(&self, ending: &Ending) -> bool {
+        let now = self.now();
+        let session_until = self.session_deadline(&ending.session);
+        now < ending.told_until || session_until.is_some_and(|until| now < until)
     }
 
     /// Notes that a grant is being given back or looked for.
@@ -140,16 +194,17 @@ impl Agent {
         }
     }
 
-    /// Tries until the lock no longer names the grant; false when the tries are used up.
-    pub(super) async fn give_back(&self, mut what: Returning, mut backoff: Backoff) -> bool {
+    /// Tries until the lock no longer names the grant, or the tries are used up.
+    pub(super) async fn give_back(&self, mut what: Returning, mut backoff: Backoff) -> GivenBack {
+        let mut may_have_landed = false;
         loop {
-            match self.try_give_back(&mut what).await {
-                Ok(true) => {
+            match self.try_give_back(&mut what, &mut may_have_landed).await {
+                Ok(Some(given_back)) => {
                     self.0.metrics.release("released");
-                    return true;
+                    return given_back;
                 }
                 // Another write came first: the next round reads.
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(error) => {
                     self.0.metrics.release("retried");
                     tracing::warn!(resource = %what.resource, %error, "release not written yet; trying on");
@@ -157,37 +212,52 @@ impl Agent {
             }
             if !self.pause(&mut backoff).await {
                 self.0.metrics.release("abandoned");
-                return false;
+                return GivenBack::Abandoned;
             }
         }
     }
 
-    async fn try_give_back(&self, what: &mut Returning) -> Result<bool, StoreError> {
+    /// One try; none when another write came first. `may_have_landed` is set when a release was
+    /// sent whose outcome is not known.
+    async fn try_give_back(
+        &self,
+        what: &mut Returning,
+        may_have_landed: &mut bool,
+    ) -> Result<Option<GivenBack>, StoreError> {
         let current = match what.known.take() {
-            Some(known) => known,
-            None => match self.read_lock(&what.resource).await? {
-                Some(found) => found,
-                None => return Ok(true),
-            },
+            Some(known) => Some(known),
+            None => self.read_lock(&what.resource).await?,
         };
         let mint = self.hand_over_mint();
         let wall = self.0.clock.wall();
-        let Some(next) = current
-            .value
-            .release(current.version, &mint, &what.grant, wall)
-        else {
-            return Ok(true);
+        let released = current.as_ref().and_then(|current| {
+            let lock = &current.value;
+            let next = lock.release(current.version, &mint, &what.grant, wall)?;
+            Some((current, next))
+        });
+        let Some((current, next)) = released else {
+            let seen_at = current.map(|current| current.version);
+            return Ok(Some(if *may_have_landed {
+                GivenBack::Done
+            } else {
+                GivenBack::WasGone(seen_at)
+            }));
         };
         // Closes the race with a waiter that joins the queue while the lock is let go: the
         // release then reads again and hands over instead.
-        match within(CALL_LIMIT, self.0.locks.update(&current, &next)).await {
+        match within(CALL_LIMIT, self.0.locks.update(current, &next)).await {
             Ok(stored) => {
                 self.state().note_lock(&stored);
-                Ok(true)
+                Ok(Some(GivenBack::Done))
             }
-            // A 404 may be some proxy's; the read that follows tells.
-            Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(false),
-            Err(error) => Err(error),
+            // A 404 may be some proxy's; the read that follows tells. A 409 counts as not written.
+            // Where a proxy repeats PUTs it may be one's own success, and a release is then
+            // reported as a loss: what cannot be told from a person's edit fails closed.
+            Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(None),
+            Err(error) => {
+                *may_have_landed |= matches!(error, StoreError::Ambiguous(_));
+                Err(error)
+            }
         }
     }
 
@@ -223,12 +293,11 @@ impl Agent {
 
     /// Reports a lease that was lost and gives its grant back.
     fn after_loss(&self, ended: Option<(Resource, Held)>, loss: Loss, now: Moment) {
-        let Some((resource, mut held)) = ended else {
+        let Some((resource, held)) = ended else {
             return;
         };
         self.0.something_ended.notify_waiters();
         self.report_lost(&resource, &held, loss, now);
-        held.tenure.release_sent();
         let grant = held.tenure.grant().clone();
         let known = Some(held.stored);
         // Nobody waits for it; the task goes on by itself.
@@ -238,6 +307,15 @@ impl Agent {
             known,
             lease: None,
         });
+    }
+
+    /// The store no longer names the grant of a lease that its app may believe in.
+    pub(super) fn report_gone(&self, lease: &LeaseId) {
+        self.0.metrics.dual_owner_suspected();
+        tracing::error!(
+            leaseId = %lease,
+            "the store no longer names this lease's grant; was the lock deleted or force released?"
+        );
     }
 
     /// One log line and the counters for a lease that its app did not end.

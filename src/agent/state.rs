@@ -171,13 +171,15 @@ impl State {
         self.held.insert(resource, held);
     }
 
-    /// Takes a lease out and remembers how it ended.
+    /// Takes a lease out and remembers how it ended. Its grant is given back, and from this step
+    /// on it serves nobody: nothing can come between the end and that.
     pub(super) fn end(
         &mut self,
         lease: &LeaseId,
         end: End,
         now: Moment,
     ) -> Option<(Resource, Held)> {
+        self.held_mut(lease)?.tenure.release_sent();
         let resource = self.resource_of.remove(lease)?;
         let held = self.held.remove(&resource)?;
         if let Some(key) = &held.request {
@@ -193,10 +195,10 @@ impl State {
         self.ended.get(lease).copied()
     }
 
-    /// The store said that a lock which was being released is no longer ours.
-    pub(super) fn release_done(&mut self, lease: &LeaseId) {
+    /// The store said what became of a lock that was being released.
+    pub(super) fn release_ended(&mut self, lease: &LeaseId, how: End) {
         if let Some(end @ End::Releasing) = self.ended.get_mut(lease) {
-            *end = End::Released;
+            *end = how;
         }
     }
 

@@ -88,7 +88,8 @@ pub(super) async fn get(
 /// Gives a lock back
 ///
 /// The lease is over at once, whatever the answer; stop before sending this. Repeating it is no
-/// error.
+/// error. A lease that was lost before is 410 `lease_lost`, also when the agent learns it only
+/// now: then somebody else may have had the lock meanwhile.
 #[utoipa::path(
     delete, operation_id = "releaseLease", path = "/v1/locks/{leaseId}", tag = "locks",
     params(("leaseId" = String, Path, description = "As acquire gave it")),

@@ -17,4 +17,5 @@ mod restore;
 mod rules;
 mod store;
 mod take_over;
+mod taken_away;
 mod unknown_fields;

@@ -1,6 +1,8 @@
 //! The agent on a store in memory and a clock of our own: what it does when time passes, and
 //! what it leaves behind.
 
+mod releases;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

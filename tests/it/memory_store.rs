@@ -1,6 +1,8 @@
 //! A store in memory: compare-and-swap on a revision counter, as the API server has it, with
 //! faults on demand and a count of the writes that took effect.
 
+mod gate;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,6 +16,8 @@ use leasehold::protocol::token::Revision;
 use leasehold::store::{
     LockEvent, LockStore, LockWatch, Look, Original, Page, SessionStore, StoreError, Stored,
 };
+
+pub(crate) use gate::{Gate, Half};
 
 /// A call that a fault can be put on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ struct Contents {
     locks: BTreeMap<Resource, Stored<Lock>>,
     sessions: BTreeMap<SessionId, Stored<Session>>,
     hook: Option<Hook>,
+    gate: Option<Gate>,
+    unanswered: Option<Call>,
     watches: Vec<Watch>,
 }
 
@@ -85,6 +91,13 @@ impl MemoryStore {
         contents.tell(before.as_ref(), None);
     }
 
+    /// Makes a lock's object, as a person may.
+    pub(crate) fn make_lock(&self, resource: &str) {
+        let resource = Resource::parse(resource).unwrap();
+        let mut contents = self.contents();
+        contents.put(&Lock::unheld(resource));
+    }
+
     /// Writes a lock past the agent, as a write of its own does that lands late.
     pub(crate) fn edit_lock(&self, resource: &str, edit: impl FnOnce(&mut Lock)) {
         let resource = Resource::parse(resource).unwrap();
@@ -109,9 +122,28 @@ impl MemoryStore {
         self.on_call(move |_| Some(error.clone()));
     }
 
+    /// Does the next call of this kind, and loses its answer.
+    pub(crate) fn lose_answer(&self, call: Call) {
+        self.contents().unanswered = Some(call);
+    }
+
     /// Lets every call through again.
     pub(crate) fn heal(&self) {
         self.contents().hook = None;
+    }
+
+    /// Holds back every later call of this kind, before or after it is done.
+    pub(crate) fn hold(&self, call: Call, half: Half) -> Gate {
+        let gate = Gate::new(call, half);
+        self.contents().gate = Some(gate.clone());
+        gate
+    }
+
+    /// All sessions, as an onlooker sees them.
+    pub(crate) fn sessions(&self) -> Vec<Session> {
+        let contents = self.contents();
+        let stored = contents.sessions.values();
+        stored.map(|stored| stored.value.clone()).collect()
     }
 
     /// Forgets writes, as a backup does that was restored without a bump.
@@ -147,6 +179,31 @@ impl MemoryStore {
         match contents.hook.as_mut().and_then(|hook| hook(call)) {
             Some(error) => Err(error),
             None => Ok(contents),
+        }
+    }
+
+    /// One call: held back, refused or done, and its answer held back.
+    async fn serve<T>(
+        &self,
+        call: Call,
+        act: impl FnOnce(&mut Contents) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.pass(call, Half::Request).await;
+        let answer = self.ask(call).and_then(|mut contents| {
+            let answer = act(&mut contents);
+            match contents.unanswered.take_if(|lost| *lost == call) {
+                Some(_) => Err(StoreError::Ambiguous("the answer was lost".into())),
+                None => answer,
+            }
+        });
+        self.pass(call, Half::Answer).await;
+        answer
+    }
+
+    async fn pass(&self, call: Call, half: Half) {
+        let gate = self.contents().gate.clone();
+        if let Some(gate) = gate {
+            gate.pass(call, half).await;
         }
     }
 }
@@ -204,7 +261,10 @@ fn compare<T>(there: Option<&Stored<T>>, decided_on: Revision) -> Result<(), Sto
 #[async_trait]
 impl LockStore for MemoryStore {
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
-        Ok(self.ask(Call::GetLock)?.locks.get(resource).cloned())
+        self.serve(Call::GetLock, |contents| {
+            Ok(contents.locks.get(resource).cloned())
+        })
+        .await
     }
 
     async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
@@ -245,31 +305,35 @@ impl LockStore for MemoryStore {
     }
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
-        let contents = self.ask(Call::ListLocks)?;
-        let skip: usize = match next {
-            None => 0,
-            Some(next) => next
-                .parse()
-                .map_err(|_| StoreError::ListingOver(format!("{next:?} is no place")))?,
-        };
-        let end = skip + limit as usize;
-        let items = contents.locks.values().skip(skip).take(limit as usize);
-        Ok(Page {
-            items: items.cloned().collect(),
-            revision: Revision(contents.revision),
-            next: (end < contents.locks.len()).then(|| end.to_string()),
-            unreadable: Vec::new(),
+        self.serve(Call::ListLocks, |contents| {
+            let skip: usize = match next {
+                None => 0,
+                Some(next) => next
+                    .parse()
+                    .map_err(|_| StoreError::ListingOver(format!("{next:?} is no place")))?,
+            };
+            let end = skip + limit as usize;
+            let items = contents.locks.values().skip(skip).take(limit as usize);
+            Ok(Page {
+                items: items.cloned().collect(),
+                revision: Revision(contents.revision),
+                next: (end < contents.locks.len()).then(|| end.to_string()),
+                unreadable: Vec::new(),
+            })
         })
+        .await
     }
 
     async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
-        let mut contents = self.ask(Call::CreateLock)?;
-        if contents.locks.contains_key(resource) {
-            return Err(StoreError::Conflict);
-        }
-        let stored = contents.write(&Lock::unheld(resource.clone()));
-        contents.locks.insert(resource.clone(), stored.clone());
-        Ok(stored)
+        self.serve(Call::CreateLock, |contents| {
+            if contents.locks.contains_key(resource) {
+                return Err(StoreError::Conflict);
+            }
+            let stored = contents.write(&Lock::unheld(resource.clone()));
+            contents.locks.insert(resource.clone(), stored.clone());
+            Ok(stored)
+        })
+        .await
     }
 
     async fn update(
@@ -277,26 +341,33 @@ impl LockStore for MemoryStore {
         current: &Stored<Lock>,
         next: &Lock,
     ) -> Result<Stored<Lock>, StoreError> {
-        let mut contents = self.ask(Call::UpdateLock)?;
-        compare(contents.locks.get(&next.resource), current.version)?;
-        Ok(contents.put(next))
+        self.serve(Call::UpdateLock, |contents| {
+            compare(contents.locks.get(&next.resource), current.version)?;
+            Ok(contents.put(next))
+        })
+        .await
     }
 }
 
 #[async_trait]
 impl SessionStore for MemoryStore {
     async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError> {
-        Ok(self.ask(Call::GetSession)?.sessions.get(id).cloned())
+        self.serve(Call::GetSession, |contents| {
+            Ok(contents.sessions.get(id).cloned())
+        })
+        .await
     }
 
     async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
-        let mut contents = self.ask(Call::CreateSession)?;
-        if contents.sessions.contains_key(&session.id) {
-            return Err(StoreError::Conflict);
-        }
-        let stored = contents.write(session);
-        contents.sessions.insert(session.id.clone(), stored.clone());
-        Ok(stored)
+        self.serve(Call::CreateSession, |contents| {
+            if contents.sessions.contains_key(&session.id) {
+                return Err(StoreError::Conflict);
+            }
+            let stored = contents.write(session);
+            contents.sessions.insert(session.id.clone(), stored.clone());
+            Ok(stored)
+        })
+        .await
     }
 
     async fn update(
@@ -304,10 +375,12 @@ impl SessionStore for MemoryStore {
         current: &Stored<Session>,
         next: &Session,
     ) -> Result<Stored<Session>, StoreError> {
-        let mut contents = self.ask(Call::UpdateSession)?;
-        compare(contents.sessions.get(&next.id), current.version)?;
-        let stored = contents.write(next);
-        contents.sessions.insert(next.id.clone(), stored.clone());
-        Ok(stored)
+        self.serve(Call::UpdateSession, |contents| {
+            compare(contents.sessions.get(&next.id), current.version)?;
+            let stored = contents.write(next);
+            contents.sessions.insert(next.id.clone(), stored.clone());
+            Ok(stored)
+        })
+        .await
     }
 }
