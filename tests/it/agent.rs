@@ -2,6 +2,7 @@
 //! what it leaves behind.
 
 mod releases;
+mod stopping;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
