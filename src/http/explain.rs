@@ -203,23 +203,27 @@ pub(super) fn lock_held(holder: &HolderView, queue_length: usize, hint: Option<S
 
 /// The refusal of a token that was the current one once, or of a lock that is free.
 pub(super) fn stale_token(latest: Token) -> Problem {
-    Problem::new(
+    not_current(
         Code::StaleToken,
         "the lock is free or was granted again since; refuse the write that carries this token",
+        latest,
     )
-    .with("current", false)
-    .with("latestFencingToken", latest.get())
 }
 
 /// The refusal of a token that nobody was given.
 pub(super) fn unknown_token(latest: Token) -> Problem {
-    Problem::new(
+    not_current(
         Code::UnknownToken,
         "the store knows of no such token for this resource; check that resource and token belong \
          together, and refuse the write that carries it",
+        latest,
     )
-    .with("current", false)
-    .with("latestFencingToken", latest.get())
+}
+
+fn not_current(code: Code, words: &str, latest: Token) -> Problem {
+    Problem::new(code, words)
+        .with("current", false)
+        .with("latestFencingToken", latest.get())
 }
 
 #[cfg(test)]

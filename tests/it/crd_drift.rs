@@ -7,24 +7,12 @@ use std::path::Path;
 
 use leasehold::crd;
 
-fn assert_committed(name: &str, generated: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("crds")
-        .join(name);
-    if std::env::var_os("LEASEHOLD_REGENERATE").is_some() {
-        fs::write(&path, generated).expect("crds must be writable");
-    }
-    let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        committed == generated,
-        "crds/{name} is not what the code generates; run `make generate` and commit it"
-    );
-}
+use crate::drift::assert_committed;
 
 #[test]
 fn the_committed_lock_definition_is_the_generated_one() {
     assert_committed(
-        "distributedlocks.leasehold.dev.yaml",
+        "crds/distributedlocks.leasehold.dev.yaml",
         &crd::lock_as_yaml().unwrap(),
     );
 }
@@ -32,7 +20,7 @@ fn the_committed_lock_definition_is_the_generated_one() {
 #[test]
 fn the_committed_session_definition_is_the_generated_one() {
     assert_committed(
-        "locksessions.leasehold.dev.yaml",
+        "crds/locksessions.leasehold.dev.yaml",
         &crd::session_as_yaml().unwrap(),
     );
 }

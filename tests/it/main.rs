@@ -5,6 +5,7 @@
 mod agent;
 mod cli;
 mod crd_drift;
+mod drift;
 mod http_api;
 mod memory_store;
 mod openapi;

@@ -1,8 +1,6 @@
 //! The committed docs/openapi.json is what the code generates (`make generate` writes it anew), and it
 //! says what a client generator needs.
 
-use std::path::Path;
-
 use leasehold::http::openapi_document;
 use leasehold::protocol::ids::{
     METADATA_KEY_MAX_BYTES, METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES,
@@ -10,18 +8,11 @@ use leasehold::protocol::ids::{
 };
 use serde_json::Value;
 
+use crate::drift::assert_committed;
+
 #[test]
 fn the_committed_description_has_not_drifted() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");
-    let generated = openapi_document();
-    if std::env::var_os("LEASEHOLD_REGENERATE").is_some() {
-        std::fs::write(&path, &generated).expect("docs must be writable");
-    }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        committed == generated,
-        "docs/openapi.json is not what the code generates; run `make generate` and commit it"
-    );
+    assert_committed("docs/openapi.json", &openapi_document());
 }
 
 #[test]

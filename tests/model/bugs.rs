@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn a_token_from_the_locks_own_revision_is_noticed() {
-        let rules = one_restore(Bug::TokenFromOwnRevisionAlone);
-        violates("own revision alone", TOKENS, rules);
-        let rules = one_restore(Bug::TokenFromOwnRevisionAlone);
-        violates("own revision alone", FENCING, rules);
+        for property in [TOKENS, FENCING] {
+            let rules = one_restore(Bug::TokenFromOwnRevisionAlone);
+            violates("own revision alone", property, rules);
+        }
     }
 
     #[test]

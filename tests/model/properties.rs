@@ -250,6 +250,11 @@ fn number_of(session: &SessionId) -> usize {
         .expect("a session is named after its agent")
 }
 
+fn tokens_rise_over(steps: &[Step], scale: Scale, floor: u64) -> Result<(), TestCaseError> {
+    let mut run = Run::new(scale, floor);
+    steps.iter().try_for_each(|step| run.take(step))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -258,10 +263,7 @@ proptest! {
         steps in steps(),
         floor in prop_oneof![Just(0), 0..1_u64 << 50],
     ) {
-        let mut run = Run::new(Scale::Counted, floor);
-        for step in &steps {
-            run.take(step)?;
-        }
+        tokens_rise_over(&steps, Scale::Counted, floor)?;
     }
 
     #[test]
@@ -269,10 +271,7 @@ proptest! {
         steps in steps(),
         floor in prop_oneof![Just(0), 0..1_u64 << 50],
     ) {
-        let mut run = Run::new(Scale::Nanoseconds, floor);
-        for step in &steps {
-            run.take(step)?;
-        }
+        tokens_rise_over(&steps, Scale::Nanoseconds, floor)?;
     }
 
     /// Renewals go out, are written and answered after any time; a challenger reads now and then.

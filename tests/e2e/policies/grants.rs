@@ -10,7 +10,7 @@ use crate::harness::TakeOver;
 #[tokio::test]
 async fn a_pod_takes_a_free_lock_for_itself_only() {
     let world = World::new(TakeOver::Strict).await;
-    let (a, b) = (world.pod("a").await, world.pod("b").await);
+    let [a, b] = world.pods(["a", "b"]).await;
     let lock = world.lock(None).await;
     world
         .write(&a.client, &lock, |status| grant(status, &b))
@@ -36,7 +36,7 @@ async fn a_pod_takes_a_free_lock_for_itself_only() {
 #[tokio::test]
 async fn a_held_lock_is_nobodys_but_its_holders() {
     let world = World::new(TakeOver::Strict).await;
-    let (a, b) = (world.pod("a").await, world.pod("b").await);
+    let [a, b] = world.pods(["a", "b"]).await;
     let lock = world.held(&a, &[]).await;
     for theft in [
         grant as fn(&mut Status, &_),
@@ -80,11 +80,7 @@ async fn a_held_lock_is_nobodys_but_its_holders() {
 #[tokio::test]
 async fn a_pod_queues_itself_once_and_at_the_end() {
     let world = World::new(TakeOver::Strict).await;
-    let (a, b, c) = (
-        world.pod("a").await,
-        world.pod("b").await,
-        world.pod("c").await,
-    );
+    let [a, b, c] = world.pods(["a", "b", "c"]).await;
     let lock = world.held(&a, &[&c]).await;
     let words = "a pod queues itself and nobody else";
     let twice = |status: &mut Status| {
@@ -139,11 +135,7 @@ async fn a_pod_queues_itself_once_and_at_the_end() {
 #[tokio::test]
 async fn a_lock_that_others_wait_for_is_handed_to_the_first() {
     let world = World::new(TakeOver::Strict).await;
-    let (a, b, c) = (
-        world.pod("a").await,
-        world.pod("b").await,
-        world.pod("c").await,
-    );
+    let [a, b, c] = world.pods(["a", "b", "c"]).await;
     let lock = world.held(&a, &[&b, &c]).await;
     let hand = "hand it to the first of status.waiters";
     world
@@ -184,7 +176,7 @@ async fn a_lock_that_others_wait_for_is_handed_to_the_first() {
 #[tokio::test]
 async fn the_record_of_incidents_cannot_be_forged() {
     let world = World::new(TakeOver::Strict).await;
-    let (a, b) = (world.pod("a").await, world.pod("b").await);
+    let [a, b] = world.pods(["a", "b"]).await;
     let lock = world.held(&a, &[]).await;
     world
         .write(&world.admin, &lock, |status| {
@@ -228,11 +220,7 @@ async fn the_record_of_incidents_cannot_be_forged() {
 #[tokio::test]
 async fn in_strict_mode_only_the_operator_takes_over() {
     let world = World::new(TakeOver::Strict).await;
-    let (a, b, c) = (
-        world.pod("a").await,
-        world.pod("b").await,
-        world.pod("c").await,
-    );
+    let [a, b, c] = world.pods(["a", "b", "c"]).await;
     let lock = world.held(&a, &[&b, &c]).await;
     let take_over = |status: &mut Status| {
         status.incidents.push(incident("Expired", &a, "c"));
@@ -281,11 +269,7 @@ async fn a_pod_takes_over_from_its_own_former_session() {
 #[tokio::test]
 async fn in_peer_mode_a_take_over_is_recorded_under_the_takers_name() {
     let world = World::new(TakeOver::Peer).await;
-    let (a, b, c) = (
-        world.pod("a").await,
-        world.pod("b").await,
-        world.pod("c").await,
-    );
+    let [a, b, c] = world.pods(["a", "b", "c"]).await;
     let lock = world.held(&a, &[&b, &c]).await;
     let words = "record the incident in the same write";
     world
@@ -334,7 +318,7 @@ async fn in_peer_mode_a_take_over_is_recorded_under_the_takers_name() {
 #[tokio::test]
 async fn in_peer_mode_a_pod_revokes_others_as_expired_and_changes_nothing_else() {
     let world = World::new(TakeOver::Peer).await;
-    let (a, b) = (world.pod("a").await, world.pod("b").await);
+    let [a, b] = world.pods(["a", "b"]).await;
     world
         .create(&a.client, &session_of(&a, "a-0"))
         .await

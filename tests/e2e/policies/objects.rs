@@ -14,7 +14,7 @@ use crate::harness::{TakeOver, eventually};
 #[tokio::test]
 async fn a_pod_starts_and_ends_its_own_session() {
     let world = World::new(TakeOver::Strict).await;
-    let (a, b) = (world.pod("a").await, world.pod("b").await);
+    let [a, b] = world.pods(["a", "b"]).await;
     let words = "spec must name pod b";
     world
         .create(&b.client, &session_of(&a, "a-0"))
@@ -170,7 +170,7 @@ async fn a_held_lock_is_deleted_only_with_its_namespace() {
 #[tokio::test]
 async fn the_command_that_a_refused_deletion_names_ends_the_grant() {
     let world = World::new(TakeOver::Strict).await;
-    let (a, b) = (world.pod("a").await, world.pod("b").await);
+    let [a, b] = world.pods(["a", "b"]).await;
     let lock = world.held(&a, &[&b]).await;
     let locks = world.api::<DistributedLock>(&world.admin);
     let delete = DeleteParams::default();

@@ -4,6 +4,7 @@
 //! them. Set-up is done with admin rights, as a person's: the identity policies bind
 //! service accounts.
 
+use k8s_openapi::NamespaceResourceScope;
 use kube::api::PostParams;
 use kube::{Client, Resource};
 use leasehold::crd::lock::{
@@ -138,20 +139,23 @@ pub(super) fn session_of(pod: &User, name: &str) -> LockSession {
     )
 }
 
+/// A kind of object that is written here.
+pub(super) trait Written:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + std::fmt::Debug
+{
+}
+
+impl Written for DistributedLock {}
+impl Written for LockSession {}
+
 impl World {
-    pub(super) async fn create<K>(&self, client: &Client, object: &K) -> Outcome
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-            + Serialize
-            + DeserializeOwned
-            + Clone
-            + std::fmt::Debug,
-    {
-        outcome(
-            self.api::<K>(client)
-                .create(&PostParams::default(), object)
-                .await,
-        )
+    pub(super) async fn create<K: Written>(&self, client: &Client, object: &K) -> Outcome {
+        let api = self.api::<K>(client);
+        outcome(api.create(&PostParams::default(), object).await)
     }
 
     /// A lock of its own for one write, with this status.
@@ -182,17 +186,8 @@ impl World {
         name: &str,
         change: impl FnOnce(&mut DistributedLockStatus),
     ) -> Outcome {
-        let mut lock = self
-            .api::<DistributedLock>(&self.admin)
-            .get(name)
-            .await
-            .expect("a lock");
-        change(lock.status.get_or_insert_default());
-        let api = self.api::<DistributedLock>(client);
-        outcome(
-            api.replace_status(name, &PostParams::default(), &lock)
-                .await,
-        )
+        let change = |lock: &mut DistributedLock| change(lock.status.get_or_insert_default());
+        self.replace_status(client, name, change).await
     }
 
     /// One write of a session's status, decided on what it is now.
@@ -202,17 +197,22 @@ impl World {
         name: &str,
         change: impl FnOnce(&mut LockSessionStatus),
     ) -> Outcome {
-        let mut session = self
-            .api::<LockSession>(&self.admin)
-            .get(name)
-            .await
-            .expect("a session");
-        change(session.status.get_or_insert_default());
-        let api = self.api::<LockSession>(client);
-        outcome(
-            api.replace_status(name, &PostParams::default(), &session)
-                .await,
-        )
+        let change = |session: &mut LockSession| change(session.status.get_or_insert_default());
+        self.replace_status(client, name, change).await
+    }
+
+    async fn replace_status<K: Written>(
+        &self,
+        client: &Client,
+        name: &str,
+        change: impl FnOnce(&mut K),
+    ) -> Outcome {
+        let read = self.api::<K>(&self.admin).get(name).await;
+        let mut object = read.expect("an object to write to");
+        change(&mut object);
+        let api = self.api::<K>(client);
+        let params = PostParams::default();
+        outcome(api.replace_status(name, &params, &object).await)
     }
 }
 

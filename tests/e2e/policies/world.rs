@@ -50,6 +50,13 @@ impl World {
         }
     }
 
+    /// Several pods.
+    pub(super) async fn pods<const N: usize>(&self, names: [&str; N]) -> [User; N] {
+        let made = names.map(|name| self.pod(name));
+        let made = futures::future::join_all(made).await;
+        made.try_into().ok().expect("a pod for each name")
+    }
+
     /// The same `ServiceAccount` by a token that is bound to nothing.
     pub(super) async fn unbound(&self) -> Client {
         let token = self.namespace.token("app", None).await.expect("a token");

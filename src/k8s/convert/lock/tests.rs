@@ -198,19 +198,21 @@ fn a_new_waiter_stands_behind_the_old_ones() {
     assert_eq!(waiters[1]["queuedAt"], EPOCH);
 }
 
+/// All is over for the holder and its waiters.
+fn incidents_after_a_take_over(stored: &Stored<Lock>) -> Vec<Value> {
+    let lock = &stored.value;
+    let next = lock.take_over(Revision(9), &MINT, |_| true, &ending(), None);
+    let written = write(stored, &next.unwrap()).unwrap();
+    written["status"]["incidents"].as_array().unwrap().clone()
+}
+
 #[test]
 fn incidents_of_kinds_that_this_version_does_not_know_survive() {
     let mut status = held(&[]);
     status["incidents"] = json!([incident_json("Expired", 1), incident_json("Stolen", 2)]);
     let stored = read(object(status)).unwrap();
     assert_eq!(stored.value.incidents.len(), 1);
-    let dead = |_: &_| true;
-    let next = stored
-        .value
-        .take_over(Revision(9), &MINT, dead, &ending(), None)
-        .unwrap();
-    let written = write(&stored, &next).unwrap();
-    let incidents = written["status"]["incidents"].as_array().unwrap();
+    let incidents = incidents_after_a_take_over(&stored);
     assert_eq!(
         incidents[..2],
         [incident_json("Expired", 1), incident_json("Stolen", 2)]
@@ -230,16 +232,8 @@ fn only_the_last_eight_incidents_are_kept_known_or_not() {
         .zip(1..=8)
         .map(|(kind, token)| incident_json(kind, token))
         .collect();
-    let stored = read(object(status)).unwrap();
-    let dead = |_: &_| true;
-    let next = stored
-        .value
-        .take_over(Revision(9), &MINT, dead, &ending(), None)
-        .unwrap();
-    let written = write(&stored, &next).unwrap();
-    let tokens: Vec<_> = written["status"]["incidents"]
-        .as_array()
-        .unwrap()
+    let incidents = incidents_after_a_take_over(&read(object(status)).unwrap());
+    let tokens: Vec<_> = incidents
         .iter()
         .map(|incident| incident["token"].as_u64().unwrap())
         .collect();
