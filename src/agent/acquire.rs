@@ -12,10 +12,10 @@ use crate::protocol::session::Claimant;
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored};
 
-use super::state::{Held, RequestKey};
+use super::state::{Answered, Held, RequestKey};
 use super::take::Taken;
 use super::types::Span;
-use super::{AcquireError, AcquireRequest, Acquired, Agent, HolderView, LeaseView};
+use super::{AcquireError, AcquireRequest, Acquired, Agent, HolderView, LeaseError, LeaseView};
 
 /// An attempt under way, for as long as this lives: the session is not ended under it, its grant
 /// is not taken for an orphan, and a repetition of its request waits for it.
@@ -165,17 +165,9 @@ impl Agent {
         arrived: Moment,
     ) -> Result<Option<Acquired>, AcquireError> {
         if let Some(key) = request_key(request) {
-            let answered = self.state().answered.get(&key).cloned();
+            let answered = self.state().answered(&key, self.now());
             if let Some(answered) = answered {
-                if answered.body != (request.ttl, request.metadata.clone()) {
-                    return Err(AcquireError::RequestIdReused);
-                }
-                if let Ok(lease) = self.replay(&answered.lease, arrived) {
-                    return Ok(Some(Acquired::Granted {
-                        lease,
-                        replayed: true,
-                    }));
-                }
+                return self.answer_again(request, answered, arrived);
             }
         }
         let serving = self
@@ -201,6 +193,32 @@ impl Agent {
                 queue_length: 0,
                 hint: Some("this pod holds the lock itself; locks are not reentrant".into()),
             }))
+    }
+
+    /// The same request gets the same lease. When that is over, taking the lock again would give
+    /// it to an app that may have done its work and gone: a late repetition is told so. None when
+    /// the lease was forgotten meanwhile.
+    fn answer_again(
+        &self,
+        request: &AcquireRequest,
+        answered: Answered,
+        arrived: Moment,
+    ) -> Result<Option<Acquired>, AcquireError> {
+        let body = (request.ttl, request.metadata.clone());
+        if answered.body.is_some_and(|answered| answered != body) {
+            return Err(AcquireError::RequestIdReused);
+        }
+        match self.replay(&answered.lease, arrived) {
+            Ok(lease) => Ok(Some(Acquired::Granted {
+                lease,
+                replayed: true,
+            })),
+            Err(LeaseError::Unknown) => Ok(None),
+            Err(why) => Err(AcquireError::RequestEnded {
+                lease: answered.lease,
+                why,
+            }),
+        }
     }
 
     /// Counts a new attempt; none while the same request is under way.

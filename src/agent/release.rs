@@ -33,6 +33,17 @@ pub(super) struct Returning {
     pub(super) lease: Option<Ending>,
 }
 
+/// Who ends a lease that is not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhoEnds {
+    /// Its app.
+    App,
+    /// The agent, because it stops.
+    Agent,
+    /// Nobody was told of it: its caller hung up.
+    CallerGone,
+}
+
 /// A lease that ended while its app could believe in it.
 pub(super) struct Ending {
     lease: LeaseId,
@@ -75,7 +86,7 @@ impl Agent {
     /// only now. Releasing twice is no error.
     pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
         self.end_if_lost(lease);
-        if let Some(heard) = self.start_release(lease, |_| true)? {
+        if let Some(heard) = self.start_release(lease, WhoEnds::App)? {
             // In time or not, the state says what is known.
             let _in_time = tokio::time::timeout(ANSWER_LIMIT, heard).await;
         }
@@ -91,7 +102,7 @@ impl Agent {
     /// with it: then somebody believes in it.
     pub(super) fn release_undelivered(&self, lease: &LeaseId) {
         // A lease that ended meanwhile is none to release.
-        if let Ok(Some(_done)) = self.start_release(lease, |held| !held.replayed) {
+        if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::CallerGone) {
             tracing::info!(leaseId = %lease, "the caller hung up; released");
         }
     }
@@ -99,25 +110,34 @@ impl Agent {
     /// Releases a lease because the agent stops.
     pub(super) fn release_at_stop(&self, lease: &LeaseId) {
         // Who waits for it waits for the agent's load to fall to zero.
-        let _done = self.start_release(lease, |_| true);
+        let _done = self.start_release(lease, WhoEnds::Agent);
     }
 
-    /// Takes the lease out, if `condition` holds, and starts giving its grant back. The check and
-    /// the taking out are one step under the state's mutex. None when there is no such lease (any
-    /// more).
+    /// Takes the lease out and starts giving its grant back. None when there is no such lease (any
+    /// more), or when it was told to somebody although its caller is gone: the check and the
+    /// taking out are one step under the state's mutex.
     fn start_release(
         &self,
         lease: &LeaseId,
-        condition: impl FnOnce(&Held) -> bool,
+        who: WhoEnds,
     ) -> Result<Option<oneshot::Receiver<()>>, LeaseError> {
         let now = self.now();
         let (resource, held) = {
             let mut state = self.state();
-            if !state.held_mut(lease).is_some_and(|held| condition(held)) {
+            let is_unheard = who == WhoEnds::CallerGone;
+            if state
+                .held_mut(lease)
+                .is_none_or(|held| is_unheard && held.replayed)
+            {
                 return Ok(None);
             }
             let taken = state.end(lease, End::Releasing, now);
-            taken.ok_or(LeaseError::Unknown)?
+            let (resource, held) = taken.ok_or(LeaseError::Unknown)?;
+            if let (true, Some(request)) = (is_unheard, &held.request) {
+                // Its repetition is the first to be answered.
+                state.forget_answer(request);
+            }
+            (resource, held)
         };
         self.0.something_ended.notify_waiters();
         self.0.metrics.lease_ended(now.since(held.since));

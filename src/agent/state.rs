@@ -41,8 +41,8 @@ pub(super) struct State {
     pub(super) draining: bool,
     /// Until when a refused take-over is taken as the policies' last word.
     pub(super) strict_until: Moment,
-    /// What was answered to a `requestId`.
-    pub(super) answered: HashMap<RequestKey, Answered>,
+    /// What was answered to a `requestId`, for as long as the lease or its end is remembered.
+    answered: HashMap<RequestKey, Answered>,
     /// How many acquires are under way.
     pub(super) in_flight: usize,
     /// The grants that attempts under way are for.
@@ -58,7 +58,7 @@ pub(super) struct State {
     /// When the last lease or attempt ended.
     pub(super) idle_since: Moment,
     ended: HashMap<LeaseId, End>,
-    ended_order: VecDeque<(Moment, LeaseId)>,
+    ended_order: VecDeque<(Moment, LeaseId, Option<RequestKey>)>,
     known: HashMap<Resource, Stored<Lock>>,
     observed: HashMap<SessionId, Sighting>,
 }
@@ -139,8 +139,8 @@ pub(super) struct RequestKey {
 pub(super) struct Answered {
     /// The lease it got.
     pub(super) lease: LeaseId,
-    /// The rest of its body.
-    pub(super) body: (Duration, BTreeMap<String, String>),
+    /// The rest of its body; none once the lease is over, when any body is answered with that.
+    pub(super) body: Option<(Duration, BTreeMap<String, String>)>,
 }
 
 impl State {
@@ -157,7 +157,7 @@ impl State {
     /// Adds a lease that was just granted.
     pub(super) fn insert(&mut self, resource: Resource, held: Held) {
         if let Some(key) = &held.request {
-            let body = (held.ttl, held.metadata.clone());
+            let body = Some((held.ttl, held.metadata.clone()));
             self.answered.insert(
                 key.clone(),
                 Answered {
@@ -182,11 +182,14 @@ impl State {
         self.held_mut(lease)?.tenure.release_sent();
         let resource = self.resource_of.remove(lease)?;
         let held = self.held.remove(&resource)?;
-        if let Some(key) = &held.request {
-            self.answered.remove(key);
+        if let Some(answered) = held.request.as_ref().and_then(|k| self.answered.get_mut(k)) {
+            answered.body = None;
         }
         self.idle_since = now;
-        self.remember_end(lease, end, now);
+        self.ended.insert(lease.clone(), end);
+        let remembered = (now, lease.clone(), held.request.clone());
+        self.ended_order.push_back(remembered);
+        self.forget_ends(now);
         Some((resource, held))
     }
 
@@ -202,15 +205,33 @@ impl State {
         }
     }
 
-    fn remember_end(&mut self, lease: &LeaseId, end: End, now: Moment) {
-        self.ended.insert(lease.clone(), end);
-        self.ended_order.push_back((now, lease.clone()));
-        while let Some((at, oldest)) = self.ended_order.front() {
+    /// What a request was answered before; nothing once that lease's end is forgotten.
+    pub(super) fn answered(&mut self, request: &RequestKey, now: Moment) -> Option<Answered> {
+        self.forget_ends(now);
+        self.answered.get(request).cloned()
+    }
+
+    /// Forgets what a request was answered, because nobody heard it.
+    pub(super) fn forget_answer(&mut self, request: &RequestKey) {
+        self.answered.remove(request);
+    }
+
+    fn forget_ends(&mut self, now: Moment) {
+        while let Some((at, ..)) = self.ended_order.front() {
             if self.ended_order.len() <= ENDED_MAX && now.since(*at) < ENDED_REMEMBERED {
                 break;
             }
-            self.ended.remove(oldest);
-            self.ended_order.pop_front();
+            let Some((_, lease, request)) = self.ended_order.pop_front() else {
+                break;
+            };
+            self.ended.remove(&lease);
+            if let Some(request) = request {
+                // The request may have been answered anew since.
+                let of_this = |answered: &Answered| answered.lease == lease;
+                if self.answered.get(&request).is_some_and(of_this) {
+                    self.answered.remove(&request);
+                }
+            }
         }
     }
 

@@ -91,6 +91,15 @@ pub enum AcquireError {
     /// The request id was used with another body.
     #[error("this requestId was used before with another body")]
     RequestIdReused,
+    /// The request was answered before, with a lease that is over.
+    #[error("this requestId was answered with lease {lease}, which has ended")]
+    RequestEnded {
+        /// The lease.
+        lease: LeaseId,
+        /// How it ended.
+        #[source]
+        why: LeaseError,
+    },
     /// The agent is stopping.
     #[error("the agent is shutting down and takes no new leases")]
     ShuttingDown,

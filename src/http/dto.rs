@@ -47,7 +47,8 @@ pub(super) struct AcquireBody {
     #[schema(nullable = false)]
     pub(super) metadata: Option<BTreeMap<String, String>>,
     /// The app's name for this request, 1 to 128 printable ASCII characters. Repeating the
-    /// request with it gets the same lease again.
+    /// request with it gets the same lease again, or 410 `lease_lost` when that is over (for the
+    /// 10 minutes that an end is remembered): a late repetition takes nothing anew.
     #[schema(min_length = 1, max_length = 128, nullable = false)]
     pub(super) request_id: Option<String>,
 }

@@ -26,6 +26,12 @@ impl From<AcquireError> for Problem {
                 Code::RequestIdReused,
                 format!("{words}; send a new requestId, or repeat the request unchanged"),
             ),
+            AcquireError::RequestEnded { lease, why } => Self::new(
+                Code::LeaseLost,
+                format!("{words}: {why}; use a new requestId to take the lock again"),
+            )
+            .with("leaseId", lease.to_string())
+            .with("reason", reason(why)),
             AcquireError::ShuttingDown => Self::new(
                 Code::ShuttingDown,
                 format!("{words}; acquire from another pod, or when this one has restarted"),
@@ -62,7 +68,7 @@ impl From<LeaseError> for Problem {
                 Code::LeaseLost,
                 "the lease was released by its app; acquire the lock again before acting on it",
             )
-            .with("reason", "released"),
+            .with("reason", reason(error)),
             LeaseError::Lost(loss) => Self::new(
                 Code::LeaseLost,
                 format!(
@@ -70,8 +76,17 @@ impl From<LeaseError> for Problem {
                     what_happened(loss)
                 ),
             )
-            .with("reason", loss.as_str()),
+            .with("reason", reason(error)),
         }
+    }
+}
+
+/// How a lease ended, for programs.
+const fn reason(error: LeaseError) -> &'static str {
+    match error {
+        LeaseError::Unknown => "unknown",
+        LeaseError::Released => "released",
+        LeaseError::Lost(loss) => loss.as_str(),
     }
 }
 

@@ -123,12 +123,20 @@ async fn a_repeated_request_gets_the_same_lease() -> Result<()> {
     let answer = a.acquire_with(&body).await?;
     assert_eq!(answer.json["replayed"], true);
     let again = answer.granted()?;
-    assert_eq!((again.id, again.token), (first.id, first.token));
+    assert_eq!((&again.id, again.token), (&first.id, first.token));
     let body = json!({"resource": "res", "ttlSeconds": 31, "requestId": "r-1"});
     a.acquire_with(&body)
         .await?
         .problem(422, "request_id_reused")?;
     let after = namespace.lock("res").await?.unwrap_or_default()["metadata"].clone();
     assert_eq!(after["resourceVersion"], version["resourceVersion"]);
+
+    // A repetition that comes after the release takes nothing anew.
+    a.release(&again.id).await?.expect(204)?;
+    let free = namespace.lock("res").await?;
+    let body = json!({"resource": "res", "ttlSeconds": 30, "requestId": "r-1"});
+    let late = a.acquire_with(&body).await?.problem(410, "lease_lost")?;
+    assert_eq!(late.json["leaseId"], json!(again.id));
+    assert_eq!(namespace.lock("res").await?, free);
     Ok(())
 }

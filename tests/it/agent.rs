@@ -285,6 +285,26 @@ async fn a_caller_that_hangs_up_leaves_no_grant() {
 }
 
 #[tokio::test]
+async fn a_request_whose_answer_nobody_heard_is_answered_when_it_is_repeated() {
+    let store = MemoryStore::default();
+    let pod = Pod::new("a", &store, |_| {});
+    {
+        let hung_up = pod.acquire_as("r", Some("id-1"));
+        tokio::pin!(hung_up);
+        assert!(futures::poll!(hung_up).is_pending());
+    }
+    eventually("the lock was taken and is free again", || {
+        store
+            .lock("r")
+            .is_some_and(|lock| lock.transitions == 1 && lock.grant.is_none())
+    })
+    .await;
+    let repeated = pod.acquire_as("r", Some("id-1")).await;
+    let is_granted = |answer| matches!(answer, Ok(Acquired::Granted { replayed, .. }) if !replayed);
+    assert!(is_granted(repeated));
+}
+
+#[tokio::test]
 async fn a_store_that_went_back_grants_nothing_until_it_has_caught_up() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});

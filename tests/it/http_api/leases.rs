@@ -142,6 +142,42 @@ async fn the_same_request_gets_the_same_lease() {
 }
 
 #[tokio::test]
+async fn a_late_repetition_of_a_request_takes_nothing_anew() {
+    let sidecar = Sidecar::start().await;
+    let body = |id: &str, ttl: u64| json!({"resource": "r", "ttlSeconds": ttl, "requestId": id});
+    let acquire = async |id, ttl| sidecar.post("/v1/locks/acquire", body(id, ttl)).await;
+    let first = acquire("one", 30).await;
+    let lease = first.body["leaseId"].as_str().unwrap();
+    let path = format!("/v1/locks/{lease}");
+    assert_eq!(sidecar.delete(&path).await.status, 204);
+    // Whatever its body: the request is over.
+    for ttl in [30, 31] {
+        let late = sidecar.without_a_write(acquire("one", ttl)).await;
+        late.is_problem(410, "lease_lost", "use a new requestId");
+        assert!(late.body["detail"].as_str().unwrap().contains(lease));
+        assert_eq!(late.body["leaseId"], lease);
+        assert_eq!(late.body["reason"], "released");
+    }
+    assert!(sidecar.store.lock("r").unwrap().grant.is_none());
+
+    // A lease that was lost is over too, and a new request gets the lock.
+    let second = acquire("two", 5).await;
+    assert_eq!(second.body["replayed"], false);
+    sidecar.clock.advance(Duration::from_secs(6));
+    let late = acquire("two", 5).await;
+    late.is_problem(410, "lease_lost", "use a new requestId");
+    assert_eq!(late.body["reason"], "app_silent");
+
+    // Ends are remembered for 10 minutes, and requests no longer.
+    sidecar.clock.advance(Duration::from_secs(588));
+    assert_eq!(acquire("one", 30).await.status, 410);
+    sidecar.clock.advance(Duration::from_secs(6));
+    let anew = acquire("one", 30).await;
+    assert_eq!(anew.status, 200, "{anew:?}");
+    assert_eq!(anew.body["replayed"], false);
+}
+
+#[tokio::test]
 async fn releasing_twice_is_no_error_and_a_released_lease_is_over() {
     let sidecar = Sidecar::start().await;
     let path = sidecar.lease("r").await;
