@@ -10,5 +10,6 @@
 
 mod grants;
 mod objects;
+mod ordinary;
 mod stage;
 mod world;
