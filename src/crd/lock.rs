@@ -171,6 +171,8 @@ pub struct DistributedLockStatus {
 /// Who holds a lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+// Written as a whole: managedFields that name each field would be longer than the fields.
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct Holder {
     /// Who the app says it is.
     #[schemars(length(max = OWNER_ID_MAX_BYTES))]
@@ -203,6 +205,8 @@ pub struct Holder {
 /// The current grant of a lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+// Written as a whole: managedFields that name each field would be longer than the fields.
+#[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct LeaseRecord {
     /// Names the grant. An app's lease id is this with a dot and a number behind it.
     #[schemars(length(min = 1, max = 64))]
