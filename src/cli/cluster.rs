@@ -15,7 +15,7 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 #[group(id = "cluster")]
 pub(super) struct Args {
     /// A kubeconfig file; without it KUBECONFIG, then what the kubelet mounts into a pod, then
-    /// `~/.kube/config`.
+    /// `~/.kube/config`. An http:// `proxy-url` in it is used; proxy variables are not.
     #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The kubeconfig's context; its current one unless said.
