@@ -27,7 +27,7 @@ pub(super) struct AcquireBody {
         example = "tenant_123:billing-close:2026-04"
     )]
     pub(super) resource: String,
-    /// Who asks, for people; the pod's name when left out.
+    /// Who asks, for people: printable text of at most 256 bytes; the pod's name when left out.
     #[schema(
         min_length = 1,
         max_length = 256,
