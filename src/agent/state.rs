@@ -366,3 +366,41 @@ impl State {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::token::Token;
+    use crate::store::Original;
+
+    #[test]
+    fn a_grant_serves_nobody_from_the_step_on_that_ends_its_lease() {
+        let resource = Resource::parse("r").unwrap();
+        let mut tenure = Tenure::new(GrantId::from("g"), Token::from_raw(7_000));
+        let lease = tenure.serve(Moment::default()).unwrap();
+        let id = lease.id.clone();
+        let mut state = State::default();
+        state.insert(
+            resource.clone(),
+            Held {
+                lease,
+                tenure,
+                session: SessionId::from("s"),
+                owner: OwnerId::from("app"),
+                ttl: Duration::from_secs(10),
+                metadata: BTreeMap::new(),
+                acquired_at: WallTime(0),
+                stored: Stored {
+                    value: Lock::unheld(resource),
+                    version: Revision(7),
+                    original: Original::new(()),
+                },
+                since: Moment::default(),
+                request: None,
+                replayed: false,
+            },
+        );
+        let (_, mut held) = state.end(&id, End::Releasing, Moment::default()).unwrap();
+        assert_eq!(held.tenure.serve(Moment::default()), None);
+    }
+}

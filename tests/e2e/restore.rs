@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use reqwest::Method;
+use serde_json::Value;
 
-use crate::harness::{Cluster, Sidecar, TakeOver, eventually};
-use crate::support::sidecar;
+use crate::harness::{Cluster, Lease, Sidecar, TakeOver, eventually};
+use crate::support::{sidecar, until_lost};
 
 /// What the runbook gives to `--bump-revision`.
 const BUMP: u64 = 1_000_000_000;
@@ -19,13 +20,18 @@ async fn token(sidecar: &Sidecar, resource: &str) -> Result<u64> {
     Ok(lease.token)
 }
 
-/// The same, when the sidecar has found its way back to the API server.
-async fn token_in_time(sidecar: &Sidecar, resource: &str) -> Result<u64> {
+/// A lease, when the sidecar has found its way back to the API server.
+async fn lease_in_time(sidecar: &Sidecar, resource: &str) -> Result<Lease> {
     let what = format!("a lease of {resource} for pod {}", sidecar.pod.name);
-    let lease = eventually(&what, LIMIT, async || {
+    eventually(&what, LIMIT, async || {
         sidecar.acquire(resource).await.ok()?.granted().ok()
-    });
-    let lease = lease.await?;
+    })
+    .await
+}
+
+/// The same, released; gives the token.
+async fn token_in_time(sidecar: &Sidecar, resource: &str) -> Result<u64> {
+    let lease = lease_in_time(sidecar, resource).await?;
     sidecar.release(&lease.id).await?.expect(204)?;
     Ok(lease.token)
 }
@@ -91,6 +97,56 @@ async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
     let over = over.problem(400, "invalid_request")?;
     let said = over.json["detail"].as_str().unwrap_or_default();
     ensure!(said.contains("anew, without continue"), "{said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_on() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("forgotten").await?;
+    // Long enough to outlive the restore; it is renewed every 20 s.
+    let a = sidecar(&namespace.pod("a").await?, 60).await?;
+    let kept = a.acquire("kept").await?.granted()?;
+    token(&a, "free").await?;
+    let session = namespace.holding_session("kept").await?.unwrap_or_default();
+
+    let snapshot = cluster.control_plane().snapshot_etcd("forgotten").await?;
+    let free = a.acquire("free").await?.granted()?;
+    let new = a.acquire("new").await?.granted()?;
+    cluster
+        .control_plane()
+        .restore_etcd(&snapshot, Some(BUMP))
+        .await?;
+
+    // The store knows nothing of it, so another may have it; the token tells the two apart.
+    let b = sidecar(&namespace.pod("b").await?, 60).await?;
+    let next = lease_in_time(&b, "new").await?;
+    ensure!(next.token > new.token, "{next:?} after {new:?}");
+    b.verify("new", new.token)
+        .await?
+        .problem(409, "stale_token")?;
+
+    // What the backup kept is lost with the rest: the agent cannot tell which it has.
+    for lease in [&kept, &free, &new] {
+        let lost = until_lost(&a, &lease.id, LIMIT).await?;
+        ensure!(lost.json["reason"] == "store_restored", "{}", lost.json);
+        let released = a.release(&lease.id).await?;
+        released.problem(410, "lease_lost")?;
+    }
+    let again = lease_in_time(&a, "free").await?;
+    ensure!(again.token > free.token, "{again:?} after {free:?}");
+    for verifying in [&a, &b] {
+        let stale = verifying.verify("free", free.token).await?;
+        stale.problem(409, "stale_token")?;
+    }
+    let renewed = namespace.holding_session("free").await?.unwrap_or_default();
+    let name = |session: &Value| session["metadata"]["name"].clone();
+    ensure!(name(&renewed) != name(&session), "{renewed}");
+
+    // Nothing that the lost session left undone touches the other's grant.
+    let lock = namespace.lock("new").await?.unwrap_or_default();
+    ensure!(lock["status"]["token"] == next.token, "{lock}");
+    b.renew(&next.id).await?.granted()?;
     Ok(())
 }
 
