@@ -1,61 +1,48 @@
-//! What the bench measured, as the table that it prints.
+//! The durations of each kind of call, and the table of them. It knows no kind by name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub(crate) const PUT: &str = "status PUT, bare";
-pub(crate) const ACQUIRE: &str = "acquire, known lock";
-pub(crate) const RENEW: &str = "renew (local)";
-pub(crate) const RELEASE: &str = "release";
-pub(crate) const FIRST: &str = "acquire, new lock";
+use anyhow::Result;
+
+use crate::harness::now;
 
 /// The durations of each kind of call.
 #[derive(Default)]
 pub(crate) struct Rows(BTreeMap<&'static str, Vec<Duration>>);
 
 impl Rows {
-    pub(crate) fn add(&mut self, measured: Vec<(&'static str, Duration)>) {
-        for (name, took) in measured {
-            self.0.entry(name).or_default().push(took);
-        }
+    /// Measures one call that succeeds.
+    pub(crate) async fn time<T>(
+        &mut self,
+        name: &'static str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let start = now();
+        let value = call.await?;
+        self.0.entry(name).or_default().push(now().since(start));
+        Ok(value)
     }
 
-    /// The table: medians, and their ratio to the bare PUT.
+    /// The median, in milliseconds.
+    pub(crate) fn median(&self, name: &str) -> f64 {
+        self.quantile(name, 50)
+    }
+
+    /// The table, and the ratio of each median to that of `base`.
     #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
-    pub(crate) fn print(&self, rss_kib: u64, binary_bytes: u64) {
-        let put = self.quantile(PUT, 50);
+    pub(crate) fn print(&self, names: &[&str], base: &str) {
         println!(
-            "{:<24} {:>10} {:>10} {:>12}",
-            "call", "median ms", "p95 ms", "ratio to PUT"
+            "{:<38} {:>10} {:>10} {:>8}",
+            "call", "median ms", "p95 ms", "ratio"
         );
-        for name in [PUT, ACQUIRE, RELEASE, FIRST, RENEW] {
-            let (median, p95) = (self.quantile(name, 50), self.quantile(name, 95));
-            println!(
-                "{name:<24} {median:>10.3} {p95:>10.3} {:>12.2}",
-                median / put
-            );
+        for name in names {
+            let (median, p95) = (self.median(name), self.quantile(name, 95));
+            let ratio = median / self.median(base);
+            println!("{name:<38} {median:>10.3} {p95:>10.3} {ratio:>8.2}");
         }
-        let aim = 1.25 * put + 0.2;
-        println!();
-        println!(
-            "acquire of a known lock: {:.3} ms, aim at most 1.25 x PUT + 0.2 = {aim:.3} ms",
-            self.quantile(ACQUIRE, 50)
-        );
-        println!(
-            "local renew: {:.3} ms, aim under 0.150 ms",
-            self.quantile(RENEW, 50)
-        );
-        println!(
-            "sidecar resident: {:.1} MiB, aim under 15 MiB",
-            mebi(rss_kib * 1024)
-        );
-        println!(
-            "release binary: {:.1} MB, aim under 15 MB",
-            mebi(binary_bytes) * 1.048_576
-        );
     }
 
-    /// In milliseconds.
     fn quantile(&self, name: &str, percent: usize) -> f64 {
         let mut sorted = self.0.get(name).cloned().unwrap_or_default();
         sorted.sort_unstable();
@@ -64,9 +51,4 @@ impl Rows {
             .get(at)
             .map_or(0.0, |took| took.as_secs_f64() * 1000.0)
     }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
-fn mebi(bytes: u64) -> f64 {
-    bytes as f64 / 1_048_576.0
 }

@@ -18,6 +18,13 @@ rules:
 - level: None
 "#;
 
+/// No line at all.
+pub(crate) const NOTHING: &str = r"apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: None
+";
+
 /// A request that the API server got.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {

@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 use super::apply::{apply_file, repository, until_policies_are_enforced, until_served};
 use super::binaries::KubeVersion;
-use super::control_plane::ControlPlane;
+use super::control_plane::{ControlPlane, Purpose};
 
 /// Who may take over from a dead holder: which of the two policy sets is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Cluster {
         };
         let started = cell.get_or_init(|| async {
             let version = KubeVersion::from_env().map_err(|error| format!("{error:#}"))?;
-            let cluster = Self::start(version, mode, false).await;
+            let cluster = Self::start(version, mode, Purpose::ManyTests).await;
             cluster.map(Arc::new).map_err(|error| format!("{error:#}"))
         });
         started.await.clone().map_err(|error| anyhow!("{error}"))
@@ -56,11 +56,19 @@ impl Cluster {
 
     /// One of one's own, of a certain version.
     pub(crate) async fn fresh_on(version: KubeVersion, mode: TakeOver) -> Result<Arc<Self>> {
-        Self::start(version, mode, true).await.map(Arc::new)
+        let cluster = Self::start(version, mode, Purpose::OneTest).await;
+        cluster.map(Arc::new)
     }
 
-    async fn start(version: KubeVersion, mode: TakeOver, durable: bool) -> Result<Self> {
-        let control_plane = ControlPlane::start(version, durable).await?;
+    /// One to measure on: durable, and without the tests' audit.
+    pub(crate) async fn measured(mode: TakeOver) -> Result<Arc<Self>> {
+        let version = KubeVersion::from_env()?;
+        let cluster = Self::start(version, mode, Purpose::Measuring).await;
+        cluster.map(Arc::new)
+    }
+
+    async fn start(version: KubeVersion, mode: TakeOver, purpose: Purpose) -> Result<Self> {
+        let control_plane = ControlPlane::start(version, purpose).await?;
         install(&control_plane.admin().client().await?, mode).await?;
         Ok(Self {
             control_plane,

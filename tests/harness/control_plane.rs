@@ -28,6 +28,18 @@ const SLOW_HOOKS: &str = "?exclude=poststarthook/rbac/bootstrap-roles\
 /// The administrator's password. It is good on this machine only, while the instance lives.
 const ADMIN_TOKEN: &str = "admin-of-the-test";
 
+/// What a control plane is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Many tests. Nothing that they write needs to reach the disk.
+    ManyTests,
+    /// One test, which may be about backups: a write is on the disk before it is answered.
+    OneTest,
+    /// Measuring. Durable, and no request is audited: the tests' audit policy is about service
+    /// accounts only, so its cost would fall on the sidecars alone.
+    Measuring,
+}
+
 /// A running control plane. Dropping it kills it.
 pub(crate) struct ControlPlane {
     directory: PathBuf,
@@ -47,16 +59,16 @@ enum Started {
 }
 
 impl ControlPlane {
-    /// Starts one. `durable` ones write to the disk before they answer, for tests about backups.
-    pub(crate) async fn start(version: KubeVersion, durable: bool) -> Result<Self> {
+    /// Starts one.
+    pub(crate) async fn start(version: KubeVersion, purpose: Purpose) -> Result<Self> {
         static INSTANCES: AtomicU32 = AtomicU32::new(0);
 
         let binaries = Binaries::find(version)?;
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
         let directory = directory()?.join(instance.to_string());
         std::fs::create_dir(&directory)?;
-        write_files(&directory)?;
-        let etcd = Etcd::new(&directory, &binaries, durable);
+        write_files(&directory, purpose)?;
+        let etcd = Etcd::new(&directory, &binaries, purpose != Purpose::ManyTests);
         let admin = Kubeconfig {
             path: directory.join("admin.kubeconfig"),
             kubectl: binaries.kubectl.clone(),
@@ -264,12 +276,16 @@ async fn signal(process: &Mutex<Option<Process>>, signal: Signal) -> Result<()> 
 }
 
 /// What the API server reads at its start.
-fn write_files(directory: &Path) -> Result<()> {
+fn write_files(directory: &Path, purpose: Purpose) -> Result<()> {
     let key = rcgen::KeyPair::generate()?;
     std::fs::write(directory.join("sa.key"), key.serialize_pem())?;
     std::fs::write(directory.join("sa.pub"), key.public_key_pem())?;
     let admin = format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n");
     std::fs::write(directory.join("tokens.csv"), admin)?;
-    std::fs::write(directory.join("audit.yaml"), audit::POLICY)?;
+    let audited = match purpose {
+        Purpose::ManyTests | Purpose::OneTest => audit::POLICY,
+        Purpose::Measuring => audit::NOTHING,
+    };
+    std::fs::write(directory.join("audit.yaml"), audited)?;
     Ok(())
 }

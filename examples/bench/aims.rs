@@ -1,0 +1,27 @@
+//! What is aimed at, beside what was measured.
+
+use crate::rows::Rows;
+use crate::{baseline, one_pod};
+
+/// One line for each aim.
+#[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
+pub(crate) fn print(rows: &Rows, rss_kib: u64, binary_bytes: u64) {
+    let acquire = rows.median(one_pod::ACQUIRE);
+    let most = 1.25 * rows.median(baseline::PUT) + 0.2;
+    println!();
+    println!(
+        "acquire of a known lock: {acquire:.3} ms, aim at most 1.25 x administrator's PUT + 0.2 = \
+         {most:.3} ms"
+    );
+    let renew = rows.median(one_pod::RENEW);
+    println!("local renew: {renew:.3} ms, aim under 0.150 ms");
+    let resident = millions(rss_kib * 1024) / 1.048_576;
+    println!("sidecar resident: {resident:.1} MiB, aim under 15 MiB");
+    let binary = millions(binary_bytes);
+    println!("release binary: {binary:.1} MB, aim under 15 MB");
+}
+
+#[allow(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
+fn millions(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
