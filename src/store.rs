@@ -1,8 +1,10 @@
 //! The ports through which agent and operator reach a store, and what their errors say.
 //!
-//! An adapter (`k8s`, later `embedded`) implements them. The errors say what is *known* of a
+//! An adapter (`k8s`, or `embedded` in here) implements them. The errors say what is *known* of a
 //! write: `Unavailable` was not applied, `Ambiguous` may have been, and only who re-reads knows.
 //! Every call an adapter makes has a timeout; no adapter repeats a write by itself.
+
+pub mod embedded;
 
 use std::any::Any;
 use std::fmt;

@@ -4,8 +4,11 @@
 
 mod agent;
 mod cli;
+#[path = "../contract.rs"]
+mod contract;
 mod crd_drift;
 mod drift;
+mod embedded_store;
 mod http_api;
 mod memory_store;
 mod openapi;

@@ -33,6 +33,7 @@ const SEEN_BY: &[(&str, &[&str])] = &[
     ("clap", &["cli"]),
     ("anyhow", &["cli"]),
     ("prometheus", &["agent", "operator"]),
+    ("redb", &["store"]),
 ];
 
 struct Source {

@@ -1,0 +1,346 @@
+//! The ports in one process, on a file or in memory: what `leasehold dev` and single hosts use.
+//!
+//! It answers as the API server does: one revision counter for everything that rises with every
+//! write, compare-and-swap on an object's revision, consistent listings and pages, a watch of a
+//! session's locks from any revision that is still remembered, and the same invariants guarded.
+//! What was acknowledged is on disk. It decides nothing about locks, and does not share its
+//! directory with another process.
+//!
+//! Not here: access control, more than one namespace, and deletion by anybody but the caller of
+//! [`EmbeddedStore::delete_lock`].
+
+mod back_door;
+mod file;
+mod history;
+mod listing;
+mod record;
+mod rules;
+mod tables;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redb::Database;
+
+use self::file::Beside;
+use self::history::{Change, History};
+use self::record::{LockRecord, SessionRecord};
+use self::tables::{Found, LOCKS, SESSIONS, View, Write};
+use super::{LockStore, LockWatch, Look, Original, Page, SessionStore, StoreError, Stored, within};
+use crate::protocol::ids::{Resource, SessionId};
+use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
+use crate::protocol::token::Revision;
+
+pub use file::OpenError;
+
+/// How long a call may take. A disk that takes longer is no disk to keep locks on.
+const CALL_LIMIT: Duration = Duration::from_secs(5);
+
+/// The store. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct EmbeddedStore(Arc<Inner>);
+
+struct Inner {
+    database: Database,
+    /// Held from before a write begins until it is told of, so that changes are told in the order
+    /// of their revisions.
+    history: Mutex<History>,
+    /// None in memory. Others are kept from the directory until the database is closed: the fields
+    /// are dropped in this order.
+    beside: Option<Beside>,
+}
+
+impl EmbeddedStore {
+    /// Opens a data directory, and makes what is missing. The revisions of a new store follow
+    /// `first`: with one that is larger than any that another store here ever had, tokens rise
+    /// although that one was thrown away.
+    ///
+    /// Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what to do.
+    pub fn open(directory: &Path, first: Revision) -> Result<Self, OpenError> {
+        let opened = file::open(directory, first)?;
+        Self::on(opened.database, Some(opened.beside)).map_err(|error| OpenError::Damaged {
+            path: directory.to_owned(),
+            what: error.to_string(),
+        })
+    }
+
+    /// A store that ends with the process. Its revisions follow `first`.
+    ///
+    /// # Errors
+    /// What the database says; none is known.
+    pub fn in_memory(first: Revision) -> Result<Self, StoreError> {
+        let database = file::in_memory(first);
+        let database = database.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        Self::on(database, None)
+    }
+
+    fn on(database: Database, beside: Option<Beside>) -> Result<Self, StoreError> {
+        let revision = View::open(&database)?.revision()?;
+        let history = Mutex::new(History::new(revision));
+        Ok(Self(Arc::new(Inner {
+            database,
+            history,
+            beside,
+        })))
+    }
+
+    /// Runs a call where it may block. In memory nothing does, and a simulation wants everything
+    /// to happen in one order.
+    async fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        if self.0.beside.is_none() {
+            return call(&self.0);
+        }
+        let inner = self.0.clone();
+        let task = tokio::task::spawn_blocking(move || call(&inner));
+        within(CALL_LIMIT, async {
+            task.await.unwrap_or_else(|died| {
+                Err(StoreError::Ambiguous(format!("the store failed: {died}")))
+            })
+        })
+        .await
+    }
+
+    /// As [`Self::run`], for what changes nothing: without an answer nothing happened.
+    async fn read<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(call).await.map_err(|error| match error {
+            StoreError::Ambiguous(what) => StoreError::Unavailable(what),
+            known => known,
+        })
+    }
+}
+
+impl Inner {
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn view(&self) -> Result<View, StoreError> {
+        View::open(&self.database)
+    }
+
+    fn create_lock(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
+        let mut history = self.history();
+        let write = Write::begin(&self.database)?;
+        let there: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
+        if there.is_some() {
+            return Err(StoreError::Conflict);
+        }
+        let record = LockRecord::unheld(resource);
+        self.write_lock(write, &mut history, None, resource, &record)
+    }
+
+    /// The comparison and the write are one transaction, and the database lets one write at a
+    /// time in: of all that were decided on one version, one gets through.
+    fn update_lock(&self, decided_on: Revision, next: &Lock) -> Result<Stored<Lock>, StoreError> {
+        let mut history = self.history();
+        let write = Write::begin(&self.database)?;
+        let found = compare(write.get(LOCKS, next.resource.as_str())?, decided_on)?;
+        let before = stored_lock(&found)?;
+        rules::check_lock(&before.value, next)?;
+        if before.value == *next {
+            // As on the API server, what changes nothing consumes no revision.
+            return Ok(before);
+        }
+        let record: LockRecord = found.record.updated(next);
+        self.write_lock(write, &mut history, Some(before), &next.resource, &record)
+    }
+
+    fn create_session(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
+        let mut history = self.history();
+        let write = Write::begin(&self.database)?;
+        let there: Option<Found<SessionRecord>> = write.get(SESSIONS, session.id.as_str())?;
+        if there.is_some() {
+            return Err(StoreError::Conflict);
+        }
+        self.write_session(write, &mut history, &SessionRecord::begun(session))
+    }
+
+    fn update_session(
+        &self,
+        decided_on: Revision,
+        next: &Session,
+    ) -> Result<Stored<Session>, StoreError> {
+        let mut history = self.history();
+        let write = Write::begin(&self.database)?;
+        let found = compare(write.get(SESSIONS, next.id.as_str())?, decided_on)?;
+        let before = stored_session(&found);
+        rules::check_session(&before.value, next)?;
+        if before.value == *next {
+            return Ok(before);
+        }
+        let record: SessionRecord = found.record.updated(next);
+        self.write_session(write, &mut history, &record)
+    }
+
+    fn write_lock(
+        &self,
+        write: Write,
+        history: &mut History,
+        before: Option<Stored<Lock>>,
+        resource: &Resource,
+        record: &LockRecord,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let value = record.lock()?;
+        let document = record::write(record)?;
+        let version = write.put(LOCKS, resource.as_str(), Some(&document))?;
+        self.commit(write, version)?;
+        let stored = stored(value, version);
+        history.push(Change {
+            at: version,
+            before,
+            after: Some(stored.clone()),
+        });
+        Ok(stored)
+    }
+
+    fn write_session(
+        &self,
+        write: Write,
+        history: &mut History,
+        record: &SessionRecord,
+    ) -> Result<Stored<Session>, StoreError> {
+        let session = record.session();
+        let document = record::write(record)?;
+        let version = write.put(SESSIONS, session.id.as_str(), Some(&document))?;
+        self.commit(write, version)?;
+        history.pass(version);
+        Ok(stored(session, version))
+    }
+
+    fn commit(&self, write: Write, version: Revision) -> Result<(), StoreError> {
+        write.commit()?;
+        if let Some(beside) = &self.beside {
+            beside.note(version);
+        }
+        Ok(())
+    }
+}
+
+/// The one test of a compare-and-swap: is it still what the write was decided on?
+fn compare<T>(there: Option<Found<T>>, decided_on: Revision) -> Result<Found<T>, StoreError> {
+    match there {
+        None => Err(StoreError::NotFound("no such object".to_owned())),
+        Some(there) if there.version != decided_on => Err(StoreError::Conflict),
+        Some(there) => Ok(there),
+    }
+}
+
+fn stored_lock(found: &Found<LockRecord>) -> Result<Stored<Lock>, StoreError> {
+    Ok(stored(found.record.lock()?, found.version))
+}
+
+fn stored_session(found: &Found<SessionRecord>) -> Stored<Session> {
+    stored(found.record.session(), found.version)
+}
+
+/// What this version does not know is kept in the file, where a write of this very version finds
+/// it: nothing has to be carried.
+fn stored<T>(value: T, version: Revision) -> Stored<T> {
+    Stored {
+        value,
+        version,
+        original: Original::new(()),
+    }
+}
+
+#[async_trait]
+impl LockStore for EmbeddedStore {
+    async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
+        let resource = resource.clone();
+        self.read(move |inner| inner.view()?.lock(&resource)).await
+    }
+
+    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+        let resource = resource.clone();
+        let look = move |inner: &Inner| {
+            let view = inner.view()?;
+            Ok(Look {
+                lock: view.lock(&resource)?,
+                revision: view.revision()?,
+            })
+        };
+        self.read(look).await
+    }
+
+    async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
+        let session = session.clone();
+        self.read(move |inner| inner.view()?.locks_held_by(&session))
+            .await
+    }
+
+    async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
+        let session = session.clone();
+        self.read(move |inner| inner.history().watch(&session, after))
+            .await
+    }
+
+    async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
+        let next = next.map(str::to_owned);
+        self.read(move |inner| inner.list(limit, next.as_deref()))
+            .await
+    }
+
+    async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
+        let resource = resource.clone();
+        self.run(move |inner| inner.create_lock(&resource)).await
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Lock>,
+        next: &Lock,
+    ) -> Result<Stored<Lock>, StoreError> {
+        if current.value.resource != next.resource {
+            return Err(StoreError::Invalid(
+                "a lock's resource never changes".to_owned(),
+            ));
+        }
+        let (decided_on, next) = (current.version, next.clone());
+        self.run(move |inner| inner.update_lock(decided_on, &next))
+            .await
+    }
+}
+
+#[async_trait]
+impl SessionStore for EmbeddedStore {
+    async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError> {
+        let id = id.clone();
+        let get = move |inner: &Inner| {
+            let found = inner.view()?.get(SESSIONS, id.as_str())?;
+            Ok(found.as_ref().map(stored_session))
+        };
+        self.read(get).await
+    }
+
+    async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
+        let session = session.clone();
+        self.run(move |inner| inner.create_session(&session)).await
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Session>,
+        next: &Session,
+    ) -> Result<Stored<Session>, StoreError> {
+        if current.value.id != next.id {
+            return Err(StoreError::Invalid(
+                "a session's name never changes".to_owned(),
+            ));
+        }
+        let (decided_on, next) = (current.version, next.clone());
+        self.run(move |inner| inner.update_session(decided_on, &next))
+            .await
+    }
+}

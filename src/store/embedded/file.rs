@@ -1,0 +1,255 @@
+//! The data directory: made, locked, and its file looked over before it is used.
+//!
+//! A file is made under another name and put in its place when it is whole. One that is in its
+//! place is never made anew, whatever is in it. Before it is opened for writing it is read into
+//! memory and checked there to the last page, so that one that is refused is left as it was.
+//!
+//! Beside the file is the last revision that was acknowledged, so that a file which lost its last
+//! commits, or was replaced by an older copy, is noticed. It is not synced: what it says is at
+//! most too low after the machine crashed. A whole directory that was replaced by an older copy
+//! of itself is not noticed.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+
+use redb::backends::{FileBackend, InMemoryBackend};
+use redb::{Builder, Database, StorageBackend as _};
+
+use super::tables::{self, FORMAT_NOW};
+use crate::protocol::token::Revision;
+
+/// The file that everything is in.
+const FILE: &str = "leasehold.redb";
+/// The same while it is made.
+const UNFINISHED: &str = "leasehold.redb.new";
+/// Locked by the process that uses the directory.
+const LOCK: &str = "lock";
+/// Names the last revision that was acknowledged.
+const ACKNOWLEDGED: &str = "acknowledged";
+/// How much memory the database may use for what it has read. Locks are small.
+const CACHE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Why a data directory cannot be used. Nothing in it was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process uses it.
+    #[error(
+        "the data directory {} is in use by another process; stop that one, or give this one \
+         a --data-dir of its own", .0.display()
+    )]
+    InUse(PathBuf),
+    /// The file system refused.
+    #[error("{} cannot be used", path.display())]
+    Io {
+        /// What could not be used.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is not as it was written.
+    #[error(
+        "{} is damaged ({what}) and was left as it is; move it away to start anew, or bring a \
+         copy back: tokens given since that copy was made would then be given again, so start \
+         with a --token-floor above the last one", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A newer version wrote the file.
+    #[error(
+        "{} has the format {found} of a newer version, and this one knows {FORMAT_NOW}; use \
+         that version, or another --data-dir", path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+    },
+}
+
+/// A database and what stands beside it in its directory.
+pub(super) struct Opened {
+    pub(super) database: Database,
+    pub(super) beside: Beside,
+}
+
+/// The files beside the database.
+pub(super) struct Beside {
+    acknowledged: File,
+    /// Keeps others from the directory.
+    _lock: File,
+}
+
+impl Beside {
+    /// Notes a revision whose write is on disk. That it could not be noted is no reason to say
+    /// that the write failed.
+    pub(super) fn note(&self, revision: Revision) {
+        let text = format!("{:020}\n", revision.0);
+        if let Err(error) = self.write(text.as_bytes()) {
+            tracing::warn!(%error, "the last revision could not be noted beside the database");
+        }
+    }
+
+    fn write(&self, text: &[u8]) -> io::Result<()> {
+        let mut file = &self.acknowledged;
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(text)
+    }
+
+    /// The revision that was noted last; none when there is none to read.
+    fn noted(&self) -> Option<Revision> {
+        let mut text = String::new();
+        let mut file = &self.acknowledged;
+        file.seek(SeekFrom::Start(0)).ok()?;
+        file.read_to_string(&mut text).ok()?;
+        text.trim_end().parse().ok().map(Revision)
+    }
+}
+
+/// Opens the directory, and makes what is missing. A new store's revisions follow `first`.
+///
+/// # Errors
+/// [`OpenError`] says what to do.
+pub(super) fn open(directory: &Path, first: Revision) -> Result<Opened, OpenError> {
+    make_directory(directory)?;
+    let lock = lock(directory)?;
+    let noted = directory.join(ACKNOWLEDGED);
+    let beside = Beside {
+        acknowledged: private().open(&noted).map_err(io_error(&noted))?,
+        _lock: lock,
+    };
+    let path = directory.join(FILE);
+    let is_there = path.try_exists().map_err(io_error(&path))?;
+    if is_there {
+        check(&path, beside.noted())?;
+    } else {
+        create(directory, first)?;
+    }
+    let database = builder().open(&path);
+    let database = database.map_err(|error| damaged(&path, error))?;
+    Ok(Opened { database, beside })
+}
+
+/// A database in memory.
+///
+/// # Errors
+/// None that are known; the library does not say so.
+pub(super) fn in_memory(first: Revision) -> Result<Database, redb::Error> {
+    let database = builder().create_with_backend(InMemoryBackend::new())?;
+    tables::create(&database, first)?;
+    Ok(database)
+}
+
+fn builder() -> Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// Others need not see who locks what.
+fn make_directory(directory: &Path) -> Result<(), OpenError> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory).map_err(io_error(directory))
+}
+
+fn lock(directory: &Path) -> Result<File, OpenError> {
+    let path = directory.join(LOCK);
+    let file = private().open(&path).map_err(io_error(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(directory.to_owned())),
+        Err(TryLockError::Error(error)) => Err(io_error(&path)(error)),
+    }
+}
+
+/// A file that is made where it is missing, for nobody else to read.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+fn create(directory: &Path, first: Revision) -> Result<(), OpenError> {
+    let (unfinished, path) = (directory.join(UNFINISHED), directory.join(FILE));
+    let file = private().truncate(true).open(&unfinished);
+    let file = file.map_err(io_error(&unfinished))?;
+    let backend = FileBackend::new(file).map_err(|error| damaged(&unfinished, error))?;
+    let database = builder().create_with_backend(backend);
+    let database = database.map_err(|error| damaged(&unfinished, error))?;
+    tables::create(&database, first).map_err(|error| damaged(&unfinished, error))?;
+    database
+        .close()
+        .map_err(|error| damaged(&unfinished, error))?;
+    fs::rename(&unfinished, &path).map_err(io_error(&path))?;
+    // The new name has to survive a crash too.
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(io_error(directory))
+}
+
+/// Reads the whole file and checks a copy of it in memory: each page against its checksum, that
+/// it is of a format that this version knows, and that nothing acknowledged is missing.
+fn check(path: &Path, acknowledged: Option<Revision>) -> Result<(), OpenError> {
+    let bytes = fs::read(path).map_err(io_error(path))?;
+    if bytes.is_empty() {
+        return Err(damaged(path, "it is empty"));
+    }
+    // What is damaged in a way that the library did not think of may make it panic.
+    let checked = panic::catch_unwind(AssertUnwindSafe(|| check_copy(&bytes)));
+    let Ok(checked) = checked else {
+        return Err(damaged(path, "it cannot be made sense of"));
+    };
+    let (format, revision) = checked.map_err(|error| damaged(path, error))?;
+    match format {
+        Some(FORMAT_NOW) => {}
+        Some(found) if found > FORMAT_NOW => {
+            let path = path.to_owned();
+            return Err(OpenError::Newer { path, found });
+        }
+        _ => return Err(damaged(path, "it does not say what format it has")),
+    }
+    match (revision, acknowledged) {
+        (None, _) => Err(damaged(path, "it does not say what revision it is at")),
+        (Some(revision), Some(acknowledged)) if revision < acknowledged => Err(damaged(
+            path,
+            format!("it is at revision {revision}, and {acknowledged} was acknowledged"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn check_copy(bytes: &[u8]) -> Result<(Option<u64>, Option<Revision>), redb::Error> {
+    let copy = InMemoryBackend::new();
+    copy.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
+    copy.write(0, bytes)?;
+    let database = builder()
+        .set_check_integrity_on_open(true)
+        .create_with_backend(copy)?;
+    tables::format_and_revision(&database)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "mostly errors that end here")]
+fn damaged(path: &Path, what: impl ToString) -> OpenError {
+    OpenError::Damaged {
+        path: path.to_owned(),
+        what: what.to_string(),
+    }
+}
+
+fn io_error(path: &Path) -> impl Fn(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Io {
+        path: path.clone(),
+        source,
+    }
+}

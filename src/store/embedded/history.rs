@@ -1,0 +1,172 @@
+//! The last changes of locks, in the order of their revisions, and who is told of new ones.
+//!
+//! It is bounded: who asks for what happened before it begins is told to list anew. It begins
+//! anew with the process, because a watch does too.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use futures::StreamExt as _;
+use futures::channel::mpsc;
+use futures::stream;
+
+use crate::protocol::ids::SessionId;
+use crate::protocol::lock::Lock;
+use crate::protocol::token::Revision;
+use crate::store::{LockEvent, LockWatch, StoreError, Stored};
+
+/// How many changes are remembered.
+pub(super) const CHANGES_MAX: usize = 4_096;
+/// How many events a watch may have waiting for its reader; one that falls behind further is
+/// ended, and opened anew by who needs it.
+const BACKLOG_MAX: usize = 1_024;
+/// How many revisions may pass a watch by before it is told how far the store is.
+const BOOKMARK_AFTER: u64 = 256;
+
+/// One write of a lock.
+pub(super) struct Change {
+    /// The revision that it consumed.
+    pub(super) at: Revision,
+    /// The lock before it; none when it was made.
+    pub(super) before: Option<Stored<Lock>>,
+    /// The lock after it; none when it was deleted.
+    pub(super) after: Option<Stored<Lock>>,
+}
+
+/// What is remembered.
+pub(super) struct History {
+    /// Every change after this revision is in `changes`.
+    since: Revision,
+    changes: VecDeque<Change>,
+    watches: Vec<Watch>,
+}
+
+struct Watch {
+    session: SessionId,
+    told: Revision,
+    events: mpsc::Sender<LockEvent>,
+}
+
+impl History {
+    /// Begins at a revision.
+    pub(super) fn new(since: Revision) -> Self {
+        Self {
+            since,
+            changes: VecDeque::new(),
+            watches: Vec::new(),
+        }
+    }
+
+    /// Forgets everything and ends the watches, as when a backup was restored.
+    pub(super) fn restart(&mut self, since: Revision) {
+        *self = Self::new(since);
+    }
+
+    /// Takes note of a change and tells those whom it concerns.
+    pub(super) fn push(&mut self, change: Change) {
+        self.watches.retain_mut(|watch| watch.tell(&change));
+        self.changes.push_back(change);
+        while self.changes.len() > CHANGES_MAX {
+            if let Some(oldest) = self.changes.pop_front() {
+                self.since = oldest.at;
+            }
+        }
+    }
+
+    /// A revision was consumed that changed no lock.
+    pub(super) fn pass(&mut self, at: Revision) {
+        self.watches.retain_mut(|watch| watch.pass(at));
+    }
+
+    /// The locks that were written after `at`, by resource, as they were at it.
+    ///
+    /// # Errors
+    /// The first revision that is remembered, when that is later.
+    pub(super) fn undo_to(
+        &self,
+        at: Revision,
+    ) -> Result<BTreeMap<String, Option<Stored<Lock>>>, Revision> {
+        if at < self.since {
+            return Err(self.since);
+        }
+        let mut then = BTreeMap::new();
+        for change in self.changes.iter().filter(|change| change.at > at) {
+            if let Some(resource) = change.resource() {
+                then.entry(resource.to_owned())
+                    .or_insert_with(|| change.before.clone());
+            }
+        }
+        Ok(then)
+    }
+
+    /// What becomes of the locks of a session after a revision.
+    ///
+    /// # Errors
+    /// `WatchExpired` when that is no longer remembered.
+    pub(super) fn watch(
+        &mut self,
+        session: &SessionId,
+        after: Revision,
+    ) -> Result<LockWatch, StoreError> {
+        if after < self.since {
+            return Err(StoreError::WatchExpired(format!(
+                "what happened after revision {after} is kept from {} on",
+                self.since
+            )));
+        }
+        let past: Vec<_> = self
+            .changes
+            .iter()
+            .filter(|change| change.at > after)
+            .filter_map(|change| change.for_session(session))
+            .collect();
+        let (events, told) = mpsc::channel(BACKLOG_MAX);
+        self.watches.push(Watch {
+            session: session.clone(),
+            told: after,
+            events,
+        });
+        Ok(stream::iter(past).chain(told).map(Ok).boxed())
+    }
+}
+
+impl Change {
+    fn resource(&self) -> Option<&str> {
+        let lock = self.after.as_ref().or(self.before.as_ref());
+        lock.map(|stored| stored.value.resource.as_str())
+    }
+
+    /// What this is to a session, if it is anything.
+    fn for_session(&self, session: &SessionId) -> Option<LockEvent> {
+        let holds = |lock: &&Stored<Lock>| lock.value.holder_session() == Some(session);
+        if let Some(lock) = self.after.as_ref().filter(holds) {
+            return Some(LockEvent::Held(Box::new(lock.clone())));
+        }
+        let before = self.before.as_ref().filter(holds)?;
+        Some(LockEvent::Gone {
+            resource: before.value.resource.clone(),
+            at: self.at,
+        })
+    }
+}
+
+impl Watch {
+    /// False when the watch is over.
+    fn tell(&mut self, change: &Change) -> bool {
+        match change.for_session(&self.session) {
+            Some(event) => self.send(event, change.at),
+            None => self.pass(change.at),
+        }
+    }
+
+    fn pass(&mut self, at: Revision) -> bool {
+        if at.0.saturating_sub(self.told.0) < BOOKMARK_AFTER {
+            return !self.events.is_closed();
+        }
+        self.send(LockEvent::Bookmark(at), at)
+    }
+
+    fn send(&mut self, event: LockEvent, at: Revision) -> bool {
+        self.told = at;
+        self.events.try_send(event).is_ok()
+    }
+}

@@ -1,0 +1,276 @@
+//! A lock's document.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Unknown, unreadable};
+use crate::protocol::ids::Resource;
+use crate::protocol::lock::{Grant, INCIDENTS_MAX, Incident, IncidentKind, Lock};
+use crate::protocol::queue::{Queue, Waiter};
+use crate::protocol::session::{Claimant, PodRef};
+use crate::protocol::time::{SessionTtl, WallTime};
+use crate::protocol::token::Token;
+use crate::store::StoreError;
+
+/// A lock. Times are microseconds since 1970.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::store::embedded) struct LockRecord {
+    resource: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    grant: Option<GrantRecord>,
+    token: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    waiters: Vec<WaiterRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    incidents: Vec<IncidentRecord>,
+    #[serde(default)]
+    transitions: u64,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GrantRecord {
+    id: String,
+    holder: ClaimantRecord,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
+    acquired_at: i64,
+    #[serde(default)]
+    kept: bool,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimantRecord {
+    owner_id: String,
+    pod: String,
+    pod_uid: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    session: String,
+    session_ttl_seconds: u64,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WaiterRecord {
+    lease_id: String,
+    claimant: ClaimantRecord,
+    queued_at: i64,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IncidentRecord {
+    at: i64,
+    kind: String,
+    token: u64,
+    owner_id: String,
+    pod: String,
+    actor: String,
+    reason: String,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+impl LockRecord {
+    /// The document of a lock that nobody ever held.
+    pub(in crate::store::embedded) fn unheld(resource: &Resource) -> Self {
+        Self {
+            resource: resource.to_string(),
+            grant: None,
+            token: Token::NONE.get(),
+            waiters: Vec::new(),
+            incidents: Vec::new(),
+            transitions: 0,
+            unknown: Unknown::new(),
+        }
+    }
+
+    /// The lock that the document tells of.
+    ///
+    /// # Errors
+    /// `Unreadable` when something makes no sense that decisions hang on.
+    pub(in crate::store::embedded) fn lock(&self) -> Result<Lock, StoreError> {
+        let resource = Resource::parse(&self.resource)
+            .map_err(|invalid| unreadable(&self.resource, &invalid))?;
+        if self.grant.is_none() && !self.waiters.is_empty() {
+            return Err(unreadable(&self.resource, &"waiters, and nobody holds it"));
+        }
+        let waiters = self.waiters.iter().map(WaiterRecord::waiter);
+        Ok(Lock {
+            resource,
+            grant: self.grant.as_ref().map(GrantRecord::grant),
+            token: Token::from_raw(self.token),
+            waiters: Queue::from_entries(waiters.collect()),
+            incidents: self
+                .incidents
+                .iter()
+                .filter_map(IncidentRecord::incident)
+                .collect(),
+            transitions: self.transitions,
+        })
+    }
+
+    /// The document that says `next`, with all that this version does not know of.
+    pub(in crate::store::embedded) fn updated(&self, next: &Lock) -> Self {
+        let grant = next.grant.as_ref().map(|grant| {
+            let before = self.grant.as_ref();
+            let same = before.filter(|before| before.id == grant.id.as_str());
+            GrantRecord::new(grant, same)
+        });
+        let waiters = next.waiters.entries().iter().map(|waiter| {
+            let mut before = self.waiters.iter();
+            let same = before.find(|before| before.lease_id == waiter.grant.as_str());
+            WaiterRecord::new(waiter, same)
+        });
+        Self {
+            resource: self.resource.clone(),
+            grant,
+            token: next.token.get(),
+            waiters: waiters.collect(),
+            incidents: self.updated_incidents(&next.incidents),
+            transitions: next.transitions,
+            unknown: self.unknown.clone(),
+        }
+    }
+
+    /// Keeps what was there, also what this version cannot read, and puts what is new at the end.
+    fn updated_incidents(&self, next: &[Incident]) -> Vec<IncidentRecord> {
+        let was_there: Vec<_> = self
+            .incidents
+            .iter()
+            .filter_map(IncidentRecord::incident)
+            .collect();
+        let kept = self.incidents.iter().filter(|record| {
+            let known = record.incident();
+            known.is_none_or(|incident| next.contains(&incident))
+        });
+        let new = next
+            .iter()
+            .filter(|incident| !was_there.contains(incident))
+            .map(IncidentRecord::new);
+        let mut records: Vec<_> = kept.cloned().chain(new).collect();
+        records.drain(..records.len().saturating_sub(INCIDENTS_MAX));
+        records
+    }
+}
+
+impl GrantRecord {
+    fn new(grant: &Grant, same: Option<&Self>) -> Self {
+        Self {
+            id: grant.id.to_string(),
+            holder: ClaimantRecord::new(&grant.holder, same.map(|same| &same.holder)),
+            metadata: grant.metadata.clone(),
+            acquired_at: grant.acquired_at.0,
+            kept: grant.kept,
+            unknown: same.map(|same| same.unknown.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn grant(&self) -> Grant {
+        Grant {
+            id: self.id.as_str().into(),
+            holder: self.holder.claimant(),
+            metadata: self.metadata.clone(),
+            acquired_at: WallTime(self.acquired_at),
+            kept: self.kept,
+        }
+    }
+}
+
+impl ClaimantRecord {
+    fn new(claimant: &Claimant, same: Option<&Self>) -> Self {
+        Self {
+            owner_id: claimant.owner.to_string(),
+            pod: claimant.pod.name.to_string(),
+            pod_uid: claimant.pod.uid.to_string(),
+            node: claimant.pod.node.as_deref().map(str::to_owned),
+            session: claimant.session.to_string(),
+            session_ttl_seconds: claimant.session_ttl.as_secs(),
+            unknown: same.map(|same| same.unknown.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn claimant(&self) -> Claimant {
+        Claimant {
+            owner: self.owner_id.as_str().into(),
+            pod: PodRef {
+                name: self.pod.as_str().into(),
+                uid: self.pod_uid.as_str().into(),
+                node: self.node.as_deref().map(Into::into),
+            },
+            session: self.session.as_str().into(),
+            session_ttl: SessionTtl::clamped(self.session_ttl_seconds),
+        }
+    }
+}
+
+impl WaiterRecord {
+    fn new(waiter: &Waiter, same: Option<&Self>) -> Self {
+        Self {
+            lease_id: waiter.grant.to_string(),
+            claimant: ClaimantRecord::new(&waiter.claimant, same.map(|same| &same.claimant)),
+            queued_at: waiter.queued_at.0,
+            unknown: same.map(|same| same.unknown.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn waiter(&self) -> Waiter {
+        Waiter {
+            grant: self.lease_id.as_str().into(),
+            claimant: self.claimant.claimant(),
+            queued_at: WallTime(self.queued_at),
+        }
+    }
+}
+
+impl IncidentRecord {
+    fn new(incident: &Incident) -> Self {
+        let kind = match incident.kind {
+            IncidentKind::Expired => "Expired",
+            IncidentKind::PodEnded => "PodEnded",
+            IncidentKind::ForceReleased => "ForceReleased",
+            IncidentKind::ReleasedOnRequest => "ReleasedOnRequest",
+        };
+        Self {
+            at: incident.at.0,
+            kind: kind.to_owned(),
+            token: incident.token.get(),
+            owner_id: incident.owner.to_string(),
+            pod: incident.pod.to_string(),
+            actor: incident.actor.to_string(),
+            reason: incident.reason.to_string(),
+            unknown: Unknown::new(),
+        }
+    }
+
+    /// None for a kind that this version does not know.
+    fn incident(&self) -> Option<Incident> {
+        Some(Incident {
+            at: WallTime(self.at),
+            kind: match self.kind.as_str() {
+                "Expired" => IncidentKind::Expired,
+                "PodEnded" => IncidentKind::PodEnded,
+                "ForceReleased" => IncidentKind::ForceReleased,
+                "ReleasedOnRequest" => IncidentKind::ReleasedOnRequest,
+                _ => return None,
+            },
+            token: Token::from_raw(self.token),
+            owner: self.owner_id.as_str().into(),
+            pod: self.pod.as_str().into(),
+            actor: self.actor.as_str().into(),
+            reason: self.reason.as_str().into(),
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! The invariants that a store guards whoever writes, as the API server does by rules in the
+//! schemas.
+//!
+//! They are no access control: there is one writer here. They turn a mistake in an agent into a
+//! refusal before it becomes a broken promise.
+
+use crate::protocol::lock::{Grant, Lock};
+use crate::protocol::queue::QUEUE_MAX;
+use crate::protocol::session::Session;
+use crate::protocol::token::{LEASES_PER_GRANT, Token};
+use crate::store::StoreError;
+
+/// Whether a lock may become `next`.
+///
+/// # Errors
+/// `Invalid` with the rule that it breaks.
+pub(super) fn check_lock(before: &Lock, next: &Lock) -> Result<(), StoreError> {
+    if next.resource != before.resource {
+        return refuse("a lock's resource can never be changed");
+    }
+    if next.token < before.token {
+        return refuse("the token of a lock can never be made smaller: fencing depends on it");
+    }
+    match &next.grant {
+        None => {}
+        Some(grant) if before.is_held_by(&grant.id) => check_holder(before, grant)?,
+        Some(_) => check_new_token(before.token, next.token)?,
+    }
+    check_queue(next)
+}
+
+/// A lease id names one grant, and a grant has one holder.
+fn check_holder(before: &Lock, grant: &Grant) -> Result<(), StoreError> {
+    let is_same = before.grant.as_ref().is_some_and(|before| {
+        let (before, now) = (&before.holder, &grant.holder);
+        before.session == now.session && before.pod.uid == now.pod.uid
+    });
+    if is_same {
+        return Ok(());
+    }
+    refuse("the holder of a grant can never be changed; another holder needs a new grant")
+}
+
+fn check_new_token(before: Token, next: Token) -> Result<(), StoreError> {
+    if next.get() >= before.get().saturating_add(LEASES_PER_GRANT) {
+        return Ok(());
+    }
+    refuse(
+        "a new grant needs a token at least 1000 above the last one: the grant before owns the \
+         numbers in between",
+    )
+}
+
+fn check_queue(next: &Lock) -> Result<(), StoreError> {
+    let waiters = next.waiters.entries();
+    if next.grant.is_none() && !waiters.is_empty() {
+        return refuse(
+            "a free lock has no waiters: hand the lock to the first waiter in the same write that \
+             releases it",
+        );
+    }
+    if waiters.len() > QUEUE_MAX {
+        return refuse("a lock has at most 32 waiters");
+    }
+    let is_twice = waiters.iter().enumerate().any(|(place, waiter)| {
+        let mut others = waiters[..place].iter();
+        others.any(|other| other.claimant.session == waiter.claimant.session)
+    });
+    if is_twice {
+        return refuse("a session has at most one place in a queue");
+    }
+    Ok(())
+}
+
+/// Whether a session may become `next`.
+///
+/// # Errors
+/// `Invalid` with the rule that it breaks.
+pub(super) fn check_session(before: &Session, next: &Session) -> Result<(), StoreError> {
+    let is_same = before.id == next.id
+        && before.pod == next.pod
+        && before.ttl == next.ttl
+        && before.agent_version == next.agent_version;
+    if !is_same {
+        return refuse("what a session is can never be changed; start another session");
+    }
+    if next.renewals < before.renewals {
+        return refuse("the count of a session's renewals can never be made smaller");
+    }
+    if before.revoked.is_none() {
+        return Ok(());
+    }
+    if next.revoked != before.revoked {
+        return refuse("the end of a session is final and can never be changed or removed");
+    }
+    if next.renewals != before.renewals {
+        return refuse("a revoked session can never be renewed; start another session");
+    }
+    Ok(())
+}
+
+fn refuse(words: &str) -> Result<(), StoreError> {
+    Err(StoreError::Invalid(words.to_owned()))
+}

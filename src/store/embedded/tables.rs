@@ -1,0 +1,245 @@
+//! What is in the file: three tables, and transactions on them.
+//!
+//! Everything here blocks. Each write commits in two phases: the new pages are on disk before the
+//! header points at them, so that a header which points at damaged pages means damage and never a
+//! crash, and nobody falls back to the state before an acknowledged write.
+
+use redb::{
+    Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, Table, TableDefinition,
+    WriteTransaction,
+};
+use serde::de::DeserializeOwned;
+
+use super::record;
+use crate::protocol::token::Revision;
+use crate::store::StoreError;
+
+/// Documents by name, each with the revision at which it was written.
+type Documents = TableDefinition<'static, &'static str, (u64, &'static [u8])>;
+
+/// Locks by resource.
+pub(super) const LOCKS: Documents = TableDefinition::new("locks");
+/// Sessions by id.
+pub(super) const SESSIONS: Documents = TableDefinition::new("sessions");
+/// Numbers about the whole store.
+const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
+/// The last revision that was consumed.
+const REVISION: &str = "revision";
+/// How the rest of the file is to be read.
+const FORMAT: &str = "format";
+/// The one that this version writes.
+pub(super) const FORMAT_NOW: u64 = 1;
+
+/// A document, the revision at which it was written, and what it says.
+#[derive(Clone, Debug)]
+pub(super) struct Found<T> {
+    pub(super) version: Revision,
+    pub(super) record: T,
+}
+
+/// Makes the tables of a new file.
+///
+/// # Errors
+/// What the database says.
+pub(super) fn create(database: &Database, first: Revision) -> Result<(), redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_two_phase_commit(true);
+    transaction.open_table(LOCKS)?;
+    transaction.open_table(SESSIONS)?;
+    {
+        let mut meta = transaction.open_table(META)?;
+        meta.insert(FORMAT, FORMAT_NOW)?;
+        meta.insert(REVISION, first.0)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+/// The format that a file says it has and the revision it is at; none where it says nothing.
+///
+/// # Errors
+/// What the database says.
+pub(super) fn format_and_revision(
+    database: &Database,
+) -> Result<(Option<u64>, Option<Revision>), redb::Error> {
+    let meta = database.begin_read()?.open_table(META)?;
+    let format = meta.get(FORMAT)?.map(|format| format.value());
+    let revision = meta.get(REVISION)?.map(|revision| revision.value());
+    Ok((format, revision.map(Revision)))
+}
+
+/// A consistent view of everything.
+pub(super) struct View(ReadTransaction);
+
+impl View {
+    pub(super) fn open(database: &Database) -> Result<Self, StoreError> {
+        database
+            .begin_read()
+            .map(Self)
+            .map_err(|error| failed(error.into()))
+    }
+
+    /// The revision that the store was at.
+    pub(super) fn revision(&self) -> Result<Revision, StoreError> {
+        let read = || -> Result<_, redb::Error> {
+            let meta = self.0.open_table(META)?;
+            Ok(meta.get(REVISION)?.map(|revision| revision.value()))
+        };
+        known_revision(read().map_err(failed)?)
+    }
+
+    /// One document.
+    pub(super) fn get<T: DeserializeOwned>(
+        &self,
+        documents: Documents,
+        name: &str,
+    ) -> Result<Option<Found<T>>, StoreError> {
+        let read = || -> Result<_, redb::Error> {
+            let table = self.0.open_table(documents)?;
+            let found = table.get(name)?;
+            Ok(found.map(|found| (found.value().0, found.value().1.to_vec())))
+        };
+        let found = read().map_err(failed)?;
+        found
+            .map(|(version, document)| found_in(name, version, &document))
+            .transpose()
+    }
+
+    /// Each document whose name comes after `after`, in order, until `each` has had enough.
+    pub(super) fn walk<T: DeserializeOwned>(
+        &self,
+        documents: Documents,
+        after: Option<&str>,
+        mut each: impl FnMut(&str, Result<Found<T>, StoreError>) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut walk = || -> Result<_, redb::Error> {
+            let table = self.0.open_table(documents)?;
+            for entry in table.range(after.unwrap_or_default()..)? {
+                let (name, found) = entry?;
+                let (name, (version, document)) = (name.value(), found.value());
+                if after == Some(name) {
+                    continue;
+                }
+                if !each(name, found_in(name, version, document)) {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        walk().map_err(failed)
+    }
+}
+
+/// A write under way; dropped, it never was.
+pub(super) struct Write(WriteTransaction);
+
+impl Write {
+    pub(super) fn begin(database: &Database) -> Result<Self, StoreError> {
+        let mut transaction = database
+            .begin_write()
+            .map_err(|error| failed(error.into()))?;
+        transaction.set_two_phase_commit(true);
+        Ok(Self(transaction))
+    }
+
+    /// One document, as it is in this write.
+    pub(super) fn get<T: DeserializeOwned>(
+        &self,
+        documents: Documents,
+        name: &str,
+    ) -> Result<Option<Found<T>>, StoreError> {
+        let read = || -> Result<_, redb::Error> {
+            let table = self.0.open_table(documents)?;
+            let found = table.get(name)?;
+            Ok(found.map(|found| (found.value().0, found.value().1.to_vec())))
+        };
+        let found = read().map_err(failed)?;
+        found
+            .map(|(version, document)| found_in(name, version, &document))
+            .transpose()
+    }
+
+    /// Writes a document, or removes it where there is none to write. Consumes a revision.
+    pub(super) fn put(
+        &self,
+        documents: Documents,
+        name: &str,
+        document: Option<&[u8]>,
+    ) -> Result<Revision, StoreError> {
+        let at = self.revision()?.0.checked_add(1).ok_or_else(|| {
+            StoreError::Unavailable("the store has no revision left to consume".to_owned())
+        })?;
+        self.set_revision(Revision(at))?;
+        let write = |mut table: Table<'_, &str, (u64, &[u8])>| -> Result<_, redb::Error> {
+            match document {
+                Some(document) => table.insert(name, (at, document))?,
+                None => table.remove(name)?,
+            };
+            Ok(())
+        };
+        let table = self.0.open_table(documents);
+        table
+            .map_err(redb::Error::from)
+            .and_then(write)
+            .map_err(failed)?;
+        Ok(Revision(at))
+    }
+
+    /// The revision that the store is at.
+    pub(super) fn revision(&self) -> Result<Revision, StoreError> {
+        let read = || -> Result<_, redb::Error> {
+            let meta = self.0.open_table(META)?;
+            Ok(meta.get(REVISION)?.map(|revision| revision.value()))
+        };
+        known_revision(read().map_err(failed)?)
+    }
+
+    /// Sets the revision that the next write follows.
+    pub(super) fn set_revision(&self, revision: Revision) -> Result<(), StoreError> {
+        let write = || -> Result<_, redb::Error> {
+            let mut meta = self.0.open_table(META)?;
+            meta.insert(REVISION, revision.0)?;
+            Ok(())
+        };
+        write().map_err(failed)
+    }
+
+    /// On disk once this returns well.
+    ///
+    /// # Errors
+    /// `Ambiguous`: a commit that failed may be on disk all the same.
+    pub(super) fn commit(self) -> Result<(), StoreError> {
+        self.0.commit().map_err(|error| {
+            StoreError::Ambiguous(format!(
+                "the write to the data directory failed ({error}); see to the disk and start anew"
+            ))
+        })
+    }
+}
+
+fn found_in<T: DeserializeOwned>(
+    name: &str,
+    version: u64,
+    document: &[u8],
+) -> Result<Found<T>, StoreError> {
+    Ok(Found {
+        version: Revision(version),
+        record: record::read(name, document)?,
+    })
+}
+
+fn known_revision(revision: Option<u64>) -> Result<Revision, StoreError> {
+    revision
+        .map(Revision)
+        .ok_or_else(|| StoreError::Unreadable("the store has no revision".to_owned()))
+}
+
+/// Nothing was written.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "it is what `map_err` has to give"
+)]
+fn failed(error: redb::Error) -> StoreError {
+    StoreError::Unavailable(format!(
+        "the data directory cannot be read or written ({error}); see to the disk and start anew"
+    ))
+}

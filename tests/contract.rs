@@ -1,0 +1,221 @@
+//! What every adapter of the ports must do: one suite, run by `it` on the embedded store and by
+//! `e2e` on a real API server.
+//!
+//! Each fact takes an adapter with a store to itself and two parties, and makes only such writes
+//! as a pod may make under the admission policies in peer mode. What it says of revisions holds
+//! also where others write to the same store. `every_fact!` turns the facts into tests.
+
+#![allow(
+    clippy::panic,
+    reason = "a test fails by panicking, also in what it is made of"
+)]
+
+#[path = "contract/listing.rs"]
+mod listing;
+#[path = "contract/locks.rs"]
+mod locks;
+#[path = "contract/rules.rs"]
+mod rules;
+#[path = "contract/sessions.rs"]
+mod sessions;
+#[path = "contract/unknown_fields.rs"]
+mod unknown_fields;
+#[path = "contract/watch.rs"]
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use leasehold::protocol::ids::{GrantId, Resource, SessionId};
+use leasehold::protocol::lock::{Claim, Decision, Lock};
+use leasehold::protocol::session::{Claimant, PodRef, RenewalFailures, Session};
+use leasehold::protocol::time::{SessionTtl, WallTime};
+use leasehold::protocol::token::{Mint, Revision, Seen};
+use leasehold::store::{LockEvent, LockStore, LockWatch, SessionStore, StoreError, Stored};
+
+pub(crate) use listing::*;
+pub(crate) use locks::*;
+pub(crate) use rules::*;
+pub(crate) use sessions::*;
+pub(crate) use unknown_fields::*;
+pub(crate) use watch::*;
+
+/// Nothing here takes long; a store that never answers fails the test instead of hanging it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// When everything happens, for people.
+const AT: WallTime = WallTime(1_767_225_600_123_456);
+
+/// A pod and its way to the store.
+pub(crate) struct Party {
+    pub(crate) pod: PodRef,
+    pub(crate) locks: Arc<dyn LockStore>,
+    pub(crate) sessions: Arc<dyn SessionStore>,
+}
+
+/// A store under test.
+pub(crate) trait Adapter {
+    /// One of two pods.
+    fn a(&self) -> &Party;
+    /// The other one.
+    fn b(&self) -> &Party;
+    /// Deletes the object of a free lock, as an administrator does.
+    async fn delete_lock(&self, resource: &Resource);
+    /// Deletes the object of a held lock; nothing more is written in this store after it.
+    async fn delete_held_lock(&self, resource: &Resource);
+}
+
+/// The facts as tests, each on an adapter of its own.
+macro_rules! every_fact {
+    ($adapter:expr) => {
+        crate::contract::every_fact!($adapter;
+            a_lock_is_made_once,
+            a_lock_reads_back_as_it_was_written,
+            a_write_on_an_older_version_is_a_conflict,
+            of_many_writers_on_one_version_one_gets_through,
+            what_changes_nothing_consumes_no_revision,
+            resources_that_look_alike_are_different_locks,
+            a_lock_that_was_deleted_and_made_again_has_larger_tokens,
+            a_write_to_what_is_gone_finds_nothing,
+            revisions_rise_over_both_kinds,
+            a_listing_shows_everything_that_was_acknowledged,
+            all_pages_are_of_one_revision,
+            a_place_that_no_listing_gave_is_refused,
+            the_locks_of_a_session_are_listed,
+            a_session_is_made_once_and_renewed,
+            a_session_ends_once,
+            a_renewal_and_a_revocation_cannot_both_succeed,
+            a_token_never_goes_back,
+            a_new_grant_has_a_larger_token,
+            a_grant_keeps_its_holder,
+            a_watch_tells_what_becomes_of_the_sessions_locks,
+            a_watch_tells_of_a_deleted_lock,
+            a_watch_sees_what_was_written_after_the_listing,
+            a_watch_is_silent_about_others,
+            a_watch_from_too_long_ago_is_refused,
+        );
+    };
+    ($adapter:expr; $($fact:ident),* $(,)?) => {
+        $(
+            #[tokio::test]
+            async fn $fact() {
+                crate::contract::$fact(&$adapter).await;
+            }
+        )*
+    };
+}
+pub(crate) use every_fact;
+
+impl Party {
+    fn session_id(&self) -> SessionId {
+        format!("{}-0", self.pod.name).into()
+    }
+
+    /// The session of this party.
+    fn session(&self) -> Session {
+        Session {
+            id: self.session_id(),
+            pod: self.pod.clone(),
+            ttl: SessionTtl::clamped(15),
+            agent_version: "0".into(),
+            renewals: 0,
+            renewed_at: None,
+            failures: RenewalFailures::default(),
+            revoked: None,
+        }
+    }
+
+    /// This party's claim, for a grant of this name.
+    fn claim(&self, grant: &str) -> Claim {
+        Claim {
+            grant: grant.into(),
+            claimant: Claimant {
+                owner: self.pod.name.as_ref().into(),
+                pod: self.pod.clone(),
+                session: self.session_id(),
+                session_ttl: SessionTtl::clamped(15),
+            },
+            metadata: [("key".to_owned(), "value".to_owned())].into(),
+            at: AT,
+        }
+    }
+
+    /// What tokens are made from: a consistent listing, as a session begins with.
+    async fn mint(&self) -> Mint {
+        let page = self.locks.list(1, None).await.expect("a listing");
+        Mint {
+            seen: Seen::from_list(page.revision),
+            floor: 0,
+        }
+    }
+
+    async fn read(&self, resource: &Resource) -> Stored<Lock> {
+        let found = self.locks.get(resource).await.expect("a read");
+        found.expect("a lock")
+    }
+
+    /// Takes a free lock, or a place in its queue.
+    async fn try_take(&self, lock: &Stored<Lock>, grant: &str) -> Result<Stored<Lock>, StoreError> {
+        let mint = self.mint().await;
+        let claim = self.claim(grant);
+        match lock.value.acquire_or_queue(lock.version, &mint, &claim) {
+            Decision::Granted(next) | Decision::Queued(next) => {
+                self.locks.update(lock, &next).await
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn take(&self, lock: &Stored<Lock>, grant: &str) -> Stored<Lock> {
+        self.try_take(lock, grant).await.expect("a write")
+    }
+
+    /// Makes a lock and takes it.
+    async fn make_and_take(&self, resource: &Resource, grant: &str) -> Stored<Lock> {
+        let made = self.locks.create(resource).await.expect("a new lock");
+        self.take(&made, grant).await
+    }
+
+    async fn release(&self, lock: &Stored<Lock>, grant: &str) -> Stored<Lock> {
+        let grant = GrantId::from(grant);
+        let mint = self.mint().await;
+        let next = lock.value.release(lock.version, &mint, &grant, AT);
+        let next = next.expect("held by this grant");
+        self.locks.update(lock, &next).await.expect("a release")
+    }
+
+    async fn watch(&self, after: Revision) -> LockWatch {
+        let watch = self.locks.watch(&self.session_id(), after).await;
+        watch.expect("a watch")
+    }
+}
+
+fn resource(name: &str) -> Resource {
+    Resource::parse(name).expect("a resource")
+}
+
+/// The next event that is no bookmark.
+async fn next_event(watch: &mut LockWatch) -> LockEvent {
+    loop {
+        let event = tokio::time::timeout(PATIENCE, watch.next()).await;
+        let event = event.expect("an event in time").expect("a watch goes on");
+        match event.expect("an event") {
+            LockEvent::Bookmark(_) => {}
+            told => return told,
+        }
+    }
+}
+
+async fn next_held(watch: &mut LockWatch) -> Stored<Lock> {
+    match next_event(watch).await {
+        LockEvent::Held(lock) => *lock,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn next_gone(watch: &mut LockWatch) -> (Resource, Revision) {
+    match next_event(watch).await {
+        LockEvent::Gone { resource, at } => (resource, at),
+        other => panic!("{other:?}"),
+    }
+}

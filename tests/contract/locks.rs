@@ -1,0 +1,147 @@
+//! One lock: made, written by compare-and-swap, deleted and made again.
+
+use futures::future::join_all;
+use leasehold::protocol::lock::{Ending, IncidentKind, Lock};
+use leasehold::protocol::token::{Revision, Token};
+use leasehold::store::StoreError;
+
+use super::{AT, Adapter, resource};
+
+pub(crate) async fn a_lock_is_made_once(adapter: &impl Adapter) {
+    let (a, b, r) = (adapter.a(), adapter.b(), resource("tenant_123:billing"));
+    assert!(a.locks.get(&r).await.expect("a read").is_none());
+    let look = a.locks.look(&r).await.expect("a look");
+    assert!(look.lock.is_none() && look.revision > Revision(0));
+    let made = a.locks.create(&r).await.expect("a new lock");
+    assert_eq!(made.value, Lock::unheld(r.clone()));
+    assert!(made.version > look.revision);
+    assert_eq!(b.locks.create(&r).await.err(), Some(StoreError::Conflict));
+    let read = b.read(&r).await;
+    assert_eq!((read.value, read.version), (made.value, made.version));
+}
+
+pub(crate) async fn a_lock_reads_back_as_it_was_written(adapter: &impl Adapter) {
+    let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
+    let held = a.make_and_take(&r, "g-a").await;
+    assert_eq!(held.value.holder_session(), Some(&a.session_id()));
+    let queued = b.take(&held, "g-b").await;
+    assert_eq!(queued.value.waiters.len(), 1);
+    let read = a.read(&r).await;
+    assert_eq!((&read.value, read.version), (&queued.value, queued.version));
+
+    let handed = a.release(&queued, "g-a").await;
+    assert!(handed.value.is_held_by(&"g-b".into()));
+    assert!(handed.value.token > held.value.token);
+    assert!(handed.value.waiters.is_empty());
+
+    let ending = Ending {
+        at: AT,
+        kind: IncidentKind::Expired,
+        actor: "a".into(),
+        reason: "it was silent".into(),
+    };
+    let (mint, taker) = (a.mint().await, a.claim("g-c"));
+    let is_dead = |session: &_| *session == b.session_id();
+    let after = handed
+        .value
+        .take_over(handed.version, &mint, is_dead, &ending, Some(&taker));
+    let after = after.expect("it is dead");
+    let written = a.locks.update(&handed, &after).await.expect("a take-over");
+    assert_eq!((&written.value, written.value.incidents.len()), (&after, 1));
+    let read = b.read(&r).await;
+    assert_eq!((read.value, read.version), (after, written.version));
+}
+
+pub(crate) async fn a_write_on_an_older_version_is_a_conflict(adapter: &impl Adapter) {
+    let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
+    let made = a.locks.create(&r).await.expect("a new lock");
+    let held = a.take(&made, "g-a").await;
+    assert!(held.version > made.version);
+    let late = b.try_take(&made, "g-b").await;
+    assert_eq!(late.err(), Some(StoreError::Conflict));
+    let again = a.try_take(&made, "g-a").await;
+    assert_eq!(again.err(), Some(StoreError::Conflict));
+    let read = b.read(&r).await;
+    assert_eq!((read.value, read.version), (held.value, held.version));
+}
+
+pub(crate) async fn of_many_writers_on_one_version_one_gets_through(adapter: &impl Adapter) {
+    let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
+    let mut lock = a.locks.create(&r).await.expect("a new lock");
+    for round in 0..5 {
+        let tries = (0..8).map(|n| {
+            let (party, lock) = (if n % 2 == 0 { a } else { b }, &lock);
+            async move { party.try_take(lock, &format!("g-{round}-{n}")).await }
+        });
+        let answers = join_all(tries).await;
+        let (through, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+        assert_eq!(through.len(), 1, "round {round}");
+        for answer in refused {
+            assert_eq!(answer.err(), Some(StoreError::Conflict), "round {round}");
+        }
+        let written = through.into_iter().next().expect("one").expect("well");
+        let read = a.read(&r).await;
+        assert_eq!(
+            (&read.value, read.version),
+            (&written.value, written.version)
+        );
+        let grant = written.value.grant.as_ref().expect("it was taken");
+        let winner = if grant.holder.pod == a.pod { a } else { b };
+        lock = winner.release(&written, grant.id.as_str()).await;
+    }
+}
+
+/// Two writers of one change could both believe in it if the version did not tell them apart, so
+/// every write that matters changes something.
+pub(crate) async fn what_changes_nothing_consumes_no_revision(adapter: &impl Adapter) {
+    let (a, r) = (adapter.a(), resource("r"));
+    let held = a.make_and_take(&r, "g-a").await;
+    let same = a.locks.update(&held, &held.value).await.expect("no change");
+    assert_eq!((same.value, same.version), (held.value, held.version));
+}
+
+pub(crate) async fn resources_that_look_alike_are_different_locks(adapter: &impl Adapter) {
+    let a = adapter.a();
+    let names = ["A:b", "a:b", "a-b", "a/b", "ü 日本", "%61:b", "a:b "];
+    for (n, name) in names.iter().enumerate() {
+        let made = a.locks.create(&resource(name)).await.expect("a new lock");
+        assert_eq!(made.value.resource.as_str(), *name);
+        a.take(&made, &format!("g-{n}")).await;
+    }
+    for (n, name) in names.iter().enumerate() {
+        let lock = a.read(&resource(name)).await.value;
+        assert!(lock.is_held_by(&format!("g-{n}").into()), "{name}");
+    }
+}
+
+pub(crate) async fn a_lock_that_was_deleted_and_made_again_has_larger_tokens(
+    adapter: &impl Adapter,
+) {
+    let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
+    let mut tokens = Vec::new();
+    for life in 0..4 {
+        let held = a.make_and_take(&r, &format!("g-{life}")).await;
+        let free = a.release(&held, &format!("g-{life}")).await;
+        adapter.delete_lock(&r).await;
+        assert!(b.locks.get(&r).await.expect("a read").is_none());
+        let made = b.locks.create(&r).await.expect("a new lock");
+        assert_eq!(made.value.token, Token::NONE);
+        assert!(made.version > free.version);
+        // What was decided on the life before does not touch this one.
+        let late = a.try_take(&free, "g-late").await;
+        assert_eq!(late.err(), Some(StoreError::Conflict));
+        adapter.delete_lock(&r).await;
+        tokens.push(held.value.token.get());
+    }
+    let is_rising = tokens.windows(2).all(|two| two[1] >= two[0] + 1_000);
+    assert!(is_rising, "{tokens:?}");
+}
+
+pub(crate) async fn a_write_to_what_is_gone_finds_nothing(adapter: &impl Adapter) {
+    let (a, r) = (adapter.a(), resource("r"));
+    let made = a.locks.create(&r).await.expect("a new lock");
+    adapter.delete_lock(&r).await;
+    let late = a.try_take(&made, "g-a").await;
+    assert!(matches!(late, Err(StoreError::NotFound(_))), "{late:?}");
+    assert!(a.locks.get(&r).await.expect("a read").is_none());
+}

@@ -1,0 +1,242 @@
+//! The data directory: made for its owner alone, used by one process, refused when it is damaged,
+//! and never changed by a refusal.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use leasehold::protocol::ids::Resource;
+use leasehold::protocol::token::Revision;
+use leasehold::store::LockStore;
+use leasehold::store::embedded::{EmbeddedStore, OpenError};
+use redb::{Database, TableDefinition};
+use tempfile::TempDir;
+
+use super::FIRST;
+
+const FILE: &str = "leasehold.redb";
+
+fn resource(name: &str) -> Resource {
+    Resource::parse(name).unwrap()
+}
+
+/// A directory with a hundred locks in it, closed cleanly, and where its revisions ended.
+async fn filled() -> (TempDir, Revision) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    for n in 0..100 {
+        let resource = resource(&format!("resource-number-{n:03}"));
+        store.create(&resource).await.unwrap();
+    }
+    let revision = store.list(1, None).await.unwrap().revision;
+    (directory, revision)
+}
+
+/// What opening it says; the refusal must not have changed the file.
+fn refusal(directory: &Path) -> OpenError {
+    let path = directory.join(FILE);
+    let before = fs::read(&path).unwrap();
+    let refused = EmbeddedStore::open(directory, FIRST);
+    let refused = refused.err().expect("a refusal");
+    assert!(fs::read(&path).unwrap() == before, "the file was changed");
+    refused
+}
+
+fn is_damaged(refused: &OpenError) {
+    let words = refused.to_string();
+    assert!(matches!(refused, OpenError::Damaged { .. }), "{words}");
+    assert!(
+        words.contains("is damaged") && words.contains("left as it is"),
+        "{words}"
+    );
+    assert!(
+        words.contains(FILE) && words.contains("--token-floor"),
+        "{words}"
+    );
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_when_the_store_is_opened_again() {
+    let (directory, revision) = filled().await;
+    for _ in 0..3 {
+        let store = EmbeddedStore::open(directory.path(), Revision(1)).unwrap();
+        let page = store.list(0, None).await.unwrap();
+        assert_eq!((page.items.len(), page.revision), (100, revision));
+    }
+    let store = EmbeddedStore::open(directory.path(), Revision(1 << 40)).unwrap();
+    let made = store.create(&resource("another")).await.unwrap();
+    assert_eq!(made.version, Revision(revision.0 + 1));
+}
+
+#[tokio::test]
+async fn the_directory_is_made_for_its_owner_alone() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("deep/down");
+    let _store = EmbeddedStore::open(&directory, FIRST).unwrap();
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(directory.clone()), 0o700);
+    assert_eq!(mode(directory.join(FILE)), 0o600);
+}
+
+#[tokio::test]
+async fn a_second_user_of_the_directory_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    let refused = EmbeddedStore::open(directory.path(), FIRST).err().unwrap();
+    assert!(matches!(refused, OpenError::InUse(_)));
+    assert!(refused.to_string().contains("in use by another process"));
+    drop(store);
+    EmbeddedStore::open(directory.path(), FIRST).unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_made_is_named() {
+    let parent = tempfile::tempdir().unwrap();
+    let file = parent.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let refused = EmbeddedStore::open(&file.join("below"), FIRST)
+        .err()
+        .unwrap();
+    assert!(matches!(refused, OpenError::Io { .. }), "{refused}");
+    assert!(refused.to_string().contains("file/below"));
+}
+
+#[tokio::test]
+async fn bytes_that_were_changed_are_noticed() {
+    let (directory, revision) = filled().await;
+    let path = directory.path().join(FILE);
+    let good = fs::read(&path).unwrap();
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut noticed = 0;
+    for round in 0..60 {
+        // Everywhere in the file, and half of the time in what it begins with.
+        let place = match round % 2 {
+            0 => random.usize(..good.len().min(320)),
+            _ => random.usize(..good.len()),
+        };
+        let mut bad = good.clone();
+        bad[place] ^= 1 << random.u8(..8);
+        fs::write(&path, &bad).unwrap();
+        match EmbeddedStore::open(directory.path(), FIRST) {
+            Err(refused) => {
+                is_damaged(&refused);
+                assert!(fs::read(&path).unwrap() == bad, "the file was changed");
+                noticed += 1;
+            }
+            // Where nothing is, nothing is damaged: then everything is there.
+            Ok(store) => {
+                let page = store.list(0, None).await.unwrap();
+                let there = (page.items.len(), page.revision, page.unreadable.len());
+                assert_eq!(there, (100, revision, 0), "byte {place}");
+            }
+        }
+    }
+    assert!(noticed > 0);
+}
+
+#[tokio::test]
+async fn every_page_of_documents_is_checked() {
+    let (directory, _) = filled().await;
+    let path = directory.path().join(FILE);
+    let good = fs::read(&path).unwrap();
+    let needle = b"resource-number-05";
+    let places: Vec<_> = good
+        .windows(needle.len())
+        .enumerate()
+        .filter(|(_, window)| window == needle)
+        .map(|(place, _)| place)
+        .collect();
+    assert!(!places.is_empty());
+    let mut bad = good.clone();
+    for place in places {
+        bad[place + 3] = b'X';
+    }
+    fs::write(&path, bad).unwrap();
+    is_damaged(&refusal(directory.path()));
+}
+
+#[tokio::test]
+async fn what_is_no_store_is_refused() {
+    let (directory, _) = filled().await;
+    let path = directory.path().join(FILE);
+    let good = fs::read(&path).unwrap();
+    let random: Vec<u8> = (0..100_000).map(|_| fastrand::u8(..)).collect();
+    let other_database = {
+        let path = directory.path().join("other");
+        drop(Database::create(&path).unwrap());
+        fs::read(path).unwrap()
+    };
+    for bytes in [
+        Vec::new(),
+        b"hello".to_vec(),
+        random,
+        good[..good.len() / 2].to_vec(),
+        good[..4096].to_vec(),
+        good[..100].to_vec(),
+        [vec![0; 4096], good[4096..].to_vec()].concat(),
+        other_database,
+    ] {
+        fs::write(&path, &bytes).unwrap();
+        is_damaged(&refusal(directory.path()));
+    }
+    fs::write(&path, &good).unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    assert_eq!(store.list(0, None).await.unwrap().items.len(), 100);
+}
+
+#[tokio::test]
+async fn a_newer_versions_file_is_refused() {
+    let (directory, _) = filled().await;
+    let path = directory.path().join(FILE);
+    let meta = TableDefinition::<&str, u64>::new("meta");
+    let database = Database::open(&path).unwrap();
+    let write = database.begin_write().unwrap();
+    write.open_table(meta).unwrap().insert("format", 2).unwrap();
+    write.commit().unwrap();
+    drop(database);
+    let refused = refusal(directory.path());
+    assert!(
+        matches!(refused, OpenError::Newer { found: 2, .. }),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_crash_left_unfinished_is_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("leasehold.redb.new"), "half").unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    assert_eq!(store.list(0, None).await.unwrap().items.len(), 0);
+}
+
+/// One bit of the header says which of the last two commits counts. Nothing in the file guards it.
+#[tokio::test]
+async fn a_file_that_forgot_the_last_commit_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    for name in ["one", "two", "three"] {
+        store.create(&resource(name)).await.unwrap();
+    }
+    let path = directory.path().join(FILE);
+    let mut as_a_crash_leaves_it = fs::read(&path).unwrap();
+    drop(store);
+    as_a_crash_leaves_it[9] ^= 1;
+    fs::write(&path, as_a_crash_leaves_it).unwrap();
+    is_damaged(&refusal(directory.path()));
+}
+
+#[tokio::test]
+async fn an_older_copy_of_the_file_is_refused() {
+    let (directory, _) = filled().await;
+    let path = directory.path().join(FILE);
+    let copy = fs::read(&path).unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    store.create(&resource("another")).await.unwrap();
+    drop(store);
+    fs::write(&path, copy).unwrap();
+    let refused = refusal(directory.path());
+    is_damaged(&refused);
+    assert!(refused.to_string().contains("revision 1100"), "{refused}");
+}
