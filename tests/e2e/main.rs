@@ -1,6 +1,8 @@
 //! Our binaries as separate processes against a real kube-apiserver on a real etcd. Every agent
 //! has a token bound to its own pod, the sidecar's role and the admission policies as they ship.
 
+#[path = "../contract.rs"]
+mod contract;
 #[path = "../harness.rs"]
 mod harness;
 mod support;
@@ -16,6 +18,7 @@ mod refusals;
 mod restore;
 mod rules;
 mod store;
+mod store_contract;
 mod take_over;
 mod taken_away;
 mod unknown_fields;
