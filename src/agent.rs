@@ -10,8 +10,10 @@
 
 mod acquire;
 mod backoff;
+mod bid;
 mod cleanup;
 mod leases;
+mod line;
 mod metrics;
 mod query;
 mod release;
@@ -20,6 +22,8 @@ mod state;
 mod take;
 mod take_over;
 mod types;
+mod wait;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,6 +106,8 @@ struct Shared {
     deadlines_changed: tokio::sync::Notify,
     /// Told when a lease or a grant ended, for who waits for the last one.
     something_ended: tokio::sync::Notify,
+    /// Told when a read showed what the watch should have told.
+    watch_is_late: tokio::sync::Notify,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -126,6 +132,7 @@ impl Agent {
             session_change: tokio::sync::Mutex::default(),
             deadlines_changed: tokio::sync::Notify::new(),
             something_ended: tokio::sync::Notify::new(),
+            watch_is_late: tokio::sync::Notify::new(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }));

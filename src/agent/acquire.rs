@@ -5,45 +5,55 @@
 //! lease, or it is released; a caller that hung up and a try that ended without knowing whether
 //! its write landed each leave a task behind that sees to it.
 
-use crate::protocol::ids::{GrantId, SessionId};
-use crate::protocol::lease::Tenure;
-use crate::protocol::lock::{Claim, Lock};
-use crate::protocol::session::Claimant;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::protocol::ids::{GrantId, Resource};
+use crate::protocol::lease::{Loss, Tenure};
+use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored};
 
-use super::state::{Answered, Held, RequestKey};
+use super::bid::{Bid, request_key};
+use super::state::Held;
 use super::take::Taken;
 use super::types::Span;
 use super::{AcquireError, AcquireRequest, Acquired, Agent, HolderView, LeaseError, LeaseView};
 
-/// An attempt under way, for as long as this lives: the session is not ended under it, its grant
-/// is not taken for an orphan, and a repetition of its request waits for it.
-struct Attempt {
-    agent: Agent,
-    grant: GrantId,
-    key: Option<RequestKey>,
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        let now = self.agent.now();
-        let mut state = self.agent.state();
-        state.in_flight -= 1;
-        state.claimed.remove(&self.grant);
-        if let Some(key) = &self.key {
-            state.asked.remove(key);
-        }
-        state.idle_since = now;
-        drop(state);
-        self.agent.0.something_ended.notify_waiters();
-    }
-}
-
 /// An outcome on its way to a caller who may have hung up: then the lease is released.
-struct Delivery {
+pub(super) struct Delivery {
     agent: Agent,
     outcome: Option<Result<Acquired, AcquireError>>,
+    /// Whether the request has a `requestId`, so that its client may repeat it.
+    may_be_repeated: bool,
+}
+
+impl Delivery {
+    pub(super) fn new(
+        agent: &Agent,
+        request: &AcquireRequest,
+        outcome: Result<Acquired, AcquireError>,
+    ) -> Self {
+        Self {
+            agent: agent.clone(),
+            outcome: Some(outcome),
+            may_be_repeated: request.request_id.is_some(),
+        }
+    }
+
+    /// Nothing was granted.
+    pub(super) fn refused(agent: &Agent, error: AcquireError) -> Self {
+        Self {
+            agent: agent.clone(),
+            outcome: Some(Err(error)),
+            may_be_repeated: false,
+        }
+    }
+
+    /// It has arrived.
+    pub(super) fn take(&mut self) -> Option<Result<Acquired, AcquireError>> {
+        self.outcome.take()
+    }
 }
 
 impl Drop for Delivery {
@@ -53,13 +63,17 @@ impl Drop for Delivery {
             replayed: false,
         })) = self.outcome.take()
         {
-            self.agent.release_undelivered(&lease.lease);
+            if self.may_be_repeated {
+                self.agent.release_unless_repeated(lease.lease);
+            } else {
+                self.agent.release_undelivered(&lease.lease);
+            }
         }
     }
 }
 
 impl Agent {
-    /// One try to take a lock. `arrived` is when the request came in.
+    /// Takes a lock: one try, or as long as the request waits. `arrived` is when it came in.
     ///
     /// # Errors
     /// [`AcquireError`]; nothing is held through this request then.
@@ -68,36 +82,45 @@ impl Agent {
         request: AcquireRequest,
         arrived: Moment,
     ) -> Result<Acquired, AcquireError> {
+        let outcome = if request.wait.is_zero() {
+            self.try_acquire(&request, arrived).await
+        } else {
+            self.acquire_in_line(&request, arrived).await
+        };
+        self.count_acquire(&request, arrived, &outcome);
+        outcome
+    }
+
+    /// One try, in a task of its own: a caller that hangs up must not leave a write half
+    /// understood.
+    async fn try_acquire(
+        &self,
+        request: &AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Acquired, AcquireError> {
         let (send, receive) = tokio::sync::oneshot::channel();
-        let agent = self.clone();
-        // A task of its own: a caller that hangs up must not leave a write half understood.
+        let (agent, request) = (self.clone(), request.clone());
         self.spawn(async move {
-            let outcome = agent.acquire_and_count(&request, arrived).await;
-            let delivery = Delivery {
-                agent: agent.clone(),
-                outcome: Some(outcome),
-            };
+            let outcome = agent.acquire_once(&request, arrived).await;
             // Not delivered means dropped, and dropped means released.
-            drop(send.send(delivery));
+            drop(send.send(Delivery::new(&agent, &request, outcome)));
         });
-        let delivered = receive
-            .await
-            .ok()
-            .and_then(|mut delivery| delivery.outcome.take());
-        delivered.unwrap_or_else(|| {
+        let delivered = receive.await.ok();
+        let outcome = delivered.and_then(|mut delivery| delivery.take());
+        outcome.unwrap_or_else(|| {
             Err(AcquireError::Store(StoreError::Ambiguous(
                 "the try was cut off".into(),
             )))
         })
     }
 
-    async fn acquire_and_count(
+    fn count_acquire(
         &self,
         request: &AcquireRequest,
         arrived: Moment,
-    ) -> Result<Acquired, AcquireError> {
-        let outcome = self.acquire_once(request, arrived).await;
-        let name = match &outcome {
+        outcome: &Result<Acquired, AcquireError>,
+    ) {
+        let name = match outcome {
             Ok(Acquired::Granted {
                 replayed: false, ..
             }) => "granted",
@@ -116,7 +139,6 @@ impl Agent {
             Err(_) => "failed",
         };
         self.0.metrics.acquired(name, self.now().since(arrived));
-        outcome
     }
 
     async fn acquire_once(
@@ -135,27 +157,60 @@ impl Agent {
                 None => ended.await,
             }
         };
-        let session = self.ready_session().await?;
-        let claim = self.claim(request, session, attempt.grant.clone());
-        let mut unsettled = None;
-        let taken = self.take(&request.resource, &claim, &mut unsettled).await;
-        let outcome = match taken {
+        let mut bid = Bid::new(request.clone(), attempt, false);
+        let outcome = match self.take(&mut bid).await {
             Ok(Taken::Ours(stored)) => {
-                unsettled = Some(stored.version);
-                let lease = self.make_lease(request, &claim, stored, arrived).await;
+                bid.unsettled = Some(stored.version);
+                let lease = self.make_lease(&bid, stored, arrived).await;
                 lease.map(|lease| Acquired::Granted {
                     lease,
                     replayed: false,
                 })
             }
-            Ok(Taken::Others(held)) => Ok(held),
+            Ok(Taken::Queued(_, outlook) | Taken::Others(outlook)) => Ok(outlook.held),
             Err(error) => Err(error),
         };
         let is_granted = matches!(outcome, Ok(Acquired::Granted { .. }));
-        if let (false, Some(written_on)) = (is_granted, unsettled) {
-            self.spawn_settle(request.resource.clone(), claim.grant, written_on);
+        if !is_granted && bid.unsettled.is_some() {
+            self.spawn_settle(request.resource.clone(), bid.grant().clone(), bid.unsettled);
         }
         outcome
+    }
+
+    /// The answer to a request whose `requestId` was answered before.
+    ///
+    /// The same request gets the same lease. When that is over, taking the lock again would give
+    /// it to an app that may have done its work and gone: a late repetition is told so. None when
+    /// the lease was forgotten meanwhile.
+    pub(super) fn answer_repeated(
+        &self,
+        request: &AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Option<Acquired>, AcquireError> {
+        let Some(key) = request_key(request) else {
+            return Ok(None);
+        };
+        let answered = self.state().answered(&key, self.now());
+        let Some(answered) = answered else {
+            return Ok(None);
+        };
+        let is_another = |(ttl, metadata): (Duration, BTreeMap<String, String>)| {
+            (ttl, &metadata) != request.body()
+        };
+        if answered.body.is_some_and(is_another) {
+            return Err(AcquireError::RequestIdReused);
+        }
+        match self.replay(&answered.lease, arrived) {
+            Ok(lease) => Ok(Some(Acquired::Granted {
+                lease,
+                replayed: true,
+            })),
+            Err(LeaseError::Unknown) => Ok(None),
+            Err(why) => Err(AcquireError::RequestEnded {
+                lease: answered.lease,
+                why,
+            }),
+        }
     }
 
     /// What the agent can answer by itself: a repeated request, or a lock that it serves already.
@@ -164,11 +219,8 @@ impl Agent {
         request: &AcquireRequest,
         arrived: Moment,
     ) -> Result<Option<Acquired>, AcquireError> {
-        if let Some(key) = request_key(request) {
-            let answered = self.state().answered(&key, self.now());
-            if let Some(answered) = answered {
-                return self.answer_again(request, answered, arrived);
-            }
+        if let Some(answer) = self.answer_repeated(request, arrived)? {
+            return Ok(Some(answer));
         }
         let serving = self
             .state()
@@ -195,96 +247,22 @@ impl Agent {
             }))
     }
 
-    /// The same request gets the same lease. When that is over, taking the lock again would give
-    /// it to an app that may have done its work and gone: a late repetition is told so. None when
-    /// the lease was forgotten meanwhile.
-    fn answer_again(
-        &self,
-        request: &AcquireRequest,
-        answered: Answered,
-        arrived: Moment,
-    ) -> Result<Option<Acquired>, AcquireError> {
-        let body = (request.ttl, request.metadata.clone());
-        if answered.body.is_some_and(|answered| answered != body) {
-            return Err(AcquireError::RequestIdReused);
-        }
-        match self.replay(&answered.lease, arrived) {
-            Ok(lease) => Ok(Some(Acquired::Granted {
-                lease,
-                replayed: true,
-            })),
-            Err(LeaseError::Unknown) => Ok(None),
-            Err(why) => Err(AcquireError::RequestEnded {
-                lease: answered.lease,
-                why,
-            }),
-        }
-    }
-
-    /// Counts a new attempt; none while the same request is under way.
-    fn begin_attempt(&self, request: &AcquireRequest) -> Result<Option<Attempt>, AcquireError> {
-        let limit = self.0.config.max_leases;
-        let key = request_key(request);
-        let grant = GrantId::from(uuid::Uuid::new_v4().to_string());
-        let mut state = self.state();
-        if state.draining {
-            return Err(AcquireError::ShuttingDown);
-        }
-        if key.as_ref().is_some_and(|key| state.asked.contains(key)) {
-            return Ok(None);
-        }
-        if state.load() >= limit {
-            return Err(AcquireError::TooManyLeases { limit });
-        }
-        state.in_flight += 1;
-        state.claimed.insert(grant.clone());
-        state.asked.extend(key.clone());
-        drop(state);
-        Ok(Some(Attempt {
-            agent: self.clone(),
-            grant,
-            key,
-        }))
-    }
-
-    fn claim(&self, request: &AcquireRequest, session: SessionId, grant: GrantId) -> Claim {
-        Claim {
-            grant,
-            claimant: Claimant {
-                owner: request.owner.clone(),
-                pod: self.pod().clone(),
-                session,
-                session_ttl: self.0.config.session_ttl,
-            },
-            metadata: request.metadata.clone(),
-            at: self.0.clock.wall(),
-        }
-    }
-
-    /// The deadline is looked at again after every wait.
-    pub(super) fn check_session(&self, session: &SessionId) -> Result<(), AcquireError> {
-        match self.session_deadline(session) {
-            Some(deadline) if self.now() < deadline => Ok(()),
-            _ => Err(AcquireError::SessionLost),
-        }
-    }
-
     /// The lock names our grant: makes a lease of it, if the token may be told and the session
     /// still stands.
-    async fn make_lease(
+    pub(super) async fn make_lease(
         &self,
-        request: &AcquireRequest,
-        claim: &Claim,
+        bid: &Bid,
         stored: Stored<Lock>,
         arrived: Moment,
     ) -> Result<LeaseView, AcquireError> {
-        let stored = self.raise_if_restored(stored, &claim.grant).await?;
-        let session = &claim.claimant.session;
+        let (request, grant) = (&bid.request, bid.grant());
+        let stored = self.raise_if_restored(stored, grant).await?;
+        let session = bid.session().ok_or(AcquireError::SessionLost)?;
         let deadline = self
             .session_deadline(session)
             .ok_or(AcquireError::SessionLost)?;
         let now = self.now();
-        let mut tenure = Tenure::new(claim.grant.clone(), stored.value.token);
+        let mut tenure = Tenure::new(grant.clone(), stored.value.token);
         let mut lease = tenure.serve(now).ok_or(AcquireError::SessionLost)?;
         let told = lease
             .tell(arrived, now, request.ttl, deadline)
@@ -296,13 +274,14 @@ impl Agent {
             owner: request.owner.clone(),
             ttl: request.ttl,
             metadata: request.metadata.clone(),
-            acquired_at: claim.at,
+            acquired_at: self.0.clock.wall(),
             stored,
             since: now,
             request: request_key(request),
             replayed: false,
         };
         let view = self.view(&request.resource, &held, told, Span { arrived, now });
+        self.lose_what_was_served(&request.resource, grant);
         {
             let mut state = self.state();
             // Who stops has counted the leases that it waits for.
@@ -322,12 +301,14 @@ impl Agent {
         );
         Ok(view)
     }
-}
-
-fn request_key(request: &AcquireRequest) -> Option<RequestKey> {
-    request.request_id.clone().map(|request_id| RequestKey {
-        owner: request.owner.clone(),
-        resource: request.resource.clone(),
-        request_id,
-    })
+    /// The store gave this agent another grant of the lock, so a lease that is still served from
+    /// an older one is over: somebody ended that grant, and it was not heard of yet.
+    fn lose_what_was_served(&self, resource: &Resource, grant: &GrantId) {
+        let served = self.served_grant(resource);
+        if let Some((lease, older, _)) = served.filter(|(_, served, _)| served != grant) {
+            tracing::debug!(grantId = %older, "another grant came in its place");
+            self.report_gone(&lease);
+            self.lose_lease(&lease, Loss::GrantGone);
+        }
+    }
 }

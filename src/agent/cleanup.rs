@@ -5,14 +5,18 @@
 
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::protocol::ids::{GrantId, LeaseId, Resource};
+use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
+use crate::store::{Stored, within};
 
 use super::release::Returning;
 use super::state::Held;
-use super::{Agent, Backoff};
+use super::{Agent, Backoff, CALL_LIMIT};
 
 /// How long a write may still land after nobody waits for it: the API server ends a request
 /// after 60 s, and a proxy on the way may hold it as long again.
@@ -94,24 +98,34 @@ impl Agent {
         next
     }
 
-    /// Finds out what became of a write that nobody awaits any more, and releases the grant if
-    /// there is one. Once the lock has moved past the version that the write was for, it can no
-    /// longer land.
-    pub(super) fn spawn_settle(&self, resource: Resource, grant: GrantId, written_on: Revision) {
+    /// Finds out what the store holds for a grant that nobody awaits any more, and clears it: the
+    /// grant is released, a place in the queue given up. `written_on` is the version that the last
+    /// write of unknown outcome was for; once the lock has moved past it, that can no longer land.
+    /// The receiver hears when it is done.
+    pub(super) fn spawn_settle(
+        &self,
+        resource: Resource,
+        grant: GrantId,
+        written_on: Option<Revision>,
+    ) -> oneshot::Receiver<()> {
+        let (done, receiver) = oneshot::channel();
         let agent = self.clone();
         let on_its_way = self.on_its_way(grant.clone());
         self.spawn(async move {
             agent.settle(resource, grant, written_on).await;
             drop(on_its_way);
+            // Nobody may be waiting any more.
+            let _unheard = done.send(());
         });
+        receiver
     }
 
-    async fn settle(&self, resource: Resource, grant: GrantId, written_on: Revision) {
+    async fn settle(&self, resource: Resource, grant: GrantId, written_on: Option<Revision>) {
         let mut backoff = Backoff::until(self.now().after(LANDS_WITHIN));
         loop {
             match self.read_lock(&resource).await {
                 Ok(Some(found)) if found.value.is_held_by(&grant) => {
-                    tracing::info!(%resource, grantId = %grant, "a write landed after its caller had gone; releasing");
+                    tracing::info!(%resource, grantId = %grant, "a grant came for nobody; releasing");
                     let known = Some(found);
                     let what = Returning {
                         resource,
@@ -122,12 +136,32 @@ impl Agent {
                     self.give_back(what, Backoff::endless()).await;
                     return;
                 }
-                Ok(Some(found)) if found.version != written_on => return,
+                Ok(Some(found)) => {
+                    let is_settled = match found.value.leave_queue(&grant) {
+                        Some(next) => self.write_left_queue(&found, &next).await,
+                        None => Some(found.version) != written_on,
+                    };
+                    if is_settled {
+                        return;
+                    }
+                }
                 Ok(None) => return,
-                Ok(Some(_)) | Err(_) => {}
+                Err(_) => {}
             }
             if !self.pause(&mut backoff).await {
                 return;
+            }
+        }
+    }
+
+    /// One try to leave the queue. Any answer but yes is looked up by the next round.
+    async fn write_left_queue(&self, current: &Stored<Lock>, next: &Lock) -> bool {
+        // Closes the race with a hand-over to us: what is left is the queue that was read.
+        match within(CALL_LIMIT, self.0.locks.update(current, next)).await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::debug!(resource = %current.value.resource, %error, "still in the queue");
+                false
             }
         }
     }

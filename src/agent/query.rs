@@ -102,7 +102,7 @@ impl Agent {
     }
 
     /// The lease of a resource that is served here, and the version at which it was granted.
-    fn served_grant(&self, resource: &Resource) -> Option<(LeaseId, GrantId, Revision)> {
+    pub(super) fn served_grant(&self, resource: &Resource) -> Option<(LeaseId, GrantId, Revision)> {
         let state = self.state();
         let held = state.held.get(resource)?;
         let grant = held.tenure.grant().clone();
@@ -111,7 +111,7 @@ impl Agent {
 
     /// A lease that was served before a read, and whose grant the read no longer shows, is over:
     /// no grant comes back. Only deleted objects and people's doing bring this about.
-    fn notice_loss(
+    pub(super) fn notice_loss(
         &self,
         served: Option<(LeaseId, GrantId, Revision)>,
         read: Option<&Stored<Lock>>,
@@ -147,6 +147,12 @@ impl Agent {
                 self.lose_session(&id, Loss::StoreRestored);
             }
             return Err(error);
+        }
+        if before.is_some_and(|before| before.highest().leapt_to(listed))
+            && let Some(id) = self.current_session()
+        {
+            // A backup was restored, as the runbook says, and it may have forgotten our grants.
+            self.lose_session(&id, Loss::StoreRestored);
         }
         let mut state = self.state();
         state.went_back = None;

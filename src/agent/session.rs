@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::protocol::ids::SessionId;
 use crate::protocol::lease::Loss;
 use crate::protocol::session::{KeepAlive, RenewalFailures, Revocation, RevokeReason, Session};
@@ -29,8 +31,11 @@ enum Renewal {
 
 impl Agent {
     /// The session to acquire with: begun if there is none, and renewed first if less than half
-    /// of its TTL is left.
-    pub(super) async fn ready_session(&self) -> Result<SessionId, AcquireError> {
+    /// of its TTL is left. `listed` is what the caller had the store list just now, if it did.
+    pub(super) async fn ready_session(
+        &self,
+        listed: Option<Revision>,
+    ) -> Result<SessionId, AcquireError> {
         if let Some(id) = self.fresh_session() {
             return Ok(id);
         }
@@ -51,7 +56,7 @@ impl Agent {
                 }
             }
         }
-        self.begin_session().await
+        self.begin_session(listed).await
     }
 
     /// The session that may be believed now.
@@ -110,13 +115,14 @@ impl Agent {
         fresh.then(|| live.id().clone())
     }
 
-    async fn begin_session(&self) -> Result<SessionId, AcquireError> {
+    async fn begin_session(&self, listed: Option<Revision>) -> Result<SessionId, AcquireError> {
         if self.state().draining {
             return Err(AcquireError::ShuttingDown);
         }
-        let before = self.seen_before_list();
-        let listed = self.persist(|| self.0.locks.list(1, None)).await?.revision;
-        self.note_list(before, listed)?;
+        let listed = match listed {
+            Some(listed) => listed,
+            None => self.list_for_session().await?,
+        };
         let session = self.new_session();
         let sent = self.now();
         let stored = self.create_session(&session).await?;
@@ -125,14 +131,25 @@ impl Agent {
             return Err(AcquireError::SessionLost);
         }
         tracing::info!(session = %session.id, ttl_seconds = session.ttl.as_secs(), "session begun");
+        let over = CancellationToken::new();
         self.state().session = Some(LiveSession {
             stored,
             keep_alive,
             failures: RenewalFailures::default(),
             renewal_sent: None,
+            _watch: over.clone().drop_guard(),
         });
         self.spawn_keep_alive(session.id.clone());
+        // Nothing is this session's before it begins, so nothing is missed from here on.
+        self.spawn_watch(session.id.clone(), listed, over);
         Ok(session.id)
+    }
+
+    async fn list_for_session(&self) -> Result<Revision, AcquireError> {
+        let before = self.seen_before_list();
+        let listed = self.persist(|| self.0.locks.list(1, None)).await?.revision;
+        self.note_list(before, listed)?;
+        Ok(listed)
     }
 
     fn new_session(&self) -> Session {

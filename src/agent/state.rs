@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use tokio_util::sync::DropGuard;
+
 use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
 use crate::protocol::lease::{Lease, Loss, Tenure};
 use crate::protocol::lock::Lock;
@@ -12,6 +14,8 @@ use crate::protocol::session::{KeepAlive, RenewalFailures, Session};
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, Seen, StoreWentBack};
 use crate::store::Stored;
+
+use super::line::Line;
 
 /// How long the end of a lease is remembered.
 const ENDED_REMEMBERED: Duration = Duration::from_secs(600);
@@ -49,6 +53,12 @@ pub(super) struct State {
     pub(super) claimed: HashSet<GrantId>,
     /// The requests with an id that are under way.
     pub(super) asked: HashSet<RequestKey>,
+    /// Who waits, by lock.
+    pub(super) lines: HashMap<Resource, Line>,
+    /// How many wait in all lines.
+    pub(super) waiting: usize,
+    /// The last ticket that a caller in some line was given.
+    pub(super) last_ticket: u64,
     /// Grants that are being given back or looked for; the session must outlive them.
     pub(super) returning: HashSet<GrantId>,
     /// Own grants that a read showed and that nobody here knew.
@@ -74,6 +84,8 @@ pub(super) struct LiveSession {
     /// Before the first try of the renewal under way was sent. A later try's success is counted
     /// from here too: which of them landed is not known.
     pub(super) renewal_sent: Option<Moment>,
+    /// Ends the session's watch with it.
+    pub(super) _watch: DropGuard,
 }
 
 impl LiveSession {
@@ -317,7 +329,7 @@ impl State {
 
     /// How much is held or under way; what the bound on leases counts.
     pub(super) fn load(&self) -> usize {
-        self.held.len() + self.in_flight + self.returning.len()
+        self.held.len() + self.in_flight + self.returning.len() + self.waiting
     }
 
     /// The local deadline of a session; none when it is not (or no longer) the live one.

@@ -3,12 +3,16 @@
 //! The grant's id is made before the first write. Whenever an answer does not say what happened,
 //! the lock is read: one's own id in it means that the write landed. No write is repeated
 //! blindly; each goes out on the version it was decided on.
+//!
+//! A session is begun only for a write: who is merely turned away costs the store one read.
 
 use crate::protocol::ids::{GrantId, Resource};
-use crate::protocol::lock::{Claim, Decision, Grant, Lock, Refusal};
-use crate::protocol::token::Revision;
+use crate::protocol::lock::{Decision, Grant, Lock, Refusal};
+use crate::protocol::queue::QUEUE_MAX;
+use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
 
+use super::bid::{Bid, Outlook};
 use super::release::Returning;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
@@ -17,36 +21,37 @@ use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
 pub(super) enum Taken {
     /// The lock names our grant.
     Ours(Stored<Lock>),
+    /// It names another, and we stand in its queue.
+    Queued(Stored<Lock>, Outlook),
     /// It names another.
-    Others(Acquired),
+    Others(Outlook),
 }
 
 /// What to do about a lock that was read.
 enum Step {
     /// Write this.
-    Write(Box<Lock>),
+    Write(Box<Lock>, Purpose),
     /// Nothing more.
     Done(Box<Taken>),
     /// The lock changed under the decision; read it again.
     Again,
 }
 
+/// What a write is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Grant,
+    Queue,
+    TakeOver,
+}
+
 impl Agent {
-    /// Tries until the lock names a grant, ours or another's. `unsettled` is the version on which
-    /// a write was sent whose outcome is not known.
-    pub(super) async fn take(
-        &self,
-        resource: &Resource,
-        claim: &Claim,
-        unsettled: &mut Option<Revision>,
-    ) -> Result<Taken, AcquireError> {
-        let mut known = self.state().take_known(resource);
+    /// Tries until the lock names a grant, ours or another's, or we stand in its queue.
+    pub(super) async fn take(&self, bid: &mut Bid) -> Result<Taken, AcquireError> {
+        let mut known = self.state().take_known(&bid.request.resource);
         let mut backoff = Backoff::of_a_call(self.now());
         loop {
-            match self
-                .try_take(known.take(), resource, claim, unsettled)
-                .await
-            {
+            match self.try_take(known.take(), bid).await {
                 Ok(Some(taken)) => return Ok(taken),
                 // Somebody else's write came first: read again at once, but not for ever.
                 Ok(None) => {}
@@ -68,98 +73,119 @@ impl Agent {
 
     /// One round: read (unless the lock is known), decide, write. None when another write came
     /// first.
-    async fn try_take(
+    pub(super) async fn try_take(
         &self,
         known: Option<Stored<Lock>>,
-        resource: &Resource,
-        claim: &Claim,
-        unsettled: &mut Option<Revision>,
+        bid: &mut Bid,
     ) -> Result<Option<Taken>, AcquireError> {
         let current = match known {
             Some(known) => known,
-            None => self.read_or_create(resource).await?,
+            None => self.read_or_create(bid).await?,
         };
-        let next = match self.plan(&current, claim).await? {
+        let (next, purpose) = match self.plan(&current, bid).await? {
             Step::Done(taken) => return Ok(Some(*taken)),
             Step::Again => return Ok(None),
-            Step::Write(next) => next,
+            Step::Write(next, purpose) => (next, purpose),
         };
-        self.check_session(&claim.claimant.session)?;
-        // Closes the race of two who read the same free (or dead) lock: one write per version.
+        self.check_session(bid)?;
+        bid.is_sent = true;
+        // Closes the race of two who read the same free (or dead) lock, or the same end of its
+        // queue: one write per version.
         match within(CALL_LIMIT, self.0.locks.update(&current, &next)).await {
             Ok(stored) => {
                 self.state().note_lock(&stored);
-                Ok(stored
-                    .value
-                    .is_held_by(&claim.grant)
-                    .then_some(Taken::Ours(stored)))
+                Ok(taken_by(stored, bid))
             }
             Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(None),
+            Err(StoreError::DeniedByPolicy(reason)) if purpose == Purpose::TakeOver => {
+                let hint = Some(self.note_strict(&reason));
+                Ok(current.value.grant.as_ref().map(|grant| {
+                    let held = held_by_other(&current.value, grant, hint);
+                    waiting_or_not(&current, bid, held, None)
+                }))
+            }
             Err(error) => {
-                if let (StoreError::DeniedByPolicy(reason), Some(grant)) =
-                    (&error, &current.value.grant)
-                {
-                    let hint = Some(self.note_strict(reason));
-                    return Ok(Some(Taken::Others(held_by_other(
-                        &current.value,
-                        grant,
-                        hint,
-                    ))));
-                }
                 if matches!(error, StoreError::Ambiguous(_)) {
-                    *unsettled = Some(current.version);
+                    bid.unsettled = Some(current.version);
                 }
                 Err(error.into())
             }
         }
     }
 
-    async fn plan(&self, current: &Stored<Lock>, claim: &Claim) -> Result<Step, AcquireError> {
+    async fn plan(&self, current: &Stored<Lock>, bid: &mut Bid) -> Result<Step, AcquireError> {
+        let lock = &current.value;
+        let has_room = bid.waits && lock.waiters.len() < QUEUE_MAX;
+        if lock.grant.is_some() && bid.session().is_none() && !has_room {
+            return self.plan_about_holder(current, bid).await;
+        }
+        let claim = self.claim(bid).await?;
         let mint = self.mint()?;
-        match current.value.acquire(current.version, &mint, claim) {
-            Decision::Granted(next) | Decision::Queued(next) => Ok(Step::Write(next)),
+        let decision = if bid.waits {
+            lock.acquire_or_queue(current.version, &mint, &claim)
+        } else {
+            lock.acquire(current.version, &mint, &claim)
+        };
+        match decision {
+            Decision::Granted(next) => Ok(Step::Write(next, Purpose::Grant)),
+            Decision::Queued(next) => Ok(Step::Write(next, Purpose::Queue)),
             Decision::AlreadyGranted => Ok(Step::Done(Box::new(Taken::Ours(current.clone())))),
             Decision::Refused(Refusal::TokenExhausted(error)) => Err(error.into()),
+            Decision::AlreadyQueued(grant) if grant != *bid.grant() => {
+                Err(self.leave_old_place(&lock.resource, grant).into())
+            }
             Decision::Refused(Refusal::Held | Refusal::QueueFull) | Decision::AlreadyQueued(_) => {
-                self.plan_about_holder(current, claim).await
+                self.plan_about_holder(current, bid).await
             }
         }
+    }
+
+    /// Our session stands in the queue for a grant that nobody here waits for any more; it leaves
+    /// before another app of this pod can join.
+    fn leave_old_place(&self, resource: &Resource, grant: GrantId) -> StoreError {
+        if !self.state().returning.contains(&grant) {
+            self.spawn_settle(resource.clone(), grant, None);
+        }
+        StoreError::Unavailable(
+            "an earlier place of this pod in the queue is being given up".into(),
+        )
     }
 
     async fn plan_about_holder(
         &self,
         current: &Stored<Lock>,
-        claim: &Claim,
+        bid: &mut Bid,
     ) -> Result<Step, AcquireError> {
         let lock = &current.value;
         let Some(grant) = &lock.grant else {
             return Ok(Step::Again);
         };
-        self.check_orphan(&lock.resource, grant, claim)?;
-        match self.fate_of(&grant.holder).await? {
-            Fate::MayLive { hint } => Ok(Step::Done(Box::new(Taken::Others(held_by_other(
-                lock, grant, hint,
-            ))))),
+        self.check_orphan(&lock.resource, grant)?;
+        match self.fate_of_holder(lock, grant).await? {
+            Fate::MayLive { hint, until } => {
+                let held = held_by_other(lock, grant, hint);
+                let taken = waiting_or_not(current, bid, held, until);
+                Ok(Step::Done(Box::new(taken)))
+            }
             Fate::Dead => {
-                let next = self.plan_take_over(current, claim);
-                Ok(next.map_or(Step::Again, |next| Step::Write(Box::new(next))))
+                let claim = self.claim(bid).await?;
+                let next = self.plan_take_over(current, &claim);
+                Ok(next.map_or(Step::Again, |next| {
+                    Step::Write(Box::new(next), Purpose::TakeOver)
+                }))
             }
         }
     }
 
     /// A grant under our own session is some lease's, some other attempt's, or on its way back.
     /// One that is none of these landed after everybody had given up on it: it is released.
-    fn check_orphan(
-        &self,
-        resource: &Resource,
-        grant: &Grant,
-        claim: &Claim,
-    ) -> Result<(), StoreError> {
-        if grant.holder.session != claim.claimant.session {
-            return Ok(());
-        }
+    fn check_orphan(&self, resource: &Resource, grant: &Grant) -> Result<(), StoreError> {
         let is_returning = {
             let state = self.state();
+            let ours = state.session.as_ref().map(super::state::LiveSession::id);
+            if ours != Some(&grant.holder.session) {
+                return Ok(());
+            }
             let held = state.held.get(resource);
             let is_served = held.is_some_and(|held| *held.tenure.grant() == grant.id);
             if is_served || state.claimed.contains(&grant.id) {
@@ -186,10 +212,11 @@ impl Agent {
     }
 
     /// The lock as of now; its object is made where there is none.
-    async fn read_or_create(&self, resource: &Resource) -> Result<Stored<Lock>, AcquireError> {
-        if let Some(stored) = self.read_lock(resource).await? {
+    async fn read_or_create(&self, bid: &mut Bid) -> Result<Stored<Lock>, AcquireError> {
+        if let Some(stored) = self.read_for(bid).await? {
             return Ok(stored);
         }
+        let resource = &bid.request.resource;
         match within(CALL_LIMIT, self.0.locks.create(resource)).await {
             Ok(stored) => {
                 self.state().note_revision(stored.version);
@@ -204,6 +231,19 @@ impl Agent {
             },
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Reads the lock; without a session together with the store's revision, which the session
+    /// would have to ask for next.
+    async fn read_for(&self, bid: &mut Bid) -> Result<Option<Stored<Lock>>, AcquireError> {
+        if self.current_session().is_some() {
+            return Ok(self.read_lock(&bid.request.resource).await?);
+        }
+        let before = self.seen_before_list();
+        let looked = within(CALL_LIMIT, self.0.locks.look(&bid.request.resource)).await?;
+        self.note_list(before, looked.revision)?;
+        bid.listed = Some(looked.revision);
+        Ok(looked.lock)
     }
 
     /// Reads a lock and takes note of its revision.
@@ -261,6 +301,35 @@ impl Agent {
                 stored = found;
             }
         }
+    }
+}
+
+/// What our write came to; none when it served somebody else.
+fn taken_by(stored: Stored<Lock>, bid: &Bid) -> Option<Taken> {
+    if stored.value.is_held_by(bid.grant()) {
+        return Some(Taken::Ours(stored));
+    }
+    let grant = stored.value.grant.as_ref()?;
+    let held = held_by_other(&stored.value, grant, None);
+    match waiting_or_not(&stored, bid, held, None) {
+        queued @ Taken::Queued(..) => Some(queued),
+        _ => None,
+    }
+}
+
+/// We stand in the queue, or do not.
+fn waiting_or_not(
+    current: &Stored<Lock>,
+    bid: &Bid,
+    held: Acquired,
+    look_again: Option<Moment>,
+) -> Taken {
+    let outlook = Outlook { held, look_again };
+    let mut entries = current.value.waiters.entries().iter();
+    if entries.any(|waiter| waiter.grant == *bid.grant()) {
+        Taken::Queued(current.clone(), outlook)
+    } else {
+        Taken::Others(outlook)
     }
 }
 

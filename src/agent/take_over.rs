@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 use crate::protocol::ids::SessionId;
-use crate::protocol::lock::{Claim, Ending, IncidentKind, Lock};
+use crate::protocol::lock::{Claim, Ending, Grant, IncidentKind, Lock};
 use crate::protocol::observed::{Sight, Verdict};
 use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
-use crate::protocol::time::SessionTtl;
+use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored, within};
 
@@ -26,12 +26,53 @@ pub(super) enum Fate {
     MayLive {
         /// What keeps the lock, where there is something to say.
         hint: Option<String>,
+        /// When there is more to be known, if it stays silent and we may judge.
+        until: Option<Moment>,
     },
     /// It is revoked, or was seen missing for long enough.
     Dead,
 }
 
+impl Fate {
+    const fn unjudged(hint: String) -> Self {
+        Self::MayLive {
+            hint: Some(hint),
+            until: None,
+        }
+    }
+}
+
 impl Agent {
+    /// Looks at the session of a lock's holder. Once that has been silent for as long as half of
+    /// what proves it dead, those who wait before us are looked at too: what took the holder may
+    /// have taken them, and they are to be skipped together and not one TTL each. Before that it
+    /// would cost a read for each of them, again and again, and nearly always for nothing.
+    pub(super) async fn fate_of_holder(
+        &self,
+        lock: &Lock,
+        grant: &Grant,
+    ) -> Result<Fate, StoreError> {
+        let mut fate = self.fate_of(&grant.holder).await?;
+        let enough = grant.holder.session_ttl.challenger_share() / 2;
+        if let Fate::MayLive { until, .. } = &mut fate {
+            let left = until.map(|until| until.since(self.now()));
+            match left {
+                None => return Ok(fate),
+                Some(left) if left > enough => {
+                    *until = Some(self.now().after(left.saturating_sub(enough)));
+                    return Ok(fate);
+                }
+                Some(_) => {}
+            }
+        }
+        let own = self.current_session();
+        let own = own.unwrap_or_else(|| SessionId::from(""));
+        for waiter in lock.waiters.ahead_of(&own) {
+            self.fate_of(&waiter.claimant).await?;
+        }
+        Ok(fate)
+    }
+
     /// Looks at a holder's session; revokes it when its silence has lasted long enough.
     pub(super) async fn fate_of(&self, holder: &Claimant) -> Result<Fate, StoreError> {
         if self
@@ -40,20 +81,14 @@ impl Agent {
             .as_ref()
             .is_some_and(|live| *live.id() == holder.session)
         {
-            return Ok(Fate::MayLive {
-                hint: Some("this pod holds the lock itself".into()),
-            });
+            return Ok(Fate::unjudged("this pod holds the lock itself".into()));
         }
         if self.now() < self.state().strict_until {
-            return Ok(Fate::MayLive {
-                hint: Some(only_the_operator()),
-            });
+            return Ok(Fate::unjudged(only_the_operator()));
         }
         let read = match within(CALL_LIMIT, self.0.sessions.get(&holder.session)).await {
             Err(StoreError::DeniedByPolicy(reason)) => {
-                return Ok(Fate::MayLive {
-                    hint: Some(self.note_strict(&reason)),
-                });
+                return Ok(Fate::unjudged(self.note_strict(&reason)));
             }
             read => read?,
         };
@@ -69,10 +104,16 @@ impl Agent {
         });
         match observed.verdict(ttl, received) {
             Verdict::Dead => Ok(Fate::Dead),
-            Verdict::MayLive { .. } => Ok(Fate::MayLive { hint: None }),
+            Verdict::MayLive { until } => Ok(Fate::MayLive {
+                hint: None,
+                until: Some(until),
+            }),
             Verdict::MayRevoke(version) => match read {
                 Some(stored) => self.revoke(&stored, version).await,
-                None => Ok(Fate::MayLive { hint: None }),
+                None => Ok(Fate::MayLive {
+                    hint: None,
+                    until: None,
+                }),
             },
         }
     }
@@ -101,9 +142,9 @@ impl Agent {
             Err(StoreError::Conflict | StoreError::NotFound(_)) => Err(StoreError::Unavailable(
                 "the holder's session changed meanwhile".into(),
             )),
-            Err(StoreError::DeniedByPolicy(reason)) => Ok(Fate::MayLive {
-                hint: Some(self.note_strict(&reason)),
-            }),
+            Err(StoreError::DeniedByPolicy(reason)) => {
+                Ok(Fate::unjudged(self.note_strict(&reason)))
+            }
             Err(error) => Err(error),
         }
     }
@@ -120,12 +161,14 @@ impl Agent {
             actor: self.pod().name.clone(),
             reason: format!("session {holder} was not renewed for 1.05 of its TTL").into(),
         };
-        // A waiter's own TTL is not at hand here; the longest there is will do.
-        let longest = SessionTtl::clamped(u64::MAX);
+        let waiters = &current.value.waiters;
         let is_dead = |session: &SessionId| {
             let observed = self.state().observed(session);
+            let ttl = waiters.entry_of(session).map(|w| w.claimant.session_ttl);
             session == holder
-                || observed.is_some_and(|seen| seen.verdict(longest, now) == Verdict::Dead)
+                || observed
+                    .zip(ttl)
+                    .is_some_and(|(seen, ttl)| seen.verdict(ttl, now) == Verdict::Dead)
         };
         current
             .value

@@ -9,7 +9,7 @@ use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{StoreWentBack, Token, TokenExhausted};
 use crate::store::StoreError;
 
-/// One try to take a lock.
+/// A request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireRequest {
     /// What to lock.
@@ -20,8 +20,18 @@ pub struct AcquireRequest {
     pub ttl: Duration,
     /// What the app says of itself, for people.
     pub metadata: BTreeMap<String, String>,
+    /// How long to wait in line for it; zero is one try.
+    pub wait: Duration,
     /// The app's name for this request: a repetition gets the same lease.
     pub request_id: Option<String>,
+}
+
+impl AcquireRequest {
+    /// What makes a repetition of a `requestId` the same request. How long it waits does not: a
+    /// client that repeats has less time left.
+    pub(super) fn body(&self) -> (Duration, &BTreeMap<String, String>) {
+        (self.ttl, &self.metadata)
+    }
 }
 
 /// A lease as its app sees it.

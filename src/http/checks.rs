@@ -22,11 +22,11 @@ const LIST_LIMIT_MAX: u32 = 500;
 
 /// A request for a lock, or why it is none. `pod` asks where the app does not say who.
 pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Problem> {
-    wait_seconds(body.wait_seconds.as_ref())?;
     Ok(AcquireRequest {
         resource: resource(&body.resource)?,
         owner: owner(body.owner_id.as_deref().unwrap_or(pod))?,
         ttl: ttl(&body.ttl_seconds)?,
+        wait: wait(body.wait_seconds.as_ref())?,
         metadata: metadata(body.metadata.unwrap_or_default())?,
         request_id: body.request_id.map(request_id).transpose()?,
     })
@@ -53,25 +53,18 @@ pub(super) fn ttl(seconds: &Number) -> Result<Duration, Problem> {
     }
 }
 
-fn wait_seconds(seconds: Option<&Number>) -> Result<(), Problem> {
+/// How long to wait in line; not at all, where the app does not say.
+fn wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
     let Some(seconds) = seconds else {
-        return Ok(());
+        return Ok(Duration::ZERO);
     };
     match seconds.as_u64() {
-        Some(0) => Ok(()),
-        Some(1..=WAIT_MAX_SECONDS) => Err(waiting_not_supported()),
+        Some(whole @ 0..=WAIT_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
         _ => Err(invalid(format!(
-            "waitSeconds is {seconds}; send a whole number of seconds from 0 to {WAIT_MAX_SECONDS}"
+            "waitSeconds is {seconds}; send a whole number of seconds from 0 to \
+             {WAIT_MAX_SECONDS}, and ask again where that is not enough"
         ))),
     }
-}
-
-pub(super) fn waiting_not_supported() -> Problem {
-    Problem::new(
-        Code::WaitingNotSupported,
-        "this version does not wait for locks; send waitSeconds 0 or leave it out, and try again \
-         after a 409",
-    )
 }
 
 fn owner(text: &str) -> Result<OwnerId, Problem> {
@@ -178,6 +171,7 @@ mod tests {
             json!({"ttlSeconds": 1}),
             json!({"ttlSeconds": 86_400}),
             json!({"waitSeconds": 0}),
+            json!({"waitSeconds": 240}),
             json!({"ownerId": "x".repeat(256)}),
             json!({"requestId": "x".repeat(128)}),
             json!({"metadata": {"k".repeat(63): "v".repeat(256)}}),
@@ -199,8 +193,6 @@ mod tests {
             (json!({"ttlSeconds": -1}), Code::TtlOutOfRange),
             (json!({"ttlSeconds": 1.5}), Code::TtlOutOfRange),
             (json!({"ttlSeconds": 86_401}), Code::TtlOutOfRange),
-            (json!({"waitSeconds": 1}), Code::WaitingNotSupported),
-            (json!({"waitSeconds": 240}), Code::WaitingNotSupported),
             (json!({"waitSeconds": 241}), Code::InvalidRequest),
             (json!({"waitSeconds": -1}), Code::InvalidRequest),
             (json!({"ownerId": ""}), Code::InvalidRequest),

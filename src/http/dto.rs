@@ -38,7 +38,9 @@ pub(super) struct AcquireBody {
     /// After how many seconds of the app's silence the agent gives the lock up.
     #[schema(value_type = u32, minimum = 1, maximum = 86_400, example = 30)]
     pub(super) ttl_seconds: Number,
-    /// How long to wait for the lock. Only 0 is served in this version.
+    /// How long to wait in line while somebody else holds the lock; 0 is one try. Set the
+    /// client's own timeout a few seconds higher. Who hangs up leaves the line; with a requestId
+    /// the place is kept for 10 seconds.
     #[schema(value_type = Option<u32>, nullable = false, minimum = 0, maximum = 240, default = 0)]
     pub(super) wait_seconds: Option<Number>,
     /// What the app says of itself, for people: at most 16 entries of printable text, with keys of

@@ -18,7 +18,6 @@ pub(super) enum Code {
     InvalidRequest,
     ResourceInvalid,
     TtlOutOfRange,
-    WaitingNotSupported,
     HostNotAllowed,
     OriginRefused,
     Forbidden,
@@ -60,11 +59,10 @@ pub(super) struct Meaning {
 
 impl Code {
     /// Every code, by rising status.
-    pub(super) const ALL: [Self; 29] = [
+    pub(super) const ALL: [Self; 28] = [
         Self::InvalidRequest,
         Self::ResourceInvalid,
         Self::TtlOutOfRange,
-        Self::WaitingNotSupported,
         Self::HostNotAllowed,
         Self::OriginRefused,
         Self::Forbidden,
@@ -110,9 +108,6 @@ impl Code {
             Self::InvalidRequest => (400, "invalid_request", "The request is not valid"),
             Self::ResourceInvalid => (400, "resource_invalid", "The resource cannot be locked"),
             Self::TtlOutOfRange => (400, "ttl_out_of_range", "The TTL is out of range"),
-            Self::WaitingNotSupported => {
-                (400, "waiting_not_supported", "Waiting is not supported yet")
-            }
             Self::HostNotAllowed => (403, "host_not_allowed", "The Host header is not local"),
             Self::OriginRefused => (403, "origin_refused", "Web pages may not use this API"),
             Self::Forbidden => (403, "forbidden", "The API server does not allow it"),

@@ -30,7 +30,6 @@ fn request_example(code: Code) -> Option<Problem> {
             Err(error) => Problem::new(code, error.to_string()),
         },
         Code::TtlOutOfRange => checks::ttl(&0.into()).err()?,
-        Code::WaitingNotSupported => checks::waiting_not_supported(),
         Code::HostNotAllowed => guard::host_not_allowed(),
         Code::OriginRefused => guard::origin_refused(),
         Code::NotFound => super::no_such_path("/v1/lock"),

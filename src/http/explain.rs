@@ -202,8 +202,8 @@ fn missing_right(words: &str) -> Option<String> {
 pub(super) fn lock_held(holder: &HolderView, queue_length: usize, hint: Option<String>) -> Problem {
     let since = time_text(holder.acquired_at);
     let detail = format!(
-        "{} in pod {} has held the lock since {since}; try again later, with a pause that grows \
-         and varies",
+        "{} in pod {} has held the lock since {since}; send waitSeconds to wait in line, or \
+         try again later, with a pause that grows and varies",
         holder.owner, holder.pod
     );
     let problem = Problem::new(Code::LockHeld, detail)

@@ -38,10 +38,9 @@ const OF_STORE: [Code; 6] = [
     Code::NotInstalled,
 ];
 /// What an acquire may be refused with beside.
-const OF_ACQUIRE: [Code; 13] = [
+const OF_ACQUIRE: [Code; 12] = [
     Code::ResourceInvalid,
     Code::TtlOutOfRange,
-    Code::WaitingNotSupported,
     Code::QuotaExceeded,
     Code::LockHeld,
     Code::NameCollision,

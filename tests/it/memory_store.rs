@@ -4,6 +4,7 @@
 mod gate;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
@@ -11,7 +12,8 @@ use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedSender, unbounded};
 use leasehold::protocol::ids::{Resource, SessionId};
 use leasehold::protocol::lock::Lock;
-use leasehold::protocol::session::Session;
+use leasehold::protocol::session::{Revocation, RevokeReason, Session};
+use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Revision;
 use leasehold::store::{
     LockEvent, LockStore, LockWatch, Look, Original, Page, SessionStore, StoreError, Stored,
@@ -58,9 +60,25 @@ struct Watch {
 
 /// The store; clones share their contents.
 #[derive(Clone, Default)]
-pub(crate) struct MemoryStore(Arc<Mutex<Contents>>);
+pub(crate) struct MemoryStore {
+    contents: Arc<Mutex<Contents>>,
+    is_cut_off: Arc<AtomicBool>,
+}
 
 impl MemoryStore {
+    /// The same store, as seen over a connection of its own.
+    pub(crate) fn over_a_connection(&self) -> Self {
+        Self {
+            contents: self.contents.clone(),
+            is_cut_off: Arc::default(),
+        }
+    }
+
+    /// Nothing asked over this connection comes through any more.
+    pub(crate) fn cut_off(&self) {
+        self.is_cut_off.store(true, Ordering::SeqCst);
+    }
+
     /// How many writes took effect.
     pub(crate) fn writes(&self) -> usize {
         self.contents().writes
@@ -146,6 +164,25 @@ impl MemoryStore {
         stored.map(|stored| stored.value.clone()).collect()
     }
 
+    /// Ends a session, as the operator does.
+    pub(crate) fn revoke_session(&self, id: &SessionId) {
+        let mut contents = self.contents();
+        let revocation = Revocation {
+            at: WallTime(0),
+            by: "operator".into(),
+            reason: RevokeReason::PodEnded,
+        };
+        let revoked = contents.sessions[id].value.revoked(revocation).unwrap();
+        let stored = contents.write(&revoked);
+        contents.sessions.insert(id.clone(), stored);
+    }
+
+    /// Stops telling the open watches anything, without ending them, for as long as the answer
+    /// lives.
+    pub(crate) fn stall_watches(&self) -> impl Sized + use<> {
+        std::mem::take(&mut self.contents().watches)
+    }
+
     /// Forgets writes, as a backup does that was restored without a bump.
     pub(crate) fn go_back(&self, revisions: u64) {
         self.contents().revision -= revisions;
@@ -168,12 +205,15 @@ impl MemoryStore {
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
         // A hook that panics on purpose poisons it, and breaks nothing.
-        self.0
+        self.contents
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn ask(&self, call: Call) -> Result<MutexGuard<'_, Contents>, StoreError> {
+        if self.is_cut_off.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable("cut off".into()));
+        }
         let mut contents = self.contents();
         contents.calls += 1;
         match contents.hook.as_mut().and_then(|hook| hook(call)) {
@@ -268,40 +308,44 @@ impl LockStore for MemoryStore {
     }
 
     async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
-        let contents = self.ask(Call::LookAtLock)?;
-        Ok(Look {
-            lock: contents.locks.get(resource).cloned(),
-            revision: Revision(contents.revision),
+        self.serve(Call::LookAtLock, |contents| {
+            Ok(Look {
+                lock: contents.locks.get(resource).cloned(),
+                revision: Revision(contents.revision),
+            })
         })
+        .await
     }
 
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
-        let contents = self.ask(Call::ListHeldLocks)?;
-        let held = |lock: &&Stored<Lock>| lock.value.holder_session() == Some(session);
-        Ok(Page {
-            items: contents.locks.values().filter(held).cloned().collect(),
-            revision: Revision(contents.revision),
-            next: None,
-            unreadable: Vec::new(),
+        self.serve(Call::ListHeldLocks, |contents| {
+            let held = |lock: &&Stored<Lock>| lock.value.holder_session() == Some(session);
+            Ok(Page {
+                items: contents.locks.values().filter(held).cloned().collect(),
+                revision: Revision(contents.revision),
+                next: None,
+                unreadable: Vec::new(),
+            })
         })
+        .await
     }
 
     async fn watch(&self, session: &SessionId, _after: Revision) -> Result<LockWatch, StoreError> {
-        let mut contents = self.ask(Call::WatchLocks)?;
-        let (events, told) = unbounded();
-        // What changed since the caller listed is told as a change now.
-        for stored in contents.locks.values() {
-            if stored.value.holder_session() == Some(session) {
-                events
-                    .unbounded_send(Ok(LockEvent::Held(Box::new(stored.clone()))))
-                    .unwrap();
+        self.serve(Call::WatchLocks, |contents| {
+            let (events, told) = unbounded();
+            // What changed since the caller listed is told as a change now.
+            let held = |lock: &&Stored<Lock>| lock.value.holder_session() == Some(session);
+            for stored in contents.locks.values().filter(held) {
+                let event = LockEvent::Held(Box::new(stored.clone()));
+                events.unbounded_send(Ok(event)).unwrap();
             }
-        }
-        contents.watches.push(Watch {
-            session: session.clone(),
-            events,
-        });
-        Ok(told.boxed())
+            contents.watches.push(Watch {
+                session: session.clone(),
+                events,
+            });
+            Ok(told.boxed())
+        })
+        .await
     }
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {

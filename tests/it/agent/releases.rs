@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::agent::{LeaseError, Released};
-use leasehold::protocol::ids::{GrantId, LeaseId};
+use leasehold::protocol::ids::{GrantId, LeaseId, SessionId};
 use leasehold::protocol::lease::Loss;
 use leasehold::protocol::lock::{Grant, Incident, IncidentKind, Lock};
 use leasehold::protocol::time::WallTime;
@@ -32,7 +32,8 @@ fn force_release(lock: &mut Lock) {
 }
 
 fn give_to_another(lock: &mut Lock) {
-    let grant = lock.grant.take().unwrap();
+    let mut grant = lock.grant.take().unwrap();
+    grant.holder.session = SessionId::from("another's");
     let id = GrantId::from("another");
     lock.grant = Some(Grant { id, ..grant });
     lock.token = Token::from_raw(lock.token.get() + 1_000);

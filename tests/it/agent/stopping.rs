@@ -12,12 +12,12 @@ use crate::memory_store::{Call, Half, MemoryStore};
 
 /// Every call that a first acquire makes, before and after it is done.
 const UNDER_WAY: [(Call, Half); 8] = [
-    (Call::ListLocks, Half::Answer),
-    (Call::CreateSession, Half::Request),
-    (Call::CreateSession, Half::Answer),
-    (Call::GetLock, Half::Request),
+    (Call::LookAtLock, Half::Request),
+    (Call::LookAtLock, Half::Answer),
     (Call::CreateLock, Half::Request),
     (Call::CreateLock, Half::Answer),
+    (Call::CreateSession, Half::Request),
+    (Call::CreateSession, Half::Answer),
     (Call::UpdateLock, Half::Request),
     (Call::UpdateLock, Half::Answer),
 ];
@@ -43,9 +43,12 @@ async fn stop_under_an_acquire(
 
 fn assert_sessions_ended(store: &MemoryStore, case: &str) {
     let sessions = store.sessions();
-    assert_eq!(sessions.len(), 1, "{case}");
-    let ended = sessions[0].revoked.as_ref().map(|revoked| &revoked.reason);
-    assert_eq!(ended, Some(&RevokeReason::Ended), "{case}");
+    // Who is stopped before its session began leaves none.
+    assert!(sessions.len() <= 1, "{case}");
+    for session in sessions {
+        let ended = session.revoked.as_ref().map(|revoked| &revoked.reason);
+        assert_eq!(ended, Some(&RevokeReason::Ended), "{case}");
+    }
 }
 
 #[tokio::test]

@@ -56,15 +56,6 @@ async fn a_ttl_is_whole_seconds_within_a_day() {
 }
 
 #[tokio::test]
-async fn waiting_is_refused_for_now() {
-    let sidecar = Sidecar::start().await;
-    for seconds in [1, 240] {
-        let answer = changed(&sidecar, &json!({"waitSeconds": seconds})).await;
-        answer.is_problem(400, "waiting_not_supported", "send waitSeconds 0");
-    }
-}
-
-#[tokio::test]
 async fn a_field_that_is_wrong_is_named_with_its_bound() {
     let sidecar = Sidecar::start().await;
     let many: BTreeMap<_, _> = (0..17).map(|n| (n.to_string(), "")).collect();

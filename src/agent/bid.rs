@@ -1,0 +1,176 @@
+//! A bid for a lock: what a grant is wanted for, from before its first write until it is had or
+//! given up.
+//!
+//! No I/O but what the session needs. Invariant: the grant's id and the session stay the same
+//! through a bid's life, because a write of unknown outcome carries both.
+
+use crate::protocol::ids::{GrantId, SessionId};
+use crate::protocol::lock::Claim;
+use crate::protocol::session::Claimant;
+use crate::protocol::time::Moment;
+use crate::protocol::token::Revision;
+
+use super::state::{RequestKey, State};
+use super::{AcquireError, AcquireRequest, Acquired, Agent};
+
+/// An attempt under way, for as long as this lives: the session is not ended under it, its grant
+/// is not taken for an orphan, and a repetition of its request waits for it.
+pub(super) struct Attempt {
+    agent: Agent,
+    grant: GrantId,
+    key: Option<RequestKey>,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let now = self.agent.now();
+        let mut state = self.agent.state();
+        state.in_flight -= 1;
+        state.claimed.remove(&self.grant);
+        if let Some(key) = &self.key {
+            state.asked.remove(key);
+        }
+        state.idle_since = now;
+        drop(state);
+        self.agent.0.something_ended.notify_waiters();
+    }
+}
+
+impl Attempt {
+    /// The grant that the attempt is for.
+    pub(super) fn grant(&self) -> &GrantId {
+        &self.grant
+    }
+}
+
+/// What a grant is wanted for, from before the first write until it is had or given up.
+pub(super) struct Bid {
+    /// Who asks. Another app of the pod may step into its place.
+    pub(super) request: AcquireRequest,
+    /// Whether to stand in the lock's queue while somebody else holds it.
+    pub(super) waits: bool,
+    attempt: Attempt,
+    /// With which session; fixed by the first write, because a grant of another session of this
+    /// agent is another grant.
+    session: Option<SessionId>,
+    /// What the store listed in the course of this; a session that begins now need not ask again.
+    pub(super) listed: Option<Revision>,
+    /// Whether any write was sent: then the store may hold something for the grant.
+    pub(super) is_sent: bool,
+    /// The version on which the last write was sent whose outcome is not known.
+    pub(super) unsettled: Option<Revision>,
+}
+
+impl Bid {
+    pub(super) fn new(request: AcquireRequest, attempt: Attempt, waits: bool) -> Self {
+        Self {
+            request,
+            waits,
+            attempt,
+            session: None,
+            listed: None,
+            is_sent: false,
+            unsettled: None,
+        }
+    }
+
+    /// The same bid, for another caller of this pod or the same one.
+    pub(super) fn in_the_name_of(self, request: AcquireRequest) -> Self {
+        Self { request, ..self }
+    }
+
+    /// The grant that is wanted.
+    pub(super) fn grant(&self) -> &GrantId {
+        self.attempt.grant()
+    }
+
+    /// The session with which the grant is wanted; none before the first write.
+    pub(super) fn session(&self) -> Option<&SessionId> {
+        self.session.as_ref()
+    }
+}
+
+/// What somebody who cannot have the lock yet is told, and when there is more to be known.
+#[derive(Clone, Debug)]
+pub(super) struct Outlook {
+    /// Who holds it.
+    pub(super) held: Acquired,
+    /// When there is more to be known of a holder that stays silent.
+    pub(super) look_again: Option<Moment>,
+}
+
+impl Agent {
+    /// Counts a new attempt; none while the same request is under way.
+    pub(super) fn begin_attempt(
+        &self,
+        request: &AcquireRequest,
+    ) -> Result<Option<Attempt>, AcquireError> {
+        let limit = self.0.config.max_leases;
+        let key = request_key(request);
+        let mut state = self.state();
+        if state.draining {
+            return Err(AcquireError::ShuttingDown);
+        }
+        if key.as_ref().is_some_and(|key| state.asked.contains(key)) {
+            return Ok(None);
+        }
+        if state.load() >= limit {
+            return Err(AcquireError::TooManyLeases { limit });
+        }
+        Ok(Some(self.attempt(&mut state, key)))
+    }
+
+    /// Counts an attempt for callers that are counted and admitted already.
+    pub(super) fn begin_line_attempt(&self) -> Attempt {
+        self.attempt(&mut self.state(), None)
+    }
+
+    fn attempt(&self, state: &mut State, key: Option<RequestKey>) -> Attempt {
+        let grant = GrantId::from(uuid::Uuid::new_v4().to_string());
+        state.in_flight += 1;
+        state.claimed.insert(grant.clone());
+        state.asked.extend(key.clone());
+        Attempt {
+            agent: self.clone(),
+            grant,
+            key,
+        }
+    }
+
+    /// The claim of a bid. Begins the session, or renews it if less than half of it is left.
+    pub(super) async fn claim(&self, bid: &mut Bid) -> Result<Claim, AcquireError> {
+        let session = self.ready_session(bid.listed).await?;
+        let fixed = bid.session.get_or_insert_with(|| session.clone());
+        if *fixed != session {
+            return Err(AcquireError::SessionLost);
+        }
+        Ok(Claim {
+            grant: bid.grant().clone(),
+            claimant: Claimant {
+                owner: bid.request.owner.clone(),
+                pod: self.pod().clone(),
+                session,
+                session_ttl: self.0.config.session_ttl,
+            },
+            metadata: bid.request.metadata.clone(),
+            at: self.0.clock.wall(),
+        })
+    }
+
+    /// The deadline is looked at again after every wait.
+    pub(super) fn check_session(&self, bid: &Bid) -> Result<(), AcquireError> {
+        let deadline = bid.session().and_then(|id| self.session_deadline(id));
+        match deadline {
+            Some(deadline) if self.now() < deadline => Ok(()),
+            _ => Err(AcquireError::SessionLost),
+        }
+    }
+}
+
+pub(super) fn request_key(request: &AcquireRequest) -> Option<RequestKey> {
+    request.request_id.clone().map(|request_id| RequestKey {
+        owner: request.owner.clone(),
+        resource: request.resource.clone(),
+        request_id,
+    })
+}

@@ -1,0 +1,210 @@
+//! The callers of this agent who wait for one lock, oldest first. The store's queue has one entry
+//! for all of them; they stand in line behind it here.
+//!
+//! No I/O: `wait` drives it. Invariant: a caller is in its line until it was given a lease, its
+//! time was up, or it went away; who takes it out is who answers it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::protocol::ids::{GrantId, Resource};
+use crate::protocol::lock::Lock;
+use crate::protocol::time::Moment;
+use crate::store::Stored;
+
+use super::acquire::Delivery;
+use super::bid::request_key;
+use super::state::{RequestKey, State};
+use super::{AcquireError, AcquireRequest, Acquired};
+
+/// How long the place, or the grant, of a caller that went away is kept for the repetition of its
+/// `requestId`.
+pub(super) const KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// Names a caller in its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket(u64);
+
+/// Those who wait for one lock.
+#[derive(Default)]
+pub(super) struct Line {
+    callers: VecDeque<Caller>,
+    /// Wakes who drives the line: a grant was told, or the callers changed.
+    pub(super) changed: Arc<Notify>,
+    /// The grant that the line waits for in the store.
+    pub(super) grant: Option<GrantId>,
+    /// The lock with that grant, as the watch told.
+    pub(super) told: Option<Stored<Lock>>,
+    /// What to answer a caller whose time is up.
+    pub(super) last: Option<Result<Acquired, AcquireError>>,
+}
+
+/// One who waits.
+pub(super) struct Caller {
+    ticket: Ticket,
+    request: AcquireRequest,
+    arrived: Moment,
+    /// None once it went away.
+    pub(super) deliver: Option<oneshot::Sender<Delivery>>,
+    /// Until when its place is kept, once it went away.
+    kept_until: Moment,
+}
+
+/// The caller whose turn is next.
+#[derive(Clone)]
+pub(super) struct Front {
+    pub(super) ticket: Ticket,
+    pub(super) request: AcquireRequest,
+    pub(super) arrived: Moment,
+    /// Until when its place is kept, if it went away.
+    pub(super) kept_until: Option<Moment>,
+}
+
+/// How a caller came to its place in line.
+pub(super) enum Joined {
+    /// It has one.
+    InLine {
+        ticket: Ticket,
+        delivered: oneshot::Receiver<Delivery>,
+        /// Whether nobody drives the line yet.
+        is_new_line: bool,
+    },
+    /// The same request waits already, and its caller is there.
+    Twice,
+}
+
+impl State {
+    /// Takes a place at the end of the line, or the one that was kept for the same `requestId`.
+    ///
+    /// # Errors
+    /// `RequestIdReused` when the place was kept for another body.
+    pub(super) fn join_line(
+        &mut self,
+        request: &AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Joined, AcquireError> {
+        let (deliver, delivered) = oneshot::channel();
+        let key = request_key(request);
+        let is_new_line = !self.lines.contains_key(&request.resource);
+        let line = self.lines.entry(request.resource.clone()).or_default();
+        if let Some(same) = key.and_then(|key| line.caller_of(&key)) {
+            if same.request.body() != request.body() {
+                return Err(AcquireError::RequestIdReused);
+            }
+            if same.is_there() {
+                return Ok(Joined::Twice);
+            }
+            same.deliver = Some(deliver);
+            same.arrived = arrived;
+            let ticket = same.ticket;
+            return Ok(Joined::InLine {
+                ticket,
+                delivered,
+                is_new_line,
+            });
+        }
+        self.last_ticket += 1;
+        let ticket = Ticket(self.last_ticket);
+        line.callers.push_back(Caller {
+            ticket,
+            request: request.clone(),
+            arrived,
+            deliver: Some(deliver),
+            kept_until: arrived,
+        });
+        line.changed.notify_one();
+        self.waiting += 1;
+        Ok(Joined::InLine {
+            ticket,
+            delivered,
+            is_new_line,
+        })
+    }
+
+    /// The caller whose turn is next. Those who went away and whose place was kept long enough are
+    /// taken out.
+    pub(super) fn front_of(&mut self, resource: &Resource, now: Moment) -> Option<Front> {
+        let line = self.lines.get_mut(resource)?;
+        let before = line.callers.len();
+        line.callers
+            .retain(|caller| caller.is_there() || now < caller.kept_until);
+        self.waiting -= before - line.callers.len();
+        let front = line.callers.front()?;
+        Some(Front {
+            ticket: front.ticket,
+            request: front.request.clone(),
+            arrived: front.arrived,
+            kept_until: (!front.is_there()).then_some(front.kept_until),
+        })
+    }
+
+    /// Takes a caller out of its line to answer it. None when it is no longer in it.
+    pub(super) fn take_caller(&mut self, resource: &Resource, ticket: Ticket) -> Option<Caller> {
+        let line = self.lines.get_mut(resource)?;
+        let place = line.callers.iter().position(|c| c.ticket == ticket)?;
+        let caller = line.callers.remove(place)?;
+        line.changed.notify_one();
+        self.waiting -= 1;
+        Some(caller)
+    }
+
+    /// A caller went away. With a `requestId` its place is kept for a while.
+    pub(super) fn leave_line(&mut self, resource: &Resource, ticket: Ticket, now: Moment) {
+        let Some(line) = self.lines.get_mut(resource) else {
+            return;
+        };
+        let Some(caller) = line.callers.iter_mut().find(|c| c.ticket == ticket) else {
+            return;
+        };
+        if caller.request.request_id.is_some() {
+            caller.deliver = None;
+            caller.kept_until = now.after(KEPT_FOR);
+            line.changed.notify_one();
+        } else {
+            // What would answer it goes with it; nobody listens.
+            let _gone = self.take_caller(resource, ticket);
+        }
+    }
+
+    /// Takes every caller out of a line, to answer them all the same.
+    pub(super) fn take_all_callers(
+        &mut self,
+        resource: &Resource,
+    ) -> Vec<oneshot::Sender<Delivery>> {
+        let Some(line) = self.lines.get_mut(resource) else {
+            return Vec::new();
+        };
+        let callers: Vec<Caller> = line.callers.drain(..).collect();
+        line.changed.notify_one();
+        self.waiting -= callers.len();
+        callers.into_iter().filter_map(|c| c.deliver).collect()
+    }
+
+    /// Takes a line away that nobody stands in; false when somebody does.
+    pub(super) fn close_line(&mut self, resource: &Resource) -> bool {
+        let is_empty = self
+            .lines
+            .get(resource)
+            .is_none_or(|line| line.callers.is_empty());
+        if is_empty {
+            self.lines.remove(resource);
+        }
+        is_empty
+    }
+}
+
+impl Line {
+    fn caller_of(&mut self, key: &RequestKey) -> Option<&mut Caller> {
+        let mut callers = self.callers.iter_mut();
+        callers.find(|caller| request_key(&caller.request).as_ref() == Some(key))
+    }
+}
+
+impl Caller {
+    fn is_there(&self) -> bool {
+        self.deliver.as_ref().is_some_and(|d| !d.is_closed())
+    }
+}

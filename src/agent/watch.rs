@@ -1,0 +1,207 @@
+//! The one watch of an agent: what becomes of the locks that its session holds. A grant that was
+//! handed over is heard of here, and so is one that somebody took away.
+//!
+//! It only makes things fast. What it tells of a grant is checked against what the agent knows,
+//! what it tells of a loss against a read; whoever waits reads the lock again from time to time
+//! as if there were no watch.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::protocol::ids::{Resource, SessionId};
+use crate::protocol::lock::Lock;
+use crate::protocol::time::Moment;
+use crate::protocol::token::Revision;
+use crate::store::{LockEvent, LockWatch, StoreError, Stored, within};
+
+use super::{Agent, Backoff, CALL_LIMIT};
+
+/// The longest pause before the watch is opened again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Why a watch that was open is not any more.
+enum Closed {
+    /// The store ended it, as it does from time to time: go on after this revision.
+    After(Revision),
+    /// What was missed is not known: list first.
+    Missed(Option<StoreError>),
+}
+
+impl Agent {
+    /// Watches the locks of a session from after a revision on, until the session is over.
+    pub(super) fn spawn_watch(&self, session: SessionId, after: Revision, over: CancellationToken) {
+        let agent = self.clone();
+        self.spawn_supervised("the watch", move || {
+            let (agent, session, over) = (agent.clone(), session.clone(), over.clone());
+            async move {
+                tokio::select! {
+                    () = agent.watch_on(&session, after) => {}
+                    () = over.cancelled() => {}
+                    () = agent.0.stop.cancelled() => {}
+                }
+            }
+        });
+    }
+
+    async fn watch_on(&self, session: &SessionId, mut after: Revision) {
+        let mut failures = 0;
+        loop {
+            let opened_at = self.now();
+            let closed = match within(CALL_LIMIT, self.0.locks.watch(session, after)).await {
+                Ok(events) => self.follow(events, after).await,
+                Err(error) => Closed::Missed(Some(error)),
+            };
+            match closed {
+                Closed::After(revision) => after = revision,
+                Closed::Missed(why) => {
+                    if let Some(error) = why {
+                        tracing::debug!(%session, %error, "the watch of the session's locks ended");
+                    }
+                    self.pause_watch(opened_at, &mut failures).await;
+                    after = self.list_after_gap(session, after).await;
+                    continue;
+                }
+            }
+            self.pause_watch(opened_at, &mut failures).await;
+        }
+    }
+
+    /// A watch that lived for a while is opened again at once, others after a growing pause.
+    async fn pause_watch(&self, opened_at: Moment, failures: &mut u32) {
+        if self.now().since(opened_at) >= LONGEST_PAUSE {
+            *failures = 0;
+        }
+        tokio::time::sleep(Backoff::wait(*failures, LONGEST_PAUSE)).await;
+        *failures = (*failures + 1).min(16);
+    }
+
+    async fn follow(&self, mut events: LockWatch, mut after: Revision) -> Closed {
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = self.0.watch_is_late.notified() => return Closed::Missed(None),
+            };
+            match event {
+                Some(Ok(event)) => after = after.max(self.note_event(event)),
+                Some(Err(error)) => return Closed::Missed(Some(error)),
+                None => return Closed::After(after),
+            }
+        }
+    }
+
+    fn note_event(&self, event: LockEvent) -> Revision {
+        let revision = match event {
+            LockEvent::Held(stored) => {
+                let version = stored.version;
+                self.note_held(*stored);
+                version
+            }
+            LockEvent::Gone { resource, at } => {
+                self.note_not_held(resource, at);
+                at
+            }
+            LockEvent::Bookmark(revision) => revision,
+        };
+        self.state().note_revision(revision);
+        revision
+    }
+
+    /// Our session holds this lock: a line's, a lease's, an attempt's under way, or nobody's.
+    fn note_held(&self, stored: Stored<Lock>) {
+        let Some(grant) = stored.value.grant.as_ref().map(|grant| grant.id.clone()) else {
+            return;
+        };
+        let resource = stored.value.resource.clone();
+        {
+            let mut state = self.state();
+            if let Some(held) = state.held.get_mut(&resource)
+                && *held.tenure.grant() == grant
+            {
+                if held.stored.version < stored.version {
+                    // Whoever joined the queue changed it; the release then needs no read.
+                    held.stored = stored;
+                }
+                return;
+            }
+            if let Some(line) = state.lines.get_mut(&resource)
+                && line.grant.as_ref() == Some(&grant)
+            {
+                line.told = Some(stored);
+                line.changed.notify_one();
+                return;
+            }
+            if state.claimed.contains(&grant) || state.returning.contains(&grant) {
+                return;
+            }
+        }
+        // It came for nobody, or what is told here is over already; the lock says which.
+        self.spawn_settle(resource, grant, None);
+    }
+
+    /// Our session no longer holds this lock. When a lease is served from it, somebody else ended
+    /// the grant: the store is asked, because what was told may be older than the lease.
+    fn note_not_held(&self, resource: Resource, at: Revision) {
+        let Some(served) = self.served_grant(&resource) else {
+            return;
+        };
+        if served.2 >= at {
+            return;
+        }
+        let agent = self.clone();
+        self.spawn(async move {
+            let read = agent.persist(|| agent.0.locks.get(&resource)).await;
+            // If the store is away now, the lease ends by its deadline.
+            if let Ok(read) = read {
+                agent.notice_loss(Some(served), read.as_ref());
+            }
+        });
+    }
+
+    /// Lists what the session holds, to learn what a watch that broke did not tell. Tries until it
+    /// has an answer; the session's own end cuts it off.
+    async fn list_after_gap(&self, session: &SessionId, after: Revision) -> Revision {
+        let mut failures = 0;
+        loop {
+            let before = self.seen_before_list();
+            let listed = within(CALL_LIMIT, self.0.locks.list_held_by(session)).await;
+            match listed {
+                Ok(page) => {
+                    if self.note_list(before, page.revision).is_err() {
+                        // The session is lost with it.
+                        return after;
+                    }
+                    self.note_missing(session, &page.items, page.revision);
+                    for stored in page.items {
+                        self.note_held(stored);
+                    }
+                    return page.revision;
+                }
+                Err(error) => {
+                    tracing::debug!(%session, %error, "the session's locks cannot be listed yet");
+                    tokio::time::sleep(Backoff::wait(failures, LONGEST_PAUSE)).await;
+                    failures = (failures + 1).min(16);
+                }
+            }
+        }
+    }
+
+    /// Leases whose lock a listing does not have any more.
+    fn note_missing(&self, session: &SessionId, listed: &[Stored<Lock>], at: Revision) {
+        let missing: Vec<Resource> = {
+            let state = self.state();
+            let held = state
+                .held
+                .iter()
+                .filter(|(_, held)| held.session == *session);
+            held.map(|(resource, _)| resource)
+                .filter(|resource| listed.iter().all(|lock| lock.value.resource != **resource))
+                .cloned()
+                .collect()
+        };
+        for resource in missing {
+            self.note_not_held(resource, at);
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! Waiting in line, on a store in memory and in paused time: what takes a TTL takes none here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold::agent::{
+    AcquireError, AcquireRequest, Acquired, Agent, LeaseView, OnTerm, Released,
+};
+use leasehold::protocol::ids::{OwnerId, Resource};
+use leasehold::protocol::queue::Queue;
+use leasehold::store::StoreError;
+use tokio::task::JoinHandle;
+
+use super::{Pod, eventually};
+use crate::memory_store::{Call, MemoryStore};
+
+type Vanish = fn(&MemoryStore);
+type Waiting = JoinHandle<Result<Acquired, AcquireError>>;
+
+fn request(owner: &str, wait: u64) -> AcquireRequest {
+    AcquireRequest {
+        resource: Resource::parse("r").unwrap(),
+        owner: OwnerId::from(owner),
+        ttl: Duration::from_mins(10),
+        wait: Duration::from_secs(wait),
+        metadata: BTreeMap::new(),
+        request_id: None,
+    }
+}
+
+fn spawn(agent: &Agent, request: AcquireRequest) -> Waiting {
+    let agent = agent.clone();
+    tokio::spawn(async move { agent.acquire(request, agent.now()).await })
+}
+
+/// Waits in line, and is in it when this returns.
+async fn in_line(pod: &Pod, owner: &str, wait: u64) -> Waiting {
+    let before = queue(pod).len();
+    let waiting = spawn(&pod.agent, request(owner, wait));
+    eventually("it stands in the queue", || queue(pod).len() > before).await;
+    waiting
+}
+
+/// The owners in the queue, oldest first.
+fn queue(pod: &Pod) -> Vec<String> {
+    let lock = pod.store.lock("r");
+    let waiters = lock.iter().flat_map(|lock| lock.waiters.entries());
+    waiters.map(|w| w.claimant.owner.to_string()).collect()
+}
+
+fn holder(pod: &Pod) -> Option<String> {
+    let grant = pod.store.lock("r")?.grant?;
+    Some(grant.holder.owner.to_string())
+}
+
+async fn granted(waiting: Waiting) -> LeaseView {
+    match waiting.await.unwrap() {
+        Ok(Acquired::Granted { lease, .. }) => lease,
+        other => panic!("it was not granted: {other:?}"),
+    }
+}
+
+async fn release(pod: &Pod, lease: &LeaseView) {
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_handed_the_lock_in_the_releasing_write() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let first = a.lease("r").await;
+    let waiting = in_line(&b, "b", 60).await;
+    let writes = store.writes();
+    release(&a, &first).await;
+    let second = granted(waiting).await;
+    assert_eq!(store.writes(), writes + 1);
+    assert!(second.token > first.token);
+    assert_eq!(holder(&b).as_deref(), Some("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_waiter_is_told_counts_from_its_request_however_long_it_waited() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let first = a.lease("r").await;
+    let arrived = b.now();
+    let waiting = in_line(&b, "b", 240).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    a.agent.renew(&first.lease, None, a.now()).unwrap();
+    release(&a, &first).await;
+    let lease = granted(waiting).await;
+    let waited = b.now().since(arrived);
+    let left = lease.valid_for.saturating_sub(waited);
+    assert!(
+        left > Duration::from_secs(7),
+        "{left:?}: more than half a TTL"
+    );
+    assert!(
+        left < Duration::from_millis(14_250),
+        "{left:?}: within the session's own deadline"
+    );
+    assert!(lease.renew_after > waited);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_goes_through_the_line_in_order() {
+    let store = MemoryStore::default();
+    let pods: Vec<Pod> = (0..10)
+        .map(|n| Pod::in_paused_time(&format!("p{n}"), &store))
+        .collect();
+    let mut lease = pods[0].lease("r").await;
+    let mut waiting = Vec::new();
+    for (n, pod) in pods.iter().enumerate().skip(1) {
+        waiting.push(in_line(pod, &format!("o{n}"), 240).await);
+    }
+    for (n, waiting) in (1..).zip(waiting) {
+        release(&pods[n - 1], &lease).await;
+        let next = granted(waiting).await;
+        assert!(next.token > lease.token);
+        assert_eq!(holder(&pods[n]), Some(format!("o{n}")));
+        lease = next;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn local_callers_stand_behind_one_entry_and_are_served_in_order() {
+    let store = MemoryStore::default();
+    let a = Pod::in_paused_time("a", &store);
+    let mut lease = a.lease("r").await;
+    let first = in_line(&a, "one", 240).await;
+    let mut waiting = vec![first];
+    for owner in ["two", "three"] {
+        waiting.push(spawn(&a.agent, request(owner, 240)));
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(queue(&a), ["one"]);
+    for (waiting, owner) in waiting.into_iter().zip(["one", "two", "three"]) {
+        release(&a, &lease).await;
+        lease = granted(waiting).await;
+        assert_eq!(holder(&a).as_deref(), Some(owner));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whose_time_is_up_is_told_who_holds_the_lock_and_leaves_the_queue() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    a.lease("r").await;
+    let waiting = in_line(&b, "b", 30).await;
+    let answer = waiting.await.unwrap();
+    assert!(matches!(answer, Ok(Acquired::Held { holder, .. }) if holder.owner.as_str() == "app"));
+    eventually("it left the queue", || queue(&b).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_hangs_up_leaves_the_queue_or_passes_its_place_to_the_next_in_its_pod() {
+    let store = MemoryStore::default();
+    let (a, b, c) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+        Pod::in_paused_time("c", &store),
+    );
+    let lease = a.lease("r").await;
+    let gone = in_line(&b, "gone", 240).await;
+    let _last = in_line(&c, "last", 240).await;
+    let next = spawn(&b.agent, request("next", 240));
+    tokio::task::yield_now().await;
+    gone.abort();
+    assert!(gone.await.is_err());
+    release(&a, &lease).await;
+    let lease = granted(next).await;
+    assert_eq!(holder(&b).as_deref(), Some("next"), "people see who has it");
+    assert_eq!(queue(&b), ["last"]);
+    let gone = spawn(&b.agent, request("gone", 240));
+    eventually("it waits", || queue(&b).len() == 2).await;
+    gone.abort();
+    eventually("the queue is left", || queue(&b) == ["last"]).await;
+    assert!(b.agent.lease(&lease.lease, b.now()).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_arrives_for_nobody_is_released_at_once() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    for _ in 0..50 {
+        let lease = a.lease("r").await;
+        let waiting = in_line(&b, "b", 240).await;
+        let releasing = a.agent.clone();
+        let releasing = tokio::spawn(async move { releasing.release(&lease.lease).await });
+        for _ in 0..fastrand::u8(0..12) {
+            tokio::task::yield_now().await;
+        }
+        waiting.abort();
+        // Granted first, or gone first: both happen.
+        let heard = waiting.await;
+        releasing.await.unwrap().unwrap();
+        if let Ok(Ok(Acquired::Granted { lease, .. })) = heard {
+            release(&b, &lease).await;
+        }
+        let since = b.now();
+        eventually("the lock is free", || b.is_free("r")).await;
+        assert!(b.now().since(since) < Duration::from_secs(1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_kept_for_the_repetition_of_a_request() {
+    for repeated_after in [1, 9, 12] {
+        let store = MemoryStore::default();
+        let (a, b) = (
+            Pod::in_paused_time("a", &store),
+            Pod::in_paused_time("b", &store),
+        );
+        let lease = a.lease("r").await;
+        let named = AcquireRequest {
+            request_id: Some("id-1".into()),
+            ..request("b", 240)
+        };
+        let hung_up = spawn(&b.agent, named.clone());
+        eventually("it waits", || queue(&b) == ["b"]).await;
+        hung_up.abort();
+        assert!(hung_up.await.is_err());
+        tokio::time::sleep(Duration::from_secs(repeated_after)).await;
+        let is_kept = repeated_after < 10;
+        assert_eq!(queue(&b).is_empty(), !is_kept, "after {repeated_after} s");
+        let repeated = spawn(&b.agent, named);
+        tokio::task::yield_now().await;
+        eventually("it waits", || queue(&b) == ["b"]).await;
+        release(&a, &lease).await;
+        granted(repeated).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_comes_between_two_tries_of_a_request_is_kept_for_the_second() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    let named = AcquireRequest {
+        request_id: Some("id-1".into()),
+        ..request("b", 240)
+    };
+    let hung_up = spawn(&b.agent, named.clone());
+    eventually("it waits", || queue(&b) == ["b"]).await;
+    hung_up.abort();
+    assert!(hung_up.await.is_err());
+    release(&a, &lease).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(holder(&b).as_deref(), Some("b"));
+    let writes = store.writes();
+    let lease = granted(spawn(&b.agent, named)).await;
+    assert_eq!(store.writes(), writes);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(
+        b.agent.lease(&lease.lease, b.now()).is_ok(),
+        "somebody believes in it"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_watch_the_grant_is_found_within_a_third_of_the_ttl() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    let waiting = in_line(&b, "b", 240).await;
+    let _stalled = store.stall_watches();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    a.agent.renew(&lease.lease, None, a.now()).unwrap();
+    release(&a, &lease).await;
+    let since = b.now();
+    granted(waiting).await;
+    let took = b.now().since(since);
+    assert!(
+        took <= Duration::from_millis(5_600),
+        "{took:?}: a third, and a tenth of that"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_vanished_is_taken_again() {
+    let wipe = |store: &MemoryStore| store.edit_lock("r", |lock| lock.waiters = Queue::default());
+    let delete = |store: &MemoryStore| {
+        store.delete_lock("r");
+        store.make_lock("r");
+    };
+    let ways: [(&str, Vanish); 2] = [("wiped", wipe), ("made anew", delete)];
+    for (how, vanish) in ways {
+        let store = MemoryStore::default();
+        let (a, b) = (
+            Pod::in_paused_time("a", &store),
+            Pod::in_paused_time("b", &store),
+        );
+        let lease = a.lease("r").await;
+        let waiting = in_line(&b, "b", 240).await;
+        vanish(&store);
+        if how == "wiped" {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            assert_eq!(queue(&b), ["b"], "{how}");
+            release(&a, &lease).await;
+        }
+        assert!(granted(waiting).await.token > lease.token, "{how}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_dead_in_the_queue_are_skipped_together() {
+    let store = MemoryStore::default();
+    let pods: Vec<Pod> = (0..5)
+        .map(|n| Pod::in_paused_time(&format!("p{n}"), &store))
+        .collect();
+    let first = pods[0].lease("r").await;
+    let mut waiting = Vec::new();
+    for (n, pod) in pods.iter().enumerate().skip(1) {
+        waiting.push(in_line(pod, &format!("o{n}"), 240).await);
+    }
+    // The holder and three waiters are cut off together, as by the loss of their node.
+    for pod in &pods[..4] {
+        pod.store.cut_off();
+    }
+    let since = pods[4].now();
+    let lease = granted(waiting.pop().unwrap()).await;
+    let took = pods[4].now().since(since);
+    assert!(lease.token > first.token);
+    assert!(
+        took > Duration::from_millis(14_250),
+        "{took:?}: not before the holder's deadline"
+    );
+    assert!(
+        took < Duration::from_secs(34),
+        "{took:?}: not one TTL for each of the dead"
+    );
+    assert!(queue(&pods[4]).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn thirty_two_places_and_fifty_more_are_all_served() {
+    let store = MemoryStore::default();
+    let mut served = Vec::new();
+    for n in 0..82 {
+        let pod = Pod::in_paused_time(&format!("p{n}"), &store);
+        served.push(tokio::spawn(async move {
+            let lease = granted(spawn(&pod.agent, request(&format!("o{n}"), 240))).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            release(&pod, &lease).await;
+            lease.token
+        }));
+    }
+    let tokens = futures::future::join_all(served).await;
+    let tokens: std::collections::BTreeSet<_> = tokens.into_iter().map(Result::unwrap).collect();
+    assert_eq!(tokens.len(), 82);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_outlives_an_outage_that_the_session_outlives() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    let waiting = in_line(&b, "b", 240).await;
+    store.fail_all(StoreError::Unavailable("away".into()));
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    store.heal();
+    release(&a, &lease).await;
+    granted(waiting).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_long_outage_who_waits_is_told_that_the_store_is_away() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    a.lease("r").await;
+    let waiting = in_line(&b, "b", 240).await;
+    store.fail_all(StoreError::Unavailable("away".into()));
+    let answer = waiting.await.unwrap();
+    assert!(
+        matches!(answer, Err(AcquireError::Store(StoreError::Unavailable(_)))),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_session_was_lost_queues_again_under_another() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    let waiting = in_line(&b, "b", 240).await;
+    let before = store.lock("r").unwrap().waiters;
+    store.revoke_session(&before.entries()[0].claimant.session);
+    eventually("it stands in the queue again", || {
+        let now = store.lock("r").unwrap().waiters;
+        now.len() == 1 && now != before
+    })
+    .await;
+    a.agent.renew(&lease.lease, None, a.now()).unwrap();
+    release(&a, &lease).await;
+    granted(waiting).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_right_is_told_at_once_and_nobody_waits_for_it() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    a.lease("r").await;
+    store.fail(
+        Call::UpdateLock,
+        StoreError::Denied("no right to update".into()),
+    );
+    let since = b.now();
+    let answer = spawn(&b.agent, request("b", 240)).await.unwrap();
+    assert!(
+        matches!(answer, Err(AcquireError::Store(StoreError::Denied(_)))),
+        "{answer:?}"
+    );
+    assert!(b.now().since(since) < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_stops_sends_its_waiters_away_and_leaves_the_queue() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    a.lease("r").await;
+    let waiting = in_line(&b, "b", 240).await;
+    b.agent.shut_down(OnTerm::Wait).await;
+    assert_eq!(waiting.await.unwrap(), Err(AcquireError::ShuttingDown));
+    assert!(queue(&b).is_empty());
+    assert!(
+        store
+            .sessions()
+            .iter()
+            .any(|session| session.revoked.is_some())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_turned_away_begins_no_session() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    a.lease("r").await;
+    let calls = store.calls();
+    let answer = spawn(&b.agent, request("b", 0)).await.unwrap();
+    assert!(matches!(answer, Ok(Acquired::Held { .. })));
+    assert_eq!(store.sessions().len(), 1);
+    assert_eq!(
+        store.calls(),
+        calls + 2,
+        "the lock and its holder's session were read"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_whose_grant_is_taken_away_hears_of_it_by_the_watch() {
+    let store = MemoryStore::default();
+    let a = Pod::in_paused_time("a", &store);
+    let lease = a.lease("r").await;
+    tokio::task::yield_now().await;
+    let since = a.now();
+    store.delete_lock("r");
+    eventually("it is lost", || {
+        a.agent.lease(&lease.lease, a.now()).is_err()
+    })
+    .await;
+    assert!(a.now().since(since) < Duration::from_secs(1));
+}
