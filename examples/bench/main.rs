@@ -32,7 +32,8 @@ enum Turn {
     NewLock,
 }
 
-#[tokio::main]
+// On one thread, as the sidecar itself: hops between threads of the instrument would be in each row.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let binary = std::env::args()
         .nth(1)
