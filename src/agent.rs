@@ -177,7 +177,14 @@ impl Agent {
     /// Stops: no new leases, then waits for the held ones as `on_term` says, releases what is
     /// left and ends the session.
     pub async fn shut_down(&self, on_term: OnTerm) {
-        self.state().draining = true;
+        {
+            let mut state = self.state();
+            state.draining = true;
+            // Who waits is told at once.
+            for line in state.lines.values() {
+                line.changed.notify_one();
+            }
+        }
         if on_term == OnTerm::Wait {
             self.wait_for_leases_to_end().await;
         }

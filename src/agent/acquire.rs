@@ -282,7 +282,7 @@ impl Agent {
         };
         let view = self.view(&request.resource, &held, told, Span { arrived, now });
         self.lose_what_was_served(&request.resource, grant);
-        {
+        let gone = {
             let mut state = self.state();
             // Who stops has counted the leases that it waits for.
             if state.draining {
@@ -293,6 +293,10 @@ impl Agent {
                 return Err(AcquireError::SessionLost);
             }
             state.insert(request.resource.clone(), held);
+            state.gone.remove(&request.resource)
+        };
+        if let Some(at) = gone {
+            self.note_not_held(request.resource.clone(), at);
         }
         self.wake_sweeper_for(&view.lease);
         tracing::info!(
@@ -301,6 +305,7 @@ impl Agent {
         );
         Ok(view)
     }
+
     /// The store gave this agent another grant of the lock, so a lease that is still served from
     /// an older one is over: somebody ended that grant, and it was not heard of yet.
     fn lose_what_was_served(&self, resource: &Resource, grant: &GrantId) {

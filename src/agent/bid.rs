@@ -26,6 +26,9 @@ impl Drop for Attempt {
         let now = self.agent.now();
         let mut state = self.agent.state();
         state.in_flight -= 1;
+        if state.in_flight == 0 {
+            state.gone.clear();
+        }
         state.claimed.remove(&self.grant);
         if let Some(key) = &self.key {
             state.asked.remove(key);

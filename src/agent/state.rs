@@ -55,6 +55,9 @@ pub(super) struct State {
     pub(super) asked: HashSet<RequestKey>,
     /// Who waits, by lock.
     pub(super) lines: HashMap<Resource, Line>,
+    /// Locks that the watch told not to be ours (any more), and since when, for as long as an
+    /// attempt is under way: its grant may have ended before its lease was made.
+    pub(super) gone: HashMap<Resource, Revision>,
     /// How many wait in all lines.
     pub(super) waiting: usize,
     /// The last ticket that a caller in some line was given.

@@ -38,9 +38,13 @@ struct Standing {
 impl Drop for Standing {
     fn drop(&mut self) {
         let now = self.agent.now();
-        let mut state = self.agent.state();
-        state.leave_line(&self.resource, self.ticket, now);
-        state.idle_since = now;
+        {
+            let mut state = self.agent.state();
+            state.leave_line(&self.resource, self.ticket, now);
+            state.idle_since = now;
+        }
+        // A repetition of its request may take its place now.
+        self.agent.0.something_ended.notify_waiters();
     }
 }
 
@@ -88,6 +92,9 @@ impl Agent {
             tokio::select! {
                 () = ended => {}
                 () = self.sleep_until(until) => {}
+            }
+            if self.now() >= until {
+                return self.last_of(&request.resource);
             }
         };
         let delivery = loop {
@@ -151,15 +158,20 @@ impl Agent {
 
     /// The caller's time is up. None when its answer is on its way already.
     fn give_up(&self, standing: &Standing) -> Option<Result<Acquired, AcquireError>> {
-        let mut state = self.state();
-        state.take_caller(&standing.resource, standing.ticket)?;
-        let line = state.lines.get(&standing.resource);
-        let last = line.and_then(|line| line.last.clone());
-        Some(last.unwrap_or_else(|| {
+        self.state()
+            .take_caller(&standing.resource, standing.ticket)?;
+        Some(self.last_of(&standing.resource))
+    }
+
+    /// What a line knows of its lock, for a caller whose time is up.
+    fn last_of(&self, resource: &Resource) -> Result<Acquired, AcquireError> {
+        let state = self.state();
+        let last = state.lines.get(resource).and_then(|line| line.last.clone());
+        last.unwrap_or_else(|| {
             Err(AcquireError::Store(StoreError::Unavailable(
                 "it said nothing about the lock within waitSeconds".into(),
             )))
-        }))
+        })
     }
 
     /// Serves the callers of one line until there are none.
@@ -170,7 +182,9 @@ impl Agent {
             let front = self.state().front_of(&resource, now);
             let is_stopping = self.is_draining();
             let Some(front) = front.filter(|_| !is_stopping) else {
-                self.refuse_all(&resource, &AcquireError::ShuttingDown);
+                if is_stopping {
+                    self.refuse_all(&resource, &AcquireError::ShuttingDown);
+                }
                 self.give_up_bid(&resource, &mut pursuit).await;
                 if self.state().close_line(&resource) {
                     self.0.something_ended.notify_waiters();
@@ -377,7 +391,8 @@ impl Agent {
         let resource = &front.request.resource;
         let now = self.now();
         let since = *pursuit.trouble_since.get_or_insert(now);
-        if error == AcquireError::SessionLost {
+        let session = pursuit.bid.as_ref().and_then(Bid::session);
+        if session.is_some_and(|id| self.session_deadline(id).is_none()) {
             self.abandon_bid(resource, pursuit);
         }
         let may_pass = match &error {

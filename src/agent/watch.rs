@@ -142,8 +142,12 @@ impl Agent {
 
     /// Our session no longer holds this lock. When a lease is served from it, somebody else ended
     /// the grant: the store is asked, because what was told may be older than the lease.
-    fn note_not_held(&self, resource: Resource, at: Revision) {
+    pub(super) fn note_not_held(&self, resource: Resource, at: Revision) {
         let Some(served) = self.served_grant(&resource) else {
+            let mut state = self.state();
+            if state.in_flight > 0 {
+                state.gone.insert(resource, at);
+            }
             return;
         };
         if served.2 >= at {

@@ -273,6 +273,60 @@ async fn a_grant_that_comes_between_two_tries_of_a_request_is_kept_for_the_secon
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_same_request_twice_at_once_waits_once_and_gets_one_lease() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    let named = |wait| AcquireRequest {
+        request_id: Some("id-1".into()),
+        ..request("b", wait)
+    };
+    let first = spawn(&b.agent, named(240));
+    eventually("it waits", || queue(&b) == ["b"]).await;
+    let second = spawn(&b.agent, named(200));
+    let impatient = spawn(&b.agent, named(20));
+    let told = impatient.await.unwrap();
+    assert!(matches!(told, Ok(Acquired::Held { .. })), "{told:?}");
+    a.agent.renew(&lease.lease, None, a.now()).unwrap();
+    release(&a, &lease).await;
+    assert_eq!(granted(first).await.lease, granted(second).await.lease);
+    let other = AcquireRequest {
+        ttl: Duration::from_secs(1),
+        ..named(10)
+    };
+    let reused = spawn(&b.agent, other).await.unwrap();
+    assert_eq!(reused, Err(AcquireError::RequestIdReused));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repetition_that_came_first_takes_the_place_of_who_hangs_up() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    let named = AcquireRequest {
+        request_id: Some("id-1".into()),
+        ..request("b", 240)
+    };
+    let first = spawn(&b.agent, named.clone());
+    eventually("it waits", || queue(&b) == ["b"]).await;
+    let second = spawn(&b.agent, named);
+    tokio::task::yield_now().await;
+    first.abort();
+    assert!(first.await.is_err());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(queue(&b), ["b"], "somebody is there again");
+    a.agent.renew(&lease.lease, None, a.now()).unwrap();
+    release(&a, &lease).await;
+    granted(second).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_watch_the_grant_is_found_within_a_third_of_the_ttl() {
     let store = MemoryStore::default();
     let (a, b) = (
@@ -452,7 +506,9 @@ async fn an_agent_that_stops_sends_its_waiters_away_and_leaves_the_queue() {
     );
     a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
+    let since = b.now();
     b.agent.shut_down(OnTerm::Wait).await;
+    assert!(b.now().since(since) < Duration::from_secs(1));
     assert_eq!(waiting.await.unwrap(), Err(AcquireError::ShuttingDown));
     assert!(queue(&b).is_empty());
     assert!(
