@@ -142,6 +142,8 @@ pub(crate) async fn a_write_to_what_is_gone_finds_nothing(adapter: &impl Adapter
     let made = a.locks.create(&r).await.expect("a new lock");
     adapter.delete_lock(&r).await;
     let late = a.try_take(&made, "g-a").await;
-    assert!(matches!(late, Err(StoreError::NotFound(_))), "{late:?}");
+    // Kubernetes 1.33 says that another write came first: the deletion. Either makes agents read.
+    let is_told = matches!(late, Err(StoreError::NotFound(_) | StoreError::Conflict));
+    assert!(is_told, "{late:?}");
     assert!(a.locks.get(&r).await.expect("a read").is_none());
 }
