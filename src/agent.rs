@@ -15,6 +15,7 @@ mod cleanup;
 mod leases;
 mod line;
 mod metrics;
+mod pursuit;
 mod query;
 mod release;
 mod session;
@@ -156,15 +157,16 @@ impl Agent {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         let now = self.now();
-        let (remaining, leases) = {
+        let (remaining, leases, waiters) = {
             let state = self.state();
             let remaining = state
                 .session
                 .as_ref()
                 .map(|live| live.keep_alive.remaining(now));
-            (remaining.unwrap_or_default(), state.lease_count())
+            let remaining = remaining.unwrap_or_default();
+            (remaining, state.lease_count(), state.waiting)
         };
-        self.0.metrics.set_gauges(remaining, leases);
+        self.0.metrics.set_gauges(remaining, leases, waiters);
         &self.0.metrics
     }
 

@@ -138,7 +138,12 @@ impl Agent {
             Err(AcquireError::Store(error)) if error.is_transient() => "unavailable",
             Err(_) => "failed",
         };
-        self.0.metrics.acquired(name, self.now().since(arrived));
+        let took = self.now().since(arrived);
+        if request.wait.is_zero() {
+            self.0.metrics.acquired(name, took);
+        } else {
+            self.0.metrics.waited(name, took);
+        }
     }
 
     async fn acquire_once(

@@ -151,13 +151,14 @@ impl State {
         Some(caller)
     }
 
-    /// A caller went away. With a `requestId` its place is kept for a while.
-    pub(super) fn leave_line(&mut self, resource: &Resource, ticket: Ticket, now: Moment) {
+    /// A caller went away, if it is still in its line. With a `requestId` its place is kept for a
+    /// while.
+    pub(super) fn leave_line(&mut self, resource: &Resource, ticket: Ticket, now: Moment) -> bool {
         let Some(line) = self.lines.get_mut(resource) else {
-            return;
+            return false;
         };
         let Some(caller) = line.callers.iter_mut().find(|c| c.ticket == ticket) else {
-            return;
+            return false;
         };
         if caller.request.request_id.is_some() {
             caller.deliver = None;
@@ -167,6 +168,7 @@ impl State {
             // What would answer it goes with it; nobody listens.
             let _gone = self.take_caller(resource, ticket);
         }
+        true
     }
 
     /// Takes every caller out of a line, to answer them all the same.

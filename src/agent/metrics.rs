@@ -15,6 +15,7 @@ pub struct Metrics {
     prefixes: BTreeSet<String>,
     acquires: IntCounterVec,
     acquire_seconds: HistogramVec,
+    wait_seconds: HistogramVec,
     hold_seconds: Histogram,
     renewals: IntCounterVec,
     releases: IntCounterVec,
@@ -24,12 +25,16 @@ pub struct Metrics {
     dual_owners: IntCounter,
     session_seconds: Gauge,
     leases: IntGauge,
+    waiters: IntGauge,
+    late_watches: IntCounter,
 }
 
 /// From a tenth of a millisecond (a local answer) to the acquire's own time limit.
 const ACQUIRE_BUCKETS: [f64; 12] = [
     0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0,
 ];
+/// From a hand-over that was under way to the longest wait.
+const WAIT_BUCKETS: [f64; 10] = [0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 240.0];
 /// From a second to a day.
 const HOLD_BUCKETS: [f64; 10] = [
     0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0,
@@ -51,7 +56,18 @@ impl Metrics {
                 "Tries to acquire a lock, by outcome.",
                 "outcome",
             ),
-            acquire_seconds: acquire_seconds(&registry),
+            acquire_seconds: by_outcome(
+                &registry,
+                "leasehold_acquire_duration_seconds",
+                "Time from the arrival of an acquire that does not wait to its outcome.",
+                &ACQUIRE_BUCKETS,
+            ),
+            wait_seconds: by_outcome(
+                &registry,
+                "leasehold_wait_duration_seconds",
+                "Time from the arrival of an acquire with waitSeconds to its outcome.",
+                &WAIT_BUCKETS,
+            ),
             hold_seconds: hold_seconds(&registry),
             renewals: counters(
                 "leasehold_session_renewals_total",
@@ -90,9 +106,12 @@ impl Metrics {
                     "Time left before the session's local deadline; 0 without a session.",
                 ),
             ),
-            leases: register(
+            leases: gauge(&registry, "leasehold_leases", "Leases served now."),
+            waiters: gauge(&registry, "leasehold_waiters", "Callers in line now."),
+            late_watches: single(
                 &registry,
-                IntGauge::new("leasehold_leases", "Leases served now."),
+                "leasehold_watch_late_total",
+                "Grants found by reading that the watch had not told of.",
             ),
             prefixes: prefixes.clone(),
             registry,
@@ -109,9 +128,10 @@ impl Metrics {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    pub(super) fn set_gauges(&self, session_remaining: Duration, leases: usize) {
+    pub(super) fn set_gauges(&self, session_remaining: Duration, leases: usize, waiters: usize) {
         self.session_seconds.set(session_remaining.as_secs_f64());
         self.leases.set(i64::try_from(leases).unwrap_or(i64::MAX));
+        self.waiters.set(i64::try_from(waiters).unwrap_or(i64::MAX));
     }
 
     pub(super) fn acquired(&self, outcome: &str, took: Duration) {
@@ -119,6 +139,17 @@ impl Metrics {
         self.acquire_seconds
             .with_label_values(&[outcome])
             .observe(took.as_secs_f64());
+    }
+
+    pub(super) fn waited(&self, outcome: &str, took: Duration) {
+        self.acquires.with_label_values(&[outcome]).inc();
+        self.wait_seconds
+            .with_label_values(&[outcome])
+            .observe(took.as_secs_f64());
+    }
+
+    pub(super) fn watch_was_late(&self) {
+        self.late_watches.inc();
     }
 
     pub(super) fn contended(&self, resource: &str) {
@@ -156,15 +187,9 @@ impl Metrics {
     }
 }
 
-fn acquire_seconds(registry: &Registry) -> HistogramVec {
-    let opts = HistogramOpts::new(
-        "leasehold_acquire_duration_seconds",
-        "Time from an acquire request's arrival to its outcome.",
-    );
-    register(
-        registry,
-        HistogramVec::new(opts.buckets(ACQUIRE_BUCKETS.to_vec()), &["outcome"]),
-    )
+fn by_outcome(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> HistogramVec {
+    let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+    register(registry, HistogramVec::new(opts, &["outcome"]))
 }
 
 fn hold_seconds(registry: &Registry) -> Histogram {
@@ -180,6 +205,10 @@ fn hold_seconds(registry: &Registry) -> Histogram {
 
 fn single(registry: &Registry, name: &str, help: &str) -> IntCounter {
     register(registry, IntCounter::new(name, help))
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    register(registry, IntGauge::new(name, help))
 }
 
 fn register<C>(registry: &Registry, made: prometheus::Result<C>) -> C
