@@ -44,12 +44,10 @@ impl Metrics {
     /// Registers everything.
     pub(super) fn new(prefixes: &BTreeSet<String>) -> Self {
         let registry = Registry::new();
-        let counters = |name: &str, help: &str, label: &str| {
-            register(
-                &registry,
-                IntCounterVec::new(Opts::new(name, help), &[label]),
-            )
-        };
+        let counters = |name, help, label| counters(&registry, name, help, label);
+        let by_outcome = |name, help, buckets| by_outcome(&registry, name, help, buckets);
+        let single = |name, help| single(&registry, name, help);
+        let gauge = |name, help| gauge(&registry, name, help);
         Self {
             acquires: counters(
                 "leasehold_acquire_attempts_total",
@@ -57,13 +55,11 @@ impl Metrics {
                 "outcome",
             ),
             acquire_seconds: by_outcome(
-                &registry,
                 "leasehold_acquire_duration_seconds",
                 "Time from the arrival of an acquire that does not wait to its outcome.",
                 &ACQUIRE_BUCKETS,
             ),
             wait_seconds: by_outcome(
-                &registry,
                 "leasehold_wait_duration_seconds",
                 "Time from the arrival of an acquire with waitSeconds to its outcome.",
                 &WAIT_BUCKETS,
@@ -90,26 +86,21 @@ impl Metrics {
                 "prefix",
             ),
             stale_tokens: single(
-                &registry,
                 "leasehold_stale_tokens_total",
                 "Fencing tokens presented for verification that were stale.",
             ),
             dual_owners: single(
-                &registry,
                 "leasehold_dual_owners_suspected_total",
                 "Leases that were valid here while the store named another grant.",
             ),
-            session_seconds: register(
+            session_seconds: seconds(
                 &registry,
-                Gauge::new(
-                    "leasehold_session_remaining_seconds",
-                    "Time left before the session's local deadline; 0 without a session.",
-                ),
+                "leasehold_session_remaining_seconds",
+                "Time left before the session's local deadline; 0 without a session.",
             ),
-            leases: gauge(&registry, "leasehold_leases", "Leases served now."),
-            waiters: gauge(&registry, "leasehold_waiters", "Callers in line now."),
+            leases: gauge("leasehold_leases", "Leases served now."),
+            waiters: gauge("leasehold_waiters", "Callers in line now."),
             late_watches: single(
-                &registry,
                 "leasehold_watch_late_total",
                 "Grants found by reading that the watch had not told of.",
             ),
@@ -201,6 +192,15 @@ fn hold_seconds(registry: &Registry) -> Histogram {
         registry,
         Histogram::with_opts(opts.buckets(HOLD_BUCKETS.to_vec())),
     )
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, label: &str) -> IntCounterVec {
+    let opts = Opts::new(name, help);
+    register(registry, IntCounterVec::new(opts, &[label]))
+}
+
+fn seconds(registry: &Registry, name: &str, help: &str) -> Gauge {
+    register(registry, Gauge::new(name, help))
 }
 
 fn single(registry: &Registry, name: &str, help: &str) -> IntCounter {
