@@ -6,8 +6,11 @@
 
 mod cluster;
 mod crd;
+mod dev;
+mod flags;
 mod listen;
 mod output;
+mod serve;
 mod sidecar;
 
 use std::process::ExitCode;
@@ -27,6 +30,9 @@ struct Cli {
 enum Role {
     /// Serves locks to the apps of one pod.
     Sidecar(Box<sidecar::Args>),
+    /// Serves locks without a cluster, from a directory of this machine: to try it out, for tests,
+    /// and for apps that share one machine.
+    Dev(Box<dev::Args>),
     /// Prints the custom resource definitions, for `kubectl apply --server-side -f -`.
     Crd,
 }
@@ -35,12 +41,8 @@ enum Role {
 #[must_use]
 pub fn run() -> ExitCode {
     let done = match Cli::parse().role {
-        Role::Sidecar(args) => match args.agent_config() {
-            Ok(config) => sidecar::run(*args, config),
-            Err(words) => Cli::command()
-                .error(ErrorKind::ValueValidation, words)
-                .exit(),
-        },
+        Role::Sidecar(args) => sidecar::run(&args, or_usage_error(args.agent_config())),
+        Role::Dev(args) => dev::run(&args, or_usage_error(args.agent_config())),
         Role::Crd => crd::run(),
     };
     match done {
@@ -50,6 +52,15 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What flags come to together, or the end.
+fn or_usage_error<T>(config: Result<T, String>) -> T {
+    config.unwrap_or_else(|words| {
+        Cli::command()
+            .error(ErrorKind::ValueValidation, words)
+            .exit()
+    })
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! The clock: the only place that asks the operating system what time it is.
 //!
-//! Durations are counted on `CLOCK_BOOTTIME`, because `CLOCK_MONOTONIC` (and with it
+//! Durations are counted on `CLOCK_BOOTTIME` (on Linux), because `CLOCK_MONOTONIC` (and with it
 //! `std::time::Instant` and tokio's) stands still while a machine sleeps: a laptop or a suspended
 //! VM would go on believing in leases that others took over long ago. Timers only wake; the clock
 //! decides. Wall-clock time is for people and decides nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use rustix::time::ClockId;
 
 use crate::protocol::time::{Moment, WallTime};
 
@@ -22,9 +24,43 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
+/// This system has no clock that is known to count while the machine sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no clock of {} is known to count while the machine sleeps, and without one a lease would be \
+     believed in after others took it over; run this on Linux or macOS, or in a container",
+    std::env::consts::OS
+)]
+pub struct NoClock;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const COUNTS_SLEEP: ClockId = ClockId::Boottime;
+/// On macOS it is the one that stands still on Linux: `clock_gettime(3)` there says that it "will
+/// continue to increment while the system is asleep". Elsewhere [`SystemClock::check`] refuses.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const COUNTS_SLEEP: ClockId = ClockId::Monotonic;
+
+impl SystemClock {
+    /// Whether the clock can be used on this system; to be asked before an agent is made.
+    ///
+    /// # Errors
+    /// [`NoClock`] where it cannot.
+    pub const fn check() -> Result<(), NoClock> {
+        if cfg!(any(
+            target_os = "linux",
+            target_os = "android",
+            target_os = "macos"
+        )) {
+            Ok(())
+        } else {
+            Err(NoClock)
+        }
+    }
+}
+
 impl Clock for SystemClock {
     fn now(&self) -> Moment {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let now = rustix::time::clock_gettime(COUNTS_SLEEP);
         Moment::since_boot(elapsed(now.tv_sec, now.tv_nsec))
     }
 
@@ -33,7 +69,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// `CLOCK_BOOTTIME` starts at zero, so neither part is ever negative.
+/// The clock starts at zero, so neither part is ever negative.
 fn elapsed(seconds: i64, nanoseconds: i64) -> Duration {
     Duration::new(
         u64::try_from(seconds).unwrap_or_default(),
@@ -69,6 +105,7 @@ mod tests {
 
     #[test]
     fn the_system_clock_moves_forward() {
+        assert_eq!(SystemClock::check(), Ok(()));
         let first = SystemClock.now();
         assert!(SystemClock.now() >= first);
         assert!(first > Moment::default());

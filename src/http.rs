@@ -11,6 +11,7 @@ mod dto;
 mod error;
 mod examples;
 mod explain;
+mod faults;
 mod fencing;
 mod guard;
 mod locks;
@@ -19,7 +20,6 @@ pub mod serve;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -31,6 +31,8 @@ use crate::agent::Agent;
 use crate::protocol::time::Moment;
 use error::{Code, Problem};
 
+pub use axum::Router;
+pub use faults::router_with_faults;
 pub use openapi::document as openapi_document;
 
 /// What may be set about the API.
@@ -51,12 +53,21 @@ struct Api {
     allowed_hosts: Arc<[String]>,
 }
 
+impl Api {
+    fn new(agent: Agent, options: HttpOptions) -> Self {
+        Self {
+            agent,
+            allowed_hosts: options.allowed_hosts.into(),
+        }
+    }
+}
+
 /// The API of an agent.
 pub fn router(agent: Agent, options: HttpOptions) -> Router {
-    let api = Api {
-        agent,
-        allowed_hosts: options.allowed_hosts.into(),
-    };
+    behind_the_guard(routes(), Api::new(agent, options))
+}
+
+fn routes() -> Router<Api> {
     Router::new()
         .route("/v1/locks/acquire", post(locks::acquire))
         .route("/v1/locks/{leaseId}/renew", post(locks::renew))
@@ -67,6 +78,11 @@ pub fn router(agent: Agent, options: HttpOptions) -> Router {
         .route("/v1/locks", get(locks::list))
         .route("/v1/fencing/verify", post(fencing::verify))
         .route("/openapi.json", get(openapi::openapi_json))
+}
+
+/// What every route is behind.
+fn behind_the_guard(routes: Router<Api>, api: Api) -> Router {
+    routes
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         // The last layer is the outermost.

@@ -5,6 +5,7 @@
 //! Every call an adapter makes has a timeout; no adapter repeats a write by itself.
 
 pub mod embedded;
+pub mod faulty;
 
 use std::any::Any;
 use std::fmt;

@@ -19,11 +19,27 @@ const API_DEFAULT: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), API_PORT),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), API_PORT),
 ];
-/// Where the admin port listens unless it is said: on all of the pod's addresses of both
-/// families, because kubelet and Prometheus come from outside of the pod.
-const ADMIN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), ADMIN_PORT);
-/// The same where the machine has no IPv6.
-const ADMIN_DEFAULT_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), ADMIN_PORT);
+/// Where the admin port listens unless it is said.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AdminDefault {
+    /// On all of the pod's addresses of both families, because kubelet and Prometheus come from
+    /// outside of the pod.
+    Everywhere,
+    /// Only for this machine.
+    Local,
+}
+
+impl AdminDefault {
+    const fn address(self) -> SocketAddr {
+        match self {
+            Self::Everywhere => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), ADMIN_PORT),
+            Self::Local => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ADMIN_PORT),
+        }
+    }
+}
+
+/// Everywhere, where the machine has no IPv6.
+const EVERYWHERE_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), ADMIN_PORT);
 
 /// The API's listeners: on the addresses asked for, else on the default ones.
 pub(super) async fn bind_api(asked: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
@@ -31,7 +47,7 @@ pub(super) async fn bind_api(asked: &[SocketAddr]) -> anyhow::Result<Vec<TcpList
     for address in asked {
         if !address.ip().is_loopback() {
             tracing::warn!(%address, "this address is not local: whoever reaches it can take and \
-                release locks in this pod's name");
+                release locks here");
         }
         listeners.push(bind(*address, "--listen").await?);
     }
@@ -51,13 +67,17 @@ pub(super) async fn bind_api(asked: &[SocketAddr]) -> anyhow::Result<Vec<TcpList
 }
 
 /// The admin port's listener.
-pub(super) async fn bind_admin(asked: Option<SocketAddr>) -> anyhow::Result<TcpListener> {
+pub(super) async fn bind_admin(
+    asked: Option<SocketAddr>,
+    default: AdminDefault,
+) -> anyhow::Result<TcpListener> {
     if let Some(address) = asked {
         return bind(address, "--admin-listen").await;
     }
-    match TcpListener::bind(ADMIN_DEFAULT).await {
-        Err(error) if has_no_ipv6(&error) => bind(ADMIN_DEFAULT_V4, "--admin-listen").await,
-        bound => bound.map_err(|error| cannot_listen(error, ADMIN_DEFAULT, "--admin-listen")),
+    let address = default.address();
+    match TcpListener::bind(address).await {
+        Err(error) if has_no_ipv6(&error) => bind(EVERYWHERE_V4, "--admin-listen").await,
+        bound => bound.map_err(|error| cannot_listen(error, address, "--admin-listen")),
     }
 }
 
@@ -84,11 +104,14 @@ fn has_no_ipv6(error: &io::Error) -> bool {
     ) || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
 }
 
-/// Logs where a listener is bound; with port 0 only now it is known.
+/// Where a listener is bound; with port 0 only now it is known.
+pub(super) fn address(listener: &TcpListener) -> anyhow::Result<SocketAddr> {
+    listener.local_addr().context("the listener has no address")
+}
+
+/// Logs where a listener is bound.
 pub(super) fn announce(listener: &TcpListener, what: &'static str) -> anyhow::Result<()> {
-    let addr = listener
-        .local_addr()
-        .context("the listener has no address")?;
+    let addr = address(listener)?;
     tracing::info!(%addr, api = what, "listening");
     Ok(())
 }

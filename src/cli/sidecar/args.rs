@@ -1,49 +1,15 @@
-//! The flags of `leasehold sidecar`, and what they come to.
-//!
-//! Each can also be set by its environment variable. A wrong one is a usage error before
-//! anything is started.
+//! The flags of `leasehold sidecar`: those of every role, which cluster, and which pod.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
-
-use clap::ValueEnum;
-use clap::builder::RangedU64ValueParser;
-use http::uri::Authority;
-
-use crate::agent::{Config, OnTerm};
+use crate::agent::Config;
 use crate::cli::cluster;
-use crate::protocol::ids::{RESOURCE_MAX_BYTES, Resource};
+use crate::cli::flags::Flags;
 use crate::protocol::session::PodRef;
-use crate::protocol::time::SessionTtl;
-use crate::protocol::token::MAX_BASE;
-use crate::telemetry::{self, LogFormat};
-
-/// How many prefixes may have a contention metric of their own.
-const METRICS_PREFIXES_MAX: usize = 50;
 
 /// The flags.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// Where the API listens, as ADDRESS:PORT; can be repeated or comma-separated, and port 0
-    /// takes any free one. Unless said: port 7373 on 127.0.0.1 and, where there is IPv6, `[::1]`.
-    #[arg(
-        long,
-        env = "LEASEHOLD_LISTEN",
-        value_name = "ADDRESS",
-        value_delimiter = ','
-    )]
-    pub(super) listen: Vec<SocketAddr>,
-    /// Where /healthz, /readyz and /metrics are. Unless said: port 7374 on all of the pod's
-    /// addresses, because kubelet and Prometheus come from outside.
-    #[arg(long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS")]
-    pub(super) admin_listen: Option<SocketAddr>,
-    /// A name beside localhost that a request's Host header may have, without a port; can be
-    /// repeated.
-    #[arg(
-        long, env = "LEASEHOLD_ALLOW_HOST", value_name = "NAME", value_delimiter = ',',
-        value_parser = host,
-    )]
-    pub(super) allow_host: Vec<String>,
+    #[command(flatten)]
+    pub(super) flags: Flags,
     #[command(flatten)]
     pub(super) cluster: cluster::Args,
     /// The pod that the sidecar is in (downward API: metadata.name); HOSTNAME unless said.
@@ -55,78 +21,18 @@ pub(in crate::cli) struct Args {
     /// The pod's node (downward API: spec.nodeName).
     #[arg(long, env = "LEASEHOLD_NODE_NAME", value_name = "NAME", value_parser = name)]
     node_name: Option<String>,
-    /// For how many seconds, 3 to 120, the sidecar may be silent before its locks can be taken
-    /// over.
-    #[arg(
-        long, env = "LEASEHOLD_SESSION_TTL", value_name = "SECONDS", default_value = "15",
-        value_parser = session_ttl,
-    )]
-    session_ttl: SessionTtl,
-    /// What becomes of held locks on SIGTERM.
-    #[arg(long, env = "LEASEHOLD_ON_TERM", value_enum, default_value_t = OnTermFlag::Wait)]
-    on_term: OnTermFlag,
-    /// Added to every fencing token; the same in the whole installation, and never lowered.
-    #[arg(
-        long, env = "LEASEHOLD_TOKEN_FLOOR", value_name = "TOKEN", default_value_t = 0,
-        value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_BASE),
-    )]
-    token_floor: u64,
-    /// A resource prefix with a contention metric of its own; can be repeated or comma-separated,
-    /// at most 50 times.
-    #[arg(
-        long, env = "LEASEHOLD_METRICS_PREFIX", value_name = "PREFIX", value_delimiter = ',',
-        value_parser = prefix,
-    )]
-    metrics_prefix: Vec<String>,
-    /// How log lines look.
-    #[arg(long, env = "LEASEHOLD_LOG_FORMAT", value_enum, default_value_t = LogFormatFlag::Text)]
-    log_format: LogFormatFlag,
-    /// What is logged: error, warn, info, debug, trace, or directives such as
-    /// `info,leasehold::agent=debug`.
-    #[arg(
-        long, env = "LEASEHOLD_LOG_LEVEL", value_name = "LEVEL", default_value = "info",
-        value_parser = log_level,
-    )]
-    pub(super) log_level: String,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnTermFlag {
-    /// Wait until each was released or what its app was told has run out.
-    Wait,
-    /// Release them at once; only where the apps have ended by then.
-    ReleaseNow,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormatFlag {
-    /// For people.
-    Text,
-    /// One object a line.
-    Json,
 }
 
 impl Args {
     /// What the agent is told at its start, or what is wrong with the flags together.
     pub(in crate::cli) fn agent_config(&self) -> Result<Config, String> {
-        let metrics_prefixes: BTreeSet<_> = self.metrics_prefix.iter().cloned().collect();
-        if metrics_prefixes.len() > METRICS_PREFIXES_MAX {
-            return Err(format!(
-                "{} values for --metrics-prefix; give at most {METRICS_PREFIXES_MAX}",
-                metrics_prefixes.len()
-            ));
-        }
+        self.flags.check()?;
         let pod = PodRef {
             name: self.pod_name()?.into(),
             uid: self.pod_uid.as_str().into(),
             node: self.node_name.as_deref().map(Into::into),
         };
-        Ok(Config {
-            session_ttl: self.session_ttl,
-            token_floor: self.token_floor,
-            metrics_prefixes,
-            ..Config::new(pod)
-        })
+        Ok(self.flags.agent_config(pod))
     }
 
     /// In a pod HOSTNAME is the pod's name, unless the pod sets another host name.
@@ -137,60 +43,6 @@ impl Args {
             (None, Err(_)) => Err("which pod is this? give --pod-name, or set HOSTNAME".into()),
         }
     }
-
-    pub(super) fn on_term(&self) -> OnTerm {
-        match self.on_term {
-            OnTermFlag::Wait => OnTerm::Wait,
-            OnTermFlag::ReleaseNow => OnTerm::ReleaseNow,
-        }
-    }
-
-    pub(super) fn log_format(&self) -> LogFormat {
-        match self.log_format {
-            LogFormatFlag::Text => LogFormat::Text,
-            LogFormatFlag::Json => LogFormat::Json,
-        }
-    }
-}
-
-fn session_ttl(text: &str) -> Result<SessionTtl, String> {
-    let seconds = text
-        .parse()
-        .map_err(|_| "give a whole number of seconds, without a unit".to_owned())?;
-    SessionTtl::from_secs(seconds).map_err(|error| error.to_string())
-}
-
-fn log_level(text: &str) -> Result<String, String> {
-    match telemetry::filter(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("{error}; use error, warn, info, debug or trace")),
-    }
-}
-
-/// What stands in a Host header before the port. Anything else would never match, and whoever set
-/// it would believe that it does.
-fn host(text: &str) -> Result<String, String> {
-    let is_host = |authority: &Authority| {
-        authority.host() == text && !text.contains(['@', '*']) && authority.port().is_none()
-    };
-    match text.parse::<Authority>() {
-        Ok(authority) if is_host(&authority) => Ok(text.to_owned()),
-        _ => Err(
-            "give a host name or an address alone, like lock.internal: no scheme, port, path \
-                  or pattern"
-                .into(),
-        ),
-    }
-}
-
-/// The beginning of resources; an empty one would count them all once more.
-fn prefix(text: &str) -> Result<String, String> {
-    match Resource::parse(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err(format!(
-            "give 1 to {RESOURCE_MAX_BYTES} bytes of printable text that resources begin with"
-        )),
-    }
 }
 
 /// The name of an object, as far as it matters here: the API server has the last word.
@@ -200,30 +52,4 @@ fn name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("use 1 to 253 letters, digits, dashes and dots".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_is_a_name_or_an_address_and_nothing_more() {
-        for good in ["lock.internal", "10.0.0.1", "[fd00::1]", "LOCKS"] {
-            assert!(host(good).is_ok(), "{good}");
-        }
-        let bad = [
-            "",
-            "evil:80",
-            "evil:",
-            "http://evil",
-            "evil/x",
-            "me@evil",
-            "*.evil",
-            "a b",
-            "fd00::1",
-        ];
-        for bad in bad {
-            assert!(host(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -1,0 +1,41 @@
+//! Looking at who holds locks before anybody asks for them.
+//!
+//! A challenger's wait counts from its first look at a session. An agent that starts where another
+//! one was killed looks at once, so that whoever asks later need not wait for a whole TTL more.
+
+use std::collections::HashMap;
+
+use crate::protocol::session::Claimant;
+use crate::store::{StoreError, within};
+
+use super::{Agent, CALL_LIMIT};
+
+/// How many locks are read at a time.
+const PAGE: u32 = 500;
+
+impl Agent {
+    /// Takes a look at the session of every holder. Writes nothing for those that it has not
+    /// looked at before.
+    ///
+    /// # Errors
+    /// What the store says; nothing is lost by it but time.
+    pub async fn observe_holders(&self) -> Result<(), StoreError> {
+        let mut holders: HashMap<_, Claimant> = HashMap::new();
+        let mut next: Option<String> = None;
+        loop {
+            let list = self.0.locks.list(PAGE, next.as_deref());
+            let page = within(CALL_LIMIT, list).await?;
+            for grant in page.items.into_iter().filter_map(|lock| lock.value.grant) {
+                holders.insert(grant.holder.session.clone(), grant.holder);
+            }
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        for holder in holders.values() {
+            self.fate_of(holder).await?;
+        }
+        Ok(())
+    }
+}

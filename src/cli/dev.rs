@@ -1,0 +1,130 @@
+//! `leasehold dev`: the same agent, HTTP API and protocol on a directory of this machine, without a
+//! cluster. Here the embedded store, the agent and the servers are put together.
+//!
+//! What is not here: pods. The process is one agent, and a new one at every start: what the one
+//! before held is taken over from it as from any other agent that died.
+
+mod args;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use super::listen::AdminDefault;
+use super::output;
+use super::serve::{Listeners, block_on};
+use crate::agent::{Agent, Config};
+use crate::clock::{Clock, SystemClock};
+use crate::protocol::token::Revision;
+use crate::store::embedded::EmbeddedStore;
+use crate::store::faulty::{FaultyStore, TimedFaults};
+use crate::{http, shutdown};
+
+pub(super) use args::Args;
+
+/// Where the revisions of a new store begin at most (in the year 2109): above 2^43 they would be
+/// taken for nanoseconds.
+const FIRST_MAX: u64 = 1 << 42;
+
+/// Runs until a signal.
+pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
+    args.flags.start_log()?;
+    block_on(serve_until_signal(args, config))
+}
+
+async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
+    let signalled = shutdown::on_signal().context("signals cannot be handled")?;
+    let directory = args.data_dir()?;
+    let store = EmbeddedStore::open(&directory, first_revision())?;
+    let listeners = Listeners::bind(&args.flags, AdminDefault::Local).await?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"), pod = %config.pod.name, podUid = %config.pod.uid,
+        dataDir = %directory.display(), faultApi = args.fault_api,
+        sessionTtlSeconds = config.session_ttl.as_secs(), "dev starting"
+    );
+    let (agent, router) = agent_and_router(args, config, store);
+    if let Err(error) = agent.observe_holders().await {
+        tracing::warn!(%error, "who holds locks could not be looked at; it is when they are asked for");
+    }
+    let (api, admin) = listeners.addresses()?;
+    let directory = directory.display().to_string();
+    output::print(&greeting(&directory, &api, admin, args.fault_api))
+        .context("standard output cannot be written")?;
+    listeners.serve(agent, router, &args.flags, signalled).await
+}
+
+fn agent_and_router(args: &Args, config: Config, store: EmbeddedStore) -> (Agent, http::Router) {
+    let (clock, options) = (Arc::new(SystemClock), args.flags.http_options());
+    if args.fault_api {
+        let faults = TimedFaults::new(|| SystemClock.now());
+        let store = Arc::new(FaultyStore::new(store, faults.clone()));
+        let agent = Agent::new(config, store.clone(), store, clock);
+        let router = http::router_with_faults(agent.clone(), options, faults);
+        return (agent, router);
+    }
+    let store = Arc::new(store);
+    let agent = Agent::new(config, store.clone(), store, clock);
+    (agent.clone(), http::router(agent, options))
+}
+
+/// A new store begins at the milliseconds since 1970, so that tokens go on rising where its
+/// directory was thrown away, for less than a thousand writes a second.
+fn first_revision() -> Revision {
+    let milliseconds = SystemClock.wall().0 / 1_000;
+    Revision(
+        u64::try_from(milliseconds)
+            .unwrap_or_default()
+            .clamp(1, FIRST_MAX),
+    )
+}
+
+fn greeting(directory: &str, api: &[SocketAddr], admin: SocketAddr, fault_api: bool) -> String {
+    let urls: Vec<_> = api
+        .iter()
+        .map(|address| format!("http://{address}"))
+        .collect();
+    let first = urls.first().map_or("", String::as_str);
+    let faults = if fault_api {
+        "Faults can be asked for at /dev/faults (docs/dev.md): for tests, and for nothing else.\n"
+    } else {
+        ""
+    };
+    format!(
+        "Leasehold without a cluster. Locks are kept in {directory}\n\
+         Listening on {} (health and metrics: http://{admin})\n{faults}\n\
+         Take a lock, in another shell:\n\n  \
+         curl -s {first}/v1/locks/acquire -H 'content-type: application/json' \\\n    \
+         -d '{{\"resource\":\"demo\",\"ttlSeconds\":300}}'\n\n",
+        urls.join(" and "),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_stores_revisions_count_and_are_above_an_older_ones() {
+        let first = first_revision();
+        assert!(first.0 > 1_700_000_000_000 && first.0 <= FIRST_MAX);
+        assert_eq!(first.scale(), u128::from(first.0) * 1_000);
+    }
+
+    #[test]
+    fn the_greeting_says_where_it_listens() {
+        let api = [
+            "127.0.0.1:7373".parse().unwrap(),
+            "[::1]:7373".parse().unwrap(),
+        ];
+        let said = greeting("/data", &api, "127.0.0.1:7374".parse().unwrap(), false);
+        assert!(
+            said.contains("http://127.0.0.1:7373 and http://[::1]:7373"),
+            "{said}"
+        );
+        assert!(
+            said.contains("/data") && !said.contains("/dev/faults"),
+            "{said}"
+        );
+    }
+}

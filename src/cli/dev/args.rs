@@ -1,0 +1,65 @@
+//! The flags of `leasehold dev`: those of every role, where the data is, and faults on demand.
+
+use std::env;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use crate::agent::Config;
+use crate::cli::flags::Flags;
+use crate::protocol::session::PodRef;
+
+/// The flags.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    #[command(flatten)]
+    pub(super) flags: Flags,
+    /// Where locks are kept, made when it is missing; for one process at a time. Unless said:
+    /// `leasehold` in `$XDG_STATE_HOME` or `~/.local/state`.
+    #[arg(long, env = "LEASEHOLD_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Serves /dev/faults too, with which tests lose leases and make the store unavailable. Whoever
+    /// reaches the API can then do so.
+    #[arg(long, env = "LEASEHOLD_FAULT_API")]
+    pub(super) fault_api: bool,
+}
+
+impl Args {
+    /// What the agent is told at its start, or what is wrong with the flags together.
+    pub(in crate::cli) fn agent_config(&self) -> Result<Config, String> {
+        self.flags.check()?;
+        let pod = PodRef {
+            name: host_name().into(),
+            uid: uuid::Uuid::new_v4().to_string().into(),
+            node: None,
+        };
+        Ok(self.flags.agent_config(pod))
+    }
+
+    /// Where the data is.
+    pub(super) fn data_dir(&self) -> anyhow::Result<PathBuf> {
+        if let Some(directory) = &self.data_dir {
+            return Ok(directory.clone());
+        }
+        let set = |name: &str| {
+            env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        set("XDG_STATE_HOME")
+            .or_else(|| set("HOME").map(|home| home.join(".local/state")))
+            .map(|state| state.join("leasehold"))
+            .context("neither XDG_STATE_HOME nor HOME says where to keep locks; give --data-dir")
+    }
+}
+
+/// The machine's name where it could be a pod's, else `dev`.
+fn host_name() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_str().unwrap_or_default();
+    let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    if (1..=253).contains(&name.len()) && name.bytes().all(is_name_byte) {
+        return name.to_owned();
+    }
+    "dev".to_owned()
+}

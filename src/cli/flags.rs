@@ -1,0 +1,215 @@
+//! The flags that every role with an agent has, and what they come to.
+//!
+//! Each can also be set by its environment variable. A wrong one is a usage error before
+//! anything is started.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use clap::builder::RangedU64ValueParser;
+use http::uri::Authority;
+
+use crate::agent::{Config, OnTerm};
+use crate::http::HttpOptions;
+use crate::protocol::ids::{RESOURCE_MAX_BYTES, Resource};
+use crate::protocol::session::PodRef;
+use crate::protocol::time::SessionTtl;
+use crate::protocol::token::MAX_BASE;
+use crate::telemetry::{self, LogFormat};
+
+/// How many prefixes may have a contention metric of their own.
+const METRICS_PREFIXES_MAX: usize = 50;
+
+/// The flags.
+#[derive(Debug, clap::Args)]
+#[group(id = "serving")]
+pub(super) struct Flags {
+    /// Where the API listens, as ADDRESS:PORT; can be repeated or comma-separated, and port 0
+    /// takes any free one. Unless said: port 7373 on 127.0.0.1 and, where there is IPv6, `[::1]`.
+    #[arg(
+        long,
+        env = "LEASEHOLD_LISTEN",
+        value_name = "ADDRESS",
+        value_delimiter = ','
+    )]
+    pub(super) listen: Vec<SocketAddr>,
+    /// Where /healthz, /readyz and /metrics are. Unless said: port 7374, in a pod on all of its
+    /// addresses, because kubelet and Prometheus come from outside, else on 127.0.0.1.
+    #[arg(long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS")]
+    pub(super) admin_listen: Option<SocketAddr>,
+    /// A name beside localhost that a request's Host header may have, without a port; can be
+    /// repeated.
+    #[arg(
+        long, env = "LEASEHOLD_ALLOW_HOST", value_name = "NAME", value_delimiter = ',',
+        value_parser = host,
+    )]
+    pub(super) allow_host: Vec<String>,
+    /// For how many seconds, 3 to 120, the process may be silent before its locks can be taken
+    /// over.
+    #[arg(
+        long, env = "LEASEHOLD_SESSION_TTL", value_name = "SECONDS", default_value = "15",
+        value_parser = session_ttl,
+    )]
+    session_ttl: SessionTtl,
+    /// What becomes of held locks on SIGTERM.
+    #[arg(long, env = "LEASEHOLD_ON_TERM", value_enum, default_value_t = OnTermFlag::Wait)]
+    on_term: OnTermFlag,
+    /// Added to every fencing token; the same in the whole installation, and never lowered.
+    #[arg(
+        long, env = "LEASEHOLD_TOKEN_FLOOR", value_name = "TOKEN", default_value_t = 0,
+        value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_BASE),
+    )]
+    token_floor: u64,
+    /// A resource prefix with a contention metric of its own; can be repeated or comma-separated,
+    /// at most 50 times.
+    #[arg(
+        long, env = "LEASEHOLD_METRICS_PREFIX", value_name = "PREFIX", value_delimiter = ',',
+        value_parser = prefix,
+    )]
+    metrics_prefix: Vec<String>,
+    /// How log lines look.
+    #[arg(long, env = "LEASEHOLD_LOG_FORMAT", value_enum, default_value_t = LogFormatFlag::Text)]
+    log_format: LogFormatFlag,
+    /// What is logged: error, warn, info, debug, trace, or directives such as
+    /// `info,leasehold::agent=debug`.
+    #[arg(
+        long, env = "LEASEHOLD_LOG_LEVEL", value_name = "LEVEL", default_value = "info",
+        value_parser = log_level,
+    )]
+    log_level: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnTermFlag {
+    /// Wait until each was released or what its app was told has run out.
+    Wait,
+    /// Release them at once; only where the apps have ended by then.
+    ReleaseNow,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormatFlag {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+impl Flags {
+    /// What is wrong with the flags together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let prefixes = self.metrics_prefixes().len();
+        if prefixes > METRICS_PREFIXES_MAX {
+            return Err(format!(
+                "{prefixes} values for --metrics-prefix; give at most {METRICS_PREFIXES_MAX}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// What the agent of a pod is told at its start.
+    pub(super) fn agent_config(&self, pod: PodRef) -> Config {
+        Config {
+            session_ttl: self.session_ttl,
+            token_floor: self.token_floor,
+            metrics_prefixes: self.metrics_prefixes(),
+            ..Config::new(pod)
+        }
+    }
+
+    fn metrics_prefixes(&self) -> BTreeSet<String> {
+        self.metrics_prefix.iter().cloned().collect()
+    }
+
+    /// Begins to log.
+    pub(super) fn start_log(&self) -> anyhow::Result<()> {
+        let filter = telemetry::filter(&self.log_level).context("--log-level")?;
+        let format = match self.log_format {
+            LogFormatFlag::Text => LogFormat::Text,
+            LogFormatFlag::Json => LogFormat::Json,
+        };
+        telemetry::init(format, filter);
+        Ok(())
+    }
+
+    pub(super) fn http_options(&self) -> HttpOptions {
+        HttpOptions {
+            allowed_hosts: self.allow_host.clone(),
+        }
+    }
+
+    pub(super) const fn on_term(&self) -> OnTerm {
+        match self.on_term {
+            OnTermFlag::Wait => OnTerm::Wait,
+            OnTermFlag::ReleaseNow => OnTerm::ReleaseNow,
+        }
+    }
+}
+
+fn session_ttl(text: &str) -> Result<SessionTtl, String> {
+    let seconds = text
+        .parse()
+        .map_err(|_| "give a whole number of seconds, without a unit".to_owned())?;
+    SessionTtl::from_secs(seconds).map_err(|error| error.to_string())
+}
+
+fn log_level(text: &str) -> Result<String, String> {
+    match telemetry::filter(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("{error}; use error, warn, info, debug or trace")),
+    }
+}
+
+/// What stands in a Host header before the port. Anything else would never match, and whoever set
+/// it would believe that it does.
+fn host(text: &str) -> Result<String, String> {
+    let is_host = |authority: &Authority| {
+        authority.host() == text && !text.contains(['@', '*']) && authority.port().is_none()
+    };
+    match text.parse::<Authority>() {
+        Ok(authority) if is_host(&authority) => Ok(text.to_owned()),
+        _ => Err(
+            "give a host name or an address alone, like lock.internal: no scheme, port, path \
+                  or pattern"
+                .into(),
+        ),
+    }
+}
+
+/// The beginning of resources; an empty one would count them all once more.
+fn prefix(text: &str) -> Result<String, String> {
+    match Resource::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err(format!(
+            "give 1 to {RESOURCE_MAX_BYTES} bytes of printable text that resources begin with"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_nothing_more() {
+        for good in ["lock.internal", "10.0.0.1", "[fd00::1]", "LOCKS"] {
+            assert!(host(good).is_ok(), "{good}");
+        }
+        let bad = [
+            "",
+            "evil:80",
+            "evil:",
+            "http://evil",
+            "evil/x",
+            "me@evil",
+            "*.evil",
+            "a b",
+            "fd00::1",
+        ];
+        for bad in bad {
+            assert!(host(bad).is_err(), "{bad}");
+        }
+    }
+}

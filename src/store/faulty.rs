@@ -1,0 +1,150 @@
+//! A store that fails on demand, in front of another one: for `leasehold dev --fault-api` and for
+//! tests.
+//!
+//! A call that fails did nothing, except where the fault says `Ambiguous`. What is let through is
+//! answered by the store behind, unchanged.
+
+mod timed;
+
+use std::future::ready;
+
+use async_trait::async_trait;
+use futures::channel::mpsc;
+use futures::{StreamExt as _, stream};
+
+use super::{LockStore, LockWatch, Look, Page, SessionStore, StoreError, Stored};
+use crate::protocol::ids::{Resource, SessionId};
+use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
+use crate::protocol::token::Revision;
+
+pub use timed::TimedFaults;
+
+/// A call to a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// `LockStore::get`.
+    GetLock,
+    /// `LockStore::look`.
+    LookAtLock,
+    /// `LockStore::list_held_by`.
+    ListHeldLocks,
+    /// `LockStore::watch`.
+    WatchLocks,
+    /// `LockStore::list`.
+    ListLocks,
+    /// `LockStore::create`.
+    CreateLock,
+    /// `LockStore::update`.
+    UpdateLock,
+    /// `SessionStore::get`.
+    GetSession,
+    /// `SessionStore::create`.
+    CreateSession,
+    /// `SessionStore::update` that counts one renewal more.
+    RenewSession,
+    /// `SessionStore::update` that ends the session, or changes nothing.
+    EndSession,
+}
+
+/// What goes wrong.
+pub trait Faults: Send + Sync + 'static {
+    /// What a call is answered with instead of being made; none lets it through.
+    fn on_call(&self, call: Call) -> Option<StoreError>;
+
+    /// Joins what ends a watch; it is dropped, and never used, where watches do not fail.
+    fn on_watch(&self, _breaks: mpsc::UnboundedSender<StoreError>) {}
+}
+
+/// A store with faults in front of it.
+#[derive(Clone, Debug)]
+pub struct FaultyStore<S, F> {
+    store: S,
+    faults: F,
+}
+
+impl<S, F: Faults> FaultyStore<S, F> {
+    /// Puts faults in front of a store.
+    pub const fn new(store: S, faults: F) -> Self {
+        Self { store, faults }
+    }
+
+    fn ask(&self, call: Call) -> Result<&S, StoreError> {
+        match self.faults.on_call(call) {
+            Some(error) => Err(error),
+            None => Ok(&self.store),
+        }
+    }
+}
+
+#[async_trait]
+impl<S: LockStore, F: Faults> LockStore for FaultyStore<S, F> {
+    async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
+        self.ask(Call::GetLock)?.get(resource).await
+    }
+
+    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+        self.ask(Call::LookAtLock)?.look(resource).await
+    }
+
+    async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
+        self.ask(Call::ListHeldLocks)?.list_held_by(session).await
+    }
+
+    async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
+        let told = self.ask(Call::WatchLocks)?.watch(session, after).await?;
+        let (breaks, broken) = mpsc::unbounded();
+        self.faults.on_watch(breaks);
+        let told = told.map(Some).chain(stream::once(ready(None)));
+        // Without anybody left who could break it, the watch goes on by itself.
+        let broken = broken.map(|error| Some(Err(error)));
+        let broken = broken.chain(stream::pending());
+        let both = stream::select(told, broken);
+        let until_the_end = both.scan(false, |is_over, event| {
+            let event = event.filter(|_| !*is_over);
+            *is_over = event.as_ref().is_none_or(Result::is_err);
+            ready(event)
+        });
+        Ok(until_the_end.boxed())
+    }
+
+    async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
+        self.ask(Call::ListLocks)?.list(limit, next).await
+    }
+
+    async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
+        self.ask(Call::CreateLock)?.create(resource).await
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Lock>,
+        next: &Lock,
+    ) -> Result<Stored<Lock>, StoreError> {
+        self.ask(Call::UpdateLock)?.update(current, next).await
+    }
+}
+
+#[async_trait]
+impl<S: SessionStore, F: Faults> SessionStore for FaultyStore<S, F> {
+    async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError> {
+        self.ask(Call::GetSession)?.get(id).await
+    }
+
+    async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
+        self.ask(Call::CreateSession)?.create(session).await
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Session>,
+        next: &Session,
+    ) -> Result<Stored<Session>, StoreError> {
+        let call = if next.renewals > current.value.renewals {
+            Call::RenewSession
+        } else {
+            Call::EndSession
+        };
+        self.ask(call)?.update(current, next).await
+    }
+}
