@@ -7,6 +7,7 @@ mod cli;
 #[path = "../contract.rs"]
 mod contract;
 mod crd_drift;
+mod dev;
 mod drift;
 mod embedded_store;
 mod http_api;
