@@ -50,6 +50,17 @@ impl Delivery {
         }
     }
 
+    /// Another call of the same request took the place over meanwhile. What it is told counts from
+    /// its own arrival: by the older one it would believe for too long.
+    pub(super) fn tell_from(&mut self, arrived: Moment) {
+        if let Some(Ok(Acquired::Granted { lease, .. })) = &mut self.outcome {
+            match self.agent.renew(&lease.lease, None, arrived) {
+                Ok(told) => *lease = told,
+                Err(_lost) => self.outcome = Some(Err(AcquireError::SessionLost)),
+            }
+        }
+    }
+
     /// It has arrived.
     pub(super) fn take(&mut self) -> Option<Result<Acquired, AcquireError>> {
         self.outcome.take()

@@ -46,7 +46,7 @@ pub(super) struct Line {
 pub(super) struct Caller {
     ticket: Ticket,
     request: AcquireRequest,
-    arrived: Moment,
+    pub(super) arrived: Moment,
     /// None once it went away.
     pub(super) deliver: Option<oneshot::Sender<Delivery>>,
     /// Until when its place is kept, once it went away.

@@ -34,6 +34,9 @@ struct Pursuit {
     bid: Option<Bid>,
     /// The lock as last seen, with our entry in its queue.
     queued: Option<Stored<Lock>>,
+    /// No try before this: the pause after one that came to nothing is for the others' sake, and a
+    /// caller who comes or goes does not cut it short.
+    not_before: Moment,
     /// When the lock is read again.
     read_at: Moment,
     /// When its holder's session is looked at again.
@@ -105,6 +108,9 @@ impl Agent {
             return Ok(Round::Ours(Box::new(told)));
         }
         let now = self.now();
+        if now < pursuit.not_before {
+            return Ok(Round::Wait(pursuit.not_before));
+        }
         let known = match &pursuit.queued {
             Some(_) if now < pursuit.look_at && now < pursuit.read_at => {
                 return Ok(Round::Wait(pursuit.look_at.min(pursuit.read_at)));
@@ -145,7 +151,8 @@ impl Agent {
     fn pause_of(&self, pursuit: &mut Pursuit, from: u32, longest: Duration) -> Round {
         let wait = Backoff::wait(pursuit.tries + from, longest);
         pursuit.tries = (pursuit.tries + 1).min(16);
-        Round::Wait(self.now().after(wait))
+        pursuit.not_before = self.now().after(wait);
+        Round::Wait(pursuit.not_before)
     }
 
     /// We stand in the queue. The lock is read again after a third of the TTL, by whatever the
@@ -235,10 +242,15 @@ impl Agent {
             return;
         }
         let caller = self.state().take_caller(&resource, front.ticket);
-        let delivery = Delivery::new(self, &bid.request, outcome);
-        if let Some(deliver) = caller.and_then(|caller| caller.deliver) {
-            // Not delivered means dropped, and dropped means released.
-            drop(deliver.send(delivery));
+        // Not delivered means dropped, and dropped means released.
+        let mut delivery = Delivery::new(self, &bid.request, outcome);
+        if let Some(caller) = caller {
+            if caller.arrived != front.arrived {
+                delivery.tell_from(caller.arrived);
+            }
+            if let Some(deliver) = caller.deliver {
+                drop(deliver.send(delivery));
+            }
         }
     }
 

@@ -1,5 +1,8 @@
 //! Waiting in line, on a store in memory and in paused time: what takes a TTL takes none here.
 
+mod repeated;
+mod trouble;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,14 +10,11 @@ use leasehold::agent::{
     AcquireError, AcquireRequest, Acquired, Agent, LeaseView, OnTerm, Released,
 };
 use leasehold::protocol::ids::{OwnerId, Resource};
-use leasehold::protocol::queue::Queue;
-use leasehold::store::StoreError;
 use tokio::task::JoinHandle;
 
 use super::{Pod, eventually};
-use crate::memory_store::{Call, MemoryStore};
+use crate::memory_store::MemoryStore;
 
-type Vanish = fn(&MemoryStore);
 type Waiting = JoinHandle<Result<Acquired, AcquireError>>;
 
 fn request(owner: &str, wait: u64) -> AcquireRequest {
@@ -216,195 +216,6 @@ async fn a_grant_that_arrives_for_nobody_is_released_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_kept_for_the_repetition_of_a_request() {
-    for repeated_after in [1, 9, 12] {
-        let store = MemoryStore::default();
-        let (a, b) = (
-            Pod::in_paused_time("a", &store),
-            Pod::in_paused_time("b", &store),
-        );
-        let lease = a.lease("r").await;
-        let named = AcquireRequest {
-            request_id: Some("id-1".into()),
-            ..request("b", 240)
-        };
-        let hung_up = spawn(&b.agent, named.clone());
-        eventually("it waits", || queue(&b) == ["b"]).await;
-        hung_up.abort();
-        assert!(hung_up.await.is_err());
-        tokio::time::sleep(Duration::from_secs(repeated_after)).await;
-        let is_kept = repeated_after < 10;
-        assert_eq!(queue(&b).is_empty(), !is_kept, "after {repeated_after} s");
-        let repeated = spawn(&b.agent, named);
-        tokio::task::yield_now().await;
-        eventually("it waits", || queue(&b) == ["b"]).await;
-        release(&a, &lease).await;
-        granted(repeated).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_grant_that_comes_between_two_tries_of_a_request_is_kept_for_the_second() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
-    let lease = a.lease("r").await;
-    let named = AcquireRequest {
-        request_id: Some("id-1".into()),
-        ..request("b", 240)
-    };
-    let hung_up = spawn(&b.agent, named.clone());
-    eventually("it waits", || queue(&b) == ["b"]).await;
-    hung_up.abort();
-    assert!(hung_up.await.is_err());
-    release(&a, &lease).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(holder(&b).as_deref(), Some("b"));
-    let writes = store.writes();
-    let lease = granted(spawn(&b.agent, named)).await;
-    assert_eq!(store.writes(), writes);
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(
-        b.agent.lease(&lease.lease, b.now()).is_ok(),
-        "somebody believes in it"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_same_request_twice_at_once_waits_once_and_gets_one_lease() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
-    let lease = a.lease("r").await;
-    let named = |wait| AcquireRequest {
-        request_id: Some("id-1".into()),
-        ..request("b", wait)
-    };
-    let first = spawn(&b.agent, named(240));
-    eventually("it waits", || queue(&b) == ["b"]).await;
-    let second = spawn(&b.agent, named(200));
-    let impatient = spawn(&b.agent, named(20));
-    let told = impatient.await.unwrap();
-    assert!(matches!(told, Ok(Acquired::Held { .. })), "{told:?}");
-    a.agent.renew(&lease.lease, None, a.now()).unwrap();
-    release(&a, &lease).await;
-    assert_eq!(granted(first).await.lease, granted(second).await.lease);
-    let other = AcquireRequest {
-        ttl: Duration::from_secs(1),
-        ..named(10)
-    };
-    let reused = spawn(&b.agent, other).await.unwrap();
-    assert_eq!(reused, Err(AcquireError::RequestIdReused));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_repetition_that_came_first_takes_the_place_of_who_hangs_up() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
-    let lease = a.lease("r").await;
-    let named = AcquireRequest {
-        request_id: Some("id-1".into()),
-        ..request("b", 240)
-    };
-    let first = spawn(&b.agent, named.clone());
-    eventually("it waits", || queue(&b) == ["b"]).await;
-    let second = spawn(&b.agent, named);
-    tokio::task::yield_now().await;
-    first.abort();
-    assert!(first.await.is_err());
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(queue(&b), ["b"], "somebody is there again");
-    a.agent.renew(&lease.lease, None, a.now()).unwrap();
-    release(&a, &lease).await;
-    granted(second).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_watch_the_grant_is_found_within_a_third_of_the_ttl() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
-    let lease = a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
-    let _stalled = store.stall_watches();
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    a.agent.renew(&lease.lease, None, a.now()).unwrap();
-    release(&a, &lease).await;
-    let since = b.now();
-    granted(waiting).await;
-    let took = b.now().since(since);
-    assert!(
-        took <= Duration::from_millis(5_600),
-        "{took:?}: a third, and a tenth of that"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_place_that_vanished_is_taken_again() {
-    let wipe = |store: &MemoryStore| store.edit_lock("r", |lock| lock.waiters = Queue::default());
-    let delete = |store: &MemoryStore| {
-        store.delete_lock("r");
-        store.make_lock("r");
-    };
-    let ways: [(&str, Vanish); 2] = [("wiped", wipe), ("made anew", delete)];
-    for (how, vanish) in ways {
-        let store = MemoryStore::default();
-        let (a, b) = (
-            Pod::in_paused_time("a", &store),
-            Pod::in_paused_time("b", &store),
-        );
-        let lease = a.lease("r").await;
-        let waiting = in_line(&b, "b", 240).await;
-        vanish(&store);
-        if how == "wiped" {
-            tokio::time::sleep(Duration::from_secs(6)).await;
-            assert_eq!(queue(&b), ["b"], "{how}");
-            release(&a, &lease).await;
-        }
-        assert!(granted(waiting).await.token > lease.token, "{how}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_dead_in_the_queue_are_skipped_together() {
-    let store = MemoryStore::default();
-    let pods: Vec<Pod> = (0..5)
-        .map(|n| Pod::in_paused_time(&format!("p{n}"), &store))
-        .collect();
-    let first = pods[0].lease("r").await;
-    let mut waiting = Vec::new();
-    for (n, pod) in pods.iter().enumerate().skip(1) {
-        waiting.push(in_line(pod, &format!("o{n}"), 240).await);
-    }
-    // The holder and three waiters are cut off together, as by the loss of their node.
-    for pod in &pods[..4] {
-        pod.store.cut_off();
-    }
-    let since = pods[4].now();
-    let lease = granted(waiting.pop().unwrap()).await;
-    let took = pods[4].now().since(since);
-    assert!(lease.token > first.token);
-    assert!(
-        took > Duration::from_millis(14_250),
-        "{took:?}: not before the holder's deadline"
-    );
-    assert!(
-        took < Duration::from_secs(34),
-        "{took:?}: not one TTL for each of the dead"
-    );
-    assert!(queue(&pods[4]).is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn thirty_two_places_and_fifty_more_are_all_served() {
     let store = MemoryStore::default();
     let mut served = Vec::new();
@@ -420,81 +231,6 @@ async fn thirty_two_places_and_fifty_more_are_all_served() {
     let tokens = futures::future::join_all(served).await;
     let tokens: std::collections::BTreeSet<_> = tokens.into_iter().map(Result::unwrap).collect();
     assert_eq!(tokens.len(), 82);
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiting_outlives_an_outage_that_the_session_outlives() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
-    let lease = a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
-    store.fail_all(StoreError::Unavailable("away".into()));
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    store.heal();
-    release(&a, &lease).await;
-    granted(waiting).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn in_a_long_outage_who_waits_is_told_that_the_store_is_away() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
-    a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
-    store.fail_all(StoreError::Unavailable("away".into()));
-    let answer = waiting.await.unwrap();
-    assert!(
-        matches!(answer, Err(AcquireError::Store(StoreError::Unavailable(_)))),
-        "{answer:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_whose_session_was_lost_queues_again_under_another() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
-    let lease = a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
-    let before = store.lock("r").unwrap().waiters;
-    store.revoke_session(&before.entries()[0].claimant.session);
-    eventually("it stands in the queue again", || {
-        let now = store.lock("r").unwrap().waiters;
-        now.len() == 1 && now != before
-    })
-    .await;
-    a.agent.renew(&lease.lease, None, a.now()).unwrap();
-    release(&a, &lease).await;
-    granted(waiting).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refused_right_is_told_at_once_and_nobody_waits_for_it() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
-    a.lease("r").await;
-    store.fail(
-        Call::UpdateLock,
-        StoreError::Denied("no right to update".into()),
-    );
-    let since = b.now();
-    let answer = spawn(&b.agent, request("b", 240)).await.unwrap();
-    assert!(
-        matches!(answer, Err(AcquireError::Store(StoreError::Denied(_)))),
-        "{answer:?}"
-    );
-    assert!(b.now().since(since) < Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -536,19 +272,4 @@ async fn who_is_turned_away_begins_no_session() {
         calls + 2,
         "the lock and its holder's session were read"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_holder_whose_grant_is_taken_away_hears_of_it_by_the_watch() {
-    let store = MemoryStore::default();
-    let a = Pod::in_paused_time("a", &store);
-    let lease = a.lease("r").await;
-    tokio::task::yield_now().await;
-    let since = a.now();
-    store.delete_lock("r");
-    eventually("it is lost", || {
-        a.agent.lease(&lease.lease, a.now()).is_err()
-    })
-    .await;
-    assert!(a.now().since(since) < Duration::from_secs(1));
 }
