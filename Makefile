@@ -30,6 +30,11 @@ model: need-cargo ## The protocol model-checked to completion, and its negative 
 e2e: need-cargo controlplane controlplane-floor ## Our binaries against a real etcd and kube-apiserver
 	cargo test --locked --test e2e -- --test-threads 8
 
+.PHONY: run
+run: need-cargo ## Locks without a cluster, to try curl on; flags in ARGS (docs/dev.md)
+	@cargo build --locked --quiet
+	@exec "$(TARGET)/debug/leasehold" dev $(ARGS)
+
 .PHONY: demo
 demo: need-cargo controlplane ## A control plane and two sidecars to try curl and kubectl on
 	cargo build --locked

@@ -223,7 +223,8 @@ async fn a_second_process_on_one_directory_is_refused() {
     let dev = Dev::start(data.path(), &[]).await;
     let lease = dev.acquire("demo").await;
     let said = refused(command(data.path(), &[]));
-    assert!(said.contains("in use by another process"), "{said}");
+    let words = format!("in use by another process ({})", dev.process.id());
+    assert!(said.contains(&words), "{said}");
     assert_eq!(dev.get(&path_of(&lease)).await.0, 200);
 }
 

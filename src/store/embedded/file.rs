@@ -13,6 +13,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::process;
 
 use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{Builder, Database, StorageBackend as _};
@@ -24,7 +25,7 @@ use crate::protocol::token::Revision;
 const FILE: &str = "leasehold.redb";
 /// The same while it is made.
 const UNFINISHED: &str = "leasehold.redb.new";
-/// Locked by the process that uses the directory.
+/// Locked by the process that uses the directory, and has its id inside.
 const LOCK: &str = "lock";
 /// Names the last revision that was acknowledged.
 const ACKNOWLEDGED: &str = "acknowledged";
@@ -36,10 +37,15 @@ const CACHE_BYTES: usize = 16 * 1024 * 1024;
 pub enum OpenError {
     /// Another process uses it.
     #[error(
-        "the data directory {} is in use by another process; stop that one, or give this one \
-         a --data-dir of its own", .0.display()
+        "the data directory {} is in use by another process ({by}); stop that one, or give \
+         this one a --data-dir of its own", directory.display()
     )]
-    InUse(PathBuf),
+    InUse {
+        /// The directory.
+        directory: PathBuf,
+        /// The other process's id.
+        by: String,
+    },
     /// The file system refused.
     #[error("{} cannot be used", path.display())]
     Io {
@@ -163,12 +169,22 @@ fn make_directory(directory: &Path) -> Result<(), OpenError> {
 
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK);
-    let file = private().open(&path).map_err(io_error(&path))?;
+    let mut file = private().open(&path).map_err(io_error(&path))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(directory.to_owned())),
-        Err(TryLockError::Error(error)) => Err(io_error(&path)(error)),
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let by = fs::read_to_string(&path).unwrap_or_default();
+            return Err(OpenError::InUse {
+                directory: directory.to_owned(),
+                by: by.trim_end().to_owned(),
+            });
+        }
+        Err(TryLockError::Error(error)) => return Err(io_error(&path)(error)),
     }
+    let id = format!("{}\n", process::id());
+    let written = file.set_len(0).and_then(|()| file.write_all(id.as_bytes()));
+    written.map_err(io_error(&path))?;
+    Ok(file)
 }
 
 /// A file that is made where it is missing, for nobody else to read.

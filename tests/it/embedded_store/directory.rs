@@ -83,8 +83,9 @@ async fn a_second_user_of_the_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
     let refused = EmbeddedStore::open(directory.path(), FIRST).err().unwrap();
-    assert!(matches!(refused, OpenError::InUse(_)));
-    assert!(refused.to_string().contains("in use by another process"));
+    assert!(matches!(refused, OpenError::InUse { .. }));
+    let words = format!("in use by another process ({})", std::process::id());
+    assert!(refused.to_string().contains(&words), "{refused}");
     drop(store);
     EmbeddedStore::open(directory.path(), FIRST).unwrap();
 }
