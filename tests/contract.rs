@@ -112,7 +112,7 @@ impl Party {
     }
 
     /// The session of this party.
-    fn session(&self) -> Session {
+    pub(crate) fn session(&self) -> Session {
         Session {
             id: self.session_id(),
             pod: self.pod.clone(),
@@ -166,12 +166,12 @@ impl Party {
         }
     }
 
-    async fn take(&self, lock: &Stored<Lock>, grant: &str) -> Stored<Lock> {
+    pub(crate) async fn take(&self, lock: &Stored<Lock>, grant: &str) -> Stored<Lock> {
         self.try_take(lock, grant).await.expect("a write")
     }
 
     /// Makes a lock and takes it.
-    async fn make_and_take(&self, resource: &Resource, grant: &str) -> Stored<Lock> {
+    pub(crate) async fn make_and_take(&self, resource: &Resource, grant: &str) -> Stored<Lock> {
         let made = self.locks.create(resource).await.expect("a new lock");
         self.take(&made, grant).await
     }

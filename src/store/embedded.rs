@@ -12,6 +12,7 @@
 mod back_door;
 mod file;
 mod history;
+mod leftovers;
 mod listing;
 mod record;
 mod rules;
@@ -64,10 +65,12 @@ impl EmbeddedStore {
     /// [`OpenError`] says what to do.
     pub fn open(directory: &Path, first: Revision) -> Result<Self, OpenError> {
         let opened = file::open(directory, first)?;
-        Self::on(opened.database, Some(opened.beside)).map_err(|error| OpenError::Damaged {
-            path: directory.to_owned(),
-            what: error.to_string(),
-        })
+        leftovers::clear_away(&opened.database)
+            .and_then(|()| Self::on(opened.database, Some(opened.beside)))
+            .map_err(|error| OpenError::Damaged {
+                path: directory.to_owned(),
+                what: error.to_string(),
+            })
     }
 
     /// A store that ends with the process. Its revisions follow `first`.

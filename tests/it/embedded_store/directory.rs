@@ -6,13 +6,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use leasehold::protocol::ids::Resource;
+use leasehold::protocol::session::{Revocation, RevokeReason, Session};
+use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Revision;
 use leasehold::store::LockStore;
 use leasehold::store::embedded::{EmbeddedStore, OpenError};
 use redb::{Database, TableDefinition};
 use tempfile::TempDir;
 
-use super::FIRST;
+use super::{Embedded, FIRST};
 
 const FILE: &str = "leasehold.redb";
 
@@ -66,6 +68,47 @@ async fn what_was_written_is_there_when_the_store_is_opened_again() {
     let store = EmbeddedStore::open(directory.path(), Revision(1 << 40)).unwrap();
     let made = store.create(&resource("another")).await.unwrap();
     assert_eq!(made.version, Revision(revision.0 + 1));
+}
+
+#[tokio::test]
+async fn sessions_that_ended_go_with_the_next_start_when_no_lock_names_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    let parties = Embedded::new(store.clone(), None);
+    let held = parties.a.make_and_take(&resource("r"), "g-a").await;
+    parties.b.take(&held, "g-b").await;
+    let with_name = |name: &str| Session {
+        id: name.into(),
+        ..parties.a.session()
+    };
+    let holder = parties.a.session();
+    let sessions = [
+        holder,
+        parties.b.session(),
+        with_name("ended"),
+        with_name("lives"),
+    ];
+    for session in &sessions {
+        let made = parties.a.sessions.create(session).await.unwrap();
+        let end = Revocation {
+            at: WallTime(0),
+            by: "a".into(),
+            reason: RevokeReason::Ended,
+        };
+        if session.id.as_str() != "lives" {
+            let ended = made.value.revoked(end).unwrap();
+            parties.a.sessions.update(&made, &ended).await.unwrap();
+        }
+    }
+    drop((store, parties));
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    let parties = Embedded::new(store, None);
+    let mut there = Vec::new();
+    for session in &sessions {
+        let found = parties.a.sessions.get(&session.id).await.unwrap();
+        there.push(found.is_some());
+    }
+    assert_eq!(there, [true, true, false, true]);
 }
 
 #[tokio::test]
