@@ -47,6 +47,18 @@ pub enum Call {
     EndSession,
 }
 
+impl Call {
+    /// Which update of a session this is.
+    #[must_use]
+    pub const fn of_update(current: &Session, next: &Session) -> Self {
+        if next.renewals > current.renewals {
+            Self::RenewSession
+        } else {
+            Self::EndSession
+        }
+    }
+}
+
 /// What goes wrong.
 pub trait Faults: Send + Sync + 'static {
     /// What a call is answered with instead of being made; none lets it through.
@@ -140,11 +152,7 @@ impl<S: SessionStore, F: Faults> SessionStore for FaultyStore<S, F> {
         current: &Stored<Session>,
         next: &Session,
     ) -> Result<Stored<Session>, StoreError> {
-        let call = if next.renewals > current.value.renewals {
-            Call::RenewSession
-        } else {
-            Call::EndSession
-        };
+        let call = Call::of_update(&current.value, next);
         self.ask(call)?.update(current, next).await
     }
 }

@@ -1,76 +1,69 @@
-//! A store in memory: compare-and-swap on a revision counter, as the API server has it, with
-//! faults on demand and a count of the writes that took effect.
+//! The embedded store in memory, with faults on demand, calls that can be held back, and a count of
+//! the writes that took effect.
 
 mod gate;
 
-use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
-use futures::StreamExt as _;
-use futures::channel::mpsc::{UnboundedSender, unbounded};
+use futures::channel::oneshot;
+use futures::{FutureExt as _, StreamExt as _};
 use leasehold::protocol::ids::{Resource, SessionId};
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::session::{Revocation, RevokeReason, Session};
 use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Revision;
-use leasehold::store::{
-    LockEvent, LockStore, LockWatch, Look, Original, Page, SessionStore, StoreError, Stored,
-};
+use leasehold::store::embedded::EmbeddedStore;
+use leasehold::store::{LockStore, LockWatch, Look, Page, SessionStore, StoreError, Stored};
 
 pub(crate) use gate::{Gate, Half};
-
-/// A call that a fault can be put on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    GetLock,
-    LookAtLock,
-    ListHeldLocks,
-    WatchLocks,
-    ListLocks,
-    CreateLock,
-    UpdateLock,
-    GetSession,
-    CreateSession,
-    UpdateSession,
-}
+pub(crate) use leasehold::store::faulty::Call;
 
 /// What becomes of a call: none lets it through; an error is answered instead, and nothing done.
 pub(crate) type Hook = Box<dyn FnMut(Call) -> Option<StoreError> + Send>;
 
 #[derive(Default)]
-struct Contents {
-    revision: u64,
+struct Control {
     writes: usize,
     calls: usize,
-    locks: BTreeMap<Resource, Stored<Lock>>,
-    sessions: BTreeMap<SessionId, Stored<Session>>,
     hook: Option<Hook>,
     gate: Option<Gate>,
     unanswered: Option<Call>,
     watches: Vec<Watch>,
 }
 
-/// An open watch: whose locks, and where their events go.
+/// An open watch. It ends when this is dropped.
 struct Watch {
-    session: SessionId,
-    events: UnboundedSender<Result<LockEvent, StoreError>>,
+    is_stalled: Arc<AtomicBool>,
+    _end: oneshot::Sender<()>,
 }
 
 /// The store; clones share their contents.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct MemoryStore {
-    contents: Arc<Mutex<Contents>>,
+    store: EmbeddedStore,
+    control: Arc<Mutex<Control>>,
     is_cut_off: Arc<AtomicBool>,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self {
+            store: EmbeddedStore::in_memory(Revision(0)).unwrap(),
+            control: Arc::default(),
+            is_cut_off: Arc::default(),
+        }
+    }
 }
 
 impl MemoryStore {
     /// The same store, as seen over a connection of its own.
     pub(crate) fn over_a_connection(&self) -> Self {
         Self {
-            contents: self.contents.clone(),
             is_cut_off: Arc::default(),
+            ..self.clone()
         }
     }
 
@@ -81,12 +74,12 @@ impl MemoryStore {
 
     /// How many writes took effect.
     pub(crate) fn writes(&self) -> usize {
-        self.contents().writes
+        self.control().writes
     }
 
     /// How often it was asked for anything.
     pub(crate) fn calls(&self) -> usize {
-        self.contents().calls
+        self.control().calls
     }
 
     /// The session that holds a lock.
@@ -96,38 +89,30 @@ impl MemoryStore {
 
     /// A session, as an onlooker sees it.
     pub(crate) fn session(&self, id: &SessionId) -> Option<Session> {
-        let contents = self.contents();
-        contents.sessions.get(id).map(|stored| stored.value.clone())
+        let found = at_once(SessionStore::get(&self.store, id));
+        found.map(|stored| stored.value)
     }
 
     /// Deletes a lock's object, as a person with too many rights does.
-    pub(crate) fn delete_lock(&self, resource: &str) {
-        let resource = Resource::parse(resource).unwrap();
-        let mut contents = self.contents();
-        contents.revision += 1;
-        let before = contents.locks.remove(&resource);
-        contents.tell(before.as_ref(), None);
+    pub(crate) fn delete_lock(&self, name: &str) {
+        at_once(self.store.delete_lock(&resource(name)));
     }
 
     /// Makes a lock's object, as a person may.
-    pub(crate) fn make_lock(&self, resource: &str) {
-        let resource = Resource::parse(resource).unwrap();
-        let mut contents = self.contents();
-        contents.put(&Lock::unheld(resource));
+    pub(crate) fn make_lock(&self, name: &str) {
+        at_once(LockStore::create(&self.store, &resource(name)));
     }
 
-    /// Writes a lock past the agent, as a write of its own does that lands late.
-    pub(crate) fn edit_lock(&self, resource: &str, edit: impl FnOnce(&mut Lock)) {
-        let resource = Resource::parse(resource).unwrap();
-        let mut contents = self.contents();
-        let mut lock = contents.locks[&resource].value.clone();
+    /// Writes a lock past the agent and past the rules, as a write of its own does that lands late.
+    pub(crate) fn edit_lock(&self, name: &str, edit: impl FnOnce(&mut Lock)) {
+        let mut lock = self.lock(name).expect("a lock");
         edit(&mut lock);
-        contents.put(&lock);
+        at_once(self.store.put_lock(&lock));
     }
 
     /// Sends every later call past the hook first.
     pub(crate) fn on_call(&self, hook: impl FnMut(Call) -> Option<StoreError> + Send + 'static) {
-        self.contents().hook = Some(Box::new(hook));
+        self.control().hook = Some(Box::new(hook));
     }
 
     /// Answers one kind of call with an error from now on.
@@ -142,242 +127,190 @@ impl MemoryStore {
 
     /// Does the next call of this kind, and loses its answer.
     pub(crate) fn lose_answer(&self, call: Call) {
-        self.contents().unanswered = Some(call);
+        self.control().unanswered = Some(call);
     }
 
     /// Lets every call through again.
     pub(crate) fn heal(&self) {
-        self.contents().hook = None;
+        self.control().hook = None;
     }
 
     /// Holds back every later call of this kind, before or after it is done.
     pub(crate) fn hold(&self, call: Call, half: Half) -> Gate {
         let gate = Gate::new(call, half);
-        self.contents().gate = Some(gate.clone());
+        self.control().gate = Some(gate.clone());
         gate
     }
 
     /// All sessions, as an onlooker sees them.
     pub(crate) fn sessions(&self) -> Vec<Session> {
-        let contents = self.contents();
-        let stored = contents.sessions.values();
-        stored.map(|stored| stored.value.clone()).collect()
+        at_once(self.store.sessions())
     }
 
     /// Ends a session, as the operator does.
     pub(crate) fn revoke_session(&self, id: &SessionId) {
-        let mut contents = self.contents();
+        let current = at_once(SessionStore::get(&self.store, id)).expect("a session");
         let revocation = Revocation {
             at: WallTime(0),
             by: "operator".into(),
             reason: RevokeReason::PodEnded,
         };
-        let revoked = contents.sessions[id].value.revoked(revocation).unwrap();
-        let stored = contents.write(&revoked);
-        contents.sessions.insert(id.clone(), stored);
+        let revoked = current.value.revoked(revocation).unwrap();
+        at_once(SessionStore::update(&self.store, &current, &revoked));
     }
 
     /// Stops telling the open watches anything, without ending them, for as long as the answer
     /// lives.
     pub(crate) fn stall_watches(&self) -> impl Sized + use<> {
-        std::mem::take(&mut self.contents().watches)
+        let watches = std::mem::take(&mut self.control().watches);
+        for watch in &watches {
+            watch.is_stalled.store(true, Ordering::SeqCst);
+        }
+        watches
     }
 
     /// Forgets writes, as a backup does that was restored without a bump.
     pub(crate) fn go_back(&self, revisions: u64) {
-        self.contents().revision -= revisions;
+        self.set_revision(|now| now - revisions);
     }
 
     /// Raises the revision, as a restore with a bump does.
     pub(crate) fn go_forward(&self, revisions: u64) {
-        self.contents().revision += revisions;
+        self.set_revision(|now| now + revisions);
+    }
+
+    fn set_revision(&self, change: impl FnOnce(u64) -> u64) {
+        let now = at_once(LockStore::list(&self.store, 1, None)).revision;
+        at_once(self.store.set_revision(Revision(change(now.0))));
     }
 
     /// The lock, as an onlooker sees it.
-    pub(crate) fn lock(&self, resource: &str) -> Option<Lock> {
-        let resource = Resource::parse(resource).unwrap();
-        let contents = self.contents();
-        contents
-            .locks
-            .get(&resource)
-            .map(|stored| stored.value.clone())
+    pub(crate) fn lock(&self, name: &str) -> Option<Lock> {
+        let found = at_once(LockStore::get(&self.store, &resource(name)));
+        found.map(|stored| stored.value)
     }
 
-    fn contents(&self) -> MutexGuard<'_, Contents> {
+    fn control(&self) -> MutexGuard<'_, Control> {
         // A hook that panics on purpose poisons it, and breaks nothing.
-        self.contents
+        self.control
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn ask(&self, call: Call) -> Result<MutexGuard<'_, Contents>, StoreError> {
+    fn ask(&self, call: Call) -> Result<(), StoreError> {
         if self.is_cut_off.load(Ordering::SeqCst) {
             return Err(StoreError::Unavailable("cut off".into()));
         }
-        let mut contents = self.contents();
-        contents.calls += 1;
-        match contents.hook.as_mut().and_then(|hook| hook(call)) {
+        let mut control = self.control();
+        control.calls += 1;
+        match control.hook.as_mut().and_then(|hook| hook(call)) {
             Some(error) => Err(error),
-            None => Ok(contents),
+            None => Ok(()),
         }
     }
 
-    /// One call: held back, refused or done, and its answer held back.
+    /// One call: held back, refused or done, and its answer lost or held back.
     async fn serve<T>(
         &self,
         call: Call,
-        act: impl FnOnce(&mut Contents) -> Result<T, StoreError>,
+        act: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         self.pass(call, Half::Request).await;
-        let answer = self.ask(call).and_then(|mut contents| {
-            let answer = act(&mut contents);
-            match contents.unanswered.take_if(|lost| *lost == call) {
-                Some(_) => Err(StoreError::Ambiguous("the answer was lost".into())),
-                None => answer,
-            }
-        });
+        let answer = self.act(call, act).await;
         self.pass(call, Half::Answer).await;
         answer
     }
 
+    async fn act<T>(
+        &self,
+        call: Call,
+        act: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.ask(call)?;
+        let answer = act.await;
+        match self.control().unanswered.take_if(|lost| *lost == call) {
+            Some(_) => Err(StoreError::Ambiguous("the answer was lost".into())),
+            None => answer,
+        }
+    }
+
+    /// As [`Self::serve`], for a write; what changes nothing counts as none.
+    async fn write<T>(
+        &self,
+        call: Call,
+        before: Option<Revision>,
+        act: impl Future<Output = Result<Stored<T>, StoreError>>,
+    ) -> Result<Stored<T>, StoreError> {
+        let counted = async {
+            let written = act.await?;
+            if Some(written.version) != before {
+                self.control().writes += 1;
+            }
+            Ok(written)
+        };
+        self.serve(call, counted).await
+    }
+
     async fn pass(&self, call: Call, half: Half) {
-        let gate = self.contents().gate.clone();
+        let gate = self.control().gate.clone();
         if let Some(gate) = gate {
             gate.pass(call, half).await;
         }
     }
-}
 
-impl Contents {
-    fn put(&mut self, lock: &Lock) -> Stored<Lock> {
-        let stored = self.write(lock);
-        let before = self.locks.insert(lock.resource.clone(), stored.clone());
-        self.tell(before.as_ref(), Some(&stored));
-        stored
-    }
-
-    /// Tells the watches of those whom a change concerns.
-    fn tell(&mut self, before: Option<&Stored<Lock>>, after: Option<&Stored<Lock>>) {
-        let at = Revision(self.revision);
-        let holder = |lock: Option<&Stored<Lock>>| {
-            lock.and_then(|stored| stored.value.holder_session().cloned())
-        };
-        let (was, is) = (holder(before), holder(after));
-        self.watches.retain(|watch| {
-            let event = if is.as_ref() == Some(&watch.session) {
-                after.map(|lock| LockEvent::Held(Box::new(lock.clone())))
-            } else if was.as_ref() == Some(&watch.session) {
-                before.map(|lock| LockEvent::Gone {
-                    resource: lock.value.resource.clone(),
-                    at,
-                })
-            } else {
-                None
-            };
-            event.is_none_or(|event| watch.events.unbounded_send(Ok(event)).is_ok())
+    /// A watch that can be stalled.
+    fn stallable(&self, told: LockWatch) -> LockWatch {
+        let is_stalled = Arc::new(AtomicBool::new(false));
+        let (end, ended) = oneshot::channel();
+        self.control().watches.push(Watch {
+            is_stalled: is_stalled.clone(),
+            _end: end,
         });
-    }
-
-    fn write<T: Clone>(&mut self, value: &T) -> Stored<T> {
-        self.revision += 1;
-        self.writes += 1;
-        Stored {
-            value: value.clone(),
-            version: Revision(self.revision),
-            original: Original::new(()),
-        }
+        let told = told.filter(move |_| ready(!is_stalled.load(Ordering::SeqCst)));
+        told.take_until(ended).boxed()
     }
 }
 
-/// The one test of a compare-and-swap: is it still what the write was decided on?
-fn compare<T>(there: Option<&Stored<T>>, decided_on: Revision) -> Result<(), StoreError> {
-    match there {
-        None => Err(StoreError::NotFound("no such object".into())),
-        Some(there) if there.version != decided_on => Err(StoreError::Conflict),
-        Some(_) => Ok(()),
-    }
+fn resource(name: &str) -> Resource {
+    Resource::parse(name).unwrap()
+}
+
+/// In memory nothing has to be waited for.
+fn at_once<T>(call: impl Future<Output = Result<T, StoreError>>) -> T {
+    call.now_or_never().expect("an answer at once").unwrap()
 }
 
 #[async_trait]
 impl LockStore for MemoryStore {
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
-        self.serve(Call::GetLock, |contents| {
-            Ok(contents.locks.get(resource).cloned())
-        })
-        .await
+        let got = LockStore::get(&self.store, resource);
+        self.serve(Call::GetLock, got).await
     }
 
     async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
-        self.serve(Call::LookAtLock, |contents| {
-            Ok(Look {
-                lock: contents.locks.get(resource).cloned(),
-                revision: Revision(contents.revision),
-            })
-        })
-        .await
+        self.serve(Call::LookAtLock, self.store.look(resource))
+            .await
     }
 
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
-        self.serve(Call::ListHeldLocks, |contents| {
-            let held = |lock: &&Stored<Lock>| lock.value.holder_session() == Some(session);
-            Ok(Page {
-                items: contents.locks.values().filter(held).cloned().collect(),
-                revision: Revision(contents.revision),
-                next: None,
-                unreadable: Vec::new(),
-            })
-        })
-        .await
+        let listed = self.store.list_held_by(session);
+        self.serve(Call::ListHeldLocks, listed).await
     }
 
-    async fn watch(&self, session: &SessionId, _after: Revision) -> Result<LockWatch, StoreError> {
-        self.serve(Call::WatchLocks, |contents| {
-            let (events, told) = unbounded();
-            // What changed since the caller listed is told as a change now.
-            let held = |lock: &&Stored<Lock>| lock.value.holder_session() == Some(session);
-            for stored in contents.locks.values().filter(held) {
-                let event = LockEvent::Held(Box::new(stored.clone()));
-                events.unbounded_send(Ok(event)).unwrap();
-            }
-            contents.watches.push(Watch {
-                session: session.clone(),
-                events,
-            });
-            Ok(told.boxed())
-        })
-        .await
+    async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
+        let watched = self.store.watch(session, after);
+        let told = self.serve(Call::WatchLocks, watched).await?;
+        Ok(self.stallable(told))
     }
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
-        self.serve(Call::ListLocks, |contents| {
-            let skip: usize = match next {
-                None => 0,
-                Some(next) => next
-                    .parse()
-                    .map_err(|_| StoreError::ListingOver(format!("{next:?} is no place")))?,
-            };
-            let end = skip + limit as usize;
-            let items = contents.locks.values().skip(skip).take(limit as usize);
-            Ok(Page {
-                items: items.cloned().collect(),
-                revision: Revision(contents.revision),
-                next: (end < contents.locks.len()).then(|| end.to_string()),
-                unreadable: Vec::new(),
-            })
-        })
-        .await
+        let listed = self.store.list(limit, next);
+        self.serve(Call::ListLocks, listed).await
     }
 
     async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
-        self.serve(Call::CreateLock, |contents| {
-            if contents.locks.contains_key(resource) {
-                return Err(StoreError::Conflict);
-            }
-            let stored = contents.write(&Lock::unheld(resource.clone()));
-            contents.locks.insert(resource.clone(), stored.clone());
-            Ok(stored)
-        })
-        .await
+        let made = LockStore::create(&self.store, resource);
+        self.write(Call::CreateLock, None, made).await
     }
 
     async fn update(
@@ -385,33 +318,22 @@ impl LockStore for MemoryStore {
         current: &Stored<Lock>,
         next: &Lock,
     ) -> Result<Stored<Lock>, StoreError> {
-        self.serve(Call::UpdateLock, |contents| {
-            compare(contents.locks.get(&next.resource), current.version)?;
-            Ok(contents.put(next))
-        })
-        .await
+        let written = LockStore::update(&self.store, current, next);
+        let before = Some(current.version);
+        self.write(Call::UpdateLock, before, written).await
     }
 }
 
 #[async_trait]
 impl SessionStore for MemoryStore {
     async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError> {
-        self.serve(Call::GetSession, |contents| {
-            Ok(contents.sessions.get(id).cloned())
-        })
-        .await
+        let got = SessionStore::get(&self.store, id);
+        self.serve(Call::GetSession, got).await
     }
 
     async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
-        self.serve(Call::CreateSession, |contents| {
-            if contents.sessions.contains_key(&session.id) {
-                return Err(StoreError::Conflict);
-            }
-            let stored = contents.write(session);
-            contents.sessions.insert(session.id.clone(), stored.clone());
-            Ok(stored)
-        })
-        .await
+        let made = SessionStore::create(&self.store, session);
+        self.write(Call::CreateSession, None, made).await
     }
 
     async fn update(
@@ -419,12 +341,8 @@ impl SessionStore for MemoryStore {
         current: &Stored<Session>,
         next: &Session,
     ) -> Result<Stored<Session>, StoreError> {
-        self.serve(Call::UpdateSession, |contents| {
-            compare(contents.sessions.get(&next.id), current.version)?;
-            let stored = contents.write(next);
-            contents.sessions.insert(next.id.clone(), stored.clone());
-            Ok(stored)
-        })
-        .await
+        let call = Call::of_update(&current.value, next);
+        let written = SessionStore::update(&self.store, current, next);
+        self.write(call, Some(current.version), written).await
     }
 }

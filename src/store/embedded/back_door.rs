@@ -7,10 +7,12 @@ use serde_json::Value;
 
 use super::history::Change;
 use super::tables::{Found, LOCKS, SESSIONS, Write};
-use super::{EmbeddedStore, LockRecord, compare, record, stored_lock};
+use super::{EmbeddedStore, LockRecord, SessionRecord, record, stored_lock};
 use crate::protocol::ids::{Resource, SessionId};
+use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
-use crate::store::StoreError;
+use crate::store::{StoreError, Stored};
 
 impl EmbeddedStore {
     /// Deletes a lock's object, held or not, as an administrator may.
@@ -60,6 +62,45 @@ impl EmbeddedStore {
         .await
     }
 
+    /// Writes a lock as it is given, whatever the rules say and whoever wrote before.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn put_lock(&self, lock: &Lock) -> Result<Stored<Lock>, StoreError> {
+        let lock = lock.clone();
+        self.run(move |inner| {
+            let mut history = inner.history();
+            let write = Write::begin(&inner.database)?;
+            let there: Option<Found<LockRecord>> = write.get(LOCKS, lock.resource.as_str())?;
+            let before = there.as_ref().map(stored_lock).transpose()?;
+            let record =
+                there.map_or_else(|| LockRecord::unheld(&lock.resource), |found| found.record);
+            let record = record.updated(&lock);
+            inner.write_lock(write, &mut history, before, &lock.resource, &record)
+        })
+        .await
+    }
+
+    /// All sessions, by name.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
+        self.run(|inner| {
+            let mut sessions = Vec::new();
+            inner.view()?.walk(
+                SESSIONS,
+                None,
+                |_, found: Result<Found<SessionRecord>, _>| {
+                    sessions.extend(found.ok().map(|found| found.record.session()));
+                    true
+                },
+            )?;
+            Ok(sessions)
+        })
+        .await
+    }
+
     /// Reads a lock's document as it is in the file, and writes it as `edit` leaves it, whatever
     /// the rules say.
     ///
@@ -87,11 +128,10 @@ impl EmbeddedStore {
             let as_lock = |document: &Value| -> Result<LockRecord, StoreError> {
                 record::read(name, &record::write(document)?)
             };
-            let before = Found {
+            let before = stored_lock(&Found {
                 version,
                 record: as_lock(&record)?,
-            };
-            let before = stored_lock(&compare(Some(before), version)?)?;
+            })?;
             let after = as_lock(&document)?.lock()?;
             let at = write.put(LOCKS, name, Some(&record::write(&document)?))?;
             inner.commit(write, at)?;
