@@ -67,7 +67,9 @@ impl Agent {
         }
         let own = self.current_session();
         let own = own.unwrap_or_else(|| SessionId::from(""));
-        for waiter in lock.waiters.ahead_of(&own) {
+        // From the last to the first: when the first is proven dead, as the holder that it is by
+        // then, the others have been looked at for longer.
+        for waiter in lock.waiters.ahead_of(&own).iter().rev() {
             self.fate_of(&waiter.claimant).await?;
         }
         Ok(fate)
@@ -135,6 +137,8 @@ impl Agent {
         // Closes the race with the holder's own renewal: both write on this version, one wins.
         match within(CALL_LIMIT, self.0.sessions.update(stored, &revoked)).await {
             Ok(_) => {
+                let now = self.now();
+                self.state().observe(session, Sight::Revoked, now);
                 tracing::info!(%session, "revoked a session that was silent for 1.05 TTL");
                 Ok(Fate::Dead)
             }

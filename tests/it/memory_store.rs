@@ -6,6 +6,7 @@ mod gate;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::channel::oneshot;
@@ -32,6 +33,8 @@ struct Control {
     gate: Option<Gate>,
     unanswered: Option<Call>,
     watches: Vec<Watch>,
+    /// How long each call is on its way.
+    latency: Duration,
 }
 
 /// An open watch. It ends when this is dropped.
@@ -142,6 +145,11 @@ impl MemoryStore {
         gate
     }
 
+    /// Lets each later call take so long.
+    pub(crate) fn slow_down(&self, latency: Duration) {
+        self.control().latency = latency;
+    }
+
     /// All sessions, as an onlooker sees them.
     pub(crate) fn sessions(&self) -> Vec<Session> {
         at_once(self.store.sessions())
@@ -215,6 +223,10 @@ impl MemoryStore {
         call: Call,
         act: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        let latency = self.control().latency;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
         self.pass(call, Half::Request).await;
         let answer = self.act(call, act).await;
         self.pass(call, Half::Answer).await;
