@@ -16,6 +16,8 @@
 //! - [`Namespace`], [`Pod`]: what a test gets for itself. Each test takes its own namespace;
 //!   nothing is deleted, the instance goes as a whole.
 //! - [`Sidecar`]: our binary, its HTTP API and its log. A test that fails shows the log.
+//! - [`LongPoll`]: a caller that waits on a connection of its own, and may hang up.
+//! - [`History`]: every state that a lock object went through.
 //! - [`Proxy`]: between a sidecar and the API server; faults by the meaning of a request.
 //! - [`eventually`]: waits for a condition. Tests do not sleep and hope.
 //!
@@ -40,8 +42,12 @@ mod cluster;
 mod control_plane;
 #[path = "harness/etcd.rs"]
 mod etcd;
+#[path = "harness/history.rs"]
+mod history;
 #[path = "harness/kubectl.rs"]
 mod kubectl;
+#[path = "harness/long_poll.rs"]
+mod long_poll;
 #[path = "harness/objects.rs"]
 mod objects;
 #[path = "harness/pod.rs"]
@@ -59,7 +65,9 @@ pub(crate) use audit::Served;
 pub(crate) use binaries::KubeVersion;
 pub(crate) use cluster::{Cluster, Namespace, TakeOver};
 pub(crate) use control_plane::ControlPlane;
+pub(crate) use history::History;
 pub(crate) use kubectl::{Kubeconfig, Output};
+pub(crate) use long_poll::LongPoll;
 pub(crate) use pod::Pod;
 pub(crate) use proxy::{Class, Exchange, Fault, Proxy};
 pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar};

@@ -22,3 +22,4 @@ mod store_contract;
 mod take_over;
 mod taken_away;
 mod unknown_fields;
+mod waiting;

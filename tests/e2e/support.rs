@@ -11,6 +11,9 @@ use crate::harness::{Answer, Cluster, Lease, Namespace, Pod, Sidecar, TakeOver, 
 /// Our binary.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 
+/// Held by tests that keep the whole machine busy for a while: one at a time.
+pub(crate) static BUSY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// A namespace with two pods and their sidecars.
 pub(crate) struct Pair {
     pub(crate) namespace: Namespace,
@@ -59,6 +62,21 @@ pub(crate) async fn acquire_in_time(
         (!held).then_some(answer)
     });
     answer.await??.granted()
+}
+
+/// Waits until so many stand in a lock's queue; gives their entries.
+pub(crate) async fn until_queued(
+    namespace: &Namespace,
+    lock: &str,
+    count: usize,
+) -> Result<Vec<Value>> {
+    let what = format!("{count} in the queue of {lock}");
+    eventually(&what, Duration::from_secs(60), async || {
+        let lock = namespace.lock(lock).await.ok().flatten()?;
+        let waiters = lock["status"]["waiters"].as_array().cloned();
+        waiters.or(Some(vec![])).filter(|w| w.len() == count)
+    })
+    .await
 }
 
 /// Looks at a lease until it is lost.

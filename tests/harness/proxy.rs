@@ -12,7 +12,8 @@ mod rules;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
-use axum::body::Bytes;
+use axum::body::{Body as AnswerBody, Bytes};
+use futures::StreamExt as _;
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tower::{BoxError, ServiceBuilder};
 
 pub(crate) use classify::Class;
@@ -70,6 +72,8 @@ struct State {
     memory: Memory,
     rules: Rules,
     exchanges: Vec<Exchange>,
+    /// Cancelled when the watches that are open stall.
+    watches: CancellationToken,
 }
 
 impl Proxy {
@@ -128,6 +132,12 @@ impl Proxy {
         self.shared.paused.send_replace(false);
     }
 
+    /// Passes nothing more to the watches that are open now; their connections stay open. What is
+    /// opened from now on is not concerned.
+    pub(crate) fn stall_watches(&self) {
+        std::mem::take(&mut self.shared.state().watches).cancel();
+    }
+
     /// All that came by, in order.
     pub(crate) fn exchanges(&self) -> Vec<Exchange> {
         self.shared.state().exchanges.clone()
@@ -172,10 +182,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>> {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<AnswerBody>> {
         self.until_resumed().await;
         let (parts, body) = request.into_parts();
-        let body = axum::body::to_bytes(axum::body::Body::new(body), BODY_MAX).await?;
+        let body = axum::body::to_bytes(AnswerBody::new(body), BODY_MAX).await?;
         let (index, class, fault) = self.note_request(&parts, &body);
         match fault {
             Some(Fault::RequestLost) => return Err(anyhow!("the request is lost")),
@@ -233,20 +243,36 @@ impl Shared {
         index: usize,
         class: Class,
         fault: Option<Fault>,
-    ) -> Result<Response<Body>> {
+    ) -> Result<Response<AnswerBody>> {
         if let Some(Fault::RequestLate(delay)) = fault {
             tokio::time::sleep(delay).await;
         }
         let (parts, body) = self.client.send(request).await?.into_parts();
         self.state().exchanges[index].status = Some(parts.status.as_u16());
         if class == Class::Watch {
-            return Ok(Response::from_parts(parts, body));
+            let stalled = self.state().watches.clone();
+            return Ok(Response::from_parts(parts, self.events(body, stalled)));
         }
         let bytes = body.collect_bytes().await?.to_vec();
         if let Ok(answer) = serde_json::from_slice::<Value>(&bytes) {
             self.state().memory.note(&answer);
         }
-        Ok(Response::from_parts(parts, Body::from(bytes)))
+        Ok(Response::from_parts(parts, AnswerBody::from(bytes)))
+    }
+
+    /// The events of a watch, for as long as they are to pass.
+    fn events(self: Arc<Self>, body: Body, stalled: CancellationToken) -> AnswerBody {
+        let events = AnswerBody::new(body).into_data_stream();
+        AnswerBody::from_stream(events.then(move |event| {
+            let (shared, stalled) = (Arc::clone(&self), stalled.clone());
+            async move {
+                shared.until_resumed().await;
+                if stalled.is_cancelled() {
+                    std::future::pending::<()>().await;
+                }
+                event
+            }
+        }))
     }
 
     async fn until_resumed(&self) {
@@ -257,13 +283,13 @@ impl Shared {
 }
 
 /// What the API server itself says when it gives up on a request.
-fn gateway_timeout() -> Response<Body> {
+fn gateway_timeout() -> Response<AnswerBody> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "reason": "Timeout", "code": 504,
         "message": "Timeout: request did not complete within the allotted timeout",
     });
-    let mut answer = Response::new(Body::from(status.to_string().into_bytes()));
+    let mut answer = Response::new(AnswerBody::from(status.to_string().into_bytes()));
     *answer.status_mut() = StatusCode::GATEWAY_TIMEOUT;
     answer
 }

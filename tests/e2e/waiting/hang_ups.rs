@@ -1,0 +1,246 @@
+//! Waiters that hang up at the very moment of the grant. What their client heard is known exactly,
+//! and a grant that nobody heard of is gone within a second.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures::future::try_join_all;
+use leasehold::protocol::time::Moment;
+use serde_json::json;
+
+use super::WAIT_SECONDS;
+use crate::harness::{Answer, Cluster, Lease, LongPoll, Namespace, Sidecar, TakeOver, now};
+use crate::support::{BUSY, sidecar, until_queued};
+
+const PAIRS: usize = 5;
+const ROUNDS: usize = 1000 / PAIRS;
+/// The longest that a grant may stay with nobody.
+const SECOND: Duration = Duration::from_secs(1);
+/// Of the thousand, how many may take longer because the machine was busy with something else.
+const LATE_MAX: u64 = 10;
+
+/// When to hang up, counted from when the release was sent: it creeps up to the moment at which
+/// answers come, and draws back from it.
+struct Aim {
+    at: Duration,
+    forward: Duration,
+    back: Duration,
+}
+
+impl Aim {
+    fn new(forward: u64, back: u64) -> Self {
+        Self {
+            at: Duration::from_millis(4),
+            forward: Duration::from_micros(forward),
+            back: Duration::from_micros(back),
+        }
+    }
+
+    /// Waits for the moment. A timer of the runtime would only know milliseconds.
+    async fn moment(&self) -> Result<()> {
+        let wait = self.at + Duration::from_micros(fastrand::u64(..500));
+        tokio::task::spawn_blocking(move || std::thread::sleep(wait)).await?;
+        Ok(())
+    }
+
+    fn learn(&mut self, came_too_late: bool) {
+        self.at = if came_too_late {
+            self.at.saturating_sub(self.back)
+        } else {
+            self.at + self.forward
+        };
+    }
+}
+
+/// How many rounds ended in which way.
+#[derive(Debug, Default)]
+struct Tally {
+    delivered: u64,
+    hung_up: u64,
+    late: u64,
+}
+
+impl Tally {
+    /// Takes note of a round. Where a plain write takes a tenth of a second the machine has no
+    /// time for anybody, and a grant may take ten writes' time to go.
+    fn judge(
+        &mut self,
+        delivered: bool,
+        took: Duration,
+        limit: Duration,
+        write: Duration,
+    ) -> Result<()> {
+        let count = if delivered {
+            &mut self.delivered
+        } else {
+            &mut self.hung_up
+        };
+        *count += 1;
+        self.late += u64::from(took >= limit);
+        ensure!(
+            took < limit.max(write * 10),
+            "gone after {took:?}; delivered: {delivered}; a write took {write:?}"
+        );
+        Ok(())
+    }
+}
+
+/// Two pods and a lock of their own.
+struct Duel {
+    a: Sidecar,
+    b: Sidecar,
+    resource: String,
+    /// A's.
+    lease: Lease,
+    half_closed: (Aim, Tally),
+    reset: (Aim, Tally),
+}
+
+impl Duel {
+    async fn begin(namespace: &Namespace, number: usize) -> Result<Self> {
+        let a = sidecar(&namespace.pod(&format!("a{number}")).await?, 30).await?;
+        let b = sidecar(&namespace.pod(&format!("b{number}")).await?, 30).await?;
+        let resource = format!("res-{number}");
+        Ok(Self {
+            lease: a.acquire(&resource).await?.granted()?,
+            a,
+            b,
+            resource,
+            half_closed: (Aim::new(150, 150), Tally::default()),
+            // What a reset connection had received costs a second, so it is the rare end.
+            reset: (Aim::new(100, 1000), Tally::default()),
+        })
+    }
+
+    /// B stands in line, its app silent for so long at most.
+    async fn b_in_line(&self, namespace: &Namespace, ttl_seconds: u64) -> Result<LongPoll> {
+        let body = json!({"resource": self.resource, "ownerId": "b", "ttlSeconds": ttl_seconds,
+            "waitSeconds": WAIT_SECONDS});
+        let waiting = self.b.wait_with(&body).await?;
+        until_queued(namespace, &self.resource, 1).await?;
+        Ok(waiting)
+    }
+
+    /// A waits for the lock again; gives how long after a moment it has it.
+    async fn back_to_a(&mut self, since: Moment) -> Result<Duration> {
+        let waiting = self.a.wait_for(&self.resource, WAIT_SECONDS).await?;
+        let lease = waiting.answer().await?.granted()?;
+        let took = now().since(since);
+        ensure!(
+            lease.token > self.lease.token,
+            "{lease:?} after {:?}",
+            self.lease
+        );
+        self.lease = lease;
+        Ok(took)
+    }
+
+    /// The client says that nothing more comes from it and reads to the end: a full answer is
+    /// a lease, and the client releases it; anything else is none.
+    async fn round_with_half_a_close(&mut self, namespace: &Namespace) -> Result<()> {
+        let waiting = self.b_in_line(namespace, 60).await?;
+        let aim = &self.half_closed.0;
+        let caller = async {
+            aim.moment().await?;
+            anyhow::Ok((now(), waiting.close_half().await?))
+        };
+        let (released, gone) = tokio::join!(self.a.release(&self.lease.id), caller);
+        let write = released?.expect(204)?.took;
+        let (mut since, heard): (Moment, Option<Answer>) = gone?;
+        let delivered = heard.is_some();
+        if let Some(answer) = heard {
+            let lease = answer.granted()?;
+            since = now();
+            self.b.release(&lease.id).await?.expect(204)?;
+        }
+        let took = self.back_to_a(since).await?;
+        let (aim, tally) = &mut self.half_closed;
+        aim.learn(delivered);
+        tally.judge(delivered, took, SECOND, write)
+    }
+
+    /// The client is gone at once. Its kernel may have had the answer by then; the agent cannot
+    /// know, and the lease runs out by the app's silence.
+    async fn round_with_a_reset(&mut self, namespace: &Namespace) -> Result<()> {
+        let silent_before = self.silent_apps().await?;
+        let waiting = self.b_in_line(namespace, 1).await?;
+        let aim = &self.reset.0;
+        let caller = async {
+            aim.moment().await?;
+            waiting.reset()?;
+            anyhow::Ok(now())
+        };
+        let (released, gone) = tokio::join!(self.a.release(&self.lease.id), caller);
+        let write = released?.expect(204)?.took;
+        let took = self.back_to_a(gone?).await?;
+        let delivered = self.silent_apps().await? > silent_before;
+        let limit = if delivered { SECOND * 2 } else { SECOND };
+        let (aim, tally) = &mut self.reset;
+        aim.learn(delivered);
+        tally.judge(delivered, took, limit, write)
+    }
+
+    /// How many leases of B ended because their app was silent.
+    async fn silent_apps(&self) -> Result<u64> {
+        let (_, metrics) = self.b.admin("/metrics").await?;
+        let name = "leasehold_leases_lost_total{reason=\"app_silent\"} ";
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+        Ok(value.unwrap_or("0").parse()?)
+    }
+}
+
+async fn duel(namespace: &Namespace, number: usize) -> Result<Duel> {
+    let mut duel = Duel::begin(namespace, number).await?;
+    for _ in 0..ROUNDS / 2 {
+        duel.round_with_half_a_close(namespace).await?;
+        duel.round_with_a_reset(namespace).await?;
+    }
+    Ok(duel)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_for_a_waiter_that_hung_up_is_gone_within_a_second() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let _machine = BUSY.lock().await;
+    let namespace = cluster.namespace("hang-ups").await?;
+    let duels = try_join_all((0..PAIRS).map(|number| duel(&namespace, number))).await?;
+    let (mut half_closed, mut reset) = (Tally::default(), Tally::default());
+    let mut orphans = 0;
+    for duel in &duels {
+        for (all, one) in [
+            (&mut half_closed, &duel.half_closed.1),
+            (&mut reset, &duel.reset.1),
+        ] {
+            all.delivered += one.delivered;
+            all.hung_up += one.hung_up;
+            all.late += one.late;
+        }
+        let lock = namespace.lock(&duel.resource).await?.unwrap_or_default();
+        let transitions = lock["status"]["transitions"].as_u64().unwrap_or_default();
+        // A's are one for each round and the first.
+        let heard = duel.half_closed.1.delivered + duel.reset.1.delivered;
+        orphans += transitions - u64::try_from(ROUNDS + 1)? - heard;
+    }
+    println!("half closed: {half_closed:?}; reset: {reset:?}; grants for nobody: {orphans}");
+    let ways = [
+        half_closed.delivered,
+        half_closed.hung_up,
+        reset.delivered,
+        reset.hung_up,
+    ];
+    ensure!(
+        ways.iter().all(|count| *count > 0),
+        "{half_closed:?} {reset:?}"
+    );
+    ensure!(ways.iter().sum::<u64>() == 1000);
+    ensure!(
+        half_closed.late + reset.late <= LATE_MAX,
+        "{half_closed:?} {reset:?}"
+    );
+    // Some hung up after the grant was written, some before.
+    ensure!(
+        orphans > 0 && orphans < half_closed.hung_up + reset.hung_up,
+        "{orphans}"
+    );
+    Ok(())
+}
