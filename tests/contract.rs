@@ -107,6 +107,25 @@ macro_rules! every_fact {
 pub(crate) use every_fact;
 
 impl Party {
+    /// A pod of this name and uid.
+    pub(crate) fn new(
+        name: &str,
+        uid: &str,
+        locks: Arc<dyn LockStore>,
+        sessions: Arc<dyn SessionStore>,
+    ) -> Self {
+        let pod = PodRef {
+            name: name.into(),
+            uid: uid.into(),
+            node: None,
+        };
+        Self {
+            pod,
+            locks,
+            sessions,
+        }
+    }
+
     fn session_id(&self) -> SessionId {
         format!("{}-0", self.pod.name).into()
     }
@@ -149,7 +168,7 @@ impl Party {
         }
     }
 
-    async fn read(&self, resource: &Resource) -> Stored<Lock> {
+    pub(crate) async fn read(&self, resource: &Resource) -> Stored<Lock> {
         let found = self.locks.get(resource).await.expect("a read");
         found.expect("a lock")
     }
@@ -176,7 +195,7 @@ impl Party {
         self.take(&made, grant).await
     }
 
-    async fn release(&self, lock: &Stored<Lock>, grant: &str) -> Stored<Lock> {
+    pub(crate) async fn release(&self, lock: &Stored<Lock>, grant: &str) -> Stored<Lock> {
         let grant = GrantId::from(grant);
         let mint = self.mint().await;
         let next = lock.value.release(lock.version, &mint, &grant, AT);
@@ -184,13 +203,13 @@ impl Party {
         self.locks.update(lock, &next).await.expect("a release")
     }
 
-    async fn watch(&self, after: Revision) -> LockWatch {
+    pub(crate) async fn watch(&self, after: Revision) -> LockWatch {
         let watch = self.locks.watch(&self.session_id(), after).await;
         watch.expect("a watch")
     }
 }
 
-fn resource(name: &str) -> Resource {
+pub(crate) fn resource(name: &str) -> Resource {
     Resource::parse(name).expect("a resource")
 }
 

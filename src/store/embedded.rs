@@ -56,8 +56,8 @@ struct Inner {
 
 impl EmbeddedStore {
     /// Opens a data directory, and makes what is missing. The revisions of a new store follow
-    /// `first`: with one that is larger than any that another store here ever had, tokens rise
-    /// although that one was thrown away.
+    /// `first`, or what the one before it in this directory had, if that is known: with a `first`
+    /// above all of another store's, tokens rise although that one was thrown away.
     ///
     /// Blocks.
     ///

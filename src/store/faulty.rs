@@ -107,16 +107,12 @@ impl<S: LockStore, F: Faults> LockStore for FaultyStore<S, F> {
         let told = self.ask(Call::WatchLocks)?.watch(session, after).await?;
         let (breaks, broken) = mpsc::unbounded();
         self.faults.on_watch(breaks);
+        // What comes first ends it: its own end, or a fault.
         let told = told.map(Some).chain(stream::once(ready(None)));
+        let broken = broken.flat_map(|error| stream::iter([Some(Err(error)), None]));
         // Without anybody left who could break it, the watch goes on by itself.
-        let broken = broken.map(|error| Some(Err(error)));
-        let broken = broken.chain(stream::pending());
-        let both = stream::select(told, broken);
-        let until_the_end = both.scan(false, |is_over, event| {
-            let event = event.filter(|_| !*is_over);
-            *is_over = event.as_ref().is_none_or(Result::is_err);
-            ready(event)
-        });
+        let both = stream::select(told, broken.chain(stream::pending()));
+        let until_the_end = both.scan((), |(), event| ready(event));
         Ok(until_the_end.boxed())
     }
 

@@ -11,7 +11,6 @@ use leasehold::crd::DistributedLock;
 use leasehold::k8s::names::object_name;
 use leasehold::k8s::{K8sLockStore, K8sSessionStore};
 use leasehold::protocol::ids::Resource;
-use leasehold::protocol::session::PodRef;
 use serde_json::{Value, json};
 
 use crate::contract::{Adapter, Newer, Part, Party};
@@ -65,15 +64,9 @@ impl ApiServer {
 
 async fn party(pod: &Pod) -> Party {
     let client = pod.client().await.expect("a client");
-    Party {
-        pod: PodRef {
-            name: pod.name.as_str().into(),
-            uid: pod.uid.as_str().into(),
-            node: None,
-        },
-        locks: Arc::new(K8sLockStore::new(client.clone(), &pod.namespace)),
-        sessions: Arc::new(K8sSessionStore::new(client, &pod.namespace)),
-    }
+    let locks = K8sLockStore::new(client.clone(), &pod.namespace);
+    let sessions = K8sSessionStore::new(client, &pod.namespace);
+    Party::new(&pod.name, &pod.uid, Arc::new(locks), Arc::new(sessions))
 }
 
 impl Adapter for ApiServer {

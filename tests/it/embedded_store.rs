@@ -1,12 +1,12 @@
 //! The embedded store: the contract on a file and in memory, and what only it has to keep: its
 //! data directory.
 
+mod bounds;
 mod directory;
 
 use std::sync::Arc;
 
 use leasehold::protocol::ids::Resource;
-use leasehold::protocol::session::PodRef;
 use leasehold::protocol::token::Revision;
 use leasehold::store::embedded::EmbeddedStore;
 use serde_json::{Value, json};
@@ -37,14 +37,9 @@ impl Embedded {
     }
 
     fn new(store: EmbeddedStore, directory: Option<TempDir>) -> Self {
-        let party = |name: &str| Party {
-            pod: PodRef {
-                name: name.into(),
-                uid: format!("uid-{name}").into(),
-                node: None,
-            },
-            locks: Arc::new(store.clone()),
-            sessions: Arc::new(store.clone()),
+        let party = |name: &str| {
+            let (locks, sessions) = (Arc::new(store.clone()), Arc::new(store.clone()));
+            Party::new(name, name, locks, sessions)
         };
         let (a, b) = (party("a"), party("b"));
         Self {

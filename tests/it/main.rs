@@ -10,6 +10,7 @@ mod crd_drift;
 mod dev;
 mod drift;
 mod embedded_store;
+mod faulty_store;
 mod http_api;
 mod memory_store;
 mod openapi;

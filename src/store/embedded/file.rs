@@ -56,9 +56,8 @@ pub enum OpenError {
     },
     /// The file is not as it was written.
     #[error(
-        "{} is damaged ({what}) and was left as it is; move it away to start anew, or bring a \
-         copy back: tokens given since that copy was made would then be given again, so start \
-         with a --token-floor above the last one", path.display()
+        "{} is damaged ({what}) and was left as it is; move it away to start anew with larger \
+         tokens, or see docs/dev.md for how to bring a copy back", path.display()
     )]
     Damaged {
         /// The file.
@@ -118,7 +117,8 @@ impl Beside {
     }
 }
 
-/// Opens the directory, and makes what is missing. A new store's revisions follow `first`.
+/// Opens the directory, and makes what is missing. A new store's revisions follow `first`, or
+/// what was acknowledged in its place before.
 ///
 /// # Errors
 /// [`OpenError`] says what to do.
@@ -135,7 +135,9 @@ pub(super) fn open(directory: &Path, first: Revision) -> Result<Opened, OpenErro
     if is_there {
         check(&path, beside.noted())?;
     } else {
-        create(directory, first)?;
+        // Its place may be empty because somebody moved a damaged one away.
+        let after_noted = beside.noted().map_or(0, |noted| noted.0.saturating_add(1));
+        create(directory, first.max(Revision(after_noted)))?;
     }
     let database = builder().open(&path);
     let database = database.map_err(|error| damaged(&path, error))?;

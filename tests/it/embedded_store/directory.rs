@@ -52,7 +52,7 @@ fn is_damaged(refused: &OpenError) {
         "{words}"
     );
     assert!(
-        words.contains(FILE) && words.contains("--token-floor"),
+        words.contains(FILE) && words.contains("start anew"),
         "{words}"
     );
 }
@@ -68,6 +68,19 @@ async fn what_was_written_is_there_when_the_store_is_opened_again() {
     let store = EmbeddedStore::open(directory.path(), Revision(1 << 40)).unwrap();
     let made = store.create(&resource("another")).await.unwrap();
     assert_eq!(made.version, Revision(revision.0 + 1));
+}
+
+#[tokio::test]
+async fn a_store_in_place_of_one_that_was_moved_away_goes_on_above_it() {
+    let (directory, revision) = filled().await;
+    fs::rename(
+        directory.path().join(FILE),
+        directory.path().join("damaged"),
+    )
+    .unwrap();
+    let store = EmbeddedStore::open(directory.path(), Revision(1)).unwrap();
+    let page = store.list(0, None).await.unwrap();
+    assert!(page.items.is_empty() && page.revision > revision);
 }
 
 #[tokio::test]
