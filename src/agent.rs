@@ -62,6 +62,8 @@ pub struct Config {
     pub token_floor: u64,
     /// How many leases it serves at once.
     pub max_leases: usize,
+    /// How many callers stand in line at once.
+    pub max_waiting: usize,
     /// After how long without a lease the session is ended.
     pub idle_after: Duration,
     /// Resource prefixes with a contention metric of their own, at most 50.
@@ -69,7 +71,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults for a pod: a TTL of 15 s, no floor, 10,000 leases, 10 idle minutes.
+    /// The defaults for a pod: a TTL of 15 s, no floor, 10,000 leases, 512 callers in
+    /// line, 10 idle minutes.
     #[must_use]
     pub fn new(pod: PodRef) -> Self {
         Self {
@@ -77,6 +80,7 @@ impl Config {
             session_ttl: SessionTtl::clamped(15),
             token_floor: 0,
             max_leases: 10_000,
+            max_waiting: 512,
             idle_after: Duration::from_secs(600),
             metrics_prefixes: BTreeSet::new(),
         }
@@ -107,7 +111,7 @@ struct Shared {
     session_change: tokio::sync::Mutex<()>,
     /// Wakes the sweeper when a deadline may be nearer than the one it sleeps for.
     deadlines_changed: tokio::sync::Notify,
-    /// Told when a lease or a grant ended, for who waits for the last one.
+    /// Told when a lease, a grant, an attempt or a wait ended, for who waits for one of them.
     something_ended: tokio::sync::Notify,
     /// Told when a read showed what the watch should have told.
     watch_is_late: tokio::sync::Notify,

@@ -15,39 +15,48 @@ use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored};
 
 use super::bid::{Bid, request_key};
+use super::line::KEPT_FOR;
 use super::state::Held;
 use super::take::Taken;
 use super::types::Span;
 use super::{AcquireError, AcquireRequest, Acquired, Agent, HolderView, LeaseError, LeaseView};
 
-/// An outcome on its way to a caller who may have hung up: then the lease is released.
+/// An outcome on its way to a caller who may have hung up: then the lease is released, at once or
+/// when its request was not repeated in time.
 pub(super) struct Delivery {
     agent: Agent,
     outcome: Option<Result<Acquired, AcquireError>>,
-    /// Whether the request has a `requestId`, so that its client may repeat it.
-    may_be_repeated: bool,
+    kept_until: Option<Moment>,
 }
 
 impl Delivery {
-    pub(super) fn new(
-        agent: &Agent,
-        request: &AcquireRequest,
-        outcome: Result<Acquired, AcquireError>,
-    ) -> Self {
-        Self {
-            agent: agent.clone(),
-            outcome: Some(outcome),
-            may_be_repeated: request.request_id.is_some(),
-        }
+    /// A lease that was just made.
+    pub(super) fn new(agent: &Agent, lease: LeaseView) -> Self {
+        let granted = Acquired::Granted {
+            lease,
+            replayed: false,
+        };
+        Self::of(agent, Ok(granted))
     }
 
     /// Nothing was granted.
     pub(super) fn refused(agent: &Agent, error: AcquireError) -> Self {
+        Self::of(agent, Err(error))
+    }
+
+    fn of(agent: &Agent, outcome: Result<Acquired, AcquireError>) -> Self {
         Self {
             agent: agent.clone(),
-            outcome: Some(Err(error)),
-            may_be_repeated: false,
+            outcome: Some(outcome),
+            kept_until: None,
         }
+    }
+
+    /// The request has a `requestId`, and may be repeated by a client that did not hear: until
+    /// this moment, or for as long as a place is kept.
+    pub(super) fn keep(&mut self, until: Option<Moment>) {
+        let until = until.unwrap_or_else(|| self.agent.now().after(KEPT_FOR));
+        self.kept_until = Some(until);
     }
 
     /// Another call of the same request took the place over meanwhile. What it is told counts from
@@ -74,10 +83,9 @@ impl Drop for Delivery {
             replayed: false,
         })) = self.outcome.take()
         {
-            if self.may_be_repeated {
-                self.agent.release_unless_repeated(lease.lease);
-            } else {
-                self.agent.release_undelivered(&lease.lease);
+            match self.kept_until {
+                Some(until) => self.agent.release_unless_repeated(lease.lease, until),
+                None => self.agent.release_undelivered(&lease.lease),
             }
         }
     }
@@ -114,7 +122,11 @@ impl Agent {
         self.spawn(async move {
             let outcome = agent.acquire_once(&request, arrived).await;
             // Not delivered means dropped, and dropped means released.
-            drop(send.send(Delivery::new(&agent, &request, outcome)));
+            let mut delivery = Delivery::of(&agent, outcome);
+            if request.request_id.is_some() {
+                delivery.keep(None);
+            }
+            drop(send.send(delivery));
         });
         let delivered = receive.await.ok();
         let outcome = delivered.and_then(|mut delivery| delivery.take());
@@ -167,6 +179,10 @@ impl Agent {
             if let Some(answer) = self.answer_locally(request, arrived)? {
                 return Ok(answer);
             }
+            if self.state().has_place(request)? {
+                // The same request waits; one try of it more would be a second lease.
+                return self.last_of(&request.resource);
+            }
             match self.begin_attempt(request)? {
                 Some(attempt) => break attempt,
                 // The same request is under way; its answer will be this one's too.
@@ -175,7 +191,7 @@ impl Agent {
         };
         let mut bid = Bid::new(request.clone(), attempt, false);
         let outcome = match self.take(&mut bid).await {
-            Ok(Taken::Ours(stored)) => {
+            Ok(Taken::Ours(stored) | Taken::HandedOver(stored)) => {
                 bid.unsettled = Some(stored.version);
                 let lease = self.make_lease(&bid, stored, arrived).await;
                 lease.map(|lease| Acquired::Granted {
@@ -186,8 +202,13 @@ impl Agent {
             Ok(Taken::Queued(_, outlook) | Taken::Others(outlook)) => Ok(outlook.held),
             Err(error) => Err(error),
         };
-        let is_granted = matches!(outcome, Ok(Acquired::Granted { .. }));
-        if !is_granted && bid.unsettled.is_some() {
+        let may_be_left = match &outcome {
+            Ok(Acquired::Granted { .. }) => false,
+            Ok(Acquired::Held { .. }) => bid.unsettled.is_some(),
+            // Also a refusal may be one's own success, where a proxy repeats what it passes on.
+            Err(_) => bid.is_sent,
+        };
+        if may_be_left {
             self.spawn_settle(request.resource.clone(), bid.grant().clone(), bid.unsettled);
         }
         outcome
@@ -298,7 +319,7 @@ impl Agent {
         };
         let view = self.view(&request.resource, &held, told, Span { arrived, now });
         self.lose_what_was_served(&request.resource, grant);
-        let gone = {
+        let gone_at = {
             let mut state = self.state();
             // Who stops has counted the leases that it waits for.
             if state.draining {
@@ -309,10 +330,11 @@ impl Agent {
                 return Err(AcquireError::SessionLost);
             }
             state.insert(request.resource.clone(), held);
-            state.gone.remove(&request.resource)
+            let under_way = state.under_way.get(&request.resource);
+            under_way.and_then(|under_way| under_way.gone_at)
         };
-        if let Some(at) = gone {
-            self.note_not_held(request.resource.clone(), at);
+        if let Some(at) = gone_at {
+            self.note_not_held(&request.resource, at);
         }
         self.wake_sweeper_for(&view.lease);
         tracing::info!(

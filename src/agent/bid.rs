@@ -4,7 +4,7 @@
 //! No I/O but what the session needs. Invariant: the grant's id and the session stay the same
 //! through a bid's life, because a write of unknown outcome carries both.
 
-use crate::protocol::ids::{GrantId, SessionId};
+use crate::protocol::ids::{GrantId, Resource, SessionId};
 use crate::protocol::lock::Claim;
 use crate::protocol::session::Claimant;
 use crate::protocol::time::Moment;
@@ -18,6 +18,7 @@ use super::{AcquireError, AcquireRequest, Acquired, Agent};
 pub(super) struct Attempt {
     agent: Agent,
     grant: GrantId,
+    resource: Resource,
     key: Option<RequestKey>,
 }
 
@@ -26,10 +27,13 @@ impl Drop for Attempt {
         let now = self.agent.now();
         let mut state = self.agent.state();
         state.in_flight -= 1;
-        if state.in_flight == 0 {
-            state.gone.clear();
-        }
         state.claimed.remove(&self.grant);
+        if let Some(under_way) = state.under_way.get_mut(&self.resource) {
+            under_way.attempts -= 1;
+            if under_way.attempts == 0 {
+                state.under_way.remove(&self.resource);
+            }
+        }
         if let Some(key) = &self.key {
             state.asked.remove(key);
         }
@@ -78,7 +82,7 @@ impl Bid {
     }
 
     /// The same bid, for another caller of this pod or the same one.
-    pub(super) fn in_the_name_of(self, request: AcquireRequest) -> Self {
+    pub(super) fn continued(self, request: AcquireRequest) -> Self {
         Self { request, ..self }
     }
 
@@ -120,22 +124,25 @@ impl Agent {
         if state.load() >= limit {
             return Err(AcquireError::TooManyLeases { limit });
         }
-        Ok(Some(self.attempt(&mut state, key)))
+        Ok(Some(self.attempt(&mut state, &request.resource, key)))
     }
 
     /// Counts an attempt for callers that are counted and admitted already.
-    pub(super) fn begin_line_attempt(&self) -> Attempt {
-        self.attempt(&mut self.state(), None)
+    pub(super) fn begin_line_attempt(&self, resource: &Resource) -> Attempt {
+        self.attempt(&mut self.state(), resource, None)
     }
 
-    fn attempt(&self, state: &mut State, key: Option<RequestKey>) -> Attempt {
+    fn attempt(&self, state: &mut State, resource: &Resource, key: Option<RequestKey>) -> Attempt {
         let grant = GrantId::from(uuid::Uuid::new_v4().to_string());
         state.in_flight += 1;
         state.claimed.insert(grant.clone());
+        let under_way = state.under_way.entry(resource.clone()).or_default();
+        under_way.attempts += 1;
         state.asked.extend(key.clone());
         Attempt {
             agent: self.clone(),
             grant,
+            resource: resource.clone(),
             key,
         }
     }

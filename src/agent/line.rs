@@ -1,7 +1,7 @@
 //! The callers of this agent who wait for one lock, oldest first. The store's queue has one entry
 //! for all of them; they stand in line behind it here.
 //!
-//! No I/O: `wait` drives it. Invariant: a caller is in its line until it was given a lease, its
+//! No I/O: `wait` puts callers in, `pursuit` serves them. Invariant: a caller is in its line until it was given a lease, its
 //! time was up, or it went away; who takes it out is who answers it.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use crate::store::Stored;
 use super::acquire::Delivery;
 use super::bid::request_key;
 use super::state::{RequestKey, State};
-use super::{AcquireError, AcquireRequest, Acquired};
+use super::{AcquireError, AcquireRequest, Acquired, Config};
 
 /// How long the place, or the grant, of a caller that went away is kept for the repetition of its
 /// `requestId`.
@@ -50,7 +50,7 @@ pub(super) struct Caller {
     /// None once it went away.
     pub(super) deliver: Option<oneshot::Sender<Delivery>>,
     /// Until when its place is kept, once it went away.
-    kept_until: Moment,
+    pub(super) kept_until: Moment,
 }
 
 /// The caller whose turn is next.
@@ -77,34 +77,54 @@ pub(super) enum Joined {
 }
 
 impl State {
-    /// Takes a place at the end of the line, or the one that was kept for the same `requestId`.
+    /// Whether this very request has a place in line, kept or stood in.
     ///
     /// # Errors
-    /// `RequestIdReused` when the place was kept for another body.
-    pub(super) fn join_line(
-        &mut self,
-        request: &AcquireRequest,
-        arrived: Moment,
-    ) -> Result<Joined, AcquireError> {
+    /// `RequestIdReused` when another body has it.
+    pub(super) fn has_place(&mut self, request: &AcquireRequest) -> Result<bool, AcquireError> {
+        let line = self.lines.get_mut(&request.resource);
+        let same = line.zip(request_key(request));
+        match same.and_then(|(line, key)| line.caller_of(&key)) {
+            None => Ok(false),
+            Some(same) if same.request.body() == request.body() => Ok(true),
+            Some(_) => Err(AcquireError::RequestIdReused),
+        }
+    }
+
+    /// Whether one more may stand in line.
+    ///
+    /// # Errors
+    /// The bound that is reached.
+    pub(super) fn check_room(&self, config: &Config) -> Result<(), AcquireError> {
+        if self.waiting >= config.max_waiting {
+            let limit = config.max_waiting;
+            return Err(AcquireError::TooManyWaiting { limit });
+        }
+        if self.load() >= config.max_leases {
+            let limit = config.max_leases;
+            return Err(AcquireError::TooManyLeases { limit });
+        }
+        Ok(())
+    }
+
+    /// Takes a place at the end of the line, or the one that was kept for the same `requestId`.
+    pub(super) fn join_line(&mut self, request: &AcquireRequest, arrived: Moment) -> Joined {
         let (deliver, delivered) = oneshot::channel();
         let key = request_key(request);
         let is_new_line = !self.lines.contains_key(&request.resource);
         let line = self.lines.entry(request.resource.clone()).or_default();
         if let Some(same) = key.and_then(|key| line.caller_of(&key)) {
-            if same.request.body() != request.body() {
-                return Err(AcquireError::RequestIdReused);
-            }
             if same.is_there() {
-                return Ok(Joined::Twice);
+                return Joined::Twice;
             }
             same.deliver = Some(deliver);
             same.arrived = arrived;
             let ticket = same.ticket;
-            return Ok(Joined::InLine {
+            return Joined::InLine {
                 ticket,
                 delivered,
                 is_new_line,
-            });
+            };
         }
         self.last_ticket += 1;
         let ticket = Ticket(self.last_ticket);
@@ -117,11 +137,11 @@ impl State {
         });
         line.changed.notify_one();
         self.waiting += 1;
-        Ok(Joined::InLine {
+        Joined::InLine {
             ticket,
             delivered,
             is_new_line,
-        })
+        }
     }
 
     /// The caller whose turn is next. Those who went away and whose place was kept long enough are

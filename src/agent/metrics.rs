@@ -99,7 +99,7 @@ impl Metrics {
                 "Time left before the session's local deadline; 0 without a session.",
             ),
             leases: gauge("leasehold_leases", "Leases served now."),
-            waiters: gauge("leasehold_waiters", "Callers in line now."),
+            waiters: gauge("leasehold_callers_in_line", "Callers in line now."),
             late_watches: single(
                 "leasehold_watch_late_total",
                 "Grants found by reading that the watch had not told of.",

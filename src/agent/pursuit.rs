@@ -13,13 +13,13 @@ use std::time::Duration;
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
-use crate::store::{Stored, within};
+use crate::store::{StoreError, Stored, within};
 
 use super::acquire::Delivery;
 use super::bid::{Bid, Outlook};
 use super::line::Front;
 use super::take::Taken;
-use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT};
+use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, LeaseView};
 
 /// How long a line without a place in the queue goes on while the store does not answer.
 const TROUBLE_LIMIT: Duration = Duration::from_secs(5);
@@ -74,10 +74,16 @@ impl Agent {
                 }
                 continue;
             };
-            match self.pursue(&front, &mut pursuit).await {
-                Ok(Round::Ours(stored)) => self.hand_out(&front, *stored, &mut pursuit).await,
-                Ok(Round::Wait(until)) => self.rest(&resource, &front, until).await,
-                Err(error) => self.meet_trouble(&front, error, &mut pursuit).await,
+            let pursued = match self.pursue(&front, &mut pursuit).await {
+                Ok(Round::Ours(stored)) => self.hand_out(&resource, *stored, &mut pursuit).await,
+                Ok(Round::Wait(until)) => {
+                    self.rest(&resource, &front, until).await;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = pursued {
+                self.meet_trouble(&front, error, &mut pursuit).await;
             }
         }
     }
@@ -104,6 +110,11 @@ impl Agent {
 
     async fn pursue_by(&self, bid: &mut Bid, pursuit: &mut Pursuit) -> Result<Round, AcquireError> {
         let resource = bid.request.resource.clone();
+        if let Some(session) = bid.session()
+            && self.session_deadline(session).is_none()
+        {
+            return Err(AcquireError::SessionLost);
+        }
         if let Some(told) = self.take_told(&resource, bid) {
             return Ok(Round::Ours(Box::new(told)));
         }
@@ -123,8 +134,9 @@ impl Agent {
         let taken = self.try_take(known, bid).await?;
         pursuit.trouble_since = None;
         match taken {
-            Some(Taken::Ours(stored)) => {
-                if is_a_read && pursuit.queued.is_some() {
+            Some(Taken::Ours(stored)) => Ok(Round::Ours(Box::new(stored))),
+            Some(Taken::HandedOver(stored)) => {
+                if pursuit.queued.is_some() {
                     // The watch should have told.
                     self.0.metrics.watch_was_late();
                     self.0.watch_is_late.notify_one();
@@ -137,22 +149,22 @@ impl Agent {
             Some(Taken::Others(outlook)) => {
                 self.note_last(&resource, Ok(outlook.held));
                 pursuit.queued = None;
-                Ok(self.pause_of(pursuit, 4, FULL_QUEUE_PAUSE))
+                Ok(Round::Wait(self.pause_of(pursuit, 4, FULL_QUEUE_PAUSE)))
             }
             None => {
                 pursuit.queued = None;
-                Ok(self.pause_of(pursuit, 0, CONFLICT_PAUSE))
+                Ok(Round::Wait(self.pause_of(pursuit, 0, CONFLICT_PAUSE)))
             }
         }
     }
 
     /// Another try after a pause that grows, with full jitter: who all insist together only keep
     /// each other from writing.
-    fn pause_of(&self, pursuit: &mut Pursuit, from: u32, longest: Duration) -> Round {
+    fn pause_of(&self, pursuit: &mut Pursuit, from: u32, longest: Duration) -> Moment {
         let wait = Backoff::wait(pursuit.tries + from, longest);
         pursuit.tries = (pursuit.tries + 1).min(16);
         pursuit.not_before = self.now().after(wait);
-        Round::Wait(pursuit.not_before)
+        pursuit.not_before
     }
 
     /// We stand in the queue. The lock is read again after a third of the TTL, by whatever the
@@ -196,9 +208,11 @@ impl Agent {
     /// The line's bid: the one that it has, in the name of who is first now, or a new one.
     fn bid_for(&self, front: &Front, bid: Option<Bid>) -> Bid {
         let request = front.request.clone();
-        let bid = match bid {
-            Some(bid) => bid.in_the_name_of(request),
-            None => Bid::new(request, self.begin_line_attempt(), true),
+        let bid = if let Some(bid) = bid {
+            bid.continued(request)
+        } else {
+            let attempt = self.begin_line_attempt(&request.resource);
+            Bid::new(request, attempt, true)
         };
         if let Some(line) = self.state().lines.get_mut(&bid.request.resource) {
             line.grant = Some(bid.grant().clone());
@@ -211,69 +225,104 @@ impl Agent {
         told.value.is_held_by(bid.grant()).then_some(told)
     }
 
-    /// The lock is ours: makes the front caller's lease of it. When that caller has gone, the next
-    /// round begins anew and the lease is released, or kept for its repetition.
-    async fn hand_out(&self, front: &Front, stored: Stored<Lock>, pursuit: &mut Pursuit) {
+    /// The lock is ours: makes a lease of it for whoever is first in line now. When nobody is, the
+    /// grant is released; when that cannot be known yet, the lock is read again.
+    async fn hand_out(
+        &self,
+        resource: &Resource,
+        stored: Stored<Lock>,
+        pursuit: &mut Pursuit,
+    ) -> Result<(), AcquireError> {
         let Some(mut bid) = pursuit.bid.take() else {
-            return;
+            return Ok(());
         };
-        let resource = front.request.resource.clone();
-        *pursuit = Pursuit::default();
+        pursuit.queued = None;
         bid.unsettled = Some(stored.version);
-        let made = match self.claim(&mut bid).await {
-            Ok(_) => {
-                let stored = self.in_its_name(&mut bid, stored).await;
-                self.make_lease(&bid, stored, front.arrived).await
+        let made = match self.lease_for_first(resource, &mut bid, stored).await {
+            Ok(Some((first, lease))) => {
+                self.deliver(&first, lease);
+                *pursuit = Pursuit::default();
+                return Ok(());
             }
+            Err(AcquireError::Store(error)) if error.is_transient() => {
+                pursuit.bid = Some(bid);
+                return Err(error.into());
+            }
+            Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        let outcome = match made {
-            Ok(lease) => Ok(Acquired::Granted {
-                lease,
-                replayed: false,
-            }),
-            Err(error) => {
-                self.spawn_settle(resource.clone(), bid.grant().clone(), bid.unsettled);
-                Err(error)
-            }
+        self.spawn_settle(resource.clone(), bid.grant().clone(), bid.unsettled);
+        made
+    }
+
+    /// Who is first may change under every wait, so it is asked again after each.
+    async fn lease_for_first(
+        &self,
+        resource: &Resource,
+        bid: &mut Bid,
+        mut stored: Stored<Lock>,
+    ) -> Result<Option<(Front, LeaseView)>, AcquireError> {
+        let first_of = || {
+            let now = self.now();
+            self.state().front_of(resource, now)
         };
-        if matches!(outcome, Err(AcquireError::SessionLost)) {
-            // The next round begins another session, within what the caller waits.
-            return;
-        }
-        let caller = self.state().take_caller(&resource, front.ticket);
-        // Not delivered means dropped, and dropped means released.
-        let mut delivery = Delivery::new(self, &bid.request, outcome);
-        if let Some(caller) = caller {
-            if caller.arrived != front.arrived {
-                delivery.tell_from(caller.arrived);
+        let mut may_write_name = true;
+        loop {
+            let Some(first) = first_of() else {
+                return Ok(None);
+            };
+            bid.request = first.request.clone();
+            let claim = self.claim(bid).await?;
+            // A place that another app of this pod stood in first gets the name of who has it
+            // now, so that people see the right one. The lock is had either way.
+            if let Some(next) = stored.value.in_the_name_of(&claim)
+                && may_write_name
+            {
+                match self.write_name(&stored, &next).await {
+                    Some(written) => stored = written,
+                    None => may_write_name = false,
+                }
+                continue;
             }
-            if let Some(deliver) = caller.deliver {
-                drop(deliver.send(delivery));
+            if first_of().is_some_and(|now| now.ticket == first.ticket) {
+                let lease = self.make_lease(bid, stored, first.arrived).await?;
+                return Ok(Some((first, lease)));
             }
         }
     }
 
-    /// A place that another app of this pod stood in first is written in the name of who has it
-    /// now, so that people see the right one. The lock is had either way.
-    async fn in_its_name(&self, bid: &mut Bid, stored: Stored<Lock>) -> Stored<Lock> {
-        let Ok(claim) = self.claim(bid).await else {
-            return stored;
-        };
-        let Some(next) = stored.value.in_the_name_of(&claim) else {
-            return stored;
-        };
+    async fn write_name(&self, current: &Stored<Lock>, next: &Lock) -> Option<Stored<Lock>> {
         // Closes the race with a force release, or another's joining: the name is written on the
         // version that was seen.
-        match within(CALL_LIMIT, self.0.locks.update(&stored, &next)).await {
-            Ok(written) => written,
-            Err(error) => {
-                tracing::warn!(
-                    resource = %stored.value.resource, %error,
-                    "the lock shows the app that waited first and has gone, not the one that has it"
-                );
-                stored
-            }
+        let written = within(CALL_LIMIT, self.0.locks.update(current, next)).await;
+        let failed = |error: &StoreError| {
+            tracing::warn!(
+                resource = %current.value.resource, %error,
+                "the lock shows the app that waited first and has gone, not the one that has it"
+            );
+        };
+        written.inspect_err(failed).ok()
+    }
+
+    /// Answers the caller that the lease was made for. If it gave up meanwhile, or nobody hears it,
+    /// the lease is released; or kept, where the request may be repeated.
+    fn deliver(&self, first: &Front, lease: LeaseView) {
+        let caller = self
+            .state()
+            .take_caller(&first.request.resource, first.ticket);
+        let mut delivery = Delivery::new(self, lease);
+        let Some(caller) = caller else {
+            return drop(delivery);
+        };
+        if caller.arrived != first.arrived {
+            delivery.tell_from(caller.arrived);
+        }
+        if first.request.request_id.is_some() {
+            delivery.keep(caller.deliver.is_none().then_some(caller.kept_until));
+        }
+        if let Some(deliver) = caller.deliver {
+            // Not delivered means dropped.
+            drop(deliver.send(delivery));
         }
     }
 
@@ -293,23 +342,26 @@ impl Agent {
         if session.is_some_and(|id| self.session_deadline(id).is_none()) {
             self.abandon_bid(resource, pursuit);
         }
-        let may_pass = match &error {
-            AcquireError::SessionLost => true,
-            AcquireError::Store(error) => error.is_transient(),
-            _ => false,
-        };
         let is_too_long = pursuit.queued.is_none() && now.since(since) >= TROUBLE_LIMIT;
-        if !may_pass || is_too_long {
-            self.refuse_all(resource, &error);
-            return;
+        match whom_it_ends(&error, is_too_long) {
+            Ends::First => {
+                let caller = self.state().take_caller(resource, front.ticket);
+                if let Some(deliver) = caller.and_then(|caller| caller.deliver) {
+                    drop(deliver.send(Delivery::refused(self, error)));
+                }
+                return;
+            }
+            Ends::All => return self.refuse_all(resource, &error),
+            Ends::Nobody if error != AcquireError::SessionLost => {
+                self.note_last(resource, Err(error));
+            }
+            Ends::Nobody => {}
         }
-        self.note_last(resource, Err(error));
         // Whatever was believed of the lock is read again.
         pursuit.read_at = now;
         let longest = self.0.config.session_ttl.get() / 10;
-        let wait = Backoff::wait(pursuit.tries, longest);
-        pursuit.tries = (pursuit.tries + 1).min(16);
-        self.rest(resource, front, now.after(wait)).await;
+        let until = self.pause_of(pursuit, 0, longest);
+        self.rest(resource, front, until).await;
     }
 
     /// Answers everybody in a line with the same error.
@@ -341,5 +393,26 @@ impl Agent {
             self.spawn_settle(resource.clone(), bid.grant().clone(), bid.unsettled);
         }
         pursuit.queued = None;
+    }
+}
+
+/// Whose waiting a failed round ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    /// The next round may succeed.
+    Nobody,
+    /// What was refused are the first caller's own words.
+    First,
+    /// It would be refused to everybody.
+    All,
+}
+
+fn whom_it_ends(error: &AcquireError, is_too_long: bool) -> Ends {
+    match error {
+        // Another session is begun; if that fails, its error says why.
+        AcquireError::SessionLost => Ends::Nobody,
+        AcquireError::Store(error) if error.is_transient() && !is_too_long => Ends::Nobody,
+        AcquireError::Store(StoreError::Invalid(_) | StoreError::DeniedByPolicy(_)) => Ends::First,
+        _ => Ends::All,
     }
 }

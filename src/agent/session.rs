@@ -376,6 +376,10 @@ impl Agent {
             if loss == Loss::StoreRestored {
                 state.forget_sights();
             }
+            for line in state.lines.values() {
+                // Its place in the queue is dead with the session.
+                line.changed.notify_one();
+            }
             (live, state.end_all_of(id, loss, now))
         };
         tracing::warn!(session = %id, reason = %loss, leases = grants.len(), "session lost");

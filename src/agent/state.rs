@@ -47,17 +47,16 @@ pub(super) struct State {
     pub(super) strict_until: Moment,
     /// What was answered to a `requestId`, for as long as the lease or its end is remembered.
     answered: HashMap<RequestKey, Answered>,
-    /// How many acquires are under way.
+    /// How many attempts are under way: one for each try, and one for each line.
     pub(super) in_flight: usize,
-    /// The grants that attempts under way are for.
+    /// The grants that they are for.
     pub(super) claimed: HashSet<GrantId>,
+    /// The same by lock.
+    pub(super) under_way: HashMap<Resource, UnderWay>,
     /// The requests with an id that are under way.
     pub(super) asked: HashSet<RequestKey>,
     /// Who waits, by lock.
     pub(super) lines: HashMap<Resource, Line>,
-    /// Locks that the watch told not to be ours (any more), and since when, for as long as an
-    /// attempt is under way: its grant may have ended before its lease was made.
-    pub(super) gone: HashMap<Resource, Revision>,
     /// How many wait in all lines.
     pub(super) waiting: usize,
     /// The last ticket that a caller in some line was given.
@@ -114,7 +113,7 @@ pub(super) struct Held {
     pub(super) metadata: BTreeMap<String, String>,
     /// When it was granted, for people.
     pub(super) acquired_at: WallTime,
-    /// The lock as it was written when it was granted.
+    /// The lock as last seen with this grant, from the write that granted it on.
     pub(super) stored: Stored<Lock>,
     /// When it was granted.
     pub(super) since: Moment,
@@ -122,6 +121,16 @@ pub(super) struct Held {
     pub(super) request: Option<RequestKey>,
     /// Whether a repetition of that request was answered with it too.
     pub(super) replayed: bool,
+}
+
+/// The attempts under way at one lock.
+#[derive(Default)]
+pub(super) struct UnderWay {
+    /// How many there are.
+    pub(super) attempts: usize,
+    /// The revision at which the watch told that our session does not hold the lock. A grant that
+    /// was had before ended before its lease was made.
+    pub(super) gone_at: Option<Revision>,
 }
 
 /// What was seen of another session, and when it was last looked at.
@@ -355,7 +364,8 @@ impl State {
         }
     }
 
-    /// Whether nothing needs the session: no lease, no attempt, no release under way.
+    /// Whether nothing needs the session: no lease, no attempt, no caller in line, no release
+    /// under way.
     pub(super) fn is_idle(&self) -> bool {
         self.load() == 0
     }

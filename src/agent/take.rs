@@ -19,8 +19,10 @@ use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
 
 /// What the store's side of a try came to.
 pub(super) enum Taken {
-    /// The lock names our grant.
+    /// The lock names our grant, by the write that was just made.
     Ours(Stored<Lock>),
+    /// The lock was found to name our grant: it was handed over, or an earlier write landed.
+    HandedOver(Stored<Lock>),
     /// It names another, and we stand in its queue.
     Queued(Stored<Lock>, Outlook),
     /// It names another.
@@ -65,7 +67,9 @@ impl Agent {
             }
             if !self.pause(&mut backoff).await {
                 return Err(AcquireError::Store(StoreError::Unavailable(
-                    "other writes to the lock kept coming first".into(),
+                    "the lock kept changing, or its last lease in this pod is still being \
+                     released"
+                        .into(),
                 )));
             }
         }
@@ -82,7 +86,7 @@ impl Agent {
             Some(known) => known,
             None => self.read_or_create(bid).await?,
         };
-        let (next, purpose) = match self.plan(&current, bid).await? {
+        let (next, purpose) = match self.decide(&current, bid).await? {
             Step::Done(taken) => return Ok(Some(*taken)),
             Step::Again => return Ok(None),
             Step::Write(next, purpose) => (next, purpose),
@@ -113,11 +117,11 @@ impl Agent {
         }
     }
 
-    async fn plan(&self, current: &Stored<Lock>, bid: &mut Bid) -> Result<Step, AcquireError> {
+    async fn decide(&self, current: &Stored<Lock>, bid: &mut Bid) -> Result<Step, AcquireError> {
         let lock = &current.value;
         let has_room = bid.waits && lock.waiters.len() < QUEUE_MAX;
         if lock.grant.is_some() && bid.session().is_none() && !has_room {
-            return self.plan_about_holder(current, bid).await;
+            return self.judge_holder(current, bid).await;
         }
         let claim = self.claim(bid).await?;
         let mint = self.mint()?;
@@ -129,29 +133,31 @@ impl Agent {
         match decision {
             Decision::Granted(next) => Ok(Step::Write(next, Purpose::Grant)),
             Decision::Queued(next) => Ok(Step::Write(next, Purpose::Queue)),
-            Decision::AlreadyGranted => Ok(Step::Done(Box::new(Taken::Ours(current.clone())))),
+            Decision::AlreadyGranted => {
+                let found = Taken::HandedOver(current.clone());
+                Ok(Step::Done(Box::new(found)))
+            }
             Decision::Refused(Refusal::TokenExhausted(error)) => Err(error.into()),
             Decision::AlreadyQueued(grant) if grant != *bid.grant() => {
-                Err(self.leave_old_place(&lock.resource, grant).into())
+                self.leave_old_place(&lock.resource, grant);
+                Ok(Step::Again)
             }
             Decision::Refused(Refusal::Held | Refusal::QueueFull) | Decision::AlreadyQueued(_) => {
-                self.plan_about_holder(current, bid).await
+                self.judge_holder(current, bid).await
             }
         }
     }
 
     /// Our session stands in the queue for a grant that nobody here waits for any more; it leaves
     /// before another app of this pod can join.
-    fn leave_old_place(&self, resource: &Resource, grant: GrantId) -> StoreError {
+    fn leave_old_place(&self, resource: &Resource, grant: GrantId) {
         if !self.state().returning.contains(&grant) {
-            self.spawn_settle(resource.clone(), grant, None);
+            // Nobody waits for it; the next round reads what came of it.
+            let _settled = self.spawn_settle(resource.clone(), grant, None);
         }
-        StoreError::Unavailable(
-            "an earlier place of this pod in the queue is being given up".into(),
-        )
     }
 
-    async fn plan_about_holder(
+    async fn judge_holder(
         &self,
         current: &Stored<Lock>,
         bid: &mut Bid,
@@ -160,8 +166,11 @@ impl Agent {
         let Some(grant) = &lock.grant else {
             return Ok(Step::Again);
         };
-        self.check_orphan(&lock.resource, grant)?;
+        if self.is_on_its_way_back(&lock.resource, grant) {
+            return Ok(Step::Again);
+        }
         match self.fate_of_holder(lock, grant).await? {
+            Fate::Changed => Ok(Step::Again),
             Fate::MayLive { hint, until } => {
                 let held = held_by_other(lock, grant, hint);
                 let taken = waiting_or_not(current, bid, held, until);
@@ -179,17 +188,17 @@ impl Agent {
 
     /// A grant under our own session is some lease's, some other attempt's, or on its way back.
     /// One that is none of these landed after everybody had given up on it: it is released.
-    fn check_orphan(&self, resource: &Resource, grant: &Grant) -> Result<(), StoreError> {
+    fn is_on_its_way_back(&self, resource: &Resource, grant: &Grant) -> bool {
         let is_returning = {
             let state = self.state();
             let ours = state.session.as_ref().map(super::state::LiveSession::id);
             if ours != Some(&grant.holder.session) {
-                return Ok(());
+                return false;
             }
             let held = state.held.get(resource);
             let is_served = held.is_some_and(|held| *held.tenure.grant() == grant.id);
             if is_served || state.claimed.contains(&grant.id) {
-                return Ok(());
+                return false;
             }
             state.returning.contains(&grant.id)
         };
@@ -206,9 +215,7 @@ impl Agent {
                 lease: None,
             });
         }
-        Err(StoreError::Unavailable(
-            "the lock's last lease in this pod is still being released".into(),
-        ))
+        true
     }
 
     /// The lock as of now; its object is made where there is none.

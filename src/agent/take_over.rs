@@ -29,6 +29,8 @@ pub(super) enum Fate {
         /// When there is more to be known, if it stays silent and we may judge.
         until: Option<Moment>,
     },
+    /// It changed under the look; look again.
+    Changed,
     /// It is revoked, or was seen missing for long enough.
     Dead,
 }
@@ -65,14 +67,33 @@ impl Agent {
                 Some(_) => {}
             }
         }
+        self.look_at_those_ahead(lock, enough).await;
+        Ok(fate)
+    }
+
+    /// What comes of it only makes a take-over drop more of the dead at once, so a look that fails
+    /// is no reason to stop. Who is not in the queue itself leaves it to those who are, while
+    /// their first shows signs of life.
+    async fn look_at_those_ahead(&self, lock: &Lock, enough: Duration) {
         let own = self.current_session();
         let own = own.unwrap_or_else(|| SessionId::from(""));
+        let ahead = lock.waiters.ahead_of(&own);
+        let is_in_line = ahead.len() < lock.waiters.len();
+        if let (false, Some(first)) = (is_in_line, ahead.first())
+            && let Ok(Fate::MayLive {
+                until: Some(until), ..
+            }) = self.fate_of(&first.claimant).await
+            && until.since(self.now()) > enough
+        {
+            return;
+        }
         // From the last to the first: when the first is proven dead, as the holder that it is by
         // then, the others have been looked at for longer.
-        for waiter in lock.waiters.ahead_of(&own).iter().rev() {
-            self.fate_of(&waiter.claimant).await?;
+        for waiter in ahead.iter().rev() {
+            if let Err(error) = self.fate_of(&waiter.claimant).await {
+                tracing::debug!(session = %waiter.claimant.session, %error, "no look at a waiter");
+            }
         }
-        Ok(fate)
     }
 
     /// Looks at a holder's session; revokes it when its silence has lasted long enough.
@@ -142,10 +163,8 @@ impl Agent {
                 tracing::info!(%session, "revoked a session that was silent for 1.05 TTL");
                 Ok(Fate::Dead)
             }
-            // It renewed, or somebody else revoked it; the next try sees which.
-            Err(StoreError::Conflict | StoreError::NotFound(_)) => Err(StoreError::Unavailable(
-                "the holder's session changed meanwhile".into(),
-            )),
+            // It renewed, or somebody else revoked it; the next look sees which.
+            Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(Fate::Changed),
             Err(StoreError::DeniedByPolicy(reason)) => {
                 Ok(Fate::unjudged(self.note_strict(&reason)))
             }

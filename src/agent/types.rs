@@ -98,6 +98,12 @@ pub enum AcquireError {
         /// The bound.
         limit: usize,
     },
+    /// As many callers stand in line as may.
+    #[error("{limit} callers of this agent wait for locks already, the most that may")]
+    TooManyWaiting {
+        /// The bound.
+        limit: usize,
+    },
     /// The request id was used with another body.
     #[error("this requestId was used before with another body")]
     RequestIdReused,

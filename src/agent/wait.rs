@@ -9,7 +9,7 @@ use crate::store::StoreError;
 
 use super::acquire::Delivery;
 use super::bid::request_key;
-use super::line::{Joined, KEPT_FOR, Ticket};
+use super::line::{Joined, Ticket};
 use super::{AcquireError, AcquireRequest, Acquired, Agent};
 
 /// A caller's place in line, for as long as it waits. Dropping it is going away.
@@ -49,7 +49,8 @@ impl Agent {
         arrived: Moment,
     ) -> Result<Acquired, AcquireError> {
         let until = arrived.after(request.wait);
-        let (standing, mut delivered) = loop {
+        // Bound in this order: going away is to be noted before the receiver is dropped.
+        let (mut delivered, standing) = loop {
             let ended = self.0.something_ended.notified();
             if let Some(answer) = self.answer_repeated(request, arrived)? {
                 return Ok(answer);
@@ -57,13 +58,13 @@ impl Agent {
             if let Some(joined) = self.stand_in_line(request, arrived)? {
                 break joined;
             }
+            if self.now() >= until {
+                return self.last_of(&request.resource);
+            }
             // The same request is under way; its answer will be this one's too.
             tokio::select! {
                 () = ended => {}
                 () = self.sleep_until(until) => {}
-            }
-            if self.now() >= until {
-                return self.last_of(&request.resource);
             }
         };
         let delivery = loop {
@@ -90,8 +91,7 @@ impl Agent {
         &self,
         request: &AcquireRequest,
         arrived: Moment,
-    ) -> Result<Option<(Standing, oneshot::Receiver<Delivery>)>, AcquireError> {
-        let limit = self.0.config.max_leases;
+    ) -> Result<Option<(oneshot::Receiver<Delivery>, Standing)>, AcquireError> {
         let joined = {
             let mut state = self.state();
             if state.draining {
@@ -100,10 +100,10 @@ impl Agent {
             if request_key(request).is_some_and(|key| state.asked.contains(&key)) {
                 return Ok(None);
             }
-            if state.load() >= limit {
-                return Err(AcquireError::TooManyLeases { limit });
+            if !state.has_place(request)? {
+                state.check_room(&self.0.config)?;
             }
-            state.join_line(request, arrived)?
+            state.join_line(request, arrived)
         };
         let Joined::InLine {
             ticket,
@@ -123,7 +123,7 @@ impl Agent {
             arrived,
             ticket,
         };
-        Ok(Some((standing, delivered)))
+        Ok(Some((delivered, standing)))
     }
 
     /// The caller's time is up. None when its answer is on its way already.
@@ -134,7 +134,7 @@ impl Agent {
     }
 
     /// What a line knows of its lock, for a caller whose time is up.
-    fn last_of(&self, resource: &Resource) -> Result<Acquired, AcquireError> {
+    pub(super) fn last_of(&self, resource: &Resource) -> Result<Acquired, AcquireError> {
         let state = self.state();
         let last = state.lines.get(resource).and_then(|line| line.last.clone());
         last.unwrap_or_else(|| {
@@ -146,8 +146,7 @@ impl Agent {
 
     /// Releases a lease that its caller went away from, once the time for a repetition of the
     /// request is over, unless it was repeated.
-    pub(super) fn release_unless_repeated(&self, lease: LeaseId) {
-        let until = self.now().after(KEPT_FOR);
+    pub(super) fn release_unless_repeated(&self, lease: LeaseId, until: Moment) {
         let agent = self.clone();
         self.spawn(async move {
             while agent.now() < until && !agent.0.stop.is_cancelled() {

@@ -1,16 +1,18 @@
 //! The one watch of an agent: what becomes of the locks that its session holds. A grant that was
 //! handed over is heard of here, and so is one that somebody took away.
 //!
-//! It only makes things fast. What it tells of a grant is checked against what the agent knows,
-//! what it tells of a loss against a read; whoever waits reads the lock again from time to time
-//! as if there were no watch.
+//! It only makes things fast. What it tells is older than what it is told in, so both a grant and a
+//! loss are checked against the revisions that the agent knows; whoever waits reads the lock again
+//! from time to time as if there were no watch.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::protocol::ids::{Resource, SessionId};
+use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
@@ -20,6 +22,10 @@ use super::{Agent, Backoff, CALL_LIMIT};
 
 /// The longest pause before the watch is opened again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A watch that says nothing for so long, not even a bookmark or its end, is dead and does not
+/// know it: the API server ends each after five minutes.
+const LONGEST_SILENCE: Duration = Duration::from_secs(330);
 
 /// Why a watch that was open is not any more.
 enum Closed {
@@ -80,8 +86,11 @@ impl Agent {
     async fn follow(&self, mut events: LockWatch, mut after: Revision) -> Closed {
         loop {
             let event = tokio::select! {
-                event = events.next() => event,
+                event = tokio::time::timeout(LONGEST_SILENCE, events.next()) => event,
                 () = self.0.watch_is_late.notified() => return Closed::Missed(None),
+            };
+            let Ok(event) = event else {
+                return Closed::Missed(None);
             };
             match event {
                 Some(Ok(event)) => after = after.max(self.note_event(event)),
@@ -99,7 +108,7 @@ impl Agent {
                 version
             }
             LockEvent::Gone { resource, at } => {
-                self.note_not_held(resource, at);
+                self.note_not_held(&resource, at);
                 at
             }
             LockEvent::Bookmark(revision) => revision,
@@ -114,6 +123,12 @@ impl Agent {
             return;
         };
         let resource = stored.value.resource.clone();
+        if let Some((_, served, _)) = self.served_grant(&resource)
+            && served != grant
+        {
+            // Somebody ended the one that is served, and this one came after it or before.
+            self.note_not_held(&resource, stored.version);
+        }
         {
             let mut state = self.state();
             if let Some(held) = state.held.get_mut(&resource)
@@ -140,27 +155,20 @@ impl Agent {
         self.spawn_settle(resource, grant, None);
     }
 
-    /// Our session no longer holds this lock. When a lease is served from it, somebody else ended
-    /// the grant: the store is asked, because what was told may be older than the lease.
-    pub(super) fn note_not_held(&self, resource: Resource, at: Revision) {
-        let Some(served) = self.served_grant(&resource) else {
-            let mut state = self.state();
-            if state.in_flight > 0 {
-                state.gone.insert(resource, at);
-            }
+    /// At this revision our session did not hold this lock. A lease that is served from an older
+    /// grant is over: somebody else ended that grant. What is under way hears of it when its lease
+    /// is made.
+    pub(super) fn note_not_held(&self, resource: &Resource, at: Revision) {
+        if let Some(under_way) = self.state().under_way.get_mut(resource) {
+            under_way.gone_at = under_way.gone_at.max(Some(at));
+        }
+        let Some((lease, _, seen_at)) = self.served_grant(resource) else {
             return;
         };
-        if served.2 >= at {
-            return;
+        if seen_at < at {
+            self.report_gone(&lease);
+            self.lose_lease(&lease, Loss::GrantGone);
         }
-        let agent = self.clone();
-        self.spawn(async move {
-            let read = agent.persist(|| agent.0.locks.get(&resource)).await;
-            // If the store is away now, the lease ends by its deadline.
-            if let Ok(read) = read {
-                agent.notice_loss(Some(served), read.as_ref());
-            }
-        });
     }
 
     /// Lists what the session holds, to learn what a watch that broke did not tell. Tries until it
@@ -191,21 +199,22 @@ impl Agent {
         }
     }
 
-    /// Leases whose lock a listing does not have any more.
+    /// Locks that leases are served from, or attempts under way at, and that a listing of what the
+    /// session holds does not have.
     fn note_missing(&self, session: &SessionId, listed: &[Stored<Lock>], at: Revision) {
+        let listed: HashSet<&Resource> = listed.iter().map(|lock| &lock.value.resource).collect();
         let missing: Vec<Resource> = {
             let state = self.state();
             let held = state
                 .held
                 .iter()
                 .filter(|(_, held)| held.session == *session);
-            held.map(|(resource, _)| resource)
-                .filter(|resource| listed.iter().all(|lock| lock.value.resource != **resource))
-                .cloned()
-                .collect()
+            let held = held.map(|(resource, _)| resource);
+            let missing = held.chain(state.under_way.keys());
+            missing.filter(|r| !listed.contains(r)).cloned().collect()
         };
         for resource in missing {
-            self.note_not_held(resource, at);
+            self.note_not_held(&resource, at);
         }
     }
 }

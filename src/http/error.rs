@@ -34,6 +34,7 @@ pub(super) enum Code {
     BodyTooLarge,
     RequestIdReused,
     TooManyLeases,
+    TooManyWaiting,
     Internal,
     TokenExhausted,
     ObjectUnreadable,
@@ -59,7 +60,7 @@ pub(super) struct Meaning {
 
 impl Code {
     /// Every code, by rising status.
-    pub(super) const ALL: [Self; 28] = [
+    pub(super) const ALL: [Self; 29] = [
         Self::InvalidRequest,
         Self::ResourceInvalid,
         Self::TtlOutOfRange,
@@ -79,6 +80,7 @@ impl Code {
         Self::BodyTooLarge,
         Self::RequestIdReused,
         Self::TooManyLeases,
+        Self::TooManyWaiting,
         Self::Internal,
         Self::TokenExhausted,
         Self::ObjectUnreadable,
@@ -123,6 +125,7 @@ impl Code {
             Self::LeaseLost => (410, "lease_lost", "The lease is over"),
             Self::BodyTooLarge => (413, "body_too_large", "The body is too large"),
             Self::RequestIdReused => (422, "request_id_reused", "The requestId was used before"),
+            Self::TooManyWaiting => (429, "too_many_waiting", "No more callers can wait here"),
             Self::TooManyLeases => (429, "too_many_leases", "This agent serves no more leases"),
             Self::Internal => (500, "internal", "The agent made a mistake"),
             Self::TokenExhausted => (500, "token_exhausted", "No fencing token can be made"),

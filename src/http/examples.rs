@@ -49,6 +49,7 @@ fn lease_example(code: Code) -> Option<Problem> {
         Code::StaleToken => explain::stale_token(Token::from_raw(1_842_000)),
         Code::UnknownToken => explain::unknown_token(Token::from_raw(1_842_000)),
         Code::RequestIdReused => AcquireError::RequestIdReused.into(),
+        Code::TooManyWaiting => AcquireError::TooManyWaiting { limit: 512 }.into(),
         Code::TooManyLeases => AcquireError::TooManyLeases { limit: 10_000 }.into(),
         Code::SessionLost => AcquireError::SessionLost.into(),
         Code::ShuttingDown => AcquireError::ShuttingDown.into(),

@@ -22,6 +22,14 @@ impl From<AcquireError> for Problem {
                 format!("{words}; release leases that are no longer needed, then try again"),
             )
             .with("limit", limit),
+            AcquireError::TooManyWaiting { limit } => Self::new(
+                Code::TooManyWaiting,
+                format!(
+                    "{words}; try again later without waitSeconds, or let fewer callers wait: one \
+                     that takes a lock for several tasks, for example"
+                ),
+            )
+            .with("limit", limit),
             AcquireError::RequestIdReused => Self::new(
                 Code::RequestIdReused,
                 format!("{words}; send a new requestId, or repeat the request unchanged"),

@@ -38,7 +38,7 @@ const OF_STORE: [Code; 6] = [
     Code::NotInstalled,
 ];
 /// What an acquire may be refused with beside.
-const OF_ACQUIRE: [Code; 12] = [
+const OF_ACQUIRE: [Code; 13] = [
     Code::ResourceInvalid,
     Code::TtlOutOfRange,
     Code::QuotaExceeded,
@@ -47,6 +47,7 @@ const OF_ACQUIRE: [Code; 12] = [
     Code::LeaseLost,
     Code::RequestIdReused,
     Code::TooManyLeases,
+    Code::TooManyWaiting,
     Code::TokenExhausted,
     Code::ObjectRefused,
     Code::SessionLost,

@@ -198,23 +198,20 @@ impl Lock {
         })
     }
 
-    /// The lock with the grant, or its place in the queue, in the name of another app of the same
-    /// session: who asked first has gone, and the next one in that pod takes over what it had.
-    /// None when neither is there, or it has the name already.
+    /// The lock with the grant in the name of another app of the same session: who asked first has
+    /// gone, and the next one in that pod takes over what it had. None when this grant does not
+    /// hold it, or has the name already.
     #[must_use]
     pub fn in_the_name_of(&self, claim: &Claim) -> Option<Self> {
-        if let Some(held) = self.grant.as_ref().filter(|held| held.id == claim.grant) {
-            return (held.holder.owner != claim.claimant.owner).then(|| Self {
-                grant: Some(Grant {
-                    acquired_at: held.acquired_at,
-                    ..claim.to_grant()
-                }),
-                ..self.clone()
-            });
+        let held = self.grant.as_ref().filter(|held| held.id == claim.grant)?;
+        if held.holder.owner == claim.claimant.owner {
+            return None;
         }
-        let waiters = self.waiters.in_the_name_of(&claim.to_waiter())?;
         Some(Self {
-            waiters,
+            grant: Some(Grant {
+                acquired_at: held.acquired_at,
+                ..claim.to_grant()
+            }),
             ..self.clone()
         })
     }

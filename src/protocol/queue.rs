@@ -87,19 +87,6 @@ impl Queue {
         (rest.len() < self.0.len()).then_some(Self(rest))
     }
 
-    /// The queue with one waiter's place in the name of another app; none when it is not there or
-    /// has that name already.
-    #[must_use]
-    pub fn in_the_name_of(&self, waiter: &Waiter) -> Option<Self> {
-        let mut entries = self.0.clone();
-        let entry = entries.iter_mut().find(|w| w.grant == waiter.grant)?;
-        if entry.claimant.owner == waiter.claimant.owner {
-            return None;
-        }
-        entry.claimant = waiter.claimant.clone();
-        Some(Self(entries))
-    }
-
     /// The entries before a session's own, or all of them when it has none: who would be handed
     /// the lock before it.
     #[must_use]
@@ -189,22 +176,6 @@ mod tests {
         let full = line(0..QUEUE_MAX);
         assert_eq!(full.join(waiter(99)), Join::Full);
         assert_eq!(full.join(waiter(5)), Join::Present(GrantId::from("g5")));
-    }
-
-    #[test]
-    fn a_place_passes_to_another_app_of_its_session_and_stays_where_it_is() {
-        let mut other = waiter(2);
-        other.claimant.owner = OwnerId::from("p");
-        let renamed = line([1, 2, 3]).in_the_name_of(&other).unwrap();
-        assert_eq!(renamed.entries()[1].claimant.owner.as_str(), "p");
-        assert_eq!(renamed.entries()[1].queued_at, waiter(2).queued_at);
-        assert_eq!(renamed.len(), 3);
-        assert_eq!(
-            line([1, 2, 3]).in_the_name_of(&waiter(2)),
-            None,
-            "its name already"
-        );
-        assert_eq!(line([1, 3]).in_the_name_of(&other), None, "not there");
     }
 
     #[test]
