@@ -32,7 +32,7 @@ e2e: need-cargo controlplane controlplane-floor ## Our binaries against a real e
 
 .PHONY: run
 run: need-cargo ## Locks without a cluster, to try curl on; flags in ARGS (docs/dev.md)
-	@cargo build --locked --quiet
+	cargo build --locked
 	@exec "$(TARGET)/debug/leasehold" dev $(ARGS)
 
 .PHONY: demo
