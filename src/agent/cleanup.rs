@@ -22,7 +22,7 @@ use super::{Agent, Backoff, CALL_LIMIT};
 /// after 60 s, and a proxy on the way may hold it as long again.
 const LANDS_WITHIN: Duration = Duration::from_secs(120);
 /// How long a lost session's leftovers are worth the trouble; by then others have taken over.
-const CLEARED_WITHIN: Duration = Duration::from_secs(600);
+pub(super) const CLEARED_WITHIN: Duration = Duration::from_secs(600);
 /// How long a stopping agent waits for the store to take its releases.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// A task that died is not started again faster than this.

@@ -101,7 +101,8 @@ impl Agent {
         is_ours.then_some(held.lease.token)
     }
 
-    /// The lease of a resource that is served here, and the version at which it was granted.
+    /// The lease of a resource that is served here, and the version at which its lock was last
+    /// seen with its grant.
     pub(super) fn served_grant(&self, resource: &Resource) -> Option<(LeaseId, GrantId, Revision)> {
         let state = self.state();
         let held = state.held.get(resource)?;
@@ -116,11 +117,11 @@ impl Agent {
         served: Option<(LeaseId, GrantId, Revision)>,
         read: Option<&Stored<Lock>>,
     ) {
-        let Some((lease, grant, granted_at)) = served else {
+        let Some((lease, grant, seen_at)) = served else {
             return;
         };
-        let is_gone = read
-            .is_none_or(|stored| stored.version > granted_at && !stored.value.is_held_by(&grant));
+        let is_gone =
+            read.is_none_or(|stored| stored.version > seen_at && !stored.value.is_held_by(&grant));
         if is_gone && self.state().held_mut(&lease).is_some() {
             self.report_gone(&lease);
             self.lose_lease(&lease, Loss::GrantGone);

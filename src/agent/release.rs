@@ -17,6 +17,7 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored, within};
 
+use super::cleanup::CLEARED_WITHIN;
 use super::state::{End, Held};
 use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Released};
 
@@ -48,8 +49,8 @@ enum WhoEnds {
 pub(super) struct Ending {
     lease: LeaseId,
     session: SessionId,
-    /// The version at which the lock was granted.
-    granted_at: Revision,
+    /// The version at which the lock was last seen with its grant.
+    seen_at: Revision,
     told_until: Moment,
 }
 
@@ -151,7 +152,7 @@ impl Agent {
             lease: Some(Ending {
                 lease: lease.clone(),
                 session: held.session,
-                granted_at: held.stored.version,
+                seen_at: held.stored.version,
                 told_until: held.lease.told_until(),
             }),
             known: Some(held.stored),
@@ -189,7 +190,7 @@ impl Agent {
         };
         // An object that is older than what was written to it came out of a backup.
         let loss = match found_at {
-            Some(found_at) if *found_at < ending.granted_at => Loss::StoreRestored,
+            Some(found_at) if *found_at < ending.seen_at => Loss::StoreRestored,
             _ => Loss::GrantGone,
         };
         self.report_gone(&ending.lease);
@@ -217,6 +218,7 @@ impl Agent {
     /// Tries until the lock no longer names the grant, or the tries are used up.
     pub(super) async fn give_back(&self, mut what: Returning, mut backoff: Backoff) -> GivenBack {
         let mut may_have_landed = false;
+        let mut refused_since = None;
         loop {
             match self.try_give_back(&mut what, &mut may_have_landed).await {
                 Ok(Some(given_back)) => {
@@ -224,13 +226,20 @@ impl Agent {
                     return given_back;
                 }
                 // Another write came first: the next round reads.
-                Ok(None) => {}
+                Ok(None) => refused_since = None,
                 Err(error) => {
                     self.0.metrics.release("retried");
                     tracing::warn!(resource = %what.resource, %error, "release not written yet; trying on");
+                    let is_refused = !error.is_transient();
+                    let now = self.now();
+                    refused_since = is_refused.then(|| refused_since.unwrap_or(now));
                 }
             }
-            if !self.pause(&mut backoff).await {
+            // A refusal may be mended, and then again it may not: the session is not kept alive
+            // for it for ever. Once that ends, others may take over.
+            let is_refused_for_long =
+                refused_since.is_some_and(|since| self.now().since(since) >= CLEARED_WITHIN);
+            if is_refused_for_long || !self.pause(&mut backoff).await {
                 self.0.metrics.release("abandoned");
                 return GivenBack::Abandoned;
             }
@@ -246,7 +255,11 @@ impl Agent {
     ) -> Result<Option<GivenBack>, StoreError> {
         let current = match what.known.take() {
             Some(known) => Some(known),
-            None => self.read_lock(&what.resource).await?,
+            None => match self.read_lock(&what.resource).await {
+                // Deleted, and made again for another resource.
+                Err(StoreError::Collision { .. }) => None,
+                read => read?,
+            },
         };
         let mint = self.hand_over_mint();
         let wall = self.0.clock.wall();

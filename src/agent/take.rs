@@ -169,7 +169,14 @@ impl Agent {
         if self.is_on_its_way_back(&lock.resource, grant) {
             return Ok(Step::Again);
         }
-        match self.fate_of_holder(lock, grant).await? {
+        let fate = match self.fate_of_holder(lock, grant).await {
+            // Who waits may be handed the lock all the same.
+            Err(error) if bid.waits && !error.is_transient() => {
+                Fate::unjudged(format!("the holder's session cannot be looked at: {error}"))
+            }
+            fate => fate?,
+        };
+        match fate {
             Fate::Changed => Ok(Step::Again),
             Fate::MayLive { hint, until } => {
                 let held = held_by_other(lock, grant, hint);

@@ -36,7 +36,7 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    const fn unjudged(hint: String) -> Self {
+    pub(super) const fn unjudged(hint: String) -> Self {
         Self::MayLive {
             hint: Some(hint),
             until: None,

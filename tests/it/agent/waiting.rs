@@ -194,25 +194,30 @@ async fn a_grant_that_arrives_for_nobody_is_released_at_once() {
         Pod::in_paused_time("a", &store),
         Pod::in_paused_time("b", &store),
     );
-    for _ in 0..50 {
+    let (mut heard, mut unheard) = (0, 0);
+    for yields in 0..60 {
         let lease = a.lease("r").await;
         let waiting = in_line(&b, "b", 240).await;
         let releasing = a.agent.clone();
         let releasing = tokio::spawn(async move { releasing.release(&lease.lease).await });
-        for _ in 0..fastrand::u8(0..12) {
+        for _ in 0..yields {
             tokio::task::yield_now().await;
         }
         waiting.abort();
         // Granted first, or gone first: both happen.
-        let heard = waiting.await;
+        let answer = waiting.await;
         releasing.await.unwrap().unwrap();
-        if let Ok(Ok(Acquired::Granted { lease, .. })) = heard {
+        if let Ok(Ok(Acquired::Granted { lease, .. })) = answer {
             release(&b, &lease).await;
+            heard += 1;
+        } else {
+            unheard += 1;
         }
         let since = b.now();
         eventually("the lock is free", || b.is_free("r")).await;
         assert!(b.now().since(since) < Duration::from_secs(1));
     }
+    assert!(heard > 0 && unheard > 0, "{heard} heard, {unheard} did not");
 }
 
 #[tokio::test(start_paused = true)]

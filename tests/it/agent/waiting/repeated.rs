@@ -153,3 +153,48 @@ async fn who_takes_a_place_over_is_told_what_counts_from_its_own_request() {
         "{lease:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_try_of_a_request_that_waits_is_no_second_one() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    let named = |wait| AcquireRequest {
+        request_id: Some("id-1".into()),
+        ..request("b", wait)
+    };
+    let waiting = spawn(&b.agent, named(240));
+    eventually("it waits", || queue(&b) == ["b"]).await;
+    let calls = store.calls();
+    let tried = spawn(&b.agent, named(0)).await.unwrap();
+    assert!(matches!(tried, Ok(Acquired::Held { .. })), "{tried:?}");
+    assert_eq!(store.calls(), calls);
+    release(&a, &lease).await;
+    let lease = granted(waiting).await;
+    let tried = spawn(&b.agent, named(0)).await.unwrap();
+    let is_replayed = matches!(&tried, Ok(Acquired::Granted { lease: same, replayed: true })
+        if same.lease == lease.lease);
+    assert!(is_replayed, "{tried:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_time_was_up_has_had_its_answer() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    let named = AcquireRequest {
+        request_id: Some("id-1".into()),
+        ..request("b", 10)
+    };
+    let told = spawn(&b.agent, named).await.unwrap();
+    assert!(matches!(told, Ok(Acquired::Held { .. })), "{told:?}");
+    eventually("nothing is kept for it", || queue(&b).is_empty()).await;
+    release(&a, &lease).await;
+    assert!(b.is_free("r"));
+}

@@ -1,14 +1,16 @@
 //! Waiting while something goes wrong: the watch, the store, the queue, the session, other pods.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::agent::AcquireError;
+use leasehold::agent::{AcquireError, Released};
 use leasehold::protocol::queue::Queue;
 use leasehold::store::StoreError;
 
-use super::{granted, in_line, queue, release, request, spawn};
+use super::{granted, holder, in_line, queue, release, request, spawn};
 use crate::agent::{Pod, eventually};
-use crate::memory_store::{Call, MemoryStore};
+use crate::memory_store::{Call, Half, MemoryStore};
 
 type Vanish = fn(&MemoryStore);
 
@@ -182,4 +184,93 @@ async fn a_holder_whose_grant_is_taken_away_hears_of_it_by_the_watch() {
     })
     .await;
     assert!(a.now().since(since) < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_broken_watch_did_not_tell_is_listed() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let taken_away = a.lease("taken away").await;
+    let lease = a.lease("r").await;
+    let waiting = in_line(&b, "b", 240).await;
+    let refused = Arc::new(AtomicUsize::new(0));
+    let refusing = refused.clone();
+    store.on_call(move |call| {
+        (call == Call::WatchLocks).then(|| {
+            refusing.fetch_add(1, Ordering::SeqCst);
+            StoreError::WatchExpired("too long ago".into())
+        })
+    });
+    drop(store.stall_watches());
+    eventually("the watches are opened again, and refused", || {
+        refused.load(Ordering::SeqCst) >= 2
+    })
+    .await;
+    store.delete_lock("taken away");
+    release(&a, &lease).await;
+    let since = b.now();
+    granted(waiting).await;
+    eventually("it is lost", || {
+        a.agent.lease(&taken_away.lease, a.now()).is_err()
+    })
+    .await;
+    // A look by the line itself would take a third of the TTL.
+    assert!(b.now().since(since) < Duration::from_millis(4_500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_comes_while_its_caller_goes_serves_the_next_in_line() {
+    let store = MemoryStore::default();
+    let (a, b, c) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+        Pod::in_paused_time("c", &store),
+    );
+    let lease = a.lease("r").await;
+    let gone = in_line(&b, "gone", 240).await;
+    let next = spawn(&b.agent, request("next", 240));
+    let _behind = in_line(&c, "behind", 240).await;
+    let _stalled = store.stall_watches();
+    let gate = store.hold(Call::GetLock, Half::Answer);
+    let releasing = a.agent.clone();
+    let released = tokio::spawn(async move { releasing.release(&lease.lease).await });
+    eventually("a line reads", || gate.arrived() > 0).await;
+    gone.abort();
+    assert!(gone.await.is_err());
+    gate.open();
+    released.await.unwrap().unwrap();
+    granted(next).await;
+    assert_eq!(holder(&b).as_deref(), Some("next"));
+    assert_eq!(queue(&b), ["behind"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holders_session_that_nobody_can_read_is_no_reason_to_stop_waiting() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    store.fail(Call::GetSession, StoreError::Unreadable("edited".into()));
+    let waiting = in_line(&b, "b", 240).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    a.agent.renew(&lease.lease, None, a.now()).unwrap();
+    release(&a, &lease).await;
+    granted(waiting).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_for_ever_does_not_keep_the_session_for_ever() {
+    let store = MemoryStore::default();
+    let a = Pod::in_paused_time("a", &store);
+    let lease = a.lease("r").await;
+    store.fail(Call::UpdateLock, StoreError::Denied("no right".into()));
+    assert_eq!(a.agent.release(&lease.lease).await, Ok(Released::Pending));
+    tokio::time::sleep(Duration::from_mins(21)).await;
+    let session = store.session_of("r").and_then(|id| store.session(&id));
+    assert!(session.is_some_and(|session| session.revoked.is_some()));
 }
