@@ -62,13 +62,14 @@ mod sidecar;
 mod wait;
 
 pub(crate) use audit::Served;
-pub(crate) use binaries::KubeVersion;
+pub(crate) use binaries::{KubeVersion, target_directory};
 pub(crate) use cluster::{Cluster, Namespace, TakeOver};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use history::History;
 pub(crate) use kubectl::{Kubeconfig, Output};
 pub(crate) use long_poll::LongPoll;
 pub(crate) use pod::Pod;
+pub(crate) use process::{Process, directory};
 pub(crate) use proxy::{Class, Exchange, Fault, Proxy};
-pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar};
+pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar, addresses};
 pub(crate) use wait::{eventually, now};

@@ -8,6 +8,7 @@ mod harness;
 mod support;
 
 mod basics;
+mod clients;
 mod contention;
 mod faults;
 mod floor;

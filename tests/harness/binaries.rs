@@ -97,7 +97,8 @@ fn assets() -> Option<PathBuf> {
     complete.then_some(folder)
 }
 
-fn target_directory() -> PathBuf {
+/// Where cargo and `make` build.
+pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("target"),
         PathBuf::from,

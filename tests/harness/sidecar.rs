@@ -324,7 +324,7 @@ impl Answer {
 }
 
 /// What listens where, as the log says: (`locks` or `admin`, address).
-fn addresses(log: &str) -> Vec<(String, String)> {
+pub(crate) fn addresses(log: &str) -> Vec<(String, String)> {
     let lines = log
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
