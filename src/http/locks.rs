@@ -19,7 +19,9 @@ const FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
 /// Takes a lock, at once or after waiting in line
 ///
 /// With `waitSeconds` the call is a long poll: its answer comes when the lock is had or the time
-/// is up. Locks are handed on in the order in which pods queued. The lock is the caller's for `validForMs`, counted from when it sent this request; renew it
+/// is up. Locks are handed on in the order in which pods queued.
+///
+/// The lock is the caller's for `validForMs`, counted from when it sent this request; renew it
 /// after `renewAfterMs`. Send the fencing token with every write to what the lock guards, and
 /// have it checked there: a lock that nobody fences is a polite suggestion. Locks are not
 /// reentrant: a second acquire of a held lock is refused or waits, its holder's too.
