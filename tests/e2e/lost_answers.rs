@@ -1,6 +1,8 @@
 //! Every write of the protocol (and the reads), lost, delayed and unanswered, each way once. In every cell of the
 //! table the lock is granted once, its caller knows, and what in fact succeeded is no error.
 
+mod queue;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,14 +59,20 @@ impl Cell {
         self.proxy.fail(class, 1, self.fault);
     }
 
-    /// The fault happened, and the store knows one grant of the lock after so many: this lease's.
-    async fn granted_once(&self, class: Class, lease: &Lease, transitions: u64) -> Result<()> {
+    /// The first message that went wrong was of this class.
+    fn was_struck(&self, class: Class) -> Result<()> {
         let exchanges = self.proxy.exchanges();
         let struck = exchanges.iter().find(|exchange| exchange.fault.is_some());
         ensure!(
             struck.is_some_and(|exchange| exchange.class == class),
             "{exchanges:?}"
         );
+        Ok(())
+    }
+
+    /// The fault happened, and the store knows one grant of the lock after so many: this lease's.
+    async fn granted_once(&self, class: Class, lease: &Lease, transitions: u64) -> Result<()> {
+        self.was_struck(class)?;
         let lock = self.namespace.lock("res").await?.unwrap_or_default();
         let status = &lock["status"];
         ensure!(status["holder"]["pod"] == "a", "{lock}");

@@ -263,7 +263,11 @@ impl Shared {
     /// The events of a watch, for as long as they are to pass.
     fn events(self: Arc<Self>, body: Body, stalled: CancellationToken) -> AnswerBody {
         let events = AnswerBody::new(body).into_data_stream();
+        let mut rest = Vec::new();
         AnswerBody::from_stream(events.then(move |event| {
+            if let Ok(piece) = &event {
+                self.state().memory.note_events(&mut rest, piece);
+            }
             let (shared, stalled) = (Arc::clone(&self), stalled.clone());
             async move {
                 shared.until_resumed().await;

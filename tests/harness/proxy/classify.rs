@@ -1,6 +1,7 @@
 //! What a request to the API server means in our protocol: by its method, its path, its body, and
 //! what the object said at the version that the write was decided on.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use http::Method;
@@ -21,8 +22,14 @@ pub(crate) enum Class {
     Acquire,
     /// Taking a lock from a dead holder.
     TakeOver,
-    /// Letting a lock go, or handing it to a waiter.
+    /// Letting a lock go for which nobody waits.
     Release,
+    /// Letting a lock go to the first who waits for it.
+    HandOver,
+    /// Taking a place in a lock's queue.
+    Enqueue,
+    /// Leaving a lock's queue.
+    Dequeue,
     /// Raising the token of a grant after a restored backup.
     Raise,
     GetLock,
@@ -35,13 +42,15 @@ pub(crate) enum Class {
 /// What passed the proxy before, as far as the next request's meaning hangs on it.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// By lock and resourceVersion: the grant's id, and how many incidents there were.
+    /// By lock and resourceVersion: the grant's id, how many waited, and how many incidents there
+    /// were.
     locks: HashMap<(String, String), LockThen>,
 }
 
 #[derive(Clone, Default)]
 struct LockThen {
     lease: Option<String>,
+    waiters: usize,
     incidents: usize,
 }
 
@@ -54,6 +63,19 @@ impl Memory {
             }
         }
         self.note_lock(answer);
+    }
+
+    /// Takes note of the events in a piece of a watch. `rest` is what was left of the one before.
+    pub(super) fn note_events(&mut self, rest: &mut Vec<u8>, piece: &[u8]) {
+        rest.extend_from_slice(piece);
+        let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
+            return;
+        };
+        for line in rest.drain(..=end).as_slice().split(|byte| *byte == b'\n') {
+            if let Ok(event) = serde_json::from_slice::<Value>(line) {
+                self.note_lock(&event["object"]);
+            }
+        }
     }
 
     fn note_lock(&mut self, object: &Value) {
@@ -87,9 +109,14 @@ impl Memory {
         let after = lock_then(body);
         match (&before.lease, &after.lease) {
             (None, Some(_)) => Class::Acquire,
-            (Some(before), Some(after)) if before == after => Class::Raise,
+            (Some(then), Some(now)) if then == now => match after.waiters.cmp(&before.waiters) {
+                Ordering::Greater => Class::Enqueue,
+                Ordering::Less => Class::Dequeue,
+                Ordering::Equal => Class::Raise,
+            },
             (Some(_), _) if after.incidents > before.incidents => Class::TakeOver,
-            (Some(_), _) => Class::Release,
+            (Some(_), Some(_)) => Class::HandOver,
+            (Some(_), None) => Class::Release,
             (None, None) => Class::Other,
         }
     }
@@ -115,6 +142,7 @@ fn lock_then(object: &Value) -> LockThen {
     let status = &object["status"];
     LockThen {
         lease: status["lease"]["id"].as_str().map(str::to_owned),
+        waiters: status["waiters"].as_array().map_or(0, Vec::len),
         incidents: status["incidents"].as_array().map_or(0, Vec::len),
     }
 }
