@@ -11,7 +11,7 @@ use crate::support::{Pair, sidecar, until_queued, until_renewed};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dead_ahead_are_skipped_together() -> Result<()> {
-    const TTL: Duration = Duration::from_secs(4);
+    const TTL: Duration = Duration::from_secs(6);
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("skipped").await?;
     let mut ahead: Vec<Sidecar> = Vec::new();

@@ -9,13 +9,17 @@ use leasehold::protocol::time::Moment;
 use serde_json::json;
 
 use super::WAIT_SECONDS;
-use crate::harness::{Answer, Cluster, Lease, LongPoll, Namespace, Sidecar, TakeOver, now};
+use crate::harness::{
+    Answer, Class, Cluster, Fault, Lease, LongPoll, Namespace, Proxy, Sidecar, TakeOver,
+    eventually, now,
+};
 use crate::support::{BUSY, sidecar, until_queued};
 
 const PAIRS: usize = 5;
 const ROUNDS: usize = 1000 / PAIRS;
 /// The longest that a grant may stay with nobody.
 const SECOND: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(20);
 /// Of the thousand, how many may take longer because the machine was busy with something else.
 const LATE_MAX: u64 = 10;
 
@@ -242,5 +246,52 @@ async fn a_grant_for_a_waiter_that_hung_up_is_gone_within_a_second() -> Result<(
         orphans > 0 && orphans < half_closed.hung_up + reset.hung_up,
         "{orphans}"
     );
+    Ok(())
+}
+
+/// The moment that the rounds above seldom hit, made long: the lock is had, and its lease is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("half-made").await?;
+    let a = sidecar(&namespace.pod("a").await?, 30).await?;
+    let proxy = Proxy::start(&cluster).await?;
+    let b = sidecar(&namespace.pod("b").await?.through(&proxy.url)?, 30).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    let body = |owner: &str| json!({"resource": "res", "ownerId": owner, "ttlSeconds": 60, "waitSeconds": WAIT_SECONDS});
+    let first = b.wait_with(&body("first")).await?;
+    until_queued(&namespace, "res", 1).await?;
+    let second = b.wait_with(&body("second")).await?;
+    // The first one's place is the second's now, who is named in it when it gets the lock.
+    drop(first);
+    eventually("the first to be gone", LIMIT, async || {
+        b.log().contains("a caller in line hung up").then_some(())
+    })
+    .await?;
+    let late = Fault::AnswerLate(Duration::from_millis(700));
+    // What the write was decided on came by the watch, so the proxy may take it for a new grant.
+    for class in [Class::Raise, Class::Acquire] {
+        proxy.fail(class, 1, late);
+    }
+    a.release(&lease.id).await?.expect(204)?;
+    eventually("the second to be named", LIMIT, async || {
+        let lock = namespace.lock("res").await.ok().flatten()?;
+        (lock["status"]["holder"]["ownerId"] == "second").then_some(())
+    })
+    .await?;
+    drop(second);
+
+    let next = a.wait_for("res", WAIT_SECONDS).await?.answer().await?;
+    let next = next.granted()?;
+    ensure!(next.token > lease.token, "{next:?} after {lease:?}");
+    let log = b.log();
+    let left = log
+        .lines()
+        .filter(|line| line.contains("a caller in line hung up"));
+    ensure!(
+        left.count() == 2,
+        "both went before they were answered: {log}"
+    );
+    a.renew(&next.id).await?.granted()?;
     Ok(())
 }
