@@ -97,10 +97,14 @@ Ready: two sidecars in namespace {namespace}. In a second shell:
   # with the leaseId and fencingToken of the first answer
   curl -s -X POST $A/v1/locks/LEASE/renew
   curl -s $B/v1/fencing/verify -H "$JSON" -d '{{"resource":"billing:close","fencingToken":TOKEN}}'
+
+  # B waits in line; A releases, and B has the lock with a larger token
+  curl -s $B/v1/locks/acquire -H "$JSON" -d '{{"resource":"billing:close","ownerId":"worker-b","ttlSeconds":300,"waitSeconds":60}}' &
   curl -s -X DELETE $A/v1/locks/LEASE -w '%{{http_code}}\n'
 
-  # what a dead holder looks like: kill it, and try from the other one until it takes over
+  # what a dead holder looks like: kill it, and let the other one wait until it takes over
   kill -9 $(cat {folder}/worker-b.pid)
+  curl -s $A/v1/locks/acquire -H "$JSON" -d '{{"resource":"billing:close","ownerId":"worker-a","ttlSeconds":300,"waitSeconds":60}}'
 
 README.md has the same, one step at a time. Metrics: http://127.0.0.1:7374/metrics
 Ctrl-C ends the demo."#
