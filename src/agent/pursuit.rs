@@ -326,7 +326,7 @@ impl Agent {
         }
     }
 
-    fn note_last(&self, resource: &Resource, last: Result<Acquired, AcquireError>) {
+    pub(super) fn note_last(&self, resource: &Resource, last: Result<Acquired, AcquireError>) {
         if let Some(line) = self.state().lines.get_mut(resource) {
             line.last = Some(last);
         }

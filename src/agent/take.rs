@@ -86,6 +86,11 @@ impl Agent {
             Some(known) => known,
             None => self.read_or_create(bid).await?,
         };
+        if let (true, Some(grant)) = (bid.waits, &current.value.grant) {
+            // A caller whose time is up before more is known is told at least this.
+            let held = held_by_other(&current.value, grant, bid, None);
+            self.note_last(&bid.request.resource, Ok(held));
+        }
         let (next, purpose) = match self.decide(&current, bid).await? {
             Step::Done(taken) => return Ok(Some(*taken)),
             Step::Again => return Ok(None),
@@ -104,7 +109,7 @@ impl Agent {
             Err(StoreError::DeniedByPolicy(reason)) if purpose == Purpose::TakeOver => {
                 let hint = Some(self.note_strict(&reason));
                 Ok(current.value.grant.as_ref().map(|grant| {
-                    let held = held_by_other(&current.value, grant, hint);
+                    let held = held_by_other(&current.value, grant, bid, hint);
                     waiting_or_not(&current, bid, held, None)
                 }))
             }
@@ -179,7 +184,7 @@ impl Agent {
         match fate {
             Fate::Changed => Ok(Step::Again),
             Fate::MayLive { hint, until } => {
-                let held = held_by_other(lock, grant, hint);
+                let held = held_by_other(lock, grant, bid, hint);
                 let taken = waiting_or_not(current, bid, held, until);
                 Ok(Step::Done(Box::new(taken)))
             }
@@ -324,7 +329,7 @@ fn taken_by(stored: Stored<Lock>, bid: &Bid) -> Option<Taken> {
         return Some(Taken::Ours(stored));
     }
     let grant = stored.value.grant.as_ref()?;
-    let held = held_by_other(&stored.value, grant, None);
+    let held = held_by_other(&stored.value, grant, bid, None);
     match waiting_or_not(&stored, bid, held, None) {
         queued @ Taken::Queued(..) => Some(queued),
         _ => None,
@@ -347,10 +352,13 @@ fn waiting_or_not(
     }
 }
 
-fn held_by_other(lock: &Lock, grant: &Grant, hint: Option<String>) -> Acquired {
+/// What somebody is told who cannot have the lock; the queue is counted without its own entry.
+fn held_by_other(lock: &Lock, grant: &Grant, bid: &Bid, hint: Option<String>) -> Acquired {
+    let others = lock.waiters.entries().iter();
+    let others = others.filter(|waiter| waiter.grant != *bid.grant());
     Acquired::Held {
         holder: holder_view(lock, grant),
-        queue_length: lock.waiters.len(),
+        queue_length: others.count(),
         hint,
     }
 }

@@ -1,5 +1,7 @@
 //! An example of every problem, made by the code that makes the real ones.
 
+use std::time::Duration;
+
 use super::error::{Code, Problem};
 use super::{body, checks, explain, guard, internal};
 use crate::agent::{AcquireError, HolderView, LeaseError};
@@ -43,7 +45,7 @@ fn request_example(code: Code) -> Option<Problem> {
 
 fn lease_example(code: Code) -> Option<Problem> {
     Some(match code {
-        Code::LockHeld => explain::lock_held(&holder(), 0, None),
+        Code::LockHeld => explain::lock_held(&holder(), 0, None, Duration::ZERO),
         Code::LeaseUnknown => LeaseError::Unknown.into(),
         Code::LeaseLost => LeaseError::Lost(Loss::SessionExpired).into(),
         Code::StaleToken => explain::stale_token(Token::from_raw(1_842_000)),

@@ -4,6 +4,8 @@
 //! The store's own words are passed on where they name what is missing; they are never parsed to
 //! decide anything, only to name the missing right beside them.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::dto::{HolderDto, time_text};
@@ -207,11 +209,20 @@ fn missing_right(words: &str) -> Option<String> {
 }
 
 /// The refusal of a lock that somebody else has.
-pub(super) fn lock_held(holder: &HolderView, queue_length: usize, hint: Option<String>) -> Problem {
+pub(super) fn lock_held(
+    holder: &HolderView,
+    queue_length: usize,
+    hint: Option<String>,
+    waited: Duration,
+) -> Problem {
+    let advice = if waited.is_zero() {
+        "send waitSeconds to wait in line, or try again later, with a pause that grows and varies"
+    } else {
+        "the time to wait is up; ask again to wait longer"
+    };
     let since = time_text(holder.acquired_at);
     let detail = format!(
-        "{} in pod {} has held the lock since {since}; send waitSeconds to wait in line, or \
-         try again later, with a pause that grows and varies",
+        "{} in pod {} has held the lock since {since}; {advice}",
         holder.owner, holder.pod
     );
     let problem = Problem::new(Code::LockHeld, detail)

@@ -37,6 +37,7 @@ pub(super) async fn acquire(
     JsonBody(body): JsonBody<AcquireBody>,
 ) -> Result<Response, Problem> {
     let request = checks::acquire(body, &api.agent.pod().name)?;
+    let wait = request.wait;
     match api.agent.acquire(request, arrived).await? {
         Acquired::Granted { lease, replayed } => {
             let answer = Json(AcquiredDto::new(&lease, replayed));
@@ -46,7 +47,7 @@ pub(super) async fn acquire(
             holder,
             queue_length,
             hint,
-        } => Err(explain::lock_held(&holder, queue_length, hint)),
+        } => Err(explain::lock_held(&holder, queue_length, hint, wait)),
     }
 }
 
