@@ -41,9 +41,15 @@ demo: need-cargo controlplane ## A control plane and two sidecars to try curl an
 	cargo run --locked --quiet --example demo -- "$(TARGET)/debug/leasehold"
 
 .PHONY: bench
-bench: need-cargo controlplane ## Medians and ratios against one API server, in one run
+bench: need-cargo controlplane bench-peers ## Medians and ratios against one API server, in one run
 	cargo build --locked --release
-	cargo run --locked --release --quiet --example bench -- "$(TARGET)/release/leasehold"
+	cargo run --locked --release --quiet --example bench -- \
+		"$(TARGET)/release/leasehold" "$(TARGET)/bench/leaderelection"
+
+.PHONY: bench-peers
+bench-peers: need-go # What the bench compares with; each a module of its own, which pins its versions
+	cd bench/leaderelection && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false \
+		-trimpath -ldflags "-s -w" -o "$(TARGET)/bench/leaderelection" .
 
 .PHONY: controlplane
 controlplane: ## Builds etcd, kube-apiserver and kubectl for the tests, once, under target/
@@ -61,6 +67,10 @@ generate: need-cargo ## Rewrites what is generated: crds/ and docs/openapi.json
 deny: need-cargo ## Licences, advisories and duplicates of the dependencies (needs cargo-deny)
 	@command -v cargo-deny >/dev/null || { echo "cargo-deny is missing: cargo install --locked cargo-deny" >&2; exit 1; }
 	cargo deny check
+
+.PHONY: need-go
+need-go:
+	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
 
 .PHONY: need-cargo
 need-cargo:

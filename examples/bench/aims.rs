@@ -1,7 +1,7 @@
 //! What is aimed at, beside what was measured.
 
 use crate::rows::Rows;
-use crate::{baseline, one_pod};
+use crate::{baseline, one_pod, transfer};
 
 /// One line for each aim.
 #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
@@ -15,6 +15,12 @@ pub(crate) fn print(rows: &Rows, rss_kib: u64, binary_bytes: u64) {
     );
     let renew = rows.median(one_pod::RENEW);
     println!("local renew: {renew:.3} ms, aim under 0.150 ms");
+    let transfer = rows.median(transfer::TRANSFER);
+    let most = 1.5 * rows.median(transfer::PUT_AND_EVENT);
+    println!(
+        "transfer between two pods: {transfer:.3} ms, aim at most 1.5 x PUT and its event = \
+         {most:.3} ms"
+    );
     let resident = millions(rss_kib * 1024) / 1.048_576;
     println!("sidecar resident: {resident:.1} MiB, aim under 15 MiB");
     let binary = millions(binary_bytes);

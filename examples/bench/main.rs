@@ -10,13 +10,18 @@ mod harness;
 
 mod aims;
 mod baseline;
+mod client_go;
+mod departures;
 mod one_pod;
 mod rows;
+mod transfer;
+mod written;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use baseline::{ByAdministrator, ByPod};
-use harness::{Cluster, Sidecar, TakeOver};
+use harness::{Cluster, Namespace, Sidecar, TakeOver};
 use rows::Rows;
+use transfer::{Pair, Watched};
 
 /// How often each call is measured.
 const ROUNDS: usize = 500;
@@ -30,26 +35,46 @@ enum Turn {
     ByPod,
     KnownLock,
     NewLock,
+    Watched,
+    Transfer,
 }
 
 // On one thread, as the sidecar itself: hops between threads of the instrument would be in each row.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let binary = std::env::args()
-        .nth(1)
-        .context("usage: bench PATH-OF-LEASEHOLD; or `make bench`")?;
+    let mut args = std::env::args().skip(1);
+    let (Some(ours), Some(theirs)) = (args.next(), args.next()) else {
+        anyhow::bail!("usage: bench PATH-OF-LEASEHOLD PATH-OF-LEADERELECTION; or `make bench`");
+    };
     let cluster = Cluster::measured(TakeOver::Peer).await?;
     let namespace = cluster.namespace("bench").await?;
-    let pod = namespace.pod("bench").await?;
-    let sidecar = Sidecar::launch(&binary, &pod).default_log().start().await?;
-    let mut by_administrator = ByAdministrator::new(&namespace).await?;
-    let mut by_pod = ByPod::new(&pod).await?;
+    let sidecar_pod = namespace.pod("bench").await?;
+    let launch = Sidecar::launch(&ours, &sidecar_pod).default_log();
+    let sidecar = launch.start().await?;
+    let mut rows = take_turns(&ours, &namespace, &sidecar).await?;
+    departures::measure(&ours, &theirs, &namespace, &mut rows).await?;
+
+    rows.print(&[baseline::ROWS, one_pod::ROWS].concat(), baseline::PUT);
+    rows.print(transfer::ROWS, transfer::PUT_AND_EVENT);
+    rows.print_beside(["leasehold", "client-go leaderelection"], departures::LINES);
+    aims::print(&rows, sidecar.rss_kib()?, std::fs::metadata(&ours)?.len());
+    Ok(())
+}
+
+/// The calls of which there are many.
+async fn take_turns(binary: &str, namespace: &Namespace, sidecar: &Sidecar) -> Result<Rows> {
+    let mut by_administrator = ByAdministrator::new(namespace).await?;
+    let mut by_pod = ByPod::new(&sidecar.pod).await?;
+    let mut watched = Watched::new(namespace).await?;
+    let mut pair = Pair::new(binary, namespace).await?;
 
     let mut turns = [
         Turn::ByAdministrator,
         Turn::ByPod,
         Turn::KnownLock,
         Turn::NewLock,
+        Turn::Watched,
+        Turn::Transfer,
     ];
     let mut rows = Rows::default();
     for round in 0..WARM_UP + ROUNDS {
@@ -61,12 +86,12 @@ async fn main() -> Result<()> {
             match turn {
                 Turn::ByAdministrator => by_administrator.put(&mut rows).await?,
                 Turn::ByPod => by_pod.take_and_free(&mut rows).await?,
-                Turn::KnownLock => one_pod::known_lock(&sidecar, &mut rows).await?,
-                Turn::NewLock => one_pod::new_lock(&sidecar, round, &mut rows).await?,
+                Turn::KnownLock => one_pod::known_lock(sidecar, &mut rows).await?,
+                Turn::NewLock => one_pod::new_lock(sidecar, round, &mut rows).await?,
+                Turn::Watched => watched.put(&mut rows).await?,
+                Turn::Transfer => pair.transfer(&mut rows).await?,
             }
         }
     }
-    rows.print(&[baseline::ROWS, one_pod::ROWS].concat(), baseline::PUT);
-    aims::print(&rows, sidecar.rss_kib()?, std::fs::metadata(&binary)?.len());
-    Ok(())
+    Ok(rows)
 }

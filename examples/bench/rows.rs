@@ -20,8 +20,13 @@ impl Rows {
     ) -> Result<T> {
         let start = now();
         let value = call.await?;
-        self.0.entry(name).or_default().push(now().since(start));
+        self.add(name, now().since(start));
         Ok(value)
+    }
+
+    /// What was measured elsewhere.
+    pub(crate) fn add(&mut self, name: &'static str, took: Duration) {
+        self.0.entry(name).or_default().push(took);
     }
 
     /// The median, in milliseconds.
@@ -41,6 +46,35 @@ impl Rows {
             let ratio = median / self.median(base);
             println!("{name:<38} {median:>10.3} {p95:>10.3} {ratio:>8.2}");
         }
+    }
+
+    /// A table of two kinds of call side by side, and the ratio of the first's median to the
+    /// second's. For few and far-apart durations: it shows the extremes too.
+    #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
+    pub(crate) fn print_beside(&self, heads: [&str; 2], lines: &[(&str, [&str; 2])]) {
+        let [ours, theirs] = heads;
+        println!(
+            "{:<24} {ours:>32} {theirs:>32} {:>8}",
+            "median ms (range, times)", "ratio"
+        );
+        for (what, [ours, theirs]) in lines {
+            let ratio = self.median(ours) / self.median(theirs);
+            println!(
+                "{what:<24} {:>32} {:>32} {ratio:>8.3}",
+                self.spread(ours),
+                self.spread(theirs)
+            );
+        }
+    }
+
+    fn spread(&self, name: &str) -> String {
+        let (median, least, most) = (
+            self.median(name),
+            self.quantile(name, 0),
+            self.quantile(name, 100),
+        );
+        let times = self.0.get(name).map_or(0, Vec::len);
+        format!("{median:.0} ({least:.0} to {most:.0}, {times})")
     }
 
     fn quantile(&self, name: &str, percent: usize) -> f64 {

@@ -1,0 +1,89 @@
+//! client-go's leader election (bench/leaderelection), each candidate a process of its own.
+
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use leasehold::protocol::time::Moment;
+use rustix::process::Signal;
+
+use crate::harness::{Kubeconfig, Process, directory, eventually};
+
+/// How long a candidate may take for what it is waited for: longer than any take-over.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// An election with candidates of this binary.
+pub(crate) struct Election<'a> {
+    pub(crate) binary: &'a str,
+    pub(crate) access: &'a Kubeconfig,
+    pub(crate) namespace: &'a str,
+    /// The name of the Lease.
+    pub(crate) lease: String,
+}
+
+/// One who leads or stands by. Dropping it kills it.
+pub(crate) struct Candidate(Process);
+
+impl Election<'_> {
+    /// Starts a candidate.
+    pub(crate) fn join(&self) -> Result<Candidate> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+
+        let identity = format!("candidate-{}", STARTED.fetch_add(1, Ordering::Relaxed));
+        let mut command = Command::new(self.binary);
+        command
+            .arg("--kubeconfig")
+            .arg(&self.access.path)
+            .args(["--namespace", self.namespace])
+            .args(["--lease", &self.lease, "--identity", &identity]);
+        let log = directory()?.join(format!("{identity}.log"));
+        Ok(Candidate(Process::spawn(&identity, &mut command, &log)?))
+    }
+}
+
+impl Candidate {
+    /// Waits until it knows who leads; from then on it stands by.
+    pub(crate) async fn knows_the_leader(&self) -> Result<()> {
+        self.until_it_says("knows").await.map(drop)
+    }
+
+    /// Waits until it leads, and says when it began to.
+    pub(crate) async fn leads(&self) -> Result<Moment> {
+        self.until_it_says("leading").await
+    }
+
+    pub(crate) fn sigterm(&self) -> Result<()> {
+        self.0.signal(Signal::TERM)
+    }
+
+    pub(crate) fn kill9(&self) -> Result<()> {
+        self.0.signal(Signal::KILL)
+    }
+
+    pub(crate) async fn ended(&self) -> Result<ExitStatus> {
+        self.0.wait(LIMIT).await
+    }
+
+    async fn until_it_says(&self, what: &str) -> Result<Moment> {
+        let looked_for = format!("the candidate to say {what:?}");
+        let said = eventually(&looked_for, LIMIT, async || {
+            let log = self.0.log();
+            let at = log.lines().find_map(|line| said_at(line, what));
+            let ended = self.0.exited().ok().flatten().is_some();
+            (at.is_some() || ended).then_some(at)
+        });
+        match said.await? {
+            Some(at) => Ok(at),
+            None => bail!("a candidate ended:\n{}", self.0.last_words()),
+        }
+    }
+}
+
+/// When it said that, if the line is about that.
+fn said_at(line: &str, what: &str) -> Option<Moment> {
+    let (at, said) = line.split_once(' ')?;
+    let at = at.parse().ok()?;
+    said.starts_with(what)
+        .then(|| Moment::since_boot(Duration::from_nanos(at)))
+}

@@ -1,0 +1,166 @@
+//! From one pod to another: the lock is released through one sidecar and had through another,
+//! whose caller waits in a long poll.
+//!
+//! Beside it the least that a transfer by way of the API server can cost: one write of a status,
+//! and the event of a watch like the one that each agent has.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::StreamExt as _;
+use leasehold::k8s::{K8sLockStore, connect};
+use leasehold::protocol::ids::Resource;
+use leasehold::store::{LockEvent, LockStore, LockWatch};
+use serde_json::json;
+
+use crate::harness::{Namespace, Sidecar, now};
+use crate::rows::Rows;
+use crate::written::{Claiming, Written};
+
+/// What a transfer is compared with.
+pub(crate) const PUT_AND_EVENT: &str = "status PUT, bare, and its watch event";
+/// From the release call at one sidecar to the waiter's answer at the other.
+pub(crate) const TRANSFER: &str = "transfer: release to waiter's answer";
+
+/// The rows of this file.
+pub(crate) const ROWS: &[&str] = &[PUT_AND_EVENT, TRANSFER];
+
+const RESOURCE: &str = "bench:transfer";
+/// Between two looks at a queue.
+const POLL: Duration = Duration::from_millis(2);
+/// Before what is measured: by then the holder's watch has told who waits, as it has in real life.
+/// A machine that idled is slow to wake, so the write that is compared with waits as long.
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
+
+/// An administrator who writes to a held lock, and watches what its holder's session holds.
+pub(crate) struct Watched {
+    written: Written,
+    events: LockWatch,
+}
+
+impl Watched {
+    pub(crate) async fn new(namespace: &Namespace) -> Result<Self> {
+        let config = namespace.cluster.control_plane().admin().config().await?;
+        let mut written = Written::new(&config, &namespace.name, "bench-event").await?;
+        let claiming = Claiming::new("nobody", "no-uid", written.stored.version);
+        written.put(&claiming.take(&written.stored)?).await?;
+        // With a client of its own, as a waiter's agent has one.
+        let watcher = K8sLockStore::new(connect(&config)?, &namespace.name);
+        let session = claiming.session();
+        let events = watcher.watch(session, written.stored.version).await?;
+        Ok(Self { written, events })
+    }
+
+    /// Changes a count.
+    pub(crate) async fn put(&mut self, rows: &mut Rows) -> Result<()> {
+        tokio::time::sleep(PAUSE).await;
+        let mut next = self.written.stored.value.clone();
+        next.transitions += 1;
+        let start = now();
+        let told = async {
+            while let Some(event) = self.events.next().await {
+                if matches!(event?, LockEvent::Held(lock) if lock.value == next) {
+                    return Ok(now());
+                }
+            }
+            anyhow::bail!("the bench's own watch ended")
+        };
+        let ((), told) = tokio::try_join!(self.written.put(&next), told)?;
+        rows.add(PUT_AND_EVENT, told.since(start));
+        Ok(())
+    }
+}
+
+/// Two sidecars that give each other a lock.
+pub(crate) struct Pair {
+    holder: Sidecar,
+    waiter: Sidecar,
+    lease: String,
+    queue: Queue,
+}
+
+impl Pair {
+    pub(crate) async fn new(binary: &str, namespace: &Namespace) -> Result<Self> {
+        let pods = (namespace.pod("a").await?, namespace.pod("b").await?);
+        let holder = Sidecar::launch(binary, &pods.0)
+            .default_log()
+            .start()
+            .await?;
+        let waiter = Sidecar::launch(binary, &pods.1)
+            .default_log()
+            .start()
+            .await?;
+        let lease = holder.acquire(RESOURCE).await?.granted()?;
+        Ok(Self {
+            holder,
+            waiter,
+            lease: lease.id,
+            queue: Queue::new(namespace, RESOURCE).await?,
+        })
+    }
+
+    /// One gives the lock to the other.
+    pub(crate) async fn transfer(&mut self, rows: &mut Rows) -> Result<()> {
+        let release = async { self.holder.release(&self.lease).await?.expect(204) };
+        let wait = wait(&self.waiter, RESOURCE);
+        let (lease, took) = handed_over(&self.queue, PAUSE, wait, release).await?;
+        rows.add(TRANSFER, took);
+        self.lease = lease;
+        std::mem::swap(&mut self.holder, &mut self.waiter);
+        Ok(())
+    }
+}
+
+/// Waits in line; the id of the lease.
+pub(crate) async fn wait(sidecar: &Sidecar, resource: &str) -> Result<String> {
+    let body = json!({"resource": resource, "ownerId": sidecar.pod.name, "ttlSeconds": 60,
+        "waitSeconds": 60});
+    Ok(sidecar.acquire_with(&body).await?.granted()?.id)
+}
+
+/// Has somebody wait in the queue, for so long, and then the holder go: what the waiter got, and how
+/// long it took from the holder's going.
+pub(crate) async fn handed_over<W, G>(
+    queue: &Queue,
+    pause: Duration,
+    wait: impl Future<Output = Result<W>>,
+    go: impl Future<Output = Result<G>>,
+) -> Result<(W, Duration)> {
+    let wait = async { anyhow::Ok((wait.await?, now())) };
+    let go = async {
+        queue.until_somebody_waits().await?;
+        tokio::time::sleep(pause).await;
+        let start = now();
+        go.await?;
+        Ok(start)
+    };
+    let ((got, end), start) = tokio::try_join!(wait, go)?;
+    Ok((got, end.since(start)))
+}
+
+/// The queue of a lock, as an administrator sees it.
+pub(crate) struct Queue {
+    store: K8sLockStore,
+    resource: Resource,
+}
+
+impl Queue {
+    pub(crate) async fn new(namespace: &Namespace, resource: &str) -> Result<Self> {
+        let config = namespace.cluster.control_plane().admin().config().await?;
+        Ok(Self {
+            store: K8sLockStore::new(connect(&config)?, &namespace.name),
+            resource: Resource::parse(resource)?,
+        })
+    }
+
+    async fn until_somebody_waits(&self) -> Result<()> {
+        loop {
+            let lock = self.store.get(&self.resource).await?;
+            let lock = lock.context("a lock that somebody holds must be there")?;
+            if !lock.value.waiters.is_empty() {
+                return Ok(());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}

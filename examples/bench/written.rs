@@ -1,0 +1,91 @@
+//! Writing locks without a sidecar, by our own client.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use kube::Config;
+use leasehold::k8s::K8sLockStore;
+use leasehold::protocol::ids::{GrantId, OwnerId, Resource, SessionId};
+use leasehold::protocol::lock::{Claim, Decision, Lock};
+use leasehold::protocol::session::{Claimant, PodRef};
+use leasehold::protocol::time::{SessionTtl, WallTime};
+use leasehold::protocol::token::{Mint, Revision, Seen};
+use leasehold::store::{LockStore, Stored};
+
+/// A lock that the bench writes itself.
+pub(crate) struct Written {
+    store: K8sLockStore,
+    pub(crate) stored: Stored<Lock>,
+}
+
+impl Written {
+    pub(crate) async fn new(config: &Config, namespace: &str, resource: &str) -> Result<Self> {
+        let store = K8sLockStore::new(leasehold::k8s::connect(config)?, namespace);
+        let stored = store.create(&Resource::parse(resource)?).await?;
+        Ok(Self { store, stored })
+    }
+
+    pub(crate) async fn put(&mut self, next: &Lock) -> Result<()> {
+        self.stored = self.store.update(&self.stored, next).await?;
+        Ok(())
+    }
+}
+
+/// In whose name locks are written. As long as a sidecar's claims; nobody looks for the session.
+pub(crate) struct Claiming {
+    claimant: Claimant,
+    mint: Mint,
+}
+
+impl Claiming {
+    /// For a pod, by who has seen the locks at this revision.
+    pub(crate) fn new(pod: &str, uid: &str, seen: Revision) -> Self {
+        let claimant = Claimant {
+            owner: OwnerId::from(pod),
+            pod: PodRef {
+                name: pod.into(),
+                uid: uid.into(),
+                node: Some("node-1".into()),
+            },
+            session: SessionId::from(format!("{pod}-0123456789ab")),
+            session_ttl: SessionTtl::clamped(15),
+        };
+        let mint = Mint {
+            seen: Seen::from_list(seen),
+            floor: 0,
+        };
+        Self { claimant, mint }
+    }
+
+    /// The session that holds what is taken.
+    pub(crate) fn session(&self) -> &SessionId {
+        &self.claimant.session
+    }
+
+    /// A free lock, taken.
+    pub(crate) fn take(&self, free: &Stored<Lock>) -> Result<Lock> {
+        let claim = Claim {
+            grant: GrantId::from(uuid::Uuid::new_v4().to_string()),
+            claimant: self.claimant.clone(),
+            metadata: BTreeMap::new(),
+            at: WallTime(1_767_225_600_123_456),
+        };
+        match free.value.acquire(free.version, &self.mint, &claim) {
+            Decision::Granted(taken) => Ok(*taken),
+            _ => bail!("the bench's own lock is not free"),
+        }
+    }
+
+    /// A taken lock, freed.
+    pub(crate) fn free(&self, taken: &Stored<Lock>) -> Result<Lock> {
+        let lock = &taken.value;
+        let freed = lock.grant.as_ref().and_then(|grant| {
+            let at = WallTime(1_767_225_600_123_456);
+            lock.release(taken.version, &self.mint, &grant.id, at)
+        });
+        match freed {
+            Some(free) => Ok(free),
+            None => bail!("the bench's own lock is not taken"),
+        }
+    }
+}
