@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use crate::client_go::{Candidate, Election};
 use crate::harness::{Namespace, Sidecar, now};
 use crate::rows::Rows;
-use crate::transfer::{PAUSE, Queue, handed_over, wait};
+use crate::transfer::{Before, PAUSE, Queue, handed_over, wait};
 
 /// A sidecar that is told to stop.
 const SIGTERM: &str = "SIGTERM of the holder";
@@ -87,7 +87,8 @@ async fn our_stops(binary: &str, namespace: &Namespace) -> Result<Vec<Duration>>
         holder.acquire(RESOURCE).await?.granted()?;
         let queue = Queue::new(namespace, RESOURCE).await?;
         let stop = async { holder.sigterm() };
-        let (lease, took) = handed_over(&queue, PAUSE, wait(&next, RESOURCE), stop).await?;
+        let (lease, took) =
+            handed_over(&queue, (Before::Idle, PAUSE), wait(&next, RESOURCE), stop).await?;
         next.release(&lease).await?.expect(204)?;
         holder.ended().await?;
         stops.push(took);
@@ -106,7 +107,8 @@ async fn our_kill(binary: &str, namespace: &Namespace, nth: usize) -> Result<Dur
     let queue = Queue::new(namespace, &resource).await?;
     let pause = OUR_PERIOD + phase(OUR_PERIOD, nth, PAIRS);
     let kill = async { holder.kill9() };
-    let (_, took) = handed_over(&queue, pause, wait(&next, &resource), kill).await?;
+    let (_, took) =
+        handed_over(&queue, (Before::Idle, pause), wait(&next, &resource), kill).await?;
     Ok(took)
 }
 

@@ -21,7 +21,7 @@ use anyhow::Result;
 use baseline::{ByAdministrator, ByPod};
 use harness::{Cluster, Namespace, Sidecar, TakeOver};
 use rows::Rows;
-use transfer::{Pair, Watched};
+use transfer::{Before, Pair, Watched};
 
 /// How often each call is measured.
 const ROUNDS: usize = 500;
@@ -35,8 +35,8 @@ enum Turn {
     ByPod,
     KnownLock,
     NewLock,
-    Watched,
-    Transfer,
+    Watched(Before),
+    Transfer(Before),
 }
 
 // On one thread, as the sidecar itself: hops between threads of the instrument would be in each row.
@@ -56,6 +56,7 @@ async fn main() -> Result<()> {
 
     rows.print(&[baseline::ROWS, one_pod::ROWS].concat(), baseline::PUT);
     rows.print(transfer::ROWS, transfer::PUT_AND_EVENT);
+    rows.print(transfer::ROWS_IDLE, transfer::PUT_AND_EVENT_IDLE);
     rows.print_beside(["leasehold", "client-go leaderelection"], departures::LINES);
     aims::print(&rows, sidecar.rss_kib()?, std::fs::metadata(&ours)?.len());
     Ok(())
@@ -73,8 +74,10 @@ async fn take_turns(binary: &str, namespace: &Namespace, sidecar: &Sidecar) -> R
         Turn::ByPod,
         Turn::KnownLock,
         Turn::NewLock,
-        Turn::Watched,
-        Turn::Transfer,
+        Turn::Watched(Before::Reads),
+        Turn::Transfer(Before::Reads),
+        Turn::Watched(Before::Idle),
+        Turn::Transfer(Before::Idle),
     ];
     let mut rows = Rows::default();
     for round in 0..WARM_UP + ROUNDS {
@@ -88,8 +91,8 @@ async fn take_turns(binary: &str, namespace: &Namespace, sidecar: &Sidecar) -> R
                 Turn::ByPod => by_pod.take_and_free(&mut rows).await?,
                 Turn::KnownLock => one_pod::known_lock(sidecar, &mut rows).await?,
                 Turn::NewLock => one_pod::new_lock(sidecar, round, &mut rows).await?,
-                Turn::Watched => watched.put(&mut rows).await?,
-                Turn::Transfer => pair.transfer(&mut rows).await?,
+                Turn::Watched(before) => watched.put(before, &mut rows).await?,
+                Turn::Transfer(before) => pair.transfer(before, &mut rows).await?,
             }
         }
     }

@@ -17,19 +17,62 @@ use crate::harness::{Namespace, Sidecar, now};
 use crate::rows::Rows;
 use crate::written::{Claiming, Written};
 
+/// What comes before a measured call, on either side. A machine that idles, if only for
+/// milliseconds, is slow to wake: that is in the durations, and in the ratio of two of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Reads, one after the other: nothing has to wake but the watches.
+    Reads,
+    /// Nothing, as is usual where a lock is held for long.
+    Idle,
+}
+
 /// What a transfer is compared with.
 pub(crate) const PUT_AND_EVENT: &str = "status PUT, bare, and its watch event";
 /// From the release call at one sidecar to the waiter's answer at the other.
 pub(crate) const TRANSFER: &str = "transfer: release to waiter's answer";
+/// The first again, on a machine that idles.
+pub(crate) const PUT_AND_EVENT_IDLE: &str = "PUT and event, after 5 ms without work";
+/// The second again, on a machine that idles.
+pub(crate) const TRANSFER_IDLE: &str = "transfer, after 5 ms without work";
 
 /// The rows of this file.
 pub(crate) const ROWS: &[&str] = &[PUT_AND_EVENT, TRANSFER];
+/// Those of a machine that idles.
+pub(crate) const ROWS_IDLE: &[&str] = &[PUT_AND_EVENT_IDLE, TRANSFER_IDLE];
+
+impl Before {
+    /// Passes this time.
+    async fn pass(self, time: Duration, store: &K8sLockStore, resource: &Resource) -> Result<()> {
+        let until = now().after(time);
+        if self == Self::Idle {
+            tokio::time::sleep(time).await;
+        }
+        while now() < until {
+            store.get(resource).await?;
+        }
+        Ok(())
+    }
+
+    const fn put_and_event(self) -> &'static str {
+        match self {
+            Self::Reads => PUT_AND_EVENT,
+            Self::Idle => PUT_AND_EVENT_IDLE,
+        }
+    }
+
+    const fn transfer(self) -> &'static str {
+        match self {
+            Self::Reads => TRANSFER,
+            Self::Idle => TRANSFER_IDLE,
+        }
+    }
+}
 
 const RESOURCE: &str = "bench:transfer";
 /// Between two looks at a queue.
 const POLL: Duration = Duration::from_millis(2);
 /// Before what is measured: by then the holder's watch has told who waits, as it has in real life.
-/// A machine that idled is slow to wake, so the write that is compared with waits as long.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 /// An administrator who writes to a held lock, and watches what its holder's session holds.
@@ -52,8 +95,9 @@ impl Watched {
     }
 
     /// Changes a count.
-    pub(crate) async fn put(&mut self, rows: &mut Rows) -> Result<()> {
-        tokio::time::sleep(PAUSE).await;
+    pub(crate) async fn put(&mut self, before: Before, rows: &mut Rows) -> Result<()> {
+        let Written { store, stored } = &self.written;
+        before.pass(PAUSE, store, &stored.value.resource).await?;
         let mut next = self.written.stored.value.clone();
         next.transitions += 1;
         let start = now();
@@ -66,7 +110,7 @@ impl Watched {
             anyhow::bail!("the bench's own watch ended")
         };
         let ((), told) = tokio::try_join!(self.written.put(&next), told)?;
-        rows.add(PUT_AND_EVENT, told.since(start));
+        rows.add(before.put_and_event(), told.since(start));
         Ok(())
     }
 }
@@ -100,11 +144,11 @@ impl Pair {
     }
 
     /// One gives the lock to the other.
-    pub(crate) async fn transfer(&mut self, rows: &mut Rows) -> Result<()> {
+    pub(crate) async fn transfer(&mut self, before: Before, rows: &mut Rows) -> Result<()> {
         let release = async { self.holder.release(&self.lease).await?.expect(204) };
         let wait = wait(&self.waiter, RESOURCE);
-        let (lease, took) = handed_over(&self.queue, PAUSE, wait, release).await?;
-        rows.add(TRANSFER, took);
+        let (lease, took) = handed_over(&self.queue, (before, PAUSE), wait, release).await?;
+        rows.add(before.transfer(), took);
         self.lease = lease;
         std::mem::swap(&mut self.holder, &mut self.waiter);
         Ok(())
@@ -122,14 +166,15 @@ pub(crate) async fn wait(sidecar: &Sidecar, resource: &str) -> Result<String> {
 /// long it took from the holder's going.
 pub(crate) async fn handed_over<W, G>(
     queue: &Queue,
-    pause: Duration,
+    before: (Before, Duration),
     wait: impl Future<Output = Result<W>>,
     go: impl Future<Output = Result<G>>,
 ) -> Result<(W, Duration)> {
     let wait = async { anyhow::Ok((wait.await?, now())) };
     let go = async {
         queue.until_somebody_waits().await?;
-        tokio::time::sleep(pause).await;
+        let (before, time) = before;
+        before.pass(time, &queue.store, &queue.resource).await?;
         let start = now();
         go.await?;
         Ok(start)

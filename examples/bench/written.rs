@@ -14,7 +14,7 @@ use leasehold::store::{LockStore, Stored};
 
 /// A lock that the bench writes itself.
 pub(crate) struct Written {
-    store: K8sLockStore,
+    pub(crate) store: K8sLockStore,
     pub(crate) stored: Stored<Lock>,
 }
 
