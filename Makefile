@@ -48,8 +48,9 @@ bench: need-cargo controlplane bench-peers ## Medians and ratios against one API
 
 .PHONY: bench-peers
 bench-peers: need-go # What the bench compares with; each a module of its own, which pins its versions
+	mkdir -p "$(TARGET)/bench"
 	cd bench/leaderelection && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false \
-		-trimpath -ldflags "-s -w" -o "$(TARGET)/bench/leaderelection" .
+		-trimpath -ldflags "-s -w" -o "$(abspath $(TARGET))/bench/leaderelection" .
 
 .PHONY: controlplane
 controlplane: ## Builds etcd, kube-apiserver and kubectl for the tests, once, under target/
