@@ -11,7 +11,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit model e2e ## Everything that CI runs: lint, unit, model, e2e
+test: lint unit model e2e crowd ## Everything that CI runs: lint, unit, model, e2e, crowd
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
@@ -29,6 +29,10 @@ model: need-cargo ## The protocol model-checked to completion, and its negative 
 .PHONY: e2e
 e2e: need-cargo controlplane controlplane-floor ## Our binaries against a real etcd and kube-apiserver
 	cargo test --locked --test e2e -- --test-threads 8
+
+.PHONY: crowd
+crowd: need-cargo controlplane ## 200 agents that ask for one lock within a second, and what that costs
+	cargo test --locked --test e2e crowd:: -- --ignored --nocapture --test-threads 1
 
 .PHONY: run
 run: need-cargo ## Locks without a cluster, to try curl on; flags in ARGS (docs/dev.md)

@@ -56,6 +56,8 @@ mod pod;
 mod process;
 #[path = "harness/proxy.rs"]
 mod proxy;
+#[path = "harness/requests.rs"]
+mod requests;
 #[path = "harness/sidecar.rs"]
 mod sidecar;
 #[path = "harness/wait.rs"]
@@ -71,5 +73,6 @@ pub(crate) use long_poll::LongPoll;
 pub(crate) use pod::Pod;
 pub(crate) use process::{Process, directory};
 pub(crate) use proxy::{Class, Exchange, Fault, Proxy};
+pub(crate) use requests::Requests;
 pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar, addresses};
 pub(crate) use wait::{eventually, now};

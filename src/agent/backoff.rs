@@ -55,6 +55,11 @@ impl Backoff {
         let bound = FIRST
             .saturating_mul(1 << tries.min(16))
             .min(longest.max(FIRST));
+        Self::jittered(bound)
+    }
+
+    /// A random wait of at most this, and of at least a tenth of it.
+    pub(super) fn jittered(bound: Duration) -> Duration {
         bound.mul_f64(0.1 + 0.9 * fastrand::f64())
     }
 }

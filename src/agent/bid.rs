@@ -62,6 +62,11 @@ pub(super) struct Bid {
     session: Option<SessionId>,
     /// What the store listed in the course of this; a session that begins now need not ask again.
     pub(super) listed: Option<Revision>,
+    /// The version at which the lock was last seen, and how many waited then.
+    pub(super) seen: Option<Revision>,
+    pub(super) others: usize,
+    /// Whether it has let others go first.
+    pub(super) has_paused: bool,
     /// Whether any write was sent: then the store may hold something for the grant.
     pub(super) is_sent: bool,
     /// The version on which the last write was sent whose outcome is not known.
@@ -76,6 +81,9 @@ impl Bid {
             attempt,
             session: None,
             listed: None,
+            seen: None,
+            others: 0,
+            has_paused: false,
             is_sent: false,
             unsettled: None,
         }

@@ -23,10 +23,22 @@ use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, LeaseView};
 
 /// How long a line without a place in the queue goes on while the store does not answer.
 const TROUBLE_LIMIT: Duration = Duration::from_secs(5);
-/// The longest pause before a full queue is tried again: beyond it, places stay empty for long.
-const FULL_QUEUE_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause between two tries at a lock that others keep writing.
-const CONFLICT_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause between two tries: beyond it, places in the queue stay empty for long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// The bound of the first pause of who found no room in the queue.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(8);
+/// The bound of the shortest pause.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// The most by which the first pause after a write that another outran is bounded.
+const OUTRUN_PAUSE: Duration = Duration::from_secs(8);
+/// From how many waiters on a pause is one for a crowd.
+const A_CROWD: usize = 2;
+/// The longest pause where fewer wait.
+const FEW_PAUSE: Duration = Duration::from_secs(1);
+/// By how much the bound of a pause grows with every try.
+const GROWTH: u32 = 2;
+/// What a try takes about when nobody else makes one.
+const ALONE: Duration = Duration::from_millis(3);
 
 /// What a line does in the store.
 #[derive(Default)]
@@ -132,6 +144,7 @@ impl Agent {
         };
         let is_a_read = known.is_none();
         let taken = self.try_take(known, bid).await?;
+        let took = self.now().since(now);
         pursuit.trouble_since = None;
         match taken {
             Some(Taken::Ours(stored)) => Ok(Round::Ours(Box::new(stored))),
@@ -149,20 +162,33 @@ impl Agent {
             Some(Taken::Others(outlook)) => {
                 self.note_last(&resource, Ok(outlook.held));
                 pursuit.queued = None;
-                Ok(Round::Wait(self.pause_of(pursuit, 4, FULL_QUEUE_PAUSE)))
+                bid.has_paused = true;
+                Ok(Round::Wait(self.pause_of(
+                    pursuit,
+                    NO_ROOM_PAUSE,
+                    LONGEST_PAUSE,
+                )))
             }
             None => {
                 pursuit.queued = None;
-                Ok(Round::Wait(self.pause_of(pursuit, 0, CONFLICT_PAUSE)))
+                // One rival or two are soon done; behind more there is no hurry.
+                let (first, longest) = if bid.others < A_CROWD {
+                    (SHORTEST_PAUSE, FEW_PAUSE)
+                } else {
+                    bid.has_paused = true;
+                    (outrun_pause(took), LONGEST_PAUSE)
+                };
+                Ok(Round::Wait(self.pause_of(pursuit, first, longest)))
             }
         }
     }
 
-    /// Another try after a pause that grows, with full jitter: who all insist together only keep
-    /// each other from writing.
-    fn pause_of(&self, pursuit: &mut Pursuit, from: u32, longest: Duration) -> Moment {
-        let wait = Backoff::wait(pursuit.tries + from, longest);
+    /// Another try after a pause with full jitter, whose bound grows with every try: who all insist
+    /// together only keep each other, and the one who releases, from writing.
+    fn pause_of(&self, pursuit: &mut Pursuit, first: Duration, longest: Duration) -> Moment {
+        let bound = first.saturating_mul(GROWTH.saturating_pow(pursuit.tries));
         pursuit.tries = (pursuit.tries + 1).min(16);
+        let wait = Backoff::jittered(bound.min(longest));
         pursuit.not_before = self.now().after(wait);
         pursuit.not_before
     }
@@ -360,7 +386,7 @@ impl Agent {
         // Whatever was believed of the lock is read again.
         pursuit.read_at = now;
         let longest = self.0.config.session_ttl.get() / 10;
-        let until = self.pause_of(pursuit, 0, longest);
+        let until = self.pause_of(pursuit, SHORTEST_PAUSE, longest);
         self.rest(resource, front, until).await;
     }
 
@@ -415,4 +441,12 @@ fn whom_it_ends(error: &AcquireError, is_too_long: bool) -> Ends {
         AcquireError::Store(StoreError::Invalid(_) | StoreError::DeniedByPolicy(_)) => Ends::First,
         _ => Ends::All,
     }
+}
+
+/// The bound of the pause after a write that another outran. A try that took ten times as long as
+/// it would alone had about ten others beside it, and for all of them to come one after the other
+/// takes ten times as long as it took.
+fn outrun_pause(took: Duration) -> Duration {
+    let beside = took.div_duration_f64(ALONE).min(1_000.0);
+    took.mul_f64(beside).clamp(SHORTEST_PAUSE, OUTRUN_PAUSE)
 }

@@ -23,6 +23,8 @@ use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Released};
 
 /// How long the app waits for the store before it is told `Pending`.
 const ANSWER_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
+/// How often a release that another write outran is tried again at once.
+const AT_ONCE: u32 = 8;
 
 /// What is to be given back.
 pub(super) struct Returning {
@@ -218,15 +220,22 @@ impl Agent {
     /// Tries until the lock no longer names the grant, or the tries are used up.
     pub(super) async fn give_back(&self, mut what: Returning, mut backoff: Backoff) -> GivenBack {
         let mut may_have_landed = false;
-        let mut refused_since = None;
+        let (mut refused_since, mut outrun) = (None, 0);
         loop {
             match self.try_give_back(&mut what, &mut may_have_landed).await {
                 Ok(Some(given_back)) => {
                     self.0.metrics.release("released");
                     return given_back;
                 }
-                // Another write came first: the next round reads.
-                Ok(None) => refused_since = None,
+                // Another write came first: the next round reads. All who wait wait for this one,
+                // so it is they who pause.
+                Ok(None) => {
+                    refused_since = None;
+                    outrun += 1;
+                    if outrun < AT_ONCE {
+                        continue;
+                    }
+                }
                 Err(error) => {
                     self.0.metrics.release("retried");
                     tracing::warn!(resource = %what.resource, %error, "release not written yet; trying on");

@@ -6,6 +6,8 @@
 //!
 //! A session is begun only for a write: who is merely turned away costs the store one read.
 
+use std::time::Duration;
+
 use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::lock::{Decision, Grant, Lock, Refusal};
 use crate::protocol::queue::QUEUE_MAX;
@@ -16,6 +18,13 @@ use super::bid::{Bid, Outlook};
 use super::release::Returning;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
+
+/// How many may wait already for a newcomer to join them at once. Where there are more, many come
+/// together: each pauses once first, and so they come one by one.
+const COME_AT_ONCE: usize = 10;
+/// A lock that was read longer ago is read again before a place in its queue is taken: where many
+/// come together, somebody else has written it meanwhile.
+const READ_IS_OLD: Duration = Duration::from_millis(25);
 
 /// What the store's side of a try came to.
 pub(super) enum Taken {
@@ -82,7 +91,11 @@ impl Agent {
         known: Option<Stored<Lock>>,
         bid: &mut Bid,
     ) -> Result<Option<Taken>, AcquireError> {
-        let current = match known {
+        if bid.has_paused {
+            // A session that is begun between read and write leaves others time to write.
+            self.claim(bid).await?;
+        }
+        let mut current = match known {
             Some(known) => known,
             None => self.read_or_create(bid).await?,
         };
@@ -91,10 +104,17 @@ impl Agent {
             let held = held_by_other(&current.value, grant, bid, None);
             self.note_last(&bid.request.resource, Ok(held));
         }
-        let (next, purpose) = match self.decide(&current, bid).await? {
-            Step::Done(taken) => return Ok(Some(*taken)),
-            Step::Again => return Ok(None),
-            Step::Write(next, purpose) => (next, purpose),
+        let (next, purpose) = loop {
+            let read_at = self.now();
+            match self.decide(&current, bid).await? {
+                Step::Done(taken) => return Ok(Some(*taken)),
+                Step::Again => return Ok(None),
+                Step::Write(_, Purpose::Queue) if self.now().since(read_at) > READ_IS_OLD => {
+                    // The session is there now, so this happens once.
+                    current = self.read_or_create(bid).await?;
+                }
+                Step::Write(next, purpose) => break (next, purpose),
+            }
         };
         self.check_session(bid)?;
         bid.is_sent = true;
@@ -124,9 +144,23 @@ impl Agent {
 
     async fn decide(&self, current: &Stored<Lock>, bid: &mut Bid) -> Result<Step, AcquireError> {
         let lock = &current.value;
-        let has_room = bid.waits && lock.waiters.len() < QUEUE_MAX;
-        if lock.grant.is_some() && bid.session().is_none() && !has_room {
-            return self.judge_holder(current, bid).await;
+        let is_moving = bid.seen.replace(current.version) != Some(current.version);
+        bid.others = lock.waiters.len();
+        let room = if bid.has_paused {
+            QUEUE_MAX
+        } else {
+            COME_AT_ONCE
+        };
+        let has_room = bid.waits && bid.others < room;
+        // Without a session it has sent no write, so the lock cannot name it.
+        if let (Some(grant), None, false) = (&lock.grant, bid.session(), has_room) {
+            if !bid.waits || !is_moving {
+                return self.judge_holder(current, bid).await;
+            }
+            // While others write the lock, those in its queue judge its holder.
+            let held = held_by_other(lock, grant, bid, None);
+            let taken = waiting_or_not(current, bid, held, None);
+            return Ok(Step::Done(Box::new(taken)));
         }
         let claim = self.claim(bid).await?;
         let mint = self.mint()?;

@@ -10,6 +10,7 @@ mod support;
 mod basics;
 mod clients;
 mod contention;
+mod crowd;
 mod faults;
 mod floor;
 mod idle;
