@@ -14,7 +14,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored};
 
-use super::bid::{Bid, request_key};
+use super::bid::{Begun, Bid, request_key};
 use super::line::KEPT_FOR;
 use super::state::Held;
 use super::take::Taken;
@@ -102,7 +102,7 @@ impl Agent {
         arrived: Moment,
     ) -> Result<Acquired, AcquireError> {
         let outcome = if request.wait.is_zero() {
-            self.try_acquire(&request, arrived).await
+            self.acquire_at_once(&request, arrived).await
         } else {
             self.acquire_in_line(&request, arrived).await
         };
@@ -112,7 +112,7 @@ impl Agent {
 
     /// One try, in a task of its own: a caller that hangs up must not leave a write half
     /// understood.
-    async fn try_acquire(
+    async fn acquire_at_once(
         &self,
         request: &AcquireRequest,
         arrived: Moment,
@@ -179,14 +179,12 @@ impl Agent {
             if let Some(answer) = self.answer_locally(request, arrived)? {
                 return Ok(answer);
             }
-            if self.state().has_place(request)? {
-                // The same request waits; one try of it more would be a second lease.
-                return self.last_of(&request.resource);
-            }
             match self.begin_attempt(request)? {
-                Some(attempt) => break attempt,
-                // The same request is under way; its answer will be this one's too.
-                None => ended.await,
+                Begun::Attempt(attempt) => break attempt,
+                // Its answer will be this one's too.
+                Begun::UnderWay => ended.await,
+                // One try of it more would be a second lease.
+                Begun::Waits => return self.last_of(&request.resource),
             }
         };
         let mut bid = Bid::new(request.clone(), attempt, false);
@@ -205,6 +203,9 @@ impl Agent {
         let may_be_left = match &outcome {
             Ok(Acquired::Granted { .. }) => false,
             Ok(Acquired::Held { .. }) => bid.unsettled.is_some(),
+            Err(AcquireError::Store(StoreError::Unavailable(_))) if bid.unsettled.is_none() => {
+                false
+            }
             // Also a refusal may be one's own success, where a proxy repeats what it passes on.
             Err(_) => bid.is_sent,
         };
@@ -319,7 +320,7 @@ impl Agent {
         };
         let view = self.view(&request.resource, &held, told, Span { arrived, now });
         self.lose_what_was_served(&request.resource, grant);
-        let gone_at = {
+        {
             let mut state = self.state();
             // Who stops has counted the leases that it waits for.
             if state.draining {
@@ -329,12 +330,13 @@ impl Agent {
             if state.deadline_of(session).is_none() {
                 return Err(AcquireError::SessionLost);
             }
-            state.insert(request.resource.clone(), held);
             let under_way = state.under_way.get(&request.resource);
-            under_way.and_then(|under_way| under_way.gone_at)
-        };
-        if let Some(at) = gone_at {
-            self.note_not_held(&request.resource, at);
+            let gone_at = under_way.and_then(|under_way| under_way.gone_at);
+            if gone_at > Some(held.stored.version) {
+                // What is told already cannot be promised.
+                return Err(AcquireError::GrantEnded);
+            }
+            state.insert(request.resource.clone(), held);
         }
         self.wake_sweeper_for(&view.lease);
         tracing::info!(

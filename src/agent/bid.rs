@@ -105,6 +105,16 @@ impl Bid {
     }
 }
 
+/// Whether a try may begin.
+pub(super) enum Begun {
+    /// It may.
+    Attempt(Attempt),
+    /// The same request is tried already.
+    UnderWay,
+    /// The same request stands in line.
+    Waits,
+}
+
 /// What somebody who cannot have the lock yet is told, and when there is more to be known.
 #[derive(Clone, Debug)]
 pub(super) struct Outlook {
@@ -115,11 +125,8 @@ pub(super) struct Outlook {
 }
 
 impl Agent {
-    /// Counts a new attempt; none while the same request is under way.
-    pub(super) fn begin_attempt(
-        &self,
-        request: &AcquireRequest,
-    ) -> Result<Option<Attempt>, AcquireError> {
+    /// Counts a new attempt, unless the same request is being served.
+    pub(super) fn begin_attempt(&self, request: &AcquireRequest) -> Result<Begun, AcquireError> {
         let limit = self.0.config.max_leases;
         let key = request_key(request);
         let mut state = self.state();
@@ -127,12 +134,16 @@ impl Agent {
             return Err(AcquireError::ShuttingDown);
         }
         if key.as_ref().is_some_and(|key| state.asked.contains(key)) {
-            return Ok(None);
+            return Ok(Begun::UnderWay);
+        }
+        if state.has_place(request)? {
+            return Ok(Begun::Waits);
         }
         if state.load() >= limit {
             return Err(AcquireError::TooManyLeases { limit });
         }
-        Ok(Some(self.attempt(&mut state, &request.resource, key)))
+        let attempt = self.attempt(&mut state, &request.resource, key);
+        Ok(Begun::Attempt(attempt))
     }
 
     /// Counts an attempt for callers that are counted and admitted already.

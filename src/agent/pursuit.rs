@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::ids::Resource;
+use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
@@ -25,8 +25,9 @@ use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, LeaseView};
 const TROUBLE_LIMIT: Duration = Duration::from_secs(5);
 /// The longest pause between two tries: beyond it, places in the queue stay empty for long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// The bound of the first pause of who found no room in the queue.
-const NO_ROOM_PAUSE: Duration = Duration::from_secs(8);
+/// The bound of the first pause of who found no room in the queue. A longer one would make a crowd
+/// cheaper, and a dozen pods with short work wait for nothing.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(2);
 /// The bound of the shortest pause.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// The most by which the first pause after a write that another outran is bounded.
@@ -46,6 +47,8 @@ struct Pursuit {
     bid: Option<Bid>,
     /// The lock as last seen, with our entry in its queue.
     queued: Option<Stored<Lock>>,
+    /// Whether the store has a place or the grant for us, as far as was seen.
+    has_place: bool,
     /// No try before this: the pause after one that came to nothing is for the others' sake, and a
     /// caller who comes or goes does not cut it short.
     not_before: Moment,
@@ -162,6 +165,7 @@ impl Agent {
             Some(Taken::Others(outlook)) => {
                 self.note_last(&resource, Ok(outlook.held));
                 pursuit.queued = None;
+                pursuit.has_place = false;
                 bid.has_paused = true;
                 Ok(Round::Wait(self.pause_of(
                     pursuit,
@@ -226,6 +230,7 @@ impl Agent {
             .look_again
             .map_or(look_at, |at| at.min(look_at).max(now));
         pursuit.queued = Some(queued);
+        pursuit.has_place = true;
         pursuit.tries = 0;
         self.note_last(&bid.request.resource, Ok(outlook.held));
         Round::Wait(pursuit.look_at.min(pursuit.read_at))
@@ -263,6 +268,8 @@ impl Agent {
             return Ok(());
         };
         pursuit.queued = None;
+        pursuit.has_place = true;
+        pursuit.trouble_since = None;
         bid.unsettled = Some(stored.version);
         let made = match self.lease_for_first(resource, &mut bid, stored).await {
             Ok(Some((first, lease))) => {
@@ -304,10 +311,8 @@ impl Agent {
             if let Some(next) = stored.value.in_the_name_of(&claim)
                 && may_write_name
             {
-                match self.write_name(&stored, &next).await {
-                    Some(written) => stored = written,
-                    None => may_write_name = false,
-                }
+                may_write_name = false;
+                stored = self.write_name(stored, &next, &claim.grant).await?;
                 continue;
             }
             if first_of().is_some_and(|now| now.ticket == first.ticket) {
@@ -317,17 +322,34 @@ impl Agent {
         }
     }
 
-    async fn write_name(&self, current: &Stored<Lock>, next: &Lock) -> Option<Stored<Lock>> {
+    /// The lock with its new name, or as it is if that is refused. When another write came first,
+    /// or it is not known whether ours landed, the lock is read: the grant may be gone.
+    async fn write_name(
+        &self,
+        current: Stored<Lock>,
+        next: &Lock,
+        grant: &GrantId,
+    ) -> Result<Stored<Lock>, AcquireError> {
         // Closes the race with a force release, or another's joining: the name is written on the
         // version that was seen.
-        let written = within(CALL_LIMIT, self.0.locks.update(current, next)).await;
-        let failed = |error: &StoreError| {
-            tracing::warn!(
-                resource = %current.value.resource, %error,
-                "the lock shows the app that waited first and has gone, not the one that has it"
-            );
+        let error = match within(CALL_LIMIT, self.0.locks.update(&current, next)).await {
+            Ok(written) => return Ok(written),
+            Err(error) => error,
         };
-        written.inspect_err(failed).ok()
+        let resource = &current.value.resource;
+        tracing::warn!(
+            %resource, %error,
+            "the lock may show the app that waited first and has gone, not the one that has it"
+        );
+        let is_settled = !error.is_transient()
+            && !matches!(error, StoreError::Conflict | StoreError::NotFound(_));
+        if is_settled {
+            return Ok(current);
+        }
+        let found = self.read_lock(resource).await?;
+        found
+            .filter(|found| found.value.is_held_by(grant))
+            .ok_or(AcquireError::GrantEnded)
     }
 
     /// Answers the caller that the lease was made for. If it gave up meanwhile, or nobody hears it,
@@ -368,7 +390,7 @@ impl Agent {
         if session.is_some_and(|id| self.session_deadline(id).is_none()) {
             self.abandon_bid(resource, pursuit);
         }
-        let is_too_long = pursuit.queued.is_none() && now.since(since) >= TROUBLE_LIMIT;
+        let is_too_long = !pursuit.has_place && now.since(since) >= TROUBLE_LIMIT;
         match whom_it_ends(&error, is_too_long) {
             Ends::First => {
                 let caller = self.state().take_caller(resource, front.ticket);
@@ -378,10 +400,11 @@ impl Agent {
                 return;
             }
             Ends::All => return self.refuse_all(resource, &error),
-            Ends::Nobody if error != AcquireError::SessionLost => {
-                self.note_last(resource, Err(error));
+            Ends::Nobody => {
+                if let AcquireError::Store(_) = error {
+                    self.note_last(resource, Err(error));
+                }
             }
-            Ends::Nobody => {}
         }
         // Whatever was believed of the lock is read again.
         pursuit.read_at = now;
@@ -419,6 +442,7 @@ impl Agent {
             self.spawn_settle(resource.clone(), bid.grant().clone(), bid.unsettled);
         }
         pursuit.queued = None;
+        pursuit.has_place = false;
     }
 }
 
@@ -435,8 +459,8 @@ enum Ends {
 
 fn whom_it_ends(error: &AcquireError, is_too_long: bool) -> Ends {
     match error {
-        // Another session is begun; if that fails, its error says why.
-        AcquireError::SessionLost => Ends::Nobody,
+        // Another session is begun, or another place taken; if that fails, its error says why.
+        AcquireError::SessionLost | AcquireError::GrantEnded => Ends::Nobody,
         AcquireError::Store(error) if error.is_transient() && !is_too_long => Ends::Nobody,
         AcquireError::Store(StoreError::Invalid(_) | StoreError::DeniedByPolicy(_)) => Ends::First,
         _ => Ends::All,

@@ -209,8 +209,8 @@ impl Agent {
             return Ok(Step::Again);
         }
         let fate = match self.fate_of_holder(lock, grant).await {
-            // Who waits may be handed the lock all the same.
-            Err(error) if bid.waits && !error.is_transient() => {
+            // Who holds the lock is known; whether it lives is not.
+            Err(error) if !error.is_transient() => {
                 Fate::unjudged(format!("the holder's session cannot be looked at: {error}"))
             }
             fate => fate?,
@@ -224,7 +224,7 @@ impl Agent {
             }
             Fate::Dead => {
                 let claim = self.claim(bid).await?;
-                let next = self.plan_take_over(current, &claim);
+                let next = self.lock_after_take_over(current, &claim);
                 Ok(next.map_or(Step::Again, |next| {
                     Step::Write(Box::new(next), Purpose::TakeOver)
                 }))
@@ -321,9 +321,7 @@ impl Agent {
         loop {
             self.state().note_revision(stored.version);
             if !stored.value.is_held_by(grant) {
-                return Err(AcquireError::Store(StoreError::Unavailable(
-                    "somebody ended the grant before it could be told".into(),
-                )));
+                return Err(AcquireError::GrantEnded);
             }
             let mint = self.mint()?;
             if !mint.must_raise(stored.value.token, stored.version) {
@@ -344,14 +342,18 @@ impl Agent {
                 }
                 Err(error) => error,
             };
-            if error != StoreError::Conflict && !error.is_transient() {
+            let may_be_read = matches!(error, StoreError::Conflict | StoreError::NotFound(_));
+            if !may_be_read && !error.is_transient() {
                 return Err(error.into());
             }
             if !self.pause(&mut backoff).await {
                 return Err(error.into());
             }
-            if let Ok(Some(found)) = self.read_lock(&stored.value.resource).await {
-                stored = found;
+            match self.read_lock(&stored.value.resource).await {
+                Ok(Some(found)) => stored = found,
+                Ok(None) => return Err(AcquireError::GrantEnded),
+                // The next round tries again.
+                Err(_) => {}
             }
         }
     }

@@ -89,11 +89,19 @@ impl Agent {
         }
         // From the last to the first: when the first is proven dead, as the holder that it is by
         // then, the others have been looked at for longer.
-        for waiter in ahead.iter().rev() {
-            if let Err(error) = self.fate_of(&waiter.claimant).await {
-                tracing::debug!(session = %waiter.claimant.session, %error, "no look at a waiter");
+        let looks = async {
+            for waiter in ahead.iter().rev() {
+                if let Err(error) = self.fate_of(&waiter.claimant).await {
+                    let session = &waiter.claimant.session;
+                    tracing::debug!(%session, %error, "no look at a waiter");
+                    if error.is_transient() {
+                        return;
+                    }
+                }
             }
-        }
+        };
+        // All together may take no longer than one call: meanwhile the lock may be handed on.
+        let _in_time = tokio::time::timeout(CALL_LIMIT, looks).await;
     }
 
     /// Looks at a holder's session; revokes it when its silence has lasted long enough.
@@ -173,7 +181,11 @@ impl Agent {
     }
 
     /// The lock to write after its holder was found dead.
-    pub(super) fn plan_take_over(&self, current: &Stored<Lock>, claim: &Claim) -> Option<Lock> {
+    pub(super) fn lock_after_take_over(
+        &self,
+        current: &Stored<Lock>,
+        claim: &Claim,
+    ) -> Option<Lock> {
         let grant = current.value.grant.as_ref()?;
         let holder = &grant.holder.session;
         let mint = self.mint().ok()?;

@@ -125,6 +125,9 @@ pub enum AcquireError {
     /// The store lost writes.
     #[error(transparent)]
     StoreWentBack(#[from] StoreWentBack),
+    /// Somebody ended the grant before its lease could be told.
+    #[error("somebody ended the grant before it could be told")]
+    GrantEnded,
     /// The session ended while the lock was being taken.
     #[error("the session ended while the lock was being taken")]
     SessionLost,

@@ -139,7 +139,7 @@ impl Agent {
         let last = state.lines.get(resource).and_then(|line| line.last.clone());
         last.unwrap_or_else(|| {
             Err(AcquireError::Store(StoreError::Unavailable(
-                "it said nothing about the lock within waitSeconds".into(),
+                "nothing is known of the lock yet".into(),
             )))
         })
     }

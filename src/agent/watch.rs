@@ -184,7 +184,12 @@ impl Agent {
                         // The session is lost with it.
                         return after;
                     }
-                    self.note_missing(session, &page.items, page.revision);
+                    if page.unreadable.is_empty() {
+                        self.note_missing(session, &page.items, page.revision);
+                    } else {
+                        // What is missing may be what somebody made unreadable.
+                        tracing::warn!(%session, locks = ?page.unreadable, "locks cannot be read");
+                    }
                     for stored in page.items {
                         self.note_held(stored);
                     }

@@ -48,6 +48,7 @@ impl From<AcquireError> for Problem {
             ),
             AcquireError::TokenExhausted(_) => Self::new(Code::TokenExhausted, words),
             AcquireError::StoreWentBack(_) => Self::new(Code::StoreWentBack, words),
+            AcquireError::GrantEnded => unavailable(&words),
             AcquireError::SessionLost => Self::new(
                 Code::SessionLost,
                 format!("{words}; nothing is held through this request, try again"),

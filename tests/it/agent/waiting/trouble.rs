@@ -274,3 +274,87 @@ async fn a_release_that_is_refused_for_ever_does_not_keep_the_session_for_ever()
     let session = store.session_of("r").and_then(|id| store.session(&id));
     assert!(session.is_some_and(|session| session.revoked.is_some()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_ended_before_its_lease_was_made_is_told_to_nobody() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = b.lease("other").await;
+    let gate = store.hold(Call::UpdateLock, Half::Answer);
+    let agent = b.agent.clone();
+    let trying = spawn(&agent, request("b", 0));
+    eventually("the grant is written", || gate.arrived() > 0).await;
+    store.delete_lock("r");
+    store.make_lock("r");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    gate.open();
+    let answer = trying.await.unwrap();
+    assert_eq!(answer, Err(AcquireError::GrantEnded));
+    assert!(b.agent.lease(&lease.lease, b.now()).is_ok());
+    a.lease("r").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_ended_while_its_name_was_written_is_told_to_nobody() {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let lease = a.lease("r").await;
+    let gone = in_line(&b, "gone", 240).await;
+    let next = spawn(&b.agent, request("next", 240));
+    tokio::task::yield_now().await;
+    gone.abort();
+    assert!(gone.await.is_err());
+    let (meddled, mut updates) = (store.clone(), 0);
+    store.on_call(move |call| {
+        updates += u8::from(call == Call::UpdateLock);
+        // The first is the release, the second writes the name of who is next.
+        if (call, updates) == (Call::UpdateLock, 2) {
+            meddled.delete_lock("r");
+            meddled.make_lock("r");
+        }
+        None
+    });
+    release(&a, &lease).await;
+    let lease = granted(next).await;
+    let lock = store.lock("r").unwrap();
+    assert_eq!(
+        lock.token, lease.token,
+        "it is the grant that the store knows"
+    );
+    assert_eq!(holder(&b).as_deref(), Some("next"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_answers_no_looks_holds_a_try_up_for_a_few_seconds_only() {
+    let store = MemoryStore::default();
+    let pods: Vec<Pod> = (0..20)
+        .map(|n| Pod::in_paused_time(&format!("p{n}"), &store))
+        .collect();
+    pods[0].lease("r").await;
+    let mut waiting = Vec::new();
+    for (n, pod) in pods.iter().enumerate().skip(1).take(18) {
+        waiting.push(in_line(pod, &format!("o{n}"), 240).await);
+    }
+    for pod in &pods[..19] {
+        pod.store.cut_off();
+    }
+    let last = &pods[19];
+    for _ in 0..3 {
+        spawn(&last.agent, request("last", 0))
+            .await
+            .unwrap()
+            .unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let _gate = store.hold(Call::GetSession, Half::Request);
+    let since = last.now();
+    let _answer = spawn(&last.agent, request("last", 0)).await.unwrap();
+    let took = last.now().since(since);
+    assert!(took < Duration::from_secs(12), "{took:?}");
+}
