@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first one asks for a clean stop, the second one ends the process.
+//! SIGTERM, SIGINT and SIGHUP: the first one asks for a clean stop, the second one ends the process.
 
 use std::io;
 use std::process;
@@ -12,18 +12,21 @@ use tokio_util::sync::CancellationToken;
 /// # Errors
 /// When the handlers cannot be installed.
 pub fn on_signal() -> io::Result<CancellationToken> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = Signals {
+        terminate: signal(SignalKind::terminate())?,
+        interrupt: signal(SignalKind::interrupt())?,
+        hang_up: signal(SignalKind::hangup())?,
+    };
     let stop = CancellationToken::new();
     let stopping = stop.clone();
     tokio::spawn(async move {
-        let first = next(&mut terminate, &mut interrupt).await;
+        let first = signals.next().await;
         tracing::info!(
             signal = first,
             "stopping; a second signal ends the process at once"
         );
         stopping.cancel();
-        let second = next(&mut terminate, &mut interrupt).await;
+        let second = signals.next().await;
         tracing::warn!(
             signal = second,
             "ended by a second signal; what is held expires by its TTL"
@@ -33,9 +36,20 @@ pub fn on_signal() -> io::Result<CancellationToken> {
     Ok(stop)
 }
 
-async fn next(terminate: &mut Signal, interrupt: &mut Signal) -> i32 {
-    tokio::select! {
-        _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
-        _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// The terminal was closed.
+    hang_up: Signal,
+}
+
+impl Signals {
+    async fn next(&mut self) -> i32 {
+        let signal = tokio::select! {
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+            _ = self.hang_up.recv() => SignalKind::hangup(),
+        };
+        signal.as_raw_value()
     }
 }

@@ -300,6 +300,9 @@ impl Agent {
             .session_deadline(session)
             .ok_or(AcquireError::SessionLost)?;
         let now = self.now();
+        // As the store has it, so that everybody shows the same.
+        let acquired_at = stored.value.grant.as_ref().map(|grant| grant.acquired_at);
+        let acquired_at = acquired_at.unwrap_or_else(|| self.0.clock.wall());
         let mut tenure = Tenure::new(grant.clone(), stored.value.token);
         let mut lease = tenure.serve(now).ok_or(AcquireError::SessionLost)?;
         let told = lease
@@ -312,7 +315,7 @@ impl Agent {
             owner: request.owner.clone(),
             ttl: request.ttl,
             metadata: request.metadata.clone(),
-            acquired_at: self.0.clock.wall(),
+            acquired_at,
             stored,
             since: now,
             request: request_key(request),

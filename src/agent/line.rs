@@ -1,8 +1,8 @@
 //! The callers of this agent who wait for one lock, oldest first. The store's queue has one entry
 //! for all of them; they stand in line behind it here.
 //!
-//! No I/O: `wait` puts callers in, `pursuit` serves them. Invariant: a caller is in its line until it was given a lease, its
-//! time was up, or it went away; who takes it out is who answers it.
+//! No I/O: `wait` puts callers in, `pursuit` serves them. Invariant: a caller is in its line until
+//! it was given a lease, its time was up, or it went away; who takes it out is who answers it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -69,7 +69,7 @@ const OF_VERIFY: [Code; 4] = [
                        RFC 9457 problem document with a stable `code`; an unknown path gives \
                        `not_found`, a wrong method `method_not_allowed`. Only what is no \
                        readable HTTP request is answered without a document: 400 (malformed) or \
-                       431 (the URL or the headers are too large), with an empty body and a \
+                       414 or 431 (the URL or the headers are too large), with an empty body and a \
                        closed connection. A request that is refused leaves the store \
                        as it was.",
     ),

@@ -95,7 +95,15 @@ async fn accept(
     listener: &TcpListener,
     free: &Arc<Semaphore>,
 ) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = free.clone().acquire_owned().await.ok()?;
+    let place = if let Ok(place) = free.clone().try_acquire_owned() {
+        place
+    } else {
+        tracing::warn!(
+            "all connections are taken; new ones wait, and with them renewals and releases of \
+             clients that have none open"
+        );
+        free.clone().acquire_owned().await.ok()?
+    };
     match listener.accept().await {
         Ok((stream, _peer)) => Some((stream, place)),
         Err(error) => {
