@@ -1,8 +1,8 @@
 //! A store that fails on demand, in front of another one: for `leasehold dev --fault-api` and for
 //! tests.
 //!
-//! A call that fails did nothing, except where the fault says `Ambiguous`. What is let through is
-//! answered by the store behind, unchanged.
+//! A call that fails was never made, whatever the fault says of it: `Ambiguous` too. What is let
+//! through is answered by the store behind, unchanged.
 
 mod timed;
 
@@ -104,9 +104,10 @@ impl<S: LockStore, F: Faults> LockStore for FaultyStore<S, F> {
     }
 
     async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
-        let told = self.ask(Call::WatchLocks)?.watch(session, after).await?;
+        // First of all: a fault that comes while the watch is being opened ends it too.
         let (breaks, broken) = mpsc::unbounded();
         self.faults.on_watch(breaks);
+        let told = self.ask(Call::WatchLocks)?.watch(session, after).await?;
         // What comes first ends it: its own end, or a fault.
         let told = told.map(Some).chain(stream::once(ready(None)));
         let broken = broken.flat_map(|error| stream::iter([Some(Err(error)), None]));

@@ -1,19 +1,21 @@
 //! The store that fails on demand: faithful where nothing fails, and faults that do what they say.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, poll};
 use leasehold::clock::{Clock as _, ManualClock};
 use leasehold::protocol::ids::Resource;
 use leasehold::protocol::session::{RenewalFailures, Revocation, RevokeReason};
 use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Revision;
-use leasehold::store::StoreError;
 use leasehold::store::embedded::EmbeddedStore;
-use leasehold::store::faulty::{FaultyStore, TimedFaults};
+use leasehold::store::faulty::{Call, FaultyStore, TimedFaults};
+use leasehold::store::{LockStore, StoreError};
 
 use crate::contract::{Adapter, Party, resource};
+use crate::memory_store::{Half, MemoryStore};
 
 /// A store that may fail, and its faults and their clock.
 struct Faulty {
@@ -98,6 +100,24 @@ async fn nothing_reaches_a_store_that_is_away_and_its_watches_end() {
     let read = a.read(&r).await;
     assert_eq!((read.value, read.version), (held.value, held.version));
     assert!(a.locks.get(&resource("s")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_fault_that_comes_while_a_watch_is_opened_ends_it() {
+    let clock = ManualClock::default();
+    let of_faults = clock.clone();
+    let faults = TimedFaults::new(move || of_faults.now());
+    let store = MemoryStore::default();
+    let gate = store.hold(Call::WatchLocks, Half::Answer);
+    let store = FaultyStore::new(store, faults.clone());
+    let session = "a-0".into();
+    let mut opening = pin!(LockStore::watch(&store, &session, Revision(0)));
+    assert!(poll!(&mut opening).is_pending() && gate.arrived() == 1);
+    faults.fail_everything_for(Duration::from_secs(5));
+    gate.open();
+    let mut watch = opening.await.unwrap();
+    is_away(watch.next().now_or_never().unwrap().unwrap());
+    assert!(watch.next().now_or_never().unwrap().is_none());
 }
 
 #[tokio::test]
