@@ -16,8 +16,8 @@ use crate::clock::SystemClock;
 use crate::http;
 use crate::http::serve::{Bounds, serve};
 
-/// Runs a role, on a system that has the clock for it. One thread is enough for one pod, and keeps the process small and its latency
-/// low.
+/// Runs a role, on a system that has the clock for it. One thread is enough for one pod, and keeps
+/// the process small and its latency low.
 pub(super) fn block_on(role: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     SystemClock::check()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
