@@ -6,8 +6,9 @@
 //! What was acknowledged is on disk. It decides nothing about locks, and does not share its
 //! directory with another process.
 //!
-//! Not here: access control, more than one namespace, and deletion by anybody but the caller of
-//! [`EmbeddedStore::delete_lock`].
+//! Not here: access control and more than one namespace. What nobody needs any more is deleted when
+//! a directory is opened, before anybody uses it; while it is in use nothing is, but by what
+//! `back_door` has for tests.
 
 mod back_door;
 mod file;
@@ -64,13 +65,14 @@ impl EmbeddedStore {
     /// # Errors
     /// [`OpenError`] says what to do.
     pub fn open(directory: &Path, first: Revision) -> Result<Self, OpenError> {
-        let opened = file::open(directory, first)?;
-        leftovers::clear_away(&opened.database)
-            .and_then(|()| Self::on(opened.database, Some(opened.beside)))
-            .map_err(|error| OpenError::Damaged {
-                path: directory.to_owned(),
-                what: error.to_string(),
-            })
+        let mut opened = file::open(directory, first)?;
+        if let Err(error) = leftovers::clear_away(&opened.database) {
+            tracing::warn!(%error, "what earlier processes left behind could not be cleared away");
+            // After a write that failed the database answers nothing until it is opened anew.
+            opened = opened.again()?;
+        }
+        let revision = opened.revision()?;
+        Ok(Self::on(opened.database, Some(opened.beside), revision))
     }
 
     /// A store that ends with the process. Its revisions follow `first`.
@@ -80,17 +82,16 @@ impl EmbeddedStore {
     pub fn in_memory(first: Revision) -> Result<Self, StoreError> {
         let database = file::in_memory(first);
         let database = database.map_err(|error| StoreError::Unavailable(error.to_string()))?;
-        Self::on(database, None)
+        Ok(Self::on(database, None, first))
     }
 
-    fn on(database: Database, beside: Option<Beside>) -> Result<Self, StoreError> {
-        let revision = View::open(&database)?.revision()?;
+    fn on(database: Database, beside: Option<Beside>, revision: Revision) -> Self {
         let history = Mutex::new(History::new(revision));
-        Ok(Self(Arc::new(Inner {
+        Self(Arc::new(Inner {
             database,
             history,
             beside,
-        })))
+        }))
     }
 
     /// Runs a call where it may block. In memory nothing does, and a simulation wants everything

@@ -1,7 +1,8 @@
-//! `leasehold dev` as a process of its own: what it says, what it refuses, what a kill -9 leaves, and
-//! the faults that tests may ask for.
+//! `leasehold dev` as a process of its own: what it says, what it refuses, what a kill -9 leaves,
+//! what becomes of its directory, and the faults that tests may ask for.
 
 mod crashes;
+mod directory;
 mod faults;
 
 use std::fs::{self, File};

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod directory;
+mod leftovers;
 
 use std::sync::Arc;
 

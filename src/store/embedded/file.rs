@@ -8,6 +8,9 @@
 //! commits, or was replaced by an older copy, is noticed. It is not synced: what it says is at
 //! most too low after the machine crashed. A whole directory that was replaced by an older copy
 //! of itself is not noticed.
+//!
+//! Only what is wrong with the file itself is called damage. What the disk refuses is the disk's:
+//! a file that could not be read or written for once has to stay where it is.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -25,14 +28,17 @@ use crate::protocol::token::Revision;
 const FILE: &str = "leasehold.redb";
 /// The same while it is made.
 const UNFINISHED: &str = "leasehold.redb.new";
-/// Locked by the process that uses the directory, and has its id inside.
+/// Locked by the process that uses the directory, and has its id inside until that one stops.
 const LOCK: &str = "lock";
 /// Names the last revision that was acknowledged.
 const ACKNOWLEDGED: &str = "acknowledged";
 /// How much memory the database may use for what it has read. Locks are small.
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
+/// What is wrong with a file that has lost the number that everything hangs on.
+const WITHOUT_REVISION: &str = "it does not say what revision it is at";
 
-/// Why a data directory cannot be used. Nothing in it was changed.
+/// Why a data directory cannot be used. A file that is damaged, or a newer version's, was left as it
+/// was; what was missing beside it may have been made.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process uses it.
@@ -43,7 +49,7 @@ pub enum OpenError {
     InUse {
         /// The directory.
         directory: PathBuf,
-        /// The other process's id.
+        /// The other process's id, or what else is known of it.
         by: String,
     },
     /// The file system refused.
@@ -82,13 +88,45 @@ pub enum OpenError {
 pub(super) struct Opened {
     pub(super) database: Database,
     pub(super) beside: Beside,
+    path: PathBuf,
+}
+
+impl Opened {
+    /// Closes the database and opens it again.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what to do.
+    pub(super) fn again(self) -> Result<Self, OpenError> {
+        drop(self.database);
+        let database = open_database(&self.path)?;
+        Ok(Self { database, ..self })
+    }
+
+    /// The revision that the database is at.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what to do.
+    pub(super) fn revision(&self) -> Result<Revision, OpenError> {
+        let read = tables::format_and_revision(&self.database);
+        let (_, revision) = read.map_err(|error| unusable(&self.path, error))?;
+        revision.ok_or_else(|| damaged(&self.path, WITHOUT_REVISION))
+    }
 }
 
 /// The files beside the database.
 pub(super) struct Beside {
     acknowledged: File,
     /// Keeps others from the directory.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Beside {
+    /// The id may be another process's before long, and people end the one that they read there.
+    fn drop(&mut self) {
+        if let Err(error) = self.lock.set_len(0) {
+            tracing::warn!(%error, "the process id could not be removed from the data directory");
+        }
+    }
 }
 
 impl Beside {
@@ -107,13 +145,28 @@ impl Beside {
         file.write_all(text)
     }
 
-    /// The revision that was noted last; none when there is none to read.
+    /// The revision that was noted last; none when nothing was, or nothing that can be read.
     fn noted(&self) -> Option<Revision> {
-        let mut text = String::new();
-        let mut file = &self.acknowledged;
-        file.seek(SeekFrom::Start(0)).ok()?;
-        file.read_to_string(&mut text).ok()?;
-        text.trim_end().parse().ok().map(Revision)
+        let read = || {
+            let mut text = String::new();
+            let mut file = &self.acknowledged;
+            file.seek(SeekFrom::Start(0))?;
+            file.read_to_string(&mut text)?;
+            // Behind the first line is at most what something else wrote there.
+            let Some(noted) = text.lines().next() else {
+                return Ok(None);
+            };
+            let noted = noted.parse().map_err(io::Error::other)?;
+            Ok(Some(Revision(noted)))
+        };
+        read().unwrap_or_else(|error: io::Error| {
+            tracing::warn!(
+                %error,
+                "the file {ACKNOWLEDGED} in the data directory names no revision: an older copy of \
+                 {FILE} would not be noticed, and a new one would begin at the clock's time"
+            );
+            None
+        })
     }
 }
 
@@ -128,20 +181,40 @@ pub(super) fn open(directory: &Path, first: Revision) -> Result<Opened, OpenErro
     let noted = directory.join(ACKNOWLEDGED);
     let beside = Beside {
         acknowledged: private().open(&noted).map_err(io_error(&noted))?,
-        _lock: lock,
+        lock,
     };
     let path = directory.join(FILE);
     let is_there = path.try_exists().map_err(io_error(&path))?;
+    let noted = beside.noted();
     if is_there {
-        check(&path, beside.noted())?;
+        check(&path, noted)?;
     } else {
-        // Its place may be empty because somebody moved a damaged one away.
-        let after_noted = beside.noted().map_or(0, |noted| noted.0.saturating_add(1));
-        create(directory, first.max(Revision(after_noted)))?;
+        create(directory, after(noted, first))?;
     }
-    let database = builder().open(&path);
-    let database = database.map_err(|error| damaged(&path, error))?;
-    Ok(Opened { database, beside })
+    let database = open_database(&path)?;
+    Ok(Opened {
+        database,
+        beside,
+        path,
+    })
+}
+
+/// Where a new file's revisions begin. Its place may be empty because somebody moved a damaged one
+/// away.
+fn after(noted: Option<Revision>, first: Revision) -> Revision {
+    let Some(noted) = noted else {
+        return first;
+    };
+    tracing::warn!(
+        "{FILE} is not in the data directory, where revision {noted} was acknowledged: a new one is \
+         made, its tokens go on rising, and what was held is forgotten"
+    );
+    first.max(Revision(noted.0.saturating_add(1)))
+}
+
+fn open_database(path: &Path) -> Result<Database, OpenError> {
+    let opened = builder().open(path);
+    opened.map_err(|error| unusable(path, error.into()))
 }
 
 /// A database in memory.
@@ -160,13 +233,33 @@ fn builder() -> Builder {
     builder
 }
 
-/// Others need not see who locks what.
+/// Others need not see who locks what: what is made here is for its owner alone. A directory that is
+/// there keeps the mode that somebody gave it.
 fn make_directory(directory: &Path) -> Result<(), OpenError> {
+    let missing: Vec<_> = directory
+        .ancestors()
+        .take_while(|path| !path.as_os_str().is_empty() && !path.exists())
+        .collect();
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory).map_err(io_error(directory))
+    builder.create(directory).map_err(io_error(directory))?;
+    // Each new name has to survive a crash, and is in the directory above.
+    for made in missing {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new("."));
+        if let Err(error) = sync(above) {
+            // Who may make a name there need not be allowed to read it.
+            let above = above.display();
+            tracing::warn!(%error, "{above} could not be synced: a crash may lose a directory in it");
+        }
+    }
+    Ok(())
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 fn lock(directory: &Path) -> Result<File, OpenError> {
@@ -176,10 +269,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let by = fs::read_to_string(&path).unwrap_or_default();
-            return Err(OpenError::InUse {
-                directory: directory.to_owned(),
-                by: by.trim_end().to_owned(),
-            });
+            return Err(in_use(directory, by.trim_end()));
         }
         Err(TryLockError::Error(error)) => return Err(io_error(&path)(error)),
     }
@@ -202,17 +292,16 @@ fn create(directory: &Path, first: Revision) -> Result<(), OpenError> {
     let (unfinished, path) = (directory.join(UNFINISHED), directory.join(FILE));
     let file = private().truncate(true).open(&unfinished);
     let file = file.map_err(io_error(&unfinished))?;
-    let backend = FileBackend::new(file).map_err(|error| damaged(&unfinished, error))?;
-    let database = builder().create_with_backend(backend);
-    let database = database.map_err(|error| damaged(&unfinished, error))?;
-    tables::create(&database, first).map_err(|error| damaged(&unfinished, error))?;
-    database
-        .close()
-        .map_err(|error| damaged(&unfinished, error))?;
+    fill(file, first).map_err(|error| io_error(&unfinished)(as_io(error)))?;
     fs::rename(&unfinished, &path).map_err(io_error(&path))?;
     // The new name has to survive a crash too.
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(io_error(directory))
+    sync(directory).map_err(io_error(directory))
+}
+
+fn fill(file: File, first: Revision) -> Result<(), redb::Error> {
+    let database = builder().create_with_backend(FileBackend::new(file)?)?;
+    tables::create(&database, first)?;
+    Ok(database.close()?)
 }
 
 /// Reads the whole file and checks a copy of it in memory: each page against its checksum, that
@@ -227,7 +316,7 @@ fn check(path: &Path, acknowledged: Option<Revision>) -> Result<(), OpenError> {
     let Ok(checked) = checked else {
         return Err(damaged(path, "it cannot be made sense of"));
     };
-    let (format, revision) = checked.map_err(|error| damaged(path, error))?;
+    let (format, revision) = checked.map_err(|error| damaged(path, in_words(error)))?;
     match format {
         Some(FORMAT_NOW) => {}
         Some(found) if found > FORMAT_NOW => {
@@ -237,7 +326,7 @@ fn check(path: &Path, acknowledged: Option<Revision>) -> Result<(), OpenError> {
         _ => return Err(damaged(path, "it does not say what format it has")),
     }
     match (revision, acknowledged) {
-        (None, _) => Err(damaged(path, "it does not say what revision it is at")),
+        (None, _) => Err(damaged(path, WITHOUT_REVISION)),
         (Some(revision), Some(acknowledged)) if revision < acknowledged => Err(damaged(
             path,
             format!("it is at revision {revision}, and {acknowledged} was acknowledged"),
@@ -254,6 +343,44 @@ fn check_copy(bytes: &[u8]) -> Result<(Option<u64>, Option<Revision>), redb::Err
         .set_check_integrity_on_open(true)
         .create_with_backend(copy)?;
     tables::format_and_revision(&database)
+}
+
+/// What keeps a file that was checked, or is new, from being used: only the last kind is damage.
+fn unusable(path: &Path, error: redb::Error) -> OpenError {
+    match error {
+        redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed => {
+            io_error(path)(as_io(error))
+        }
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => {
+            let directory = path.parent().unwrap_or(path);
+            in_use(directory, &format!("it has {FILE} open"))
+        }
+        error => damaged(path, in_words(error)),
+    }
+}
+
+fn as_io(error: redb::Error) -> io::Error {
+    match error {
+        redb::Error::Io(error) => error,
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+fn in_words(error: redb::Error) -> String {
+    match error {
+        redb::Error::UpgradeRequired(found) => format!(
+            "it has the format {found} of its database library, which is older than any that \
+             Leasehold wrote"
+        ),
+        other => other.to_string(),
+    }
+}
+
+fn in_use(directory: &Path, by: &str) -> OpenError {
+    OpenError::InUse {
+        directory: directory.to_owned(),
+        by: by.to_owned(),
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "mostly errors that end here")]

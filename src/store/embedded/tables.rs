@@ -15,7 +15,7 @@ use crate::protocol::token::Revision;
 use crate::store::StoreError;
 
 /// Documents by name, each with the revision at which it was written.
-type Documents = TableDefinition<'static, &'static str, (u64, &'static [u8])>;
+pub(super) type Documents = TableDefinition<'static, &'static str, (u64, &'static [u8])>;
 
 /// Locks by resource.
 pub(super) const LOCKS: Documents = TableDefinition::new("locks");

@@ -6,15 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use leasehold::protocol::ids::Resource;
-use leasehold::protocol::session::{Revocation, RevokeReason, Session};
-use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Revision;
 use leasehold::store::LockStore;
 use leasehold::store::embedded::{EmbeddedStore, OpenError};
 use redb::{Database, TableDefinition};
 use tempfile::TempDir;
 
-use super::{Embedded, FIRST};
+use super::FIRST;
 
 const FILE: &str = "leasehold.redb";
 
@@ -84,47 +82,6 @@ async fn a_store_in_place_of_one_that_was_moved_away_goes_on_above_it() {
 }
 
 #[tokio::test]
-async fn sessions_that_ended_go_with_the_next_start_when_no_lock_names_them() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
-    let parties = Embedded::new(store.clone(), None);
-    let held = parties.a.make_and_take(&resource("r"), "g-a").await;
-    parties.b.take(&held, "g-b").await;
-    let with_name = |name: &str| Session {
-        id: name.into(),
-        ..parties.a.session()
-    };
-    let holder = parties.a.session();
-    let sessions = [
-        holder,
-        parties.b.session(),
-        with_name("ended"),
-        with_name("lives"),
-    ];
-    for session in &sessions {
-        let made = parties.a.sessions.create(session).await.unwrap();
-        let end = Revocation {
-            at: WallTime(0),
-            by: "a".into(),
-            reason: RevokeReason::Ended,
-        };
-        if session.id.as_str() != "lives" {
-            let ended = made.value.revoked(end).unwrap();
-            parties.a.sessions.update(&made, &ended).await.unwrap();
-        }
-    }
-    drop((store, parties));
-    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
-    let parties = Embedded::new(store, None);
-    let mut there = Vec::new();
-    for session in &sessions {
-        let found = parties.a.sessions.get(&session.id).await.unwrap();
-        there.push(found.is_some());
-    }
-    assert_eq!(there, [true, true, false, true]);
-}
-
-#[tokio::test]
 async fn the_directory_is_made_for_its_owner_alone() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("deep/down");
@@ -132,6 +89,18 @@ async fn the_directory_is_made_for_its_owner_alone() {
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(directory.clone()), 0o700);
     assert_eq!(mode(directory.join(FILE)), 0o600);
+}
+
+#[tokio::test]
+async fn a_directory_that_was_there_keeps_its_mode_and_its_files_are_the_owners() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let _store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(directory.path()), 0o755);
+    for file in [FILE, "lock", "acknowledged"] {
+        assert_eq!(mode(&directory.path().join(file)), 0o600, "{file}");
+    }
 }
 
 #[tokio::test]
@@ -144,6 +113,43 @@ async fn a_second_user_of_the_directory_is_refused() {
     assert!(refused.to_string().contains(&words), "{refused}");
     drop(store);
     EmbeddedStore::open(directory.path(), FIRST).unwrap();
+}
+
+#[tokio::test]
+async fn the_process_id_is_in_the_directory_for_as_long_as_it_is_in_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let id = || fs::read_to_string(directory.path().join("lock")).unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    assert_eq!(id(), format!("{}\n", std::process::id()));
+    let _refused = EmbeddedStore::open(directory.path(), FIRST).err().unwrap();
+    assert_eq!(id(), format!("{}\n", std::process::id()));
+    drop(store);
+    assert_eq!(id(), "");
+}
+
+#[tokio::test]
+async fn a_file_that_something_else_has_open_is_no_damage() {
+    let (directory, revision) = filled().await;
+    let other = Database::open(directory.path().join(FILE)).unwrap();
+    let refused = refusal(directory.path());
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
+    drop(other);
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    assert_eq!(store.list(1, None).await.unwrap().revision, revision);
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_made_is_no_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    // Where the file is made something else is, as it is with a disk that takes nothing.
+    let unfinished = directory.path().join("leasehold.redb.new");
+    std::os::unix::fs::symlink("/dev/full", &unfinished).unwrap();
+    let refused = EmbeddedStore::open(directory.path(), FIRST).err().unwrap();
+    assert!(matches!(refused, OpenError::Io { .. }), "{refused}");
+    assert!(
+        refused.to_string().contains("redb.new cannot be used"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
@@ -296,4 +302,22 @@ async fn an_older_copy_of_the_file_is_refused() {
     let refused = refusal(directory.path());
     is_damaged(&refused);
     assert!(refused.to_string().contains("revision 1100"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_note_that_makes_no_sense_is_written_anew() {
+    let (directory, _) = filled().await;
+    let (path, noted) = (
+        directory.path().join(FILE),
+        directory.path().join("acknowledged"),
+    );
+    let copy = fs::read(&path).unwrap();
+    fs::write(&noted, [b'x'; 100]).unwrap();
+    let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
+    store.create(&resource("another")).await.unwrap();
+    drop(store);
+    // From here on an older copy is noticed again.
+    fs::write(&path, copy).unwrap();
+    let refused = refusal(directory.path());
+    assert!(refused.to_string().contains("1101 was"), "{refused}");
 }

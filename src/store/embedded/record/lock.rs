@@ -122,6 +122,19 @@ impl LockRecord {
         })
     }
 
+    /// The sessions that it names, whether or not the rest makes sense.
+    pub(in crate::store::embedded) fn sessions(&self) -> impl Iterator<Item = &str> {
+        let holder = self.grant.iter().map(|grant| &grant.holder);
+        let waiters = self.waiters.iter().map(|waiter| &waiter.claimant);
+        let claimants = holder.chain(waiters);
+        claimants.map(|claimant| claimant.session.as_str())
+    }
+
+    /// Whether there is something about the lock itself that this version does not know.
+    pub(in crate::store::embedded) fn has_unknown(&self) -> bool {
+        !self.unknown.is_empty()
+    }
+
     /// The document that says `next`, with all that this version does not know of.
     pub(in crate::store::embedded) fn updated(&self, next: &Lock) -> Self {
         let grant = next.grant.as_ref().map(|grant| {

@@ -1,0 +1,127 @@
+//! What becomes of the data directory: a full disk is no damage, a copy that is brought back repeats
+//! no token, and a clean stop leaves no process id.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use reqwest::Method;
+
+use super::{Dev, command, path_of, refused, token};
+
+/// With files that grow no further than `kilobytes`, as on a full disk. A write beyond is an error
+/// and no signal.
+fn with_full_disk(data: &Path, kilobytes: u32) -> Command {
+    let whole = command(data, &[]);
+    let mut limited = Command::new("bash");
+    let script = format!("trap '' XFSZ; ulimit -f {kilobytes}; exec \"$@\"");
+    limited.args(["-c", &script, "bash"]);
+    limited.arg(whole.get_program()).args(whole.get_args());
+    limited
+}
+
+fn is_no_damage(said: &str) {
+    assert!(said.contains("cannot be used"), "{said}");
+    assert!(said.contains("File too large"), "{said}");
+    assert!(!said.contains("damage") && !said.contains("move"), "{said}");
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_as_that_and_the_file_is_good_when_there_is_room() {
+    let data = tempfile::tempdir().unwrap();
+    is_no_damage(&refused(with_full_disk(data.path(), 8)));
+
+    let dev = Dev::start(data.path(), &[]).await;
+    let lease = dev.acquire("r").await;
+    let (status, _) = dev.call(Method::DELETE, &path_of(&lease), None).await;
+    assert_eq!(status, 204);
+    dev.end_by("KILL");
+    // Its session is cleared away at the next start, which the disk does not let happen.
+    let dev = Dev::spawn(with_full_disk(data.path(), 8)).await;
+    assert!(dev.said("stderr").contains("could not be cleared away"));
+    let (status, found) = dev.get("/v1/locks").await;
+    assert!(status == 200 && found["locks"][0]["fencingToken"] == lease["fencingToken"]);
+    assert_eq!(dev.try_acquire("r").await.0, 503);
+    dev.end_by("KILL");
+
+    let dev = Dev::start(data.path(), &[]).await;
+    assert!(!dev.said("stderr").contains("could not be cleared away"));
+    assert!(token(&dev.acquire("r").await) > token(&lease));
+}
+
+/// The two revisions that the refusal of an older copy names.
+fn revisions(said: &str) -> (u64, u64) {
+    let numbers: Vec<u64> = said
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|number| number.parse().ok())
+        .filter(|number| *number > 1_000_000_000_000)
+        .collect();
+    assert_eq!(numbers.len(), 2, "{said}");
+    (numbers[0], numbers[1])
+}
+
+#[tokio::test]
+async fn a_copy_that_is_brought_back_repeats_no_token_with_the_floor_that_the_guide_says() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("leasehold.redb");
+    let mut floor = 0;
+    let mut last = 0;
+    // More often than floors of a token's size would fit below the largest token.
+    for _ in 0..7 {
+        let flag = format!("--token-floor={floor}");
+        let dev = Dev::start(data.path(), &[&flag, "--on-term=release-now"]).await;
+        let lease = dev.acquire("r").await;
+        assert!(token(&lease) > last);
+        assert!(dev.end_by("TERM").success());
+        let copy = fs::read(&file).unwrap();
+
+        let dev = Dev::start(data.path(), &[&flag, "--on-term=release-now"]).await;
+        for _ in 0..3 {
+            let lease = dev.acquire("r").await;
+            last = token(&lease);
+            let path = path_of(&lease);
+            let (status, _) = dev.call(Method::DELETE, &path, None).await;
+            assert_eq!(status, 204);
+        }
+        assert!(dev.end_by("TERM").success());
+
+        fs::write(&file, copy).unwrap();
+        let (at, acknowledged) = revisions(&refused(command(data.path(), &[&flag])));
+        fs::remove_file(data.path().join("acknowledged")).unwrap();
+        floor += 1_000 * (acknowledged - at);
+    }
+    let dev = Dev::start(data.path(), &[&format!("--token-floor={floor}")]).await;
+    assert!(token(&dev.acquire("r").await) > last);
+}
+
+#[tokio::test]
+async fn a_clean_stop_leaves_no_process_id_for_anybody_to_kill() {
+    let data = tempfile::tempdir().unwrap();
+    let id = || fs::read_to_string(data.path().join("lock")).unwrap();
+    for signal in ["TERM", "INT"] {
+        let dev = Dev::start(data.path(), &["--on-term=release-now"]).await;
+        assert_eq!(id(), format!("{}\n", dev.process.id()));
+        dev.acquire("r").await;
+        assert!(dev.end_by(signal).success());
+        assert_eq!(id(), "");
+    }
+}
+
+#[tokio::test]
+async fn what_vanished_or_cannot_be_read_in_the_directory_is_told() {
+    let data = tempfile::tempdir().unwrap();
+    let dev = Dev::start(data.path(), &[]).await;
+    let lease = dev.acquire("r").await;
+    assert!(!dev.said("stderr").contains("WARN"), "all is well");
+    dev.end_by("KILL");
+
+    fs::remove_file(data.path().join("leasehold.redb")).unwrap();
+    let dev = Dev::start(data.path(), &[]).await;
+    assert!(dev.said("stderr").contains("what was held is forgotten"));
+    assert!(token(&dev.acquire("r").await) > token(&lease));
+    dev.end_by("KILL");
+
+    fs::write(data.path().join("acknowledged"), "nonsense").unwrap();
+    let dev = Dev::start(data.path(), &[]).await;
+    assert!(dev.said("stderr").contains("names no revision"));
+}
