@@ -33,6 +33,16 @@ fn spawn(agent: &Agent, request: AcquireRequest) -> Waiting {
     tokio::spawn(async move { agent.acquire(request, agent.now()).await })
 }
 
+/// Two pods on one store, in paused time.
+fn two_pods() -> (MemoryStore, Pod, Pod) {
+    let store = MemoryStore::default();
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    (store, a, b)
+}
+
 /// Waits in line, and is in it when this returns.
 async fn in_line(pod: &Pod, owner: &str, wait: u64) -> Waiting {
     let before = queue(pod).len();
@@ -66,11 +76,7 @@ async fn release(pod: &Pod, lease: &LeaseView) {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_handed_the_lock_in_the_releasing_write() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let first = a.lease("r").await;
     let waiting = in_line(&b, "b", 60).await;
     let writes = store.writes();
@@ -83,11 +89,7 @@ async fn a_waiter_is_handed_the_lock_in_the_releasing_write() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_waiter_is_told_counts_from_its_request_however_long_it_waited() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (_, a, b) = two_pods();
     let first = a.lease("r").await;
     let arrived = b.now();
     let waiting = in_line(&b, "b", 240).await;
@@ -149,11 +151,7 @@ async fn local_callers_stand_behind_one_entry_and_are_served_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn whose_time_is_up_is_told_who_holds_the_lock_and_leaves_the_queue() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (_, a, b) = two_pods();
     a.lease("r").await;
     let waiting = in_line(&b, "b", 30).await;
     let answer = waiting.await.unwrap();
@@ -163,12 +161,8 @@ async fn whose_time_is_up_is_told_who_holds_the_lock_and_leaves_the_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn who_hangs_up_leaves_the_queue_or_passes_its_place_to_the_next_in_its_pod() {
-    let store = MemoryStore::default();
-    let (a, b, c) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-        Pod::in_paused_time("c", &store),
-    );
+    let (_, a, b) = two_pods();
+    let c = Pod::in_paused_time("c", &a.store);
     let lease = a.lease("r").await;
     let gone = in_line(&b, "gone", 240).await;
     let _last = in_line(&c, "last", 240).await;
@@ -189,11 +183,7 @@ async fn who_hangs_up_leaves_the_queue_or_passes_its_place_to_the_next_in_its_po
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_arrives_for_nobody_is_released_at_once() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (_, a, b) = two_pods();
     let (mut heard, mut unheard) = (0, 0);
     for yields in 0..60 {
         let lease = a.lease("r").await;
@@ -240,11 +230,7 @@ async fn thirty_two_places_and_fifty_more_are_all_served() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_stops_sends_its_waiters_away_and_leaves_the_queue() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
     let since = b.now();
@@ -262,11 +248,7 @@ async fn an_agent_that_stops_sends_its_waiters_away_and_leaves_the_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_turned_away_begins_no_session() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     a.lease("r").await;
     let calls = store.calls();
     let answer = spawn(&b.agent, request("b", 0)).await.unwrap();

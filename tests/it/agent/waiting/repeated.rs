@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use leasehold::agent::{AcquireError, AcquireRequest, Acquired};
 
-use super::{granted, holder, queue, release, request, spawn};
-use crate::agent::{Pod, eventually};
-use crate::memory_store::{Call, Half, MemoryStore};
+use super::{granted, holder, queue, release, request, spawn, two_pods};
+use crate::agent::eventually;
+use crate::memory_store::{Call, Half};
 
 #[tokio::test(start_paused = true)]
 async fn a_place_is_kept_for_the_repetition_of_a_request() {
     for repeated_after in [1, 9, 12] {
-        let store = MemoryStore::default();
-        let (a, b) = (
-            Pod::in_paused_time("a", &store),
-            Pod::in_paused_time("b", &store),
-        );
+        let (_, a, b) = two_pods();
         let lease = a.lease("r").await;
         let named = AcquireRequest {
             request_id: Some("id-1".into()),
@@ -39,11 +35,7 @@ async fn a_place_is_kept_for_the_repetition_of_a_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_comes_between_two_tries_of_a_request_is_kept_for_the_second() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = AcquireRequest {
         request_id: Some("id-1".into()),
@@ -68,11 +60,7 @@ async fn a_grant_that_comes_between_two_tries_of_a_request_is_kept_for_the_secon
 
 #[tokio::test(start_paused = true)]
 async fn the_same_request_twice_at_once_waits_once_and_gets_one_lease() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (_, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = |wait| AcquireRequest {
         request_id: Some("id-1".into()),
@@ -97,11 +85,7 @@ async fn the_same_request_twice_at_once_waits_once_and_gets_one_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_repetition_that_came_first_takes_the_place_of_who_hangs_up() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (_, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = AcquireRequest {
         request_id: Some("id-1".into()),
@@ -122,11 +106,7 @@ async fn a_repetition_that_came_first_takes_the_place_of_who_hangs_up() {
 
 #[tokio::test(start_paused = true)]
 async fn who_takes_a_place_over_is_told_what_counts_from_its_own_request() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = AcquireRequest {
         request_id: Some("id-1".into()),
@@ -156,11 +136,7 @@ async fn who_takes_a_place_over_is_told_what_counts_from_its_own_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_of_a_request_that_waits_is_no_second_one() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = |wait| AcquireRequest {
         request_id: Some("id-1".into()),
@@ -182,11 +158,7 @@ async fn a_try_of_a_request_that_waits_is_no_second_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_whose_time_was_up_has_had_its_answer() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (_, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = AcquireRequest {
         request_id: Some("id-1".into()),

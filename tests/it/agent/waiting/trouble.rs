@@ -8,7 +8,7 @@ use leasehold::agent::{AcquireError, Released};
 use leasehold::protocol::queue::Queue;
 use leasehold::store::StoreError;
 
-use super::{granted, holder, in_line, queue, release, request, spawn};
+use super::{granted, holder, in_line, queue, release, request, spawn, two_pods};
 use crate::agent::{Pod, eventually};
 use crate::memory_store::{Call, Half, MemoryStore};
 
@@ -16,11 +16,7 @@ type Vanish = fn(&MemoryStore);
 
 #[tokio::test(start_paused = true)]
 async fn without_a_watch_the_grant_is_found_within_a_third_of_the_ttl() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
     let _stalled = store.stall_watches();
@@ -45,11 +41,7 @@ async fn a_place_that_vanished_is_taken_again() {
     };
     let ways: [(&str, Vanish); 2] = [("wiped", wipe), ("made anew", delete)];
     for (how, vanish) in ways {
-        let store = MemoryStore::default();
-        let (a, b) = (
-            Pod::in_paused_time("a", &store),
-            Pod::in_paused_time("b", &store),
-        );
+        let (store, a, b) = two_pods();
         let lease = a.lease("r").await;
         let waiting = in_line(&b, "b", 240).await;
         vanish(&store);
@@ -98,11 +90,7 @@ async fn the_dead_in_the_queue_are_skipped_together() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_outlives_an_outage_that_the_session_outlives() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
     store.fail_all(StoreError::Unavailable("away".into()));
@@ -114,11 +102,7 @@ async fn waiting_outlives_an_outage_that_the_session_outlives() {
 
 #[tokio::test(start_paused = true)]
 async fn in_a_long_outage_who_waits_is_told_that_the_store_is_away() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
     store.fail_all(StoreError::Unavailable("away".into()));
@@ -131,11 +115,7 @@ async fn in_a_long_outage_who_waits_is_told_that_the_store_is_away() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_session_was_lost_queues_again_under_another() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
     let before = store.lock("r").unwrap().waiters;
@@ -152,11 +132,7 @@ async fn a_waiter_whose_session_was_lost_queues_again_under_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_right_is_told_at_once_and_nobody_waits_for_it() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     a.lease("r").await;
     store.fail(
         Call::UpdateLock,
@@ -188,11 +164,7 @@ async fn a_holder_whose_grant_is_taken_away_hears_of_it_by_the_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_broken_watch_did_not_tell_is_listed() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let taken_away = a.lease("taken away").await;
     let lease = a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
@@ -223,12 +195,8 @@ async fn what_a_broken_watch_did_not_tell_is_listed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_comes_while_its_caller_goes_serves_the_next_in_line() {
-    let store = MemoryStore::default();
-    let (a, b, c) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-        Pod::in_paused_time("c", &store),
-    );
+    let (store, a, b) = two_pods();
+    let c = Pod::in_paused_time("c", &a.store);
     let lease = a.lease("r").await;
     let gone = in_line(&b, "gone", 240).await;
     let next = spawn(&b.agent, request("next", 240));
@@ -249,11 +217,7 @@ async fn a_grant_that_comes_while_its_caller_goes_serves_the_next_in_line() {
 
 #[tokio::test(start_paused = true)]
 async fn a_holders_session_that_nobody_can_read_is_no_reason_to_stop_waiting() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     store.fail(Call::GetSession, StoreError::Unreadable("edited".into()));
     let waiting = in_line(&b, "b", 240).await;
@@ -277,11 +241,7 @@ async fn a_release_that_is_refused_for_ever_does_not_keep_the_session_for_ever()
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_ended_before_its_lease_was_made_is_told_to_nobody() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let lease = b.lease("other").await;
     let gate = store.hold(Call::UpdateLock, Half::Answer);
     let agent = b.agent.clone();
@@ -299,11 +259,7 @@ async fn a_grant_that_ended_before_its_lease_was_made_is_told_to_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_ended_while_its_name_was_written_is_told_to_nobody() {
-    let store = MemoryStore::default();
-    let (a, b) = (
-        Pod::in_paused_time("a", &store),
-        Pod::in_paused_time("b", &store),
-    );
+    let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let gone = in_line(&b, "gone", 240).await;
     let next = spawn(&b.agent, request("next", 240));
