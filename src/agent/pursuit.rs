@@ -284,6 +284,7 @@ impl Agent {
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
+        pursuit.has_place = false;
         self.spawn_settle(resource.clone(), bid.grant().clone(), bid.unsettled);
         made
     }
