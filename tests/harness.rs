@@ -52,6 +52,8 @@ mod long_poll;
 mod objects;
 #[path = "harness/pod.rs"]
 mod pod;
+#[path = "harness/ports.rs"]
+mod ports;
 #[path = "harness/process.rs"]
 mod process;
 #[path = "harness/proxy.rs"]

@@ -3,7 +3,6 @@
 //!
 //! An instance is thrown away as a whole, so nothing in it is ever cleaned up.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -17,6 +16,7 @@ use super::audit::{self, Served};
 use super::binaries::{Binaries, KubeVersion};
 use super::etcd::Etcd;
 use super::kubectl::{Access, Kubeconfig};
+use super::ports::own_port;
 use super::process::{Process, directory};
 use super::wait::now;
 
@@ -183,8 +183,7 @@ impl ControlPlane {
     /// Picks a port until one is still free when the server wants it.
     async fn first_start(&self) -> Result<()> {
         for _ in 0..5 {
-            let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-            self.port.store(free, Ordering::Relaxed);
+            self.port.store(own_port()?, Ordering::Relaxed);
             let access = Access {
                 server: &self.server(),
                 certificate: Some(&self.certificate()),
@@ -197,7 +196,7 @@ impl ControlPlane {
                 return Ok(());
             }
         }
-        bail!("five free ports were taken before the API server could bind them")
+        bail!("five ports in a row were taken before the API server could bind them")
     }
 
     async fn try_start(&self, exclusions: &str) -> Result<Started> {
