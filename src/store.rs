@@ -17,6 +17,7 @@ use futures::stream::BoxStream;
 
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
+use crate::protocol::queue::Waiter;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 
@@ -195,6 +196,18 @@ pub trait LockStore: Send + Sync + 'static {
     /// Compare-and-swap: writes `next` if the lock is still at `current`'s version.
     async fn update(&self, current: &Stored<Lock>, next: &Lock)
     -> Result<Stored<Lock>, StoreError>;
+
+    /// Adds a waiter to the end of the lock's queue, as [`Lock::joined_by`] says. Where others
+    /// wait already this is no compare-and-swap: many who come at once would only make each
+    /// other's writes fail. So it can land late, on any version; never twice.
+    ///
+    /// # Errors
+    /// `Conflict` when the lock may not have that waiter by now: re-read.
+    async fn join(
+        &self,
+        current: &Stored<Lock>,
+        waiter: &Waiter,
+    ) -> Result<Stored<Lock>, StoreError>;
 }
 
 /// Where sessions are kept.

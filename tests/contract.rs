@@ -178,9 +178,8 @@ impl Party {
         let mint = self.mint().await;
         let claim = self.claim(grant);
         match lock.value.acquire_or_queue(lock.version, &mint, &claim) {
-            Decision::Granted(next) | Decision::Queued(next) => {
-                self.locks.update(lock, &next).await
-            }
+            Decision::Granted(next) => self.locks.update(lock, &next).await,
+            Decision::Queued(waiter) => self.locks.join(lock, &waiter).await,
             other => panic!("{other:?}"),
         }
     }

@@ -14,7 +14,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored};
 
-use super::bid::{Begun, Bid, request_key};
+use super::bid::{Begun, Bid, Unsettled, request_key};
 use super::line::KEPT_FOR;
 use super::state::Held;
 use super::take::Taken;
@@ -190,7 +190,7 @@ impl Agent {
         let mut bid = Bid::new(request.clone(), attempt, false);
         let outcome = match self.take(&mut bid).await {
             Ok(Taken::Ours(stored) | Taken::HandedOver(stored)) => {
-                bid.unsettled = Some(stored.version);
+                bid.unsettled = Some(Unsettled::Swap(stored.version));
                 let lease = self.make_lease(&bid, stored, arrived).await;
                 lease.map(|lease| Acquired::Granted {
                     lease,

@@ -65,12 +65,12 @@ pub(super) struct Bid {
     /// The version at which the lock was last seen, and how many waited then.
     pub(super) seen: Option<Revision>,
     pub(super) others: usize,
-    /// Whether it has let others go first.
-    pub(super) has_paused: bool,
+    /// How often the lock had been granted then.
+    pub(super) turns: Option<u64>,
     /// Whether any write was sent: then the store may hold something for the grant.
     pub(super) is_sent: bool,
-    /// The version on which the last write was sent whose outcome is not known.
-    pub(super) unsettled: Option<Revision>,
+    /// The last write whose outcome is not known.
+    pub(super) unsettled: Option<Unsettled>,
 }
 
 impl Bid {
@@ -83,7 +83,7 @@ impl Bid {
             listed: None,
             seen: None,
             others: 0,
-            has_paused: false,
+            turns: None,
             is_sent: false,
             unsettled: None,
         }
@@ -103,6 +103,15 @@ impl Bid {
     pub(super) fn session(&self) -> Option<&SessionId> {
         self.session.as_ref()
     }
+}
+
+/// A write that was sent, and whose outcome is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsettled {
+    /// A compare-and-swap on this version: once the lock has moved past it, it can no longer land.
+    Swap(Revision),
+    /// A place in the queue was asked for. That can land on any version.
+    Join,
 }
 
 /// Whether a try may begin.

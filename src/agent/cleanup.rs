@@ -11,9 +11,9 @@ use crate::protocol::ids::{GrantId, LeaseId, Resource};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
-use crate::protocol::token::Revision;
 use crate::store::{Stored, within};
 
+use super::bid::Unsettled;
 use super::release::Returning;
 use super::state::Held;
 use super::{Agent, Backoff, CALL_LIMIT};
@@ -99,20 +99,19 @@ impl Agent {
     }
 
     /// Finds out what the store holds for a grant that nobody awaits any more, and clears it: the
-    /// grant is released, a place in the queue given up. `written_on` is the version that the last
-    /// write of unknown outcome was for; once the lock has moved past it, that can no longer land.
-    /// The receiver hears when it is done.
+    /// grant is released, a place in the queue given up. While a write of unknown outcome may still
+    /// land, it goes on looking. The receiver hears when it is done.
     pub(super) fn spawn_settle(
         &self,
         resource: Resource,
         grant: GrantId,
-        written_on: Option<Revision>,
+        unsettled: Option<Unsettled>,
     ) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
         let agent = self.clone();
         let on_its_way = self.on_its_way(grant.clone());
         self.spawn(async move {
-            agent.settle(resource, grant, written_on).await;
+            agent.settle(resource, grant, unsettled).await;
             drop(on_its_way);
             // Nobody may be waiting any more.
             let _unheard = done.send(());
@@ -120,7 +119,7 @@ impl Agent {
         receiver
     }
 
-    async fn settle(&self, resource: Resource, grant: GrantId, written_on: Option<Revision>) {
+    async fn settle(&self, resource: Resource, grant: GrantId, unsettled: Option<Unsettled>) {
         let mut backoff = Backoff::until(self.now().after(LANDS_WITHIN));
         loop {
             match self.read_lock(&resource).await {
@@ -139,7 +138,11 @@ impl Agent {
                 Ok(Some(found)) => {
                     let is_settled = match found.value.leave_queue(&grant) {
                         Some(next) => self.write_left_queue(&found, &next).await,
-                        None => Some(found.version) != written_on,
+                        None => match unsettled {
+                            None => true,
+                            Some(Unsettled::Swap(on)) => found.version != on,
+                            Some(Unsettled::Join) => false,
+                        },
                     };
                     if is_settled {
                         return;

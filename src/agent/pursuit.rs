@@ -16,7 +16,7 @@ use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
 
 use super::acquire::Delivery;
-use super::bid::{Bid, Outlook};
+use super::bid::{Bid, Outlook, Unsettled};
 use super::line::Front;
 use super::take::Taken;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, LeaseView};
@@ -24,22 +24,18 @@ use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, LeaseView};
 /// How long a line without a place in the queue goes on while the store does not answer.
 const TROUBLE_LIMIT: Duration = Duration::from_secs(5);
 /// The longest pause between two tries: beyond it, places in the queue stay empty for long.
-const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 /// The bound of the first pause of who found no room in the queue. A longer one would make a crowd
 /// cheaper, and a dozen pods with short work wait for nothing.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(2);
 /// The bound of the shortest pause.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// The most by which the first pause after a write that another outran is bounded.
-const OUTRUN_PAUSE: Duration = Duration::from_secs(8);
 /// From how many waiters on a pause is one for a crowd.
 const A_CROWD: usize = 2;
 /// The longest pause where fewer wait.
 const FEW_PAUSE: Duration = Duration::from_secs(1);
 /// By how much the bound of a pause grows with every try.
 const GROWTH: u32 = 2;
-/// What a try takes about when nobody else makes one.
-const ALONE: Duration = Duration::from_millis(3);
 
 /// What a line does in the store.
 #[derive(Default)]
@@ -147,7 +143,6 @@ impl Agent {
         };
         let is_a_read = known.is_none();
         let taken = self.try_take(known, bid).await?;
-        let took = self.now().since(now);
         pursuit.trouble_since = None;
         match taken {
             Some(Taken::Ours(stored)) => Ok(Round::Ours(Box::new(stored))),
@@ -166,7 +161,6 @@ impl Agent {
                 self.note_last(&resource, Ok(outlook.held));
                 pursuit.queued = None;
                 pursuit.has_place = false;
-                bid.has_paused = true;
                 Ok(Round::Wait(self.pause_of(
                     pursuit,
                     NO_ROOM_PAUSE,
@@ -179,8 +173,7 @@ impl Agent {
                 let (first, longest) = if bid.others < A_CROWD {
                     (SHORTEST_PAUSE, FEW_PAUSE)
                 } else {
-                    bid.has_paused = true;
-                    (outrun_pause(took), LONGEST_PAUSE)
+                    (NO_ROOM_PAUSE, LONGEST_PAUSE)
                 };
                 Ok(Round::Wait(self.pause_of(pursuit, first, longest)))
             }
@@ -270,7 +263,7 @@ impl Agent {
         pursuit.queued = None;
         pursuit.has_place = true;
         pursuit.trouble_since = None;
-        bid.unsettled = Some(stored.version);
+        bid.unsettled = Some(Unsettled::Swap(stored.version));
         let made = match self.lease_for_first(resource, &mut bid, stored).await {
             Ok(Some((first, lease))) => {
                 self.deliver(&first, lease);
@@ -466,12 +459,4 @@ fn whom_it_ends(error: &AcquireError, is_too_long: bool) -> Ends {
         AcquireError::Store(StoreError::Invalid(_) | StoreError::DeniedByPolicy(_)) => Ends::First,
         _ => Ends::All,
     }
-}
-
-/// The bound of the pause after a write that another outran. A try that took ten times as long as
-/// it would alone had about ten others beside it, and for all of them to come one after the other
-/// takes ten times as long as it took.
-fn outrun_pause(took: Duration) -> Duration {
-    let beside = took.div_duration_f64(ALONE).min(1_000.0);
-    took.mul_f64(beside).clamp(SHORTEST_PAUSE, OUTRUN_PAUSE)
 }

@@ -2,31 +2,28 @@
 //!
 //! The grant's id is made before the first write. Whenever an answer does not say what happened,
 //! the lock is read: one's own id in it means that the write landed. No write is repeated
-//! blindly; each goes out on the version it was decided on.
+//! blindly; each goes out on the version it was decided on, but for the one that joins the queue.
 //!
 //! A session is begun only for a write: who is merely turned away costs the store one read.
 
-use std::time::Duration;
-
 use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::lock::{Decision, Grant, Lock, Refusal};
-use crate::protocol::queue::QUEUE_MAX;
+use crate::protocol::queue::{QUEUE_MAX, Waiter};
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
 
-use super::bid::{Bid, Outlook};
+use super::bid::{Bid, Outlook, Unsettled};
 use super::release::Returning;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
 
-/// How many may wait already for a newcomer to join them at once. Where there are more, many come
-/// together: each pauses once first, and so they come one by one.
-const COME_AT_ONCE: usize = 10;
-/// A lock that was read longer ago is read again before a place in its queue is taken: where many
-/// come together, somebody else has written it meanwhile.
-const READ_IS_OLD: Duration = Duration::from_millis(25);
+/// How many may wait in a queue that moves for one more to join: every entry makes each write of the
+/// lock dearer, the one that hands it over first of all. Who comes later looks again after a pause;
+/// a queue that has not moved meanwhile is joined as long as there is room.
+const SHORT_QUEUE: usize = 10;
 
 /// What the store's side of a try came to.
+#[derive(Clone)]
 pub(super) enum Taken {
     /// The lock names our grant, by the write that was just made.
     Ours(Stored<Lock>),
@@ -42,17 +39,24 @@ pub(super) enum Taken {
 enum Step {
     /// Write this.
     Write(Box<Lock>, Purpose),
+    /// Join the queue with this.
+    Join(Box<Waiter>),
     /// Nothing more.
     Done(Box<Taken>),
     /// The lock changed under the decision; read it again.
     Again,
 }
 
+impl Step {
+    const fn is_take_over(&self) -> bool {
+        matches!(self, Self::Write(_, Purpose::TakeOver))
+    }
+}
+
 /// What a write is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Grant,
-    Queue,
     TakeOver,
 }
 
@@ -91,11 +95,7 @@ impl Agent {
         known: Option<Stored<Lock>>,
         bid: &mut Bid,
     ) -> Result<Option<Taken>, AcquireError> {
-        if bid.has_paused {
-            // A session that is begun between read and write leaves others time to write.
-            self.claim(bid).await?;
-        }
-        let mut current = match known {
+        let current = match known {
             Some(known) => known,
             None => self.read_or_create(bid).await?,
         };
@@ -104,29 +104,23 @@ impl Agent {
             let held = held_by_other(&current.value, grant, bid, None);
             self.note_last(&bid.request.resource, Ok(held));
         }
-        let (next, purpose) = loop {
-            let read_at = self.now();
-            match self.decide(&current, bid).await? {
-                Step::Done(taken) => return Ok(Some(*taken)),
-                Step::Again => return Ok(None),
-                Step::Write(_, Purpose::Queue) if self.now().since(read_at) > READ_IS_OLD => {
-                    // The session is there now, so this happens once.
-                    current = self.read_or_create(bid).await?;
-                }
-                Step::Write(next, purpose) => break (next, purpose),
-            }
+        let step = self.decide(&current, bid).await?;
+        let write = match &step {
+            Step::Done(taken) => return Ok(Some(taken.as_ref().clone())),
+            Step::Again => return Ok(None),
+            // Closes the race of two who read the same free (or dead) lock: one write per version.
+            Step::Write(next, _) => self.0.locks.update(&current, next),
+            Step::Join(waiter) => self.0.locks.join(&current, waiter),
         };
         self.check_session(bid)?;
         bid.is_sent = true;
-        // Closes the race of two who read the same free (or dead) lock, or the same end of its
-        // queue: one write per version.
-        match within(CALL_LIMIT, self.0.locks.update(&current, &next)).await {
+        match within(CALL_LIMIT, write).await {
             Ok(stored) => {
                 self.state().note_lock(&stored);
                 Ok(taken_by(stored, bid))
             }
             Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(None),
-            Err(StoreError::DeniedByPolicy(reason)) if purpose == Purpose::TakeOver => {
+            Err(StoreError::DeniedByPolicy(reason)) if step.is_take_over() => {
                 let hint = Some(self.note_strict(&reason));
                 Ok(current.value.grant.as_ref().map(|grant| {
                     let held = held_by_other(&current.value, grant, bid, hint);
@@ -135,7 +129,10 @@ impl Agent {
             }
             Err(error) => {
                 if matches!(error, StoreError::Ambiguous(_)) {
-                    bid.unsettled = Some(current.version);
+                    bid.unsettled = Some(match step {
+                        Step::Join(_) => Unsettled::Join,
+                        _ => Unsettled::Swap(current.version),
+                    });
                 }
                 Err(error.into())
             }
@@ -146,11 +143,8 @@ impl Agent {
         let lock = &current.value;
         let is_moving = bid.seen.replace(current.version) != Some(current.version);
         bid.others = lock.waiters.len();
-        let room = if bid.has_paused {
-            QUEUE_MAX
-        } else {
-            COME_AT_ONCE
-        };
+        let is_served = bid.turns.replace(lock.transitions) != Some(lock.transitions);
+        let room = if is_served { SHORT_QUEUE } else { QUEUE_MAX };
         let has_room = bid.waits && bid.others < room;
         // Without a session it has sent no write, so the lock cannot name it.
         if let (Some(grant), None, false) = (&lock.grant, bid.session(), has_room) {
@@ -171,7 +165,7 @@ impl Agent {
         };
         match decision {
             Decision::Granted(next) => Ok(Step::Write(next, Purpose::Grant)),
-            Decision::Queued(next) => Ok(Step::Write(next, Purpose::Queue)),
+            Decision::Queued(waiter) => Ok(Step::Join(waiter)),
             Decision::AlreadyGranted => {
                 let found = Taken::HandedOver(current.clone());
                 Ok(Step::Done(Box::new(found)))

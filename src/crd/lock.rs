@@ -75,6 +75,7 @@ use crate::protocol::ids::{
     validation = rules::grant_keeps_its_holder(),
     validation = rules::holder_and_lease_together(),
     validation = rules::free_lock_has_no_waiters(),
+    validation = rules::no_grant_waits_for_itself(),
     validation = rules::metadata_keys_fit(),
 )]
 #[serde(rename_all = "camelCase")]

@@ -104,6 +104,18 @@ pub fn free_lock_has_no_waiters() -> Rule {
     )
 }
 
+/// A place in the queue may be asked for by a write that lands late, when its turn has come already.
+#[must_use]
+pub fn no_grant_waits_for_itself() -> Rule {
+    Rule::new(
+        "!has(self.status) || !has(self.status.lease) || !has(self.status.waiters) || \
+         self.status.waiters.all(waiter, waiter.leaseId != self.status.lease.id)",
+    )
+    .message(
+        "status.lease.id holds the lock and cannot wait for it too; take it out of the waiters",
+    )
+}
+
 /// What a session says about its pod and TTL is what others time it by.
 #[must_use]
 pub fn session_never_changes() -> Rule {

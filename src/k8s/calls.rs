@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
 use kube::api::{GetParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::client::Body;
@@ -130,6 +131,20 @@ impl Calls {
         let request = self
             .requests
             .replace_subresource("status", name, &params, bytes_of(object)?);
+        let (code, body) = self.send(Call::Update, request).await?;
+        parse(Call::Update, code, &body)
+    }
+
+    /// Changes the status of an object by a JSON patch (RFC 6902), on whatever version it is at.
+    pub(super) async fn patch_status(
+        &self,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, StoreError> {
+        let request = Request::patch(format!("{}/{name}/status", self.requests.url_path))
+            .header(CONTENT_TYPE, "application/json-patch+json")
+            .body(bytes_of(patch)?)
+            .map_err(kube::core::request::Error::BuildRequest);
         let (code, body) = self.send(Call::Update, request).await?;
         parse(Call::Update, code, &body)
     }

@@ -16,6 +16,7 @@ use super::names::object_name;
 use crate::crd::DistributedLock;
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
+use crate::protocol::queue::Waiter;
 use crate::protocol::token::Revision;
 use crate::store::{LockEvent, LockStore, LockWatch, Look, Page, StoreError, Stored};
 
@@ -105,6 +106,30 @@ impl LockStore for K8sLockStore {
             self.calls.put_status(name_of(&object), &object).await?,
             lock::read,
         )
+    }
+
+    /// A list that is not there cannot be added to, so the first waiter writes it, by
+    /// compare-and-swap. The others add to it by a patch without resourceVersion, which the API
+    /// server applies to the newest state. That the lock is held, that there is room, and that
+    /// neither session nor grant is there twice, are the definition's own rules.
+    async fn join(
+        &self,
+        current: &Stored<Lock>,
+        waiter: &Waiter,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let joined = current.value.joined_by(waiter.clone());
+        let joined = joined.ok_or(StoreError::Conflict)?;
+        if joined.waiters.len() == 1 {
+            return self.update(current, &joined).await;
+        }
+        let name = object_name(&joined.resource);
+        let patch = lock::patch_to_join(waiter)?;
+        match self.calls.patch_status(&name, &patch).await {
+            // The rules have no code of their own. On the version that was read the same write
+            // is refused for good, or tells that another came first.
+            Err(StoreError::Invalid(_)) => self.update(current, &joined).await,
+            answer => written(answer?, lock::read),
+        }
     }
 }
 

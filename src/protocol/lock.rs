@@ -2,7 +2,8 @@
 //!
 //! Each transition takes the lock as it was read and gives the lock to write by compare-and-swap
 //! on the revision it was read at. None of them knows whether the write will succeed: a
-//! transition may be computed any number of times, and takes effect at most once.
+//! transition may be computed any number of times, and takes effect at most once. Joining the
+//! queue alone needs no swap; the store does that to the lock as it finds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,8 +113,8 @@ pub enum Decision {
     /// The lock is the claimant's already: an earlier write whose answer was lost, or a
     /// hand-over.
     AlreadyGranted,
-    /// Write this; once written, the claimant waits in line.
-    Queued(Box<Lock>),
+    /// Join the queue with this; once it is in, the claimant waits in line.
+    Queued(Box<Waiter>),
     /// The session waits in line already, under this id.
     AlreadyQueued(GrantId),
     /// Nothing is written.
@@ -179,13 +180,29 @@ impl Lock {
         if decision != Decision::Refused(Refusal::Held) {
             return decision;
         }
-        match self.waiters.join(claim.to_waiter()) {
-            Join::Joined(waiters) => Decision::Queued(Box::new(Self {
-                waiters,
-                ..self.clone()
-            })),
+        let waiter = claim.to_waiter();
+        match self.waiters.join(waiter.clone()) {
+            Join::Joined(_) => Decision::Queued(Box::new(waiter)),
             Join::Present(grant) => Decision::AlreadyQueued(grant),
             Join::Full => Decision::Refused(Refusal::QueueFull),
+        }
+    }
+
+    /// The lock with one more waiter at the end of its queue; none when it may not have it.
+    ///
+    /// This is the one write that is not decided on a revision: who comes last does not depend on
+    /// who came before. The store applies it to the lock as it is by then, at once or late, so all
+    /// that keeps it harmless is asked here: the lock is held, and by another grant than the one
+    /// that would wait, there is room, and the session has no other place.
+    #[must_use]
+    pub fn joined_by(&self, waiter: Waiter) -> Option<Self> {
+        let _held = self.grant.as_ref().filter(|held| held.id != waiter.grant)?;
+        match self.waiters.join(waiter) {
+            Join::Joined(waiters) => Some(Self {
+                waiters,
+                ..self.clone()
+            }),
+            Join::Present(_) | Join::Full => None,
         }
     }
 

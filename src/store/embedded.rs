@@ -33,6 +33,7 @@ use self::tables::{Found, LOCKS, SESSIONS, View, Write};
 use super::{LockStore, LockWatch, Look, Original, Page, SessionStore, StoreError, Stored, within};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
+use crate::protocol::queue::Waiter;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 
@@ -159,6 +160,17 @@ impl Inner {
         }
         let record: LockRecord = found.record.updated(next);
         self.write_lock(write, &mut history, Some(before), &next.resource, &record)
+    }
+
+    fn join_lock(&self, resource: &Resource, waiter: Waiter) -> Result<Stored<Lock>, StoreError> {
+        let mut history = self.history();
+        let write = Write::begin(&self.database)?;
+        let found: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
+        let found = found.ok_or_else(|| StoreError::NotFound("no such object".to_owned()))?;
+        let before = stored_lock(&found)?;
+        let next = before.value.joined_by(waiter).ok_or(StoreError::Conflict)?;
+        let record: LockRecord = found.record.updated(&next);
+        self.write_lock(write, &mut history, Some(before), resource, &record)
     }
 
     fn create_session(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
@@ -313,6 +325,16 @@ impl LockStore for EmbeddedStore {
         }
         let (decided_on, next) = (current.version, next.clone());
         self.run(move |inner| inner.update_lock(decided_on, &next))
+            .await
+    }
+
+    async fn join(
+        &self,
+        current: &Stored<Lock>,
+        waiter: &Waiter,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let (resource, waiter) = (current.value.resource.clone(), waiter.clone());
+        self.run(move |inner| inner.join_lock(&resource, waiter))
             .await
     }
 }

@@ -15,6 +15,7 @@ use futures::{StreamExt as _, stream};
 use super::{LockStore, LockWatch, Look, Page, SessionStore, StoreError, Stored};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
+use crate::protocol::queue::Waiter;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 
@@ -37,6 +38,8 @@ pub enum Call {
     CreateLock,
     /// `LockStore::update`.
     UpdateLock,
+    /// `LockStore::join`.
+    JoinQueue,
     /// `SessionStore::get`.
     GetSession,
     /// `SessionStore::create`.
@@ -131,6 +134,14 @@ impl<S: LockStore, F: Faults> LockStore for FaultyStore<S, F> {
         next: &Lock,
     ) -> Result<Stored<Lock>, StoreError> {
         self.ask(Call::UpdateLock)?.update(current, next).await
+    }
+
+    async fn join(
+        &self,
+        current: &Stored<Lock>,
+        waiter: &Waiter,
+    ) -> Result<Stored<Lock>, StoreError> {
+        self.ask(Call::JoinQueue)?.join(current, waiter).await
     }
 }
 

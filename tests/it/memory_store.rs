@@ -13,6 +13,7 @@ use futures::channel::oneshot;
 use futures::{FutureExt as _, StreamExt as _};
 use leasehold::protocol::ids::{Resource, SessionId};
 use leasehold::protocol::lock::Lock;
+use leasehold::protocol::queue::Waiter;
 use leasehold::protocol::session::{Revocation, RevokeReason, Session};
 use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Revision;
@@ -333,6 +334,16 @@ impl LockStore for MemoryStore {
         let written = LockStore::update(&self.store, current, next);
         let before = Some(current.version);
         self.write(Call::UpdateLock, before, written).await
+    }
+
+    async fn join(
+        &self,
+        current: &Stored<Lock>,
+        waiter: &Waiter,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let joined = self.store.join(current, waiter);
+        let before = Some(current.version);
+        self.write(Call::JoinQueue, before, joined).await
     }
 }
 

@@ -149,7 +149,10 @@ impl Node {
             };
             match decision {
                 Decision::Granted(next) => plans.push((Intent::Acquire, write(*next))),
-                Decision::Queued(next) => plans.push((Intent::Join, write(*next))),
+                Decision::Queued(waiter) => {
+                    let waiter = *waiter;
+                    plans.push((Intent::Join, Write::Join { lock, waiter }));
+                }
                 Decision::AlreadyGranted | Decision::AlreadyQueued(_) | Decision::Refused(_) => {}
             }
         }

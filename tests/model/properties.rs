@@ -171,7 +171,11 @@ impl Run {
             lock.acquire(at, &mint, &claim)
         };
         match decision {
-            Decision::Granted(next) | Decision::Queued(next) => self.written(agent, &next),
+            Decision::Granted(next) => self.written(agent, &next),
+            Decision::Queued(waiter) => {
+                let joined = lock.joined_by(*waiter).expect("it may join");
+                self.written(agent, &joined)
+            }
             _ => Ok(()),
         }
     }

@@ -285,13 +285,14 @@ impl World {
     }
 
     fn apply(&mut self, write: &Write) -> Answer {
-        let before = match write {
-            Write::Lock { lock, .. } => self.store.locks[*lock].clone(),
+        let lock = match write {
+            Write::Lock { lock, .. } | Write::Join { lock, .. } => Some(*lock),
             Write::Session { .. } => None,
         };
+        let before = lock.and_then(|lock| self.store.locks[lock].clone());
         let answer = self.store.apply(write);
-        if let (Write::Lock { lock, .. }, Answer::Lock(Some((_, written)))) = (write, &answer) {
-            self.ledgers[*lock].written(written);
+        if let (Some(lock), Answer::Lock(Some((_, written)))) = (lock, &answer) {
+            self.ledgers[lock].written(written);
             if before.is_some_and(|(_, before)| !follows(&before, written)) {
                 self.flaws.insert(Flaw::UnsoundWrite);
             }

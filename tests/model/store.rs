@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use leasehold::protocol::ids::SessionId;
 use leasehold::protocol::lock::Lock;
+use leasehold::protocol::queue::Waiter;
 use leasehold::protocol::session::Session;
 use leasehold::protocol::token::Revision;
 
@@ -47,6 +48,13 @@ pub(crate) enum Write {
         given: Precondition,
         /// What is written; a create keeps no status, as in Kubernetes.
         value: Arc<Lock>,
+    },
+    /// One more place in a lock's queue, on whatever version it is at.
+    Join {
+        /// Which lock.
+        lock: usize,
+        /// Who joins.
+        waiter: Waiter,
     },
     /// Of a session object.
     Session {
@@ -95,6 +103,15 @@ impl Store {
                     return Answer::Conflict;
                 }
                 let written = Some((self.next_revision(), value.clone()));
+                self.locks[*lock].clone_from(&written);
+                Answer::Lock(written)
+            }
+            Write::Join { lock, waiter } => {
+                let found = self.locks[*lock].as_ref();
+                let Some(joined) = found.and_then(|(_, l)| l.joined_by(waiter.clone())) else {
+                    return Answer::Conflict;
+                };
+                let written = Some((self.next_revision(), Arc::new(joined)));
                 self.locks[*lock].clone_from(&written);
                 Answer::Lock(written)
             }

@@ -1,6 +1,6 @@
 //! A lock from the wire and to the wire.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Fields, as_read, bounded, count, cut, fields_mut, overlay, part, required, session_ttl, stored,
@@ -188,6 +188,15 @@ pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
     status.insert("token".to_owned(), bounded(next.token.get()).into());
     status.insert("transitions".to_owned(), bounded(next.transitions).into());
     Ok(Value::Object(object))
+}
+
+/// The JSON patch (RFC 6902) that adds a waiter to the end of a queue which is not empty.
+///
+/// # Errors
+/// `Invalid` when the waiter cannot be written.
+pub fn patch_to_join(waiter: &Waiter) -> Result<Value, StoreError> {
+    let entry = overlay(None, WAITER, &WaiterRecord::from(waiter))?;
+    Ok(json!([{"op": "add", "path": "/status/waiters/-", "value": entry}]))
 }
 
 fn write_grant(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {

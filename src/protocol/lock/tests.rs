@@ -67,7 +67,7 @@ fn granted(decision: Decision) -> Lock {
 
 fn queued(lock: &Lock, session: usize, grant: &str) -> Lock {
     match lock.acquire_or_queue(Revision(10), &mint(), &claim(session, grant)) {
-        Decision::Queued(lock) => *lock,
+        Decision::Queued(waiter) => lock.joined_by(*waiter).expect("it may join"),
         other => panic!("not queued: {other:?}"),
     }
 }
@@ -295,7 +295,8 @@ fn after(lock: &Lock, step: &Step, at: Revision, mint: &Mint) -> Option<Lock> {
     let grant = |n: &usize| GrantId::from(format!("g{n}"));
     let claims = |n: &usize| claim(*n, &format!("g{n}"));
     let written = |decision| match decision {
-        Decision::Granted(lock) | Decision::Queued(lock) => Some(*lock),
+        Decision::Granted(lock) => Some(*lock),
+        Decision::Queued(waiter) => lock.joined_by(*waiter),
         Decision::AlreadyGranted | Decision::AlreadyQueued(_) | Decision::Refused(_) => None,
     };
     match step {

@@ -59,6 +59,9 @@ fn check_queue(next: &Lock) -> Result<(), StoreError> {
              releases it",
         );
     }
+    if waiters.iter().any(|waiter| next.is_held_by(&waiter.grant)) {
+        return refuse("a grant that holds the lock cannot wait for it too");
+    }
     if waiters.len() > QUEUE_MAX {
         return refuse("a lock has at most 32 waiters");
     }

@@ -189,13 +189,18 @@ fn a_new_waiter_stands_behind_the_old_ones() {
     let decision = stored
         .value
         .acquire_or_queue(stored.version, &MINT, &claim("c"));
-    let Decision::Queued(next) = decision else {
+    let Decision::Queued(joining) = decision else {
         panic!("{decision:?}")
     };
+    let next = stored.value.joined_by(*joining.clone()).unwrap();
     let waiters = write(&stored, &next).unwrap()["status"]["waiters"].clone();
     assert_eq!(waiters[0], waiter("b"));
     assert_eq!(waiters[1]["leaseId"], "g-c");
     assert_eq!(waiters[1]["queuedAt"], EPOCH);
+
+    let patch = patch_to_join(&joining).unwrap();
+    let added = json!({"op": "add", "path": "/status/waiters/-", "value": waiters[1]});
+    assert_eq!(patch, json!([added]));
 }
 
 /// All is over for the holder and its waiters.
@@ -318,7 +323,8 @@ proptest! {
             let who = claim(&format!("{who}-{number}"));
             let next = match (step, &lock.grant) {
                 (0 | 1, _) => match lock.acquire_or_queue(stored.version, &MINT, &who) {
-                    Decision::Granted(next) | Decision::Queued(next) => Some(*next),
+                    Decision::Granted(next) => Some(*next),
+                    Decision::Queued(waiter) => lock.joined_by(*waiter),
                     _ => None,
                 },
                 (2, Some(held)) => lock.release(stored.version, &MINT, &held.id, WallTime(0)),

@@ -135,8 +135,8 @@ async fn a_refused_right_is_told_at_once_and_nobody_waits_for_it() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
     store.fail(
-        Call::UpdateLock,
-        StoreError::Denied("no right to update".into()),
+        Call::JoinQueue,
+        StoreError::Denied("no right to join".into()),
     );
     let since = b.now();
     let answer = spawn(&b.agent, request("b", 240)).await.unwrap();
