@@ -14,6 +14,8 @@
 mod listing;
 #[path = "contract/locks.rs"]
 mod locks;
+#[path = "contract/queue.rs"]
+mod queue;
 #[path = "contract/rules.rs"]
 mod rules;
 #[path = "contract/sessions.rs"]
@@ -36,6 +38,7 @@ use leasehold::store::{LockEvent, LockStore, LockWatch, SessionStore, StoreError
 
 pub(crate) use listing::*;
 pub(crate) use locks::*;
+pub(crate) use queue::*;
 pub(crate) use rules::*;
 pub(crate) use sessions::*;
 pub(crate) use unknown_fields::*;
@@ -77,6 +80,13 @@ macro_rules! every_fact {
             resources_that_look_alike_are_different_locks,
             a_lock_that_was_deleted_and_made_again_has_larger_tokens,
             a_write_to_what_is_gone_finds_nothing,
+            who_joins_behind_others_stands_last_whatever_was_read,
+            of_many_who_join_at_once_all_get_a_place,
+            nobody_joins_a_lock_that_is_free_by_now,
+            a_session_that_has_a_place_joins_no_second_time,
+            a_grant_that_holds_the_lock_does_not_wait_for_it,
+            the_thirty_third_does_not_join,
+            nobody_joins_a_lock_that_is_gone,
             revisions_rise_over_both_kinds,
             a_listing_shows_everything_that_was_acknowledged,
             all_pages_are_of_one_revision,

@@ -68,3 +68,21 @@ pub(crate) async fn fields_of_a_newer_version_survive_every_write(adapter: &impl
         assert_eq!(adapter.part(&r, part).await["new"], Value::Null, "{part:?}");
     }
 }
+
+pub(crate) async fn fields_of_a_newer_version_survive_a_join(adapter: &impl Newer) {
+    let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
+    let held = a.make_and_take(&r, "g-a").await;
+    let read = b.take(&held, "g-b").await;
+    adapter.add_unknown_fields(&r).await;
+    // Whether the fields were there when it was read or not.
+    a.join(&read, 1, "g-1").await;
+    let lock = a.read(&r).await;
+    let joined = a.join(&lock, 2, "g-2").await;
+    assert_eq!(joined.value.waiters.len(), 3);
+    for part in [Part::Lock, Part::Holder, Part::Grant, Part::Waiter] {
+        let stored = adapter.part(&r, part).await;
+        assert_eq!(stored["new"], 1, "{part:?}: {stored}");
+    }
+    let incidents = adapter.part(&r, Part::Incidents).await;
+    assert_eq!(incidents[0]["new"], 1, "{incidents}");
+}

@@ -165,5 +165,6 @@ async fn open_up_the_definition(admin: &Client) {
 crate::contract::every_fact!(ApiServer::shared().await);
 crate::contract::every_fact!(
     ApiServer::open_to_newer_versions().await;
-    fields_of_a_newer_version_survive_every_write
+    fields_of_a_newer_version_survive_every_write,
+    fields_of_a_newer_version_survive_a_join,
 );

@@ -101,12 +101,20 @@ mod on_disk {
     use super::Embedded;
 
     crate::contract::every_fact!(Embedded::on_disk());
-    crate::contract::every_fact!(Embedded::on_disk(); fields_of_a_newer_version_survive_every_write);
+    crate::contract::every_fact!(
+        Embedded::on_disk();
+        fields_of_a_newer_version_survive_every_write,
+        fields_of_a_newer_version_survive_a_join,
+    );
 }
 
 mod in_memory {
     use super::Embedded;
 
     crate::contract::every_fact!(Embedded::in_memory());
-    crate::contract::every_fact!(Embedded::in_memory(); fields_of_a_newer_version_survive_every_write);
+    crate::contract::every_fact!(
+        Embedded::in_memory();
+        fields_of_a_newer_version_survive_every_write,
+        fields_of_a_newer_version_survive_a_join,
+    );
 }

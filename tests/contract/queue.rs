@@ -1,0 +1,177 @@
+//! Joining a lock's queue: the one write that goes to whatever the lock is by then.
+//!
+//! What was read before only says whether others waited: behind them the entry is added to the lock
+//! as the store finds it, and refused by the store's own rules.
+
+use leasehold::protocol::lock::Lock;
+use leasehold::protocol::queue::{QUEUE_MAX, Queue, Waiter};
+use leasehold::protocol::session::Claimant;
+use leasehold::store::{StoreError, Stored};
+
+use super::{AT, Adapter, Party, resource};
+
+impl Party {
+    /// A waiter of this pod, with a session of its own.
+    pub(crate) fn waiter(&self, session: usize, grant: &str) -> Waiter {
+        Waiter {
+            grant: grant.into(),
+            claimant: Claimant {
+                session: format!("{}-{session}", self.pod.name).into(),
+                ..self.claim(grant).claimant
+            },
+            queued_at: AT,
+        }
+    }
+
+    async fn try_join(
+        &self,
+        read: &Stored<Lock>,
+        session: usize,
+        grant: &str,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let waiter = self.waiter(session, grant);
+        self.locks.join(read, &waiter).await
+    }
+
+    pub(crate) async fn join(
+        &self,
+        read: &Stored<Lock>,
+        session: usize,
+        grant: &str,
+    ) -> Stored<Lock> {
+        let joined = self.try_join(read, session, grant).await;
+        joined.expect("a place in the queue")
+    }
+}
+
+fn names(lock: &Lock) -> Vec<&str> {
+    let waiters = lock.waiters.entries().iter();
+    waiters.map(|waiter| waiter.grant.as_str()).collect()
+}
+
+/// A waiter that joins by what was read is told to read again, and changes nothing.
+async fn refused(party: &Party, read: &Stored<Lock>, waiter: (usize, &str), now: &Stored<Lock>) {
+    let late = party.try_join(read, waiter.0, waiter.1).await;
+    assert_eq!(late.err(), Some(StoreError::Conflict), "{waiter:?}");
+    let found = party.read(&now.value.resource).await;
+    assert_eq!((&found.value, found.version), (&now.value, now.version));
+}
+
+pub(crate) async fn who_joins_behind_others_stands_last_whatever_was_read(adapter: &impl Adapter) {
+    let (a, b) = (adapter.a(), adapter.b());
+    let held = a.make_and_take(&resource("r"), "g-a").await;
+    let read = b.join(&held, 1, "g-1").await;
+    assert_eq!(names(&read.value), ["g-1"]);
+    let mut kept = read.value.clone();
+    kept.grant.as_mut().expect("held").kept = true;
+    let changed = a.locks.update(&read, &kept).await.expect("a change");
+    let before = a.join(&changed, 2, "g-2").await;
+
+    let joined = b.join(&read, 3, "g-3").await;
+    assert!(joined.version > before.version);
+    assert_eq!(names(&joined.value), ["g-1", "g-2", "g-3"]);
+    let mut expected = before.value.clone();
+    let mut entries = expected.waiters.entries().to_vec();
+    entries.push(b.waiter(3, "g-3"));
+    expected.waiters = Queue::from_entries(entries);
+    assert_eq!(joined.value, expected, "nothing else changes");
+    let found = a.read(&joined.value.resource).await;
+    assert_eq!((found.value, found.version), (expected, joined.version));
+
+    // The next holder's queue is as good: the lock went on, and the entry comes last all the same.
+    let handed = a.release(&joined, "g-a").await;
+    let joined = a.join(&read, 4, "g-4").await;
+    assert_eq!(joined.value.grant, handed.value.grant);
+    assert_eq!(joined.value.token, handed.value.token);
+    assert_eq!(names(&joined.value), ["g-2", "g-3", "g-4"]);
+}
+
+/// What was decided on a lock is no reason to overwrite another's place.
+pub(crate) async fn of_many_who_join_at_once_all_get_a_place(adapter: &impl Adapter) {
+    let (a, b) = (adapter.a(), adapter.b());
+    let held = a.make_and_take(&resource("r"), "g-a").await;
+    let read = b.join(&held, 1, "g-1").await;
+    let tries = (2..8).map(|n| {
+        let (party, read) = (if n % 2 == 0 { a } else { b }, &read);
+        async move { party.try_join(read, n, &format!("g-{n}")).await }
+    });
+    let mut refused = 0;
+    for answer in futures::future::join_all(tries).await {
+        match answer {
+            Ok(_) => {}
+            // An API server tries a patch a few times; then it says that others came first.
+            Err(StoreError::Conflict) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let found = a.read(&held.value.resource).await.value;
+    assert_eq!(found.waiters.len(), 7 - refused);
+    assert!(refused < 6, "{:?}", names(&found));
+}
+
+pub(crate) async fn nobody_joins_a_lock_that_is_free_by_now(adapter: &impl Adapter) {
+    let (a, b) = (adapter.a(), adapter.b());
+    let held = a.make_and_take(&resource("r"), "g-a").await;
+    let read = b.take(&held, "g-b").await;
+    let handed = a.release(&read, "g-a").await;
+    let free = b.release(&handed, "g-b").await;
+    refused(a, &read, (1, "g-1"), &free).await;
+    refused(a, &held, (1, "g-1"), &free).await;
+}
+
+pub(crate) async fn a_session_that_has_a_place_joins_no_second_time(adapter: &impl Adapter) {
+    let (a, b) = (adapter.a(), adapter.b());
+    let held = a.make_and_take(&resource("r"), "g-a").await;
+    let read = b.join(&held, 1, "g-1").await;
+    let now = b.join(&read, 2, "g-2").await;
+    for again in ["g-2", "g-other"] {
+        refused(b, &read, (2, again), &now).await;
+        refused(b, &now, (2, again), &now).await;
+    }
+}
+
+/// A join that lands when its turn has come already.
+pub(crate) async fn a_grant_that_holds_the_lock_does_not_wait_for_it(adapter: &impl Adapter) {
+    let (a, b) = (adapter.a(), adapter.b());
+    let held = a.make_and_take(&resource("r"), "g-a").await;
+    let read = b.join(&held, 1, "g-1").await;
+    b.join(&read, 2, "g-2").await;
+    let now = a.join(&read, 3, "g-3").await;
+    let first = a.release(&now, "g-a").await;
+    let second = b.release(&first, "g-1").await;
+    assert!(second.value.is_held_by(&"g-2".into()));
+    assert_eq!(names(&second.value), ["g-3"]);
+    refused(b, &read, (2, "g-2"), &second).await;
+    refused(b, &second, (2, "g-2"), &second).await;
+}
+
+pub(crate) async fn the_thirty_third_does_not_join(adapter: &impl Adapter) {
+    let (a, b) = (adapter.a(), adapter.b());
+    let held = a.make_and_take(&resource("r"), "g-a").await;
+    let read = b.join(&held, 1, "g-1").await;
+    let mut full = read.clone();
+    for n in 2..=QUEUE_MAX {
+        full = b.join(&full, n, &format!("g-{n}")).await;
+    }
+    assert_eq!(full.value.waiters.len(), QUEUE_MAX);
+    refused(b, &read, (QUEUE_MAX + 1, "g-late"), &full).await;
+    refused(b, &full, (QUEUE_MAX + 1, "g-late"), &full).await;
+}
+
+pub(crate) async fn nobody_joins_a_lock_that_is_gone(adapter: &impl Adapter) {
+    let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
+    let held = a.make_and_take(&r, "g-a").await;
+    let read = b.take(&held, "g-b").await;
+    let handed = a.release(&read, "g-a").await;
+    b.release(&handed, "g-b").await;
+    adapter.delete_lock(&r).await;
+    // Whether others waited for it or not: with the first of them it is a compare-and-swap.
+    for read in [&read, &held] {
+        let late = a.try_join(read, 1, "g-1").await;
+        let is_told = matches!(late, Err(StoreError::NotFound(_) | StoreError::Conflict));
+        assert!(is_told, "{late:?}");
+    }
+    assert!(a.locks.get(&r).await.expect("a read").is_none());
+    let made = a.locks.create(&r).await.expect("a new lock");
+    refused(a, &read, (1, "g-1"), &made).await;
+}
