@@ -1,6 +1,7 @@
 //! Every write of the protocol (and the reads), lost, delayed and unanswered, each way once. In every cell of the
 //! table the lock is granted once, its caller knows, and what in fact succeeded is no error.
 
+mod join;
 mod queue;
 
 use std::sync::Arc;
@@ -52,6 +53,11 @@ impl Cell {
     /// Another pod, with nothing between it and the API server.
     async fn other(&self, ttl_seconds: u64) -> Result<Sidecar> {
         sidecar(&self.namespace.pod("b").await?, ttl_seconds).await
+    }
+
+    /// One more of them.
+    async fn third(&self, ttl_seconds: u64) -> Result<Sidecar> {
+        sidecar(&self.namespace.pod("c").await?, ttl_seconds).await
     }
 
     /// One message of this class goes wrong.

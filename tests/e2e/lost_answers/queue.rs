@@ -14,14 +14,14 @@ use crate::support::until_queued;
 const WAIT_SECONDS: u64 = 120;
 
 /// Whatever was late has come by now.
-async fn until_all_came(struck: Moment) {
+pub(super) async fn until_all_came(struck: Moment) {
     let slack = Duration::from_secs(1);
     tokio::time::sleep((LATE + slack).saturating_sub(now().since(struck))).await;
 }
 
 impl Cell {
     /// Nobody has the lock after so many grants, and nobody waits for it.
-    async fn until_free(&self, transitions: RangeInclusive<u64>) -> Result<()> {
+    pub(super) async fn until_free(&self, transitions: RangeInclusive<u64>) -> Result<()> {
         eventually("the lock to be free", LIMIT, async || {
             let lock = self.namespace.lock("res").await.ok().flatten()?;
             lock["status"].get("holder").is_none().then_some(())

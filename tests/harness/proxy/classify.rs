@@ -26,8 +26,10 @@ pub(crate) enum Class {
     Release,
     /// Letting a lock go to the first who waits for it.
     HandOver,
-    /// Taking a place in a lock's queue.
+    /// Taking the first place in a lock's queue.
     Enqueue,
+    /// Taking a place behind others in a lock's queue.
+    Join,
     /// Leaving a lock's queue.
     Dequeue,
     /// Raising the token of a grant after a restored backup.
@@ -99,6 +101,7 @@ impl Memory {
             (&Method::POST, [_, _, "distributedlocks"]) => Class::CreateLock,
             (&Method::POST, [_, _, "locksessions"]) => Class::CreateSession,
             (&Method::PUT, [_, _, "distributedlocks", _, "status"]) => self.classify_lock(body),
+            (&Method::PATCH, [_, _, "distributedlocks", _, "status"]) => Class::Join,
             (&Method::PUT, [_, _, "locksessions", _, "status"]) => classify_session(body),
             _ => Class::Other,
         }

@@ -1,0 +1,212 @@
+//! The rows of the table that are about joining a queue behind others: a patch that no version
+//! guards, so one that is late can land on whatever the lock is by then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::queue::until_all_came;
+use super::{Cell, LIMIT, row};
+use crate::harness::{Class, Cluster, Fault, Lease, LongPoll, Sidecar, TakeOver, eventually, now};
+use crate::support::until_queued;
+
+const WAIT_SECONDS: u64 = 120;
+/// Late enough for everybody to have been served before it comes.
+const VERY_LATE: Duration = Duration::from_secs(12);
+
+/// The lock is held by `b`, `c` waits for it, and what `a` sends to join goes wrong.
+struct Queue {
+    cell: Cell,
+    b: Sidecar,
+    c: Sidecar,
+    held: Lease,
+    ahead: LongPoll,
+}
+
+impl Queue {
+    async fn start(cluster: &Arc<Cluster>, fault: Fault) -> Result<Self> {
+        let cell = Cell::start(cluster, fault, 15).await?;
+        let (b, c) = (cell.other(15).await?, cell.third(15).await?);
+        let held = b.acquire("res").await?.granted()?;
+        let ahead = c.wait_for("res", WAIT_SECONDS).await?;
+        until_queued(&cell.namespace, "res", 1).await?;
+        cell.strike(Class::Join);
+        Ok(Self {
+            cell,
+            b,
+            c,
+            held,
+            ahead,
+        })
+    }
+
+    /// What the API server said to the message that went wrong, once it did.
+    async fn until_landed(&self) -> Result<u16> {
+        landed(&self.cell).await
+    }
+
+    /// `b` and `c` have had the lock and let it go.
+    async fn serve_those_ahead(self) -> Result<(Cell, Sidecar, Sidecar)> {
+        self.b.release(&self.held.id).await?.expect(204)?;
+        let lease = self.ahead.answer().await?.granted()?;
+        ensure!(
+            lease.token > self.held.token,
+            "{lease:?} after {:?}",
+            self.held
+        );
+        self.c.release(&lease.id).await?.expect(204)?;
+        Ok((self.cell, self.b, self.c))
+    }
+}
+
+async fn landed(cell: &Cell) -> Result<u16> {
+    eventually("the message that went wrong to land", LIMIT, async || {
+        let exchanges = cell.proxy.exchanges();
+        let struck = exchanges.iter().find(|exchange| exchange.fault.is_some())?;
+        struck.status
+    })
+    .await
+}
+
+/// Whether the API server does what a message asks that this befalls.
+fn lands(fault: Fault) -> bool {
+    !matches!(fault, Fault::RequestLost | Fault::TimeoutBefore)
+}
+
+fn pods(queue: &[Value]) -> Vec<&str> {
+    let pods = queue.iter().map(|entry| entry["pod"].as_str());
+    pods.map(Option::unwrap_or_default).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn join_behind_others() -> Result<()> {
+    row(async |cluster, fault| {
+        let queue = Queue::start(&cluster, fault).await?;
+        let asked = now();
+        let waiting = queue.cell.behind.wait_for("res", WAIT_SECONDS).await?;
+        until_queued(&queue.cell.namespace, "res", 2).await?;
+        // A late one must give nobody a second place.
+        if lands(fault) {
+            queue.until_landed().await?;
+        }
+        let entries = until_queued(&queue.cell.namespace, "res", 2).await?;
+        ensure!(pods(&entries) == ["c", "a"], "{entries:?}");
+
+        let (cell, ..) = queue.serve_those_ahead().await?;
+        let lease = waiting.answer().await?.granted()?;
+        cell.granted_once(Class::Join, &lease, 3).await?;
+        cell.behind.release(&lease.id).await?.expect(204)?;
+        until_all_came(asked).await;
+        cell.until_free(3..=3).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn join_of_a_caller_that_hangs_up_meanwhile() -> Result<()> {
+    row(async |cluster, fault| {
+        let queue = Queue::start(&cluster, fault).await?;
+        let asked = now();
+        let waiting = queue.cell.behind.wait_for("res", WAIT_SECONDS).await?;
+        eventually("the join to be sent", LIMIT, async || {
+            (queue.cell.proxy.count(Class::Join) > 0).then_some(())
+        })
+        .await?;
+        drop(waiting);
+        if lands(fault) {
+            let status = queue.until_landed().await?;
+            ensure!(status == 200, "{status}");
+        }
+        until_all_came(asked).await;
+        // Nobody is handed anything meanwhile: the entry goes by itself.
+        let entries = until_queued(&queue.cell.namespace, "res", 1).await?;
+        ensure!(pods(&entries) == ["c"], "{entries:?}");
+        queue.cell.was_struck(Class::Join)?;
+
+        let (cell, ..) = queue.serve_those_ahead().await?;
+        cell.until_free(2..=2).await?;
+        cell.behind.acquire("res").await?.granted()?;
+        Ok(())
+    })
+    .await
+}
+
+/// Waits behind `c`, by a join of which nothing is heard and another one.
+async fn wait_twice(queue: &Queue) -> Result<LongPoll> {
+    let waiting = queue.cell.behind.wait_for("res", WAIT_SECONDS).await?;
+    let entries = until_queued(&queue.cell.namespace, "res", 2).await?;
+    ensure!(pods(&entries) == ["c", "a"], "{entries:?}");
+    Ok(waiting)
+}
+
+async fn very_late() -> Result<Queue> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    Queue::start(&cluster, Fault::RequestLate(VERY_LATE)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_that_lands_while_its_grant_holds_the_lock() -> Result<()> {
+    let queue = very_late().await?;
+    let waiting = wait_twice(&queue).await?;
+    let (cell, b, _) = queue.serve_those_ahead().await?;
+    let lease = waiting.answer().await?.granted()?;
+    // Without a queue there would be nothing to add to.
+    let next = b.wait_for("res", WAIT_SECONDS).await?;
+    until_queued(&cell.namespace, "res", 1).await?;
+
+    let status = landed(&cell).await?;
+    ensure!(status == 422, "{status}: it holds the lock");
+    let entries = until_queued(&cell.namespace, "res", 1).await?;
+    ensure!(pods(&entries) == ["b"], "{entries:?}");
+    cell.granted_once(Class::Join, &lease, 3).await?;
+    cell.behind.release(&lease.id).await?.expect(204)?;
+    let next = next.answer().await?.granted()?;
+    b.release(&next.id).await?.expect(204)?;
+    cell.until_free(4..=4).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_that_lands_after_its_grant_was_released() -> Result<()> {
+    let queue = very_late().await?;
+    let waiting = wait_twice(&queue).await?;
+    let (cell, b, c) = queue.serve_those_ahead().await?;
+    let served = waiting.answer().await?.granted()?;
+    cell.granted_once(Class::Join, &served, 3).await?;
+    cell.behind.release(&served.id).await?.expect(204)?;
+    let held = b.acquire("res").await?.granted()?;
+    let next = c.wait_for("res", WAIT_SECONDS).await?;
+    until_queued(&cell.namespace, "res", 1).await?;
+
+    let status = landed(&cell).await?;
+    ensure!(status == 200, "{status}");
+    let entries = until_queued(&cell.namespace, "res", 2).await?;
+    ensure!(pods(&entries) == ["c", "a"], "{entries:?}");
+    let stale = entries[1]["leaseId"].as_str().context("an id")?;
+    ensure!(served.id.starts_with(stale), "{served:?}: {entries:?}");
+    // Nobody awaits it: it is handed the lock in its turn, and lets it go.
+    b.release(&held.id).await?.expect(204)?;
+    let next = next.answer().await?.granted()?;
+    c.release(&next.id).await?.expect(204)?;
+    cell.until_free(6..=6).await?;
+    cell.behind.renew(&served.id).await?.expect(410)?;
+    let again = cell.behind.acquire("res").await?.granted()?;
+    ensure!(again.token > next.token, "{again:?} after {next:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_that_lands_when_the_lock_is_free() -> Result<()> {
+    let queue = very_late().await?;
+    let waiting = wait_twice(&queue).await?;
+    let (cell, ..) = queue.serve_those_ahead().await?;
+    let lease = waiting.answer().await?.granted()?;
+    cell.granted_once(Class::Join, &lease, 3).await?;
+    cell.behind.release(&lease.id).await?.expect(204)?;
+    cell.until_free(3..=3).await?;
+
+    let status = landed(&cell).await?;
+    ensure!(status == 422, "{status}: there is no queue to join");
+    cell.until_free(3..=3).await
+}
