@@ -11,5 +11,6 @@
 mod grants;
 mod objects;
 mod ordinary;
+mod queues;
 mod stage;
 mod world;

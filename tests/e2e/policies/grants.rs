@@ -3,7 +3,9 @@
 use leasehold::crd::lock::{DistributedLockStatus as Status, Holder, WaiterRecord};
 use leasehold::crd::session::LockSessionStatus as SessionStatus;
 
-use super::stage::{Expect, TIME, free, grant, holder, incident, revocation, session_of, waiter};
+use super::stage::{
+    Expect, TIME, free, grant, holder, incident, revocation, second_entry, session_of, waiter,
+};
 use super::world::World;
 use crate::harness::TakeOver;
 
@@ -84,15 +86,12 @@ async fn a_pod_queues_itself_once_and_at_the_end() {
     let lock = world.held(&a, &[&c]).await;
     let words = "a pod queues itself and nobody else";
     let twice = |status: &mut Status| {
-        let second = WaiterRecord {
-            session: "b-1".to_owned(),
-            lease_id: "g-b-1".to_owned(),
-            ..waiter(&b)
-        };
-        status.waiters.extend([waiter(&b), second]);
+        status.waiters.extend([waiter(&b), second_entry(&b)]);
     };
     world
-        .write(&b.client, &lock, |status| status.waiters.push(waiter(&a)))
+        .write(&b.client, &lock, |status| {
+            status.waiters.push(second_entry(&a));
+        })
         .await
         .refused(words);
     world

@@ -27,8 +27,9 @@ pub(super) type Outcome = Result<(), String>;
 pub(super) fn outcome<T>(answer: kube::Result<T>) -> Outcome {
     match answer {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 403 => Err(status.message),
-        Err(error) => panic!("neither done nor forbidden: {error}"),
+        // By a policy, or by the definition's own schema and rules.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => Err(status.message),
+        Err(error) => panic!("neither done nor refused: {error}"),
     }
 }
 
@@ -78,6 +79,15 @@ pub(super) fn waiter(pod: &User) -> WaiterRecord {
         session: format!("{}-0", pod.name),
         session_ttl_seconds: 15,
         queued_at: TIME.to_owned(),
+    }
+}
+
+/// An entry of a pod that has the grant, or a place, under another session.
+pub(super) fn second_entry(pod: &User) -> WaiterRecord {
+    WaiterRecord {
+        lease_id: format!("h-{}", pod.name),
+        session: format!("{}-1", pod.name),
+        ..waiter(pod)
     }
 }
 
