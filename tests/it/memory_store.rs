@@ -2,6 +2,7 @@
 //! the writes that took effect.
 
 mod gate;
+mod late;
 
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,7 @@ use leasehold::store::embedded::EmbeddedStore;
 use leasehold::store::{LockStore, LockWatch, Look, Page, SessionStore, StoreError, Stored};
 
 pub(crate) use gate::{Gate, Half};
+pub(crate) use late::LateJoin;
 pub(crate) use leasehold::store::faulty::Call;
 
 /// What becomes of a call: none lets it through; an error is answered instead, and nothing done.
@@ -33,6 +35,7 @@ struct Control {
     hook: Option<Hook>,
     gate: Option<Gate>,
     unanswered: Option<Call>,
+    late_join: Option<LateJoin>,
     watches: Vec<Watch>,
     /// How long each call is on its way.
     latency: Duration,
@@ -132,6 +135,13 @@ impl MemoryStore {
     /// Does the next call of this kind, and loses its answer.
     pub(crate) fn lose_answer(&self, call: Call) {
         self.control().unanswered = Some(call);
+    }
+
+    /// Lets the next join be on its way until the test says that it lands.
+    pub(crate) fn delay_join(&self) -> LateJoin {
+        let late = LateJoin::new(self.store.clone());
+        self.control().late_join = Some(late.clone());
+        late
     }
 
     /// Lets every call through again.
@@ -341,6 +351,10 @@ impl LockStore for MemoryStore {
         current: &Stored<Lock>,
         waiter: &Waiter,
     ) -> Result<Stored<Lock>, StoreError> {
+        if let Some(late) = self.control().late_join.take() {
+            late.send(current, waiter);
+            return Err(StoreError::Ambiguous("it is on its way".into()));
+        }
         let joined = self.store.join(current, waiter);
         let before = Some(current.version);
         self.write(Call::JoinQueue, before, joined).await

@@ -115,6 +115,44 @@ fn the_thirty_third_waiter_is_refused() {
     assert_eq!(next, Decision::Refused(Refusal::QueueFull));
 }
 
+/// A join is the one write that may land on any version, so each row is a lock as it is by then.
+#[test]
+fn a_late_join_stands_last_or_is_refused() {
+    let waiter = |session, grant: &str| claim(session, grant).to_waiter();
+    let one = queued(&held(1, "g1"), 2, "g2");
+    let full =
+        (10..10 + QUEUE_MAX).fold(held(1, "g1"), |lock, n| queued(&lock, n, &format!("w{n}")));
+    let handed = one
+        .release(Revision(11), &mint(), &"g1".into(), WallTime(1))
+        .unwrap();
+    for (what, lock, joining, joins) in [
+        ("nobody waits", &held(1, "g1"), waiter(3, "g3"), true),
+        ("another waits", &one, waiter(3, "g3"), true),
+        ("the holder's next place", &one, waiter(1, "g9"), true),
+        ("nobody ever held it", &free(), waiter(3, "g3"), false),
+        ("its session waits", &one, waiter(2, "g2"), false),
+        ("its session waits as another", &one, waiter(2, "g9"), false),
+        ("it holds the lock", &handed, waiter(2, "g2"), false),
+        (
+            "its session holds it as another",
+            &handed,
+            waiter(2, "g9"),
+            true,
+        ),
+        ("32 wait", &full, waiter(3, "g3"), false),
+    ] {
+        let expected = joins.then(|| {
+            let before = lock.waiters.entries().iter().cloned();
+            let entries = before.chain([joining.clone()]).collect();
+            Lock {
+                waiters: Queue::from_entries(entries),
+                ..lock.clone()
+            }
+        });
+        assert_eq!(lock.joined_by(joining), expected, "{what}");
+    }
+}
+
 #[test]
 fn only_its_own_grant_id_releases_a_lock() {
     let lock = queued(&held(1, "g1"), 2, "g2");
@@ -263,6 +301,8 @@ fn a_token_is_current_stale_or_unknown() {
 enum Step {
     Acquire(usize),
     Queue(usize),
+    /// A join that was decided on some lock before lands on this one.
+    JoinLate(usize),
     Leave(usize),
     Release(usize),
     TakeOver(Vec<bool>, Option<usize>),
@@ -276,6 +316,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         who.clone().prop_map(Step::Acquire),
         who.clone().prop_map(Step::Queue),
         who.clone().prop_map(Step::Queue),
+        who.clone().prop_map(Step::JoinLate),
         who.clone().prop_map(Step::Leave),
         who.clone().prop_map(Step::Release),
         (
@@ -302,6 +343,8 @@ fn after(lock: &Lock, step: &Step, at: Revision, mint: &Mint) -> Option<Lock> {
     match step {
         Step::Acquire(n) => written(lock.acquire(at, mint, &claims(n))),
         Step::Queue(n) => written(lock.acquire_or_queue(at, mint, &claims(n))),
+        // What it was decided on does not matter: all that it carries is who joins.
+        Step::JoinLate(n) => lock.joined_by(claims(n).to_waiter()),
         Step::Leave(n) => lock.leave_queue(&grant(n)),
         Step::Release(n) => lock.release(at, mint, &grant(n), WallTime(1)),
         Step::Rebase(n) => lock.rebase(at, mint, &grant(n)).ok().flatten(),
@@ -341,6 +384,12 @@ proptest! {
             prop_assert!(next.token >= lock.token);
             prop_assert!(next.transitions >= lock.transitions);
             prop_assert_eq!(&next.resource, &lock.resource);
+            if let Step::JoinLate(_) = step {
+                prop_assert_eq!(&next.grant, &lock.grant);
+                prop_assert_eq!(next.token, lock.token);
+                prop_assert!(entries.starts_with(lock.waiters.entries()));
+                prop_assert_eq!(entries.len(), lock.waiters.len() + 1);
+            }
             if ended(&next) != ended(&lock) {
                 prop_assert!(next.grant.is_none() || next.token > lock.token.nth(999).unwrap());
                 let by_its_own_id = matches!(

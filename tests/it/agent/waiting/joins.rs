@@ -1,0 +1,203 @@
+//! Joins of which nothing is heard. They can land on any version, so also when their callers have
+//! gone, and when their turn has come or is over.
+
+use std::time::Duration;
+
+use leasehold::agent::{Acquired, LeaseView};
+use leasehold::store::StoreError;
+
+use super::{Waiting, granted, holder, in_line, queue, release, request, spawn, two_pods};
+use crate::agent::{Pod, eventually};
+use crate::memory_store::{Call, LateJoin, MemoryStore};
+
+/// Longer than any write is on its way.
+const LATEST: Duration = Duration::from_mins(3);
+
+/// The longest pause between two looks for what is still on its way, and a moment.
+const A_LOOK: Duration = Duration::from_secs(11);
+
+/// `a` holds the lock, and `c` waits for it.
+struct Ahead {
+    store: MemoryStore,
+    a: Pod,
+    b: Pod,
+    c: Pod,
+    held: LeaseView,
+    waiting: Waiting,
+}
+
+impl Ahead {
+    async fn new() -> Self {
+        let (store, a, b) = two_pods();
+        let c = Pod::in_paused_time("c", &store);
+        let held = a.lease("r").await;
+        let waiting = in_line(&c, "c", 240).await;
+        Self {
+            store,
+            a,
+            b,
+            c,
+            held,
+            waiting,
+        }
+    }
+
+    /// `b` waits behind `c`, by a second join; the first one is still on its way.
+    async fn joined_again(&self) -> (LateJoin, Waiting) {
+        let late = self.store.delay_join();
+        let waiting = spawn(&self.b.agent, request("b", 240));
+        eventually("it joined again", || queue(&self.b) == ["c", "b"]).await;
+        assert!(late.is_sent());
+        (late, waiting)
+    }
+
+    /// `a` and `c` have had the lock.
+    async fn serve(self) -> (MemoryStore, [Pod; 3]) {
+        release(&self.a, &self.held).await;
+        let lease = granted(self.waiting).await;
+        release(&self.c, &lease).await;
+        (self.store, [self.a, self.b, self.c])
+    }
+}
+
+fn transitions(store: &MemoryStore) -> u64 {
+    store.lock("r").unwrap().transitions
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_of_unknown_outcome_leaves_nothing_when_its_caller_goes() {
+    for has_landed in [true, false] {
+        let ahead = Ahead::new().await;
+        let (store, b) = (&ahead.store, &ahead.b);
+        let (late, waiting) = if has_landed {
+            store.lose_answer(Call::JoinQueue);
+            let waiting = spawn(&b.agent, request("b", 240));
+            eventually("it landed", || queue(b) == ["c", "b"]).await;
+            (None, waiting)
+        } else {
+            let late = store.delay_join();
+            let waiting = spawn(&b.agent, request("b", 240));
+            eventually("it is sent", || late.is_sent()).await;
+            (Some(late), waiting)
+        };
+        waiting.abort();
+        assert!(waiting.await.is_err());
+        eventually("it left the queue", || queue(b) == ["c"]).await;
+        tokio::time::sleep(LATEST).await;
+        assert_eq!(queue(b), ["c"], "landed: {has_landed}");
+        drop(late);
+        let (store, [_, b, _]) = ahead.serve().await;
+        tokio::time::sleep(LATEST).await;
+        assert!(b.is_free("r"), "landed: {has_landed}");
+        assert_eq!(transitions(&store), 2, "landed: {has_landed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_that_lands_after_its_bid_was_given_up_is_cleared() {
+    let ahead = Ahead::new().await;
+    let b = &ahead.b;
+    let late = ahead.store.delay_join();
+    let waiting = spawn(&b.agent, request("b", 240));
+    eventually("it is sent", || late.is_sent()).await;
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(queue(b), ["c"]);
+    assert_eq!(late.land(), Ok(()));
+    assert_eq!(queue(b), ["c", "b"]);
+    tokio::time::sleep(A_LOOK).await;
+    assert_eq!(queue(b), ["c"]);
+    let (store, [_, b, _]) = ahead.serve().await;
+    tokio::time::sleep(LATEST).await;
+    assert!(b.is_free("r"));
+    assert_eq!(transitions(&store), 2);
+}
+
+/// The entry that the second join made is left, and then the first one lands.
+#[tokio::test(start_paused = true)]
+async fn a_join_that_lands_after_the_place_of_another_was_left_is_cleared() {
+    let ahead = Ahead::new().await;
+    let (late, waiting) = ahead.joined_again().await;
+    let b = &ahead.b;
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    eventually("it left the queue", || queue(b) == ["c"]).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(late.land(), Ok(()));
+    assert_eq!(queue(b), ["c", "b"]);
+    tokio::time::sleep(A_LOOK).await;
+    assert_eq!(queue(b), ["c"]);
+    let (store, [_, b, _]) = ahead.serve().await;
+    tokio::time::sleep(LATEST).await;
+    assert!(b.is_free("r"));
+    assert_eq!(transitions(&store), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_that_lands_while_its_grant_holds_the_lock_changes_nothing() {
+    let ahead = Ahead::new().await;
+    let (late, waiting) = ahead.joined_again().await;
+    let (store, [a, b, c]) = ahead.serve().await;
+    let lease = granted(waiting).await;
+    let next = in_line(&c, "c", 240).await;
+    let before = store.lock("r");
+    assert_eq!(late.land(), Err(StoreError::Conflict));
+    assert_eq!(store.lock("r"), before);
+    assert!(b.agent.lease(&lease.lease, b.now()).is_ok());
+    release(&b, &lease).await;
+    release(&c, &granted(next).await).await;
+    tokio::time::sleep(LATEST).await;
+    assert!(a.is_free("r"));
+    assert_eq!(transitions(&store), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_that_lands_after_its_grant_was_released_lets_the_lock_go_in_its_turn() {
+    let ahead = Ahead::new().await;
+    let (late, waiting) = ahead.joined_again().await;
+    let (store, [a, b, c]) = ahead.serve().await;
+    let served = granted(waiting).await;
+    release(&b, &served).await;
+    let held = a.lease("r").await;
+    let next = in_line(&c, "c", 240).await;
+    assert_eq!(late.land(), Ok(()));
+    assert_eq!(queue(&b), ["c", "b"]);
+    release(&a, &held).await;
+    release(&c, &granted(next).await).await;
+    let since = b.now();
+    eventually("the lock is free", || b.is_free("r")).await;
+    assert!(b.now().since(since) < Duration::from_secs(1));
+    assert!(queue(&b).is_empty());
+    assert_eq!(transitions(&store), 6);
+    assert!(b.agent.lease(&served.lease, b.now()).is_err());
+    assert!(b.lease("r").await.token > held.token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_after_a_late_join_of_the_same_pod_gets_a_place_of_its_own() {
+    let ahead = Ahead::new().await;
+    let (late, waiting) = ahead.joined_again().await;
+    let (store, [a, b, c]) = ahead.serve().await;
+    release(&b, &granted(waiting).await).await;
+    let held = a.lease("r").await;
+    let next = in_line(&c, "c", 240).await;
+    assert_eq!(late.land(), Ok(()));
+    assert_eq!(queue(&b), ["c", "b"]);
+    let newcomer = spawn(&b.agent, request("newcomer", 240));
+    eventually("it has a place of its own", || {
+        queue(&b) == ["c", "newcomer"]
+    })
+    .await;
+    // A try in between is no reason to let anybody else's place go.
+    let tried = spawn(&b.agent, request("b", 0)).await.unwrap();
+    assert!(matches!(tried, Ok(Acquired::Held { .. })), "{tried:?}");
+    release(&a, &held).await;
+    release(&c, &granted(next).await).await;
+    let lease = granted(newcomer).await;
+    assert_eq!(holder(&b).as_deref(), Some("newcomer"));
+    release(&b, &lease).await;
+    tokio::time::sleep(LATEST).await;
+    assert!(b.is_free("r"));
+    assert_eq!(transitions(&store), 6);
+}

@@ -1,0 +1,46 @@
+//! A join of which nothing is heard, and that lands when the test says so, or never.
+
+use std::sync::{Arc, Mutex};
+
+use leasehold::protocol::lock::Lock;
+use leasehold::protocol::queue::Waiter;
+use leasehold::store::embedded::EmbeddedStore;
+use leasehold::store::{LockStore as _, StoreError, Stored};
+
+use futures::FutureExt as _;
+
+/// What was read, and who joins by it.
+type Sent = (Stored<Lock>, Waiter);
+
+/// The join that is on its way, once it was sent.
+#[derive(Clone)]
+pub(crate) struct LateJoin {
+    store: EmbeddedStore,
+    sent: Arc<Mutex<Option<Sent>>>,
+}
+
+impl LateJoin {
+    pub(super) fn new(store: EmbeddedStore) -> Self {
+        Self {
+            store,
+            sent: Arc::default(),
+        }
+    }
+
+    pub(super) fn send(&self, current: &Stored<Lock>, waiter: &Waiter) {
+        *self.sent.lock().unwrap() = Some((current.clone(), waiter.clone()));
+    }
+
+    /// Whether it was sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent.lock().unwrap().is_some()
+    }
+
+    /// It reaches the store now, which says what comes of it.
+    pub(crate) fn land(&self) -> Result<(), StoreError> {
+        let sent = self.sent.lock().unwrap().take();
+        let (current, waiter) = sent.expect("it was sent, and has not landed");
+        let joined = self.store.join(&current, &waiter).now_or_never();
+        joined.expect("an answer at once").map(|_| ())
+    }
+}
