@@ -57,7 +57,7 @@ impl Model for Checked {
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let next = world.after(&action, &self.rules)?;
-        for kind in action.kinds() {
+        for kind in action.kinds().chain(world.join_after_its_turn(&action)) {
             let known = self.taken.read().is_ok_and(|taken| taken.contains(kind));
             if !known && let Ok(mut taken) = self.taken.write() {
                 taken.insert(kind);

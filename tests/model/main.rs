@@ -129,7 +129,8 @@ fn crashes_and_resumption() {
     holds("crashes", rules, &takes);
 }
 
-/// Three apps in line: hand-over, hanging up, a queue entry or a grant that nobody awaits.
+/// Three apps in line: hand-over, hanging up, a queue entry or a grant that nobody awaits; a join
+/// that lands when its turn is over.
 #[test]
 fn queue_and_hand_over() {
     let rules = Rules {
@@ -137,12 +138,19 @@ fn queue_and_hand_over() {
         renewals_each: 0,
         budget: Budget {
             late: 1,
+            timeouts: 1,
             hang_ups: 1,
             ..Budget::default()
         },
         ..Rules::calm()
     };
-    holds("queue", rules, &["hang up", "leave the queue", "release"]);
+    let takes = [
+        "hang up",
+        "leave the queue",
+        "release",
+        "join after its turn",
+    ];
+    holds("queue", rules, &takes);
 }
 
 /// The lock is handed to the dead, and whoever is alive gets it from there.

@@ -300,6 +300,22 @@ impl World {
         answer
     }
 
+    /// Says when this step is a join that lands although its grant was released before: one that
+    /// nobody awaits, under an id that has had its turn.
+    pub(crate) fn join_after_its_turn(&self, action: &Action) -> Option<&'static str> {
+        let Action::ApplyStray(stray) = action else {
+            return None;
+        };
+        let Write::Join { lock, waiter } = &self.strays[*stray] else {
+            return None;
+        };
+        let (_, stored) = self.store.locks[*lock].as_ref()?;
+        let mut issued = self.ledgers[*lock].issued.iter();
+        let had_its_turn = issued.any(|(grant, _)| *grant == waiter.grant);
+        let lands = had_its_turn && stored.joined_by(waiter.clone()).is_some();
+        lands.then_some("join after its turn")
+    }
+
     /// What is only in memory is gone; what was sent is still on its way.
     fn crash(&mut self, index: usize, way: Return) {
         self.left.crashes -= 1;
