@@ -116,6 +116,16 @@ pub fn no_grant_waits_for_itself() -> Rule {
     )
 }
 
+/// Two places would be two turns.
+#[must_use]
+pub fn one_place_per_session() -> Rule {
+    Rule::new(
+        "!has(self.status) || !has(self.status.waiters) || self.status.waiters.all(waiter, \
+         self.status.waiters.exists_one(other, other.session == waiter.session))",
+    )
+    .message("a session has at most one place in status.waiters; leave the older entry alone")
+}
+
 /// What a session says about its pod and TTL is what others time it by.
 #[must_use]
 pub fn session_never_changes() -> Rule {
