@@ -49,6 +49,11 @@ impl Backoff {
         }
     }
 
+    /// The next wait is a short one again: the store answers, only not this.
+    pub(super) const fn rewind(&mut self) {
+        self.tries = 0;
+    }
+
     /// A random wait for the n-th try, of at least a tenth of its bound so that a loop never
     /// spins.
     pub(super) fn wait(tries: u32, longest: Duration) -> Duration {

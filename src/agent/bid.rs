@@ -4,6 +4,8 @@
 //! No I/O but what the session needs. Invariant: the grant's id and the session stay the same
 //! through a bid's life, because a write of unknown outcome carries both.
 
+use std::time::Duration;
+
 use crate::protocol::ids::{GrantId, Resource, SessionId};
 use crate::protocol::lock::Claim;
 use crate::protocol::session::Claimant;
@@ -12,6 +14,9 @@ use crate::protocol::token::Revision;
 
 use super::state::{RequestKey, State};
 use super::{AcquireError, AcquireRequest, Acquired, Agent};
+
+/// A read that took longer was one of many.
+const SLOW: Duration = Duration::from_millis(20);
 
 /// An attempt under way, for as long as this lives: the session is not ended under it, its grant
 /// is not taken for an orphan, and a repetition of its request waits for it.
@@ -65,8 +70,12 @@ pub(super) struct Bid {
     /// The version at which the lock was last seen, and how many waited then.
     pub(super) seen: Option<Revision>,
     pub(super) others: usize,
-    /// How often the lock had been granted then.
-    pub(super) turns: Option<u64>,
+    /// How long the store took to say so.
+    pub(super) read_took: Duration,
+    /// Whether it has let others go first because the store was slow.
+    pub(super) has_stood_back: bool,
+    /// How often the lock had been granted then, and since when that is known.
+    pub(super) turns: Option<(u64, Moment)>,
     /// Whether any write was sent: then the store may hold something for the grant.
     pub(super) is_sent: bool,
     /// The last write whose outcome is not known.
@@ -83,6 +92,8 @@ impl Bid {
             listed: None,
             seen: None,
             others: 0,
+            read_took: Duration::ZERO,
+            has_stood_back: false,
             turns: None,
             is_sent: false,
             unsettled: None,
@@ -92,6 +103,12 @@ impl Bid {
     /// The same bid, for another caller of this pod or the same one.
     pub(super) fn continued(self, request: AcquireRequest) -> Self {
         Self { request, ..self }
+    }
+
+    /// Whether to let others go first, after a call that took so long: many seem to ask just now.
+    /// Once is enough; the store may be slow always.
+    pub(super) fn must_stand_back(&self, took: Duration) -> bool {
+        !self.has_stood_back && took > SLOW
     }
 
     /// The grant that is wanted.

@@ -30,10 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(2);
 /// The bound of the shortest pause.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// From how many waiters on a pause is one for a crowd.
-const A_CROWD: usize = 2;
-/// The longest pause where fewer wait.
-const FEW_PAUSE: Duration = Duration::from_secs(1);
+/// What a call takes about when nobody else makes one.
+const ALONE: Duration = Duration::from_millis(3);
 /// By how much the bound of a pause grows with every try.
 const GROWTH: u32 = 2;
 
@@ -143,6 +141,7 @@ impl Agent {
         };
         let is_a_read = known.is_none();
         let taken = self.try_take(known, bid).await?;
+        let took = self.now().since(now);
         pursuit.trouble_since = None;
         match taken {
             Some(Taken::Ours(stored)) => Ok(Round::Ours(Box::new(stored))),
@@ -161,21 +160,21 @@ impl Agent {
                 self.note_last(&resource, Ok(outlook.held));
                 pursuit.queued = None;
                 pursuit.has_place = false;
-                Ok(Round::Wait(self.pause_of(
-                    pursuit,
-                    NO_ROOM_PAUSE,
-                    LONGEST_PAUSE,
-                )))
+                let first = if bid.must_stand_back(bid.read_took) {
+                    crowd_pause(bid.read_took)
+                } else {
+                    NO_ROOM_PAUSE
+                };
+                bid.has_stood_back = true;
+                Ok(Round::Wait(self.pause_of(pursuit, first, LONGEST_PAUSE)))
             }
             None => {
                 pursuit.queued = None;
-                // One rival or two are soon done; behind more there is no hurry.
-                let (first, longest) = if bid.others < A_CROWD {
-                    (SHORTEST_PAUSE, FEW_PAUSE)
-                } else {
-                    (NO_ROOM_PAUSE, LONGEST_PAUSE)
-                };
-                Ok(Round::Wait(self.pause_of(pursuit, first, longest)))
+                Ok(Round::Wait(self.pause_of(
+                    pursuit,
+                    crowd_pause(took),
+                    LONGEST_PAUSE,
+                )))
             }
         }
     }
@@ -459,4 +458,12 @@ fn whom_it_ends(error: &AcquireError, is_too_long: bool) -> Ends {
         AcquireError::Store(StoreError::Invalid(_) | StoreError::DeniedByPolicy(_)) => Ends::First,
         _ => Ends::All,
     }
+}
+
+/// The bound of the pause after a call that took so long. One that took ten times as long as it
+/// would alone had about ten others beside it, and for all of them to come one after the other
+/// takes ten times as long as it took.
+fn crowd_pause(took: Duration) -> Duration {
+    let beside = took.div_duration_f64(ALONE).min(1_000.0);
+    took.mul_f64(beside).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }

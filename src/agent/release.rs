@@ -210,7 +210,7 @@ impl Agent {
 
     /// Notes that a grant is being given back or looked for.
     pub(super) fn on_its_way(&self, grant: GrantId) -> OnItsWay {
-        self.state().returning.insert(grant.clone());
+        self.state().returning.insert(grant.clone(), None);
         OnItsWay {
             agent: self.clone(),
             grant,
@@ -232,9 +232,10 @@ impl Agent {
                 Ok(None) => {
                     refused_since = None;
                     outrun += 1;
-                    if outrun < AT_ONCE {
+                    if outrun % AT_ONCE != 0 {
                         continue;
                     }
+                    backoff.rewind();
                 }
                 Err(error) => {
                     self.0.metrics.release("retried");
@@ -295,7 +296,13 @@ impl Agent {
             // A 404 may be some proxy's; the read that follows tells. A 409 counts as not written.
             // Where a proxy repeats PUTs it may be one's own success, and a release is then
             // reported as a loss: what cannot be told from a person's edit fails closed.
-            Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(None),
+            Err(StoreError::Conflict | StoreError::NotFound(_)) => {
+                let written_on = current.version;
+                // The watch mostly told of the write that came first before its own answer did.
+                let told = self.state().told_returning(&what.grant);
+                what.known = told.filter(|told| told.version > written_on);
+                Ok(None)
+            }
             Err(error) => {
                 *may_have_landed |= matches!(error, StoreError::Ambiguous(_));
                 Err(error)

@@ -37,6 +37,7 @@ impl Agent {
         listed: Option<Revision>,
     ) -> Result<SessionId, AcquireError> {
         if let Some(id) = self.fresh_session() {
+            self.0.session_needed.notify_one();
             return Ok(id);
         }
         let _change = self.0.session_change.lock().await;
@@ -207,6 +208,8 @@ impl Agent {
         while let Some(wake) = self.next_renewal(&id, failures) {
             tokio::select! {
                 () = self.sleep_until(wake) => {}
+                // What was idle is needed again, and may be due by now.
+                () = self.0.session_needed.notified(), if failures == 0 => {}
                 () = self.0.stop.cancelled() => return,
             }
             if self.end_if_idle(&id).await {
@@ -235,18 +238,18 @@ impl Agent {
             return None;
         }
         let due = match failures {
-            0 => live.keep_alive.renew_at(fastrand::f64()),
+            0 => state.renewal_due(live, fastrand::f64()),
             _ => now.after(Backoff::wait(failures, live.stored.value.ttl.get() / 10)),
         };
         Some(due.min(live.keep_alive.valid_until()))
     }
 
-    /// Whether a third of the TTL (less the most jitter) has passed since the last renewal.
+    /// Whether a renewal is due, or was but for its jitter.
     fn is_renewal_due(&self, id: &SessionId) -> bool {
         let now = self.now();
         let state = self.state();
         let live = state.session.as_ref().filter(|live| live.id() == id);
-        live.is_none_or(|live| now >= live.keep_alive.renew_at(1.0))
+        live.is_none_or(|live| now >= state.renewal_due(live, 1.0))
     }
 
     /// One try to renew. The caller holds `session_change`.

@@ -61,8 +61,9 @@ pub(super) struct State {
     pub(super) waiting: usize,
     /// The last ticket that a caller in some line was given.
     pub(super) last_ticket: u64,
-    /// Grants that are being given back or looked for; the session must outlive them.
-    pub(super) returning: HashSet<GrantId>,
+    /// Grants that are being given back or looked for; the session must outlive them. With the
+    /// lock as the watch told it since.
+    pub(super) returning: HashMap<GrantId, Option<Stored<Lock>>>,
     /// Own grants that a read showed and that nobody here knew.
     suspects: HashSet<GrantId>,
     /// The store listed less than was seen before, and has not listed enough since.
@@ -339,6 +340,11 @@ impl State {
         !self.suspects.insert(grant.clone())
     }
 
+    /// What the watch told last of the lock of a grant that is on its way back.
+    pub(super) fn told_returning(&mut self, grant: &GrantId) -> Option<Stored<Lock>> {
+        self.returning.get_mut(grant)?.take()
+    }
+
     /// How much is held or under way; what the bound on leases counts.
     pub(super) fn load(&self) -> usize {
         self.held.len() + self.in_flight + self.returning.len() + self.waiting
@@ -368,6 +374,16 @@ impl State {
     /// under way.
     pub(super) fn is_idle(&self) -> bool {
         self.load() == 0
+    }
+
+    /// When the session is to be renewed: often while a lease, a place or an attempt hangs on it,
+    /// else just to stay alive.
+    pub(super) fn renewal_due(&self, live: &LiveSession, jitter: f64) -> Moment {
+        if self.is_idle() {
+            live.keep_alive.renew_idle_at(jitter)
+        } else {
+            live.keep_alive.renew_at(jitter)
+        }
     }
 
     /// The grants that a session holds, taken out with how they ended.

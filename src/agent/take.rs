@@ -95,10 +95,12 @@ impl Agent {
         known: Option<Stored<Lock>>,
         bid: &mut Bid,
     ) -> Result<Option<Taken>, AcquireError> {
+        let asked_at = self.now();
         let current = match known {
             Some(known) => known,
             None => self.read_or_create(bid).await?,
         };
+        bid.read_took = self.now().since(asked_at);
         if let (true, Some(grant)) = (bid.waits, &current.value.grant) {
             // A caller whose time is up before more is known is told at least this.
             let held = held_by_other(&current.value, grant, bid, None);
@@ -143,9 +145,14 @@ impl Agent {
         let lock = &current.value;
         let is_moving = bid.seen.replace(current.version) != Some(current.version);
         bid.others = lock.waiters.len();
-        let is_served = bid.turns.replace(lock.transitions) != Some(lock.transitions);
-        let room = if is_served { SHORT_QUEUE } else { QUEUE_MAX };
-        let has_room = bid.waits && bid.others < room;
+        let room = if self.moves(lock, bid) {
+            SHORT_QUEUE
+        } else {
+            QUEUE_MAX
+        };
+        let has_room = bid.waits
+            && bid.others < room
+            && !(bid.session().is_none() && bid.must_stand_back(bid.read_took));
         // Without a session it has sent no write, so the lock cannot name it.
         if let (Some(grant), None, false) = (&lock.grant, bid.session(), has_room) {
             if !bid.waits || !is_moving {
@@ -156,7 +163,12 @@ impl Agent {
             let taken = waiting_or_not(current, bid, held, None);
             return Ok(Step::Done(Box::new(taken)));
         }
+        let asked_at = self.now();
         let claim = self.claim(bid).await?;
+        if bid.waits && bid.must_stand_back(self.now().since(asked_at)) {
+            bid.has_stood_back = true;
+            return Ok(Step::Again);
+        }
         let mint = self.mint()?;
         let decision = if bid.waits {
             lock.acquire_or_queue(current.version, &mint, &claim)
@@ -181,10 +193,21 @@ impl Agent {
         }
     }
 
+    /// Whether the lock was granted since this bid looked first, or not long before.
+    fn moves(&self, lock: &Lock, bid: &mut Bid) -> bool {
+        let now = self.now();
+        let (turns, since) = *bid.turns.get_or_insert((lock.transitions, now));
+        if turns != lock.transitions {
+            bid.turns = Some((lock.transitions, now));
+            return true;
+        }
+        now.since(since) < self.0.config.session_ttl.get() / 3
+    }
+
     /// Our session stands in the queue for a grant that nobody here waits for any more; it leaves
     /// before another app of this pod can join.
     fn leave_old_place(&self, resource: &Resource, grant: GrantId) {
-        if !self.state().returning.contains(&grant) {
+        if !self.state().returning.contains_key(&grant) {
             // Nobody waits for it; the next round reads what came of it.
             let _settled = self.spawn_settle(resource.clone(), grant, None);
         }
@@ -240,7 +263,7 @@ impl Agent {
             if is_served || state.claimed.contains(&grant.id) {
                 return false;
             }
-            state.returning.contains(&grant.id)
+            state.returning.contains_key(&grant.id)
         };
         // The lock may have been read before a release that is done by now: only a grant that a
         // second read still shows is an orphan.

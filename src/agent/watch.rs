@@ -147,7 +147,11 @@ impl Agent {
                 line.changed.notify_one();
                 return;
             }
-            if state.claimed.contains(&grant) || state.returning.contains(&grant) {
+            if let Some(told) = state.returning.get_mut(&grant) {
+                *told = Some(stored);
+                return;
+            }
+            if state.claimed.contains(&grant) {
                 return;
             }
         }

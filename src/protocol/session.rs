@@ -181,6 +181,16 @@ impl KeepAlive {
             .after(third.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0)))
     }
 
+    /// When to renew while nothing hangs on the session, and it is only to stay alive: after four
+    /// fifths of the TTL, up to a tenth of that earlier. Who needs it before finds it stale from
+    /// half of the TTL on, and renews it then.
+    #[must_use]
+    pub fn renew_idle_at(&self, jitter: f64) -> Moment {
+        let share = self.ttl.get() * 4 / 5;
+        self.sent
+            .after(share.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0)))
+    }
+
     /// How long one try may take: a quarter of what is left, so that there is always another
     /// one before the deadline, and not so little that no server could answer in it.
     #[must_use]
@@ -272,6 +282,8 @@ mod tests {
         assert_eq!(keep_alive.renew_at(1.0), at(4.5));
         assert_eq!(keep_alive.attempt_timeout(at(6.25)), Duration::from_secs(2));
         assert_eq!(keep_alive.attempt_timeout(at(20.0)), SHORTEST_ATTEMPT);
+        assert_eq!(keep_alive.renew_idle_at(0.0), at(12.0));
+        assert_eq!(keep_alive.renew_idle_at(1.0), at(10.8));
         assert!(!keep_alive.is_stale(at(6.0)));
         assert!(keep_alive.is_stale(at(7.0)));
     }
