@@ -115,7 +115,7 @@ fn peak(samples: &[(Moment, Requests)]) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the machine for itself; `make crowd` runs it"]
 async fn two_hundred_agents_that_ask_for_one_lock_within_a_second_are_all_served() -> Result<()> {
-    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("crowd").await?;
     let admin = cluster.admin().await?;
     let agents = crowd(&namespace).await?;
