@@ -116,6 +116,14 @@ impl Bid {
         self.attempt.grant()
     }
 
+    /// A place in the queue was asked for: with success, or nobody knows.
+    pub(super) fn note_join(&mut self, is_known: bool) {
+        let again = matches!(self.unsettled, Some(Unsettled::Join { .. }));
+        if again || !is_known {
+            self.unsettled = Some(Unsettled::Join { again });
+        }
+    }
+
     /// The session with which the grant is wanted; none before the first write.
     pub(super) fn session(&self) -> Option<&SessionId> {
         self.session.as_ref()
@@ -128,7 +136,11 @@ pub(super) enum Unsettled {
     /// A compare-and-swap on this version: once the lock has moved past it, it can no longer land.
     Swap(Revision),
     /// A place in the queue was asked for. That can land on any version.
-    Join,
+    Join {
+        /// Whether it was asked for again since. A place that is there may then be the later one's,
+        /// and the first can still land.
+        again: bool,
+    },
 }
 
 /// Whether a try may begin.

@@ -137,11 +137,15 @@ impl Agent {
                 }
                 Ok(Some(found)) => {
                     let is_settled = match found.value.leave_queue(&grant) {
-                        Some(next) => self.write_left_queue(&found, &next).await,
+                        // The place may be the later join's, and the first still on its way.
+                        Some(next) => {
+                            let has_left = self.write_left_queue(&found, &next).await;
+                            has_left && unsettled != Some(Unsettled::Join { again: true })
+                        }
                         None => match unsettled {
                             None => true,
                             Some(Unsettled::Swap(on)) => found.version != on,
-                            Some(Unsettled::Join) => false,
+                            Some(Unsettled::Join { .. }) => false,
                         },
                     };
                     if is_settled {

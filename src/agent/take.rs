@@ -118,6 +118,9 @@ impl Agent {
         bid.is_sent = true;
         match within(CALL_LIMIT, write).await {
             Ok(stored) => {
+                if matches!(step, Step::Join(_)) {
+                    bid.note_join(true);
+                }
                 self.state().note_lock(&stored);
                 Ok(taken_by(stored, bid))
             }
@@ -131,10 +134,10 @@ impl Agent {
             }
             Err(error) => {
                 if matches!(error, StoreError::Ambiguous(_)) {
-                    bid.unsettled = Some(match step {
-                        Step::Join(_) => Unsettled::Join,
-                        _ => Unsettled::Swap(current.version),
-                    });
+                    match step {
+                        Step::Join(_) => bid.note_join(false),
+                        _ => bid.unsettled = Some(Unsettled::Swap(current.version)),
+                    }
                 }
                 Err(error.into())
             }

@@ -114,6 +114,26 @@ async fn a_join_that_lands_after_its_bid_was_given_up_is_cleared() {
     assert_eq!(transitions(&store), 2);
 }
 
+/// The entry that the second join made is left, and then the first one lands.
+#[tokio::test(start_paused = true)]
+async fn a_join_that_lands_after_the_place_of_another_was_left_is_cleared() {
+    let ahead = Ahead::new().await;
+    let (late, waiting) = ahead.joined_again().await;
+    let b = &ahead.b;
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    eventually("it left the queue", || queue(b) == ["c"]).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(late.land(), Ok(()));
+    assert_eq!(queue(b), ["c", "b"]);
+    tokio::time::sleep(A_LOOK).await;
+    assert_eq!(queue(b), ["c"]);
+    let (store, [_, b, _]) = ahead.serve().await;
+    tokio::time::sleep(LATEST).await;
+    assert!(b.is_free("r"));
+    assert_eq!(transitions(&store), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_join_that_lands_while_its_grant_holds_the_lock_changes_nothing() {
     let ahead = Ahead::new().await;
