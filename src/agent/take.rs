@@ -156,8 +156,10 @@ impl Agent {
         let has_room = bid.waits
             && bid.others < room
             && !(bid.session().is_none() && bid.must_stand_back(bid.read_took));
-        // Without a session it has sent no write, so the lock cannot name it.
-        if let (Some(grant), None, false) = (&lock.grant, bid.session(), has_room) {
+        if let Some(grant) = &lock.grant
+            && !has_room
+            && !names(lock, bid)
+        {
             if !bid.waits || !is_moving {
                 return self.judge_holder(current, bid).await;
             }
@@ -377,6 +379,14 @@ impl Agent {
             }
         }
     }
+}
+
+/// Whether the lock has a place for the bid's session, or is held by it. Without a session the bid
+/// has sent no write.
+fn names(lock: &Lock, bid: &Bid) -> bool {
+    bid.session().is_some_and(|session| {
+        lock.holder_session() == Some(session) || lock.waiters.entry_of(session).is_some()
+    })
 }
 
 /// What our write came to; none when it served somebody else.
