@@ -15,8 +15,11 @@ use crate::protocol::token::Revision;
 use super::state::{RequestKey, State};
 use super::{AcquireError, AcquireRequest, Acquired, Agent};
 
-/// A read that took longer was one of many.
-const SLOW: Duration = Duration::from_millis(20);
+/// A call to the store that took longer was one of many.
+pub(super) const SLOW: Duration = Duration::from_millis(12);
+/// The same for who finds the lock free. It would be had at once, if many did not race for it; and
+/// a first read is slow by the connection that it opens.
+pub(super) const VERY_SLOW: Duration = Duration::from_millis(60);
 
 /// An attempt under way, for as long as this lives: the session is not ended under it, its grant
 /// is not taken for an orphan, and a repetition of its request waits for it.
@@ -105,10 +108,10 @@ impl Bid {
         Self { request, ..self }
     }
 
-    /// Whether to let others go first, after a call that took so long: many seem to ask just now.
-    /// Once is enough; the store may be slow always.
-    pub(super) fn must_stand_back(&self, took: Duration) -> bool {
-        !self.has_stood_back && took > SLOW
+    /// Whether who waits is to let others go first, after a call that took so long: many seem to
+    /// ask just now. Once is enough; the store may be slow always.
+    pub(super) fn must_stand_back(&self, took: Duration, limit: Duration) -> bool {
+        self.waits && !self.has_stood_back && took > limit
     }
 
     /// The grant that is wanted.

@@ -16,7 +16,7 @@ use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
 
 use super::acquire::Delivery;
-use super::bid::{Bid, Outlook, Unsettled};
+use super::bid::{Bid, Outlook, SLOW, Unsettled};
 use super::line::Front;
 use super::take::Taken;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, LeaseView};
@@ -24,10 +24,10 @@ use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, LeaseView};
 /// How long a line without a place in the queue goes on while the store does not answer.
 const TROUBLE_LIMIT: Duration = Duration::from_secs(5);
 /// The longest pause between two tries: beyond it, places in the queue stay empty for long.
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+const LONGEST_PAUSE: Duration = Duration::from_secs(6);
 /// The bound of the first pause of who found no room in the queue. A longer one would make a crowd
 /// cheaper, and a dozen pods with short work wait for nothing.
-const NO_ROOM_PAUSE: Duration = Duration::from_secs(2);
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(3);
 /// The bound of the shortest pause.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// What a call takes about when nobody else makes one.
@@ -160,7 +160,7 @@ impl Agent {
                 self.note_last(&resource, Ok(outlook.held));
                 pursuit.queued = None;
                 pursuit.has_place = false;
-                let first = if bid.must_stand_back(bid.read_took) {
+                let first = if bid.must_stand_back(bid.read_took, SLOW) {
                     crowd_pause(bid.read_took)
                 } else {
                     NO_ROOM_PAUSE

@@ -12,7 +12,7 @@ use crate::protocol::queue::{QUEUE_MAX, Waiter};
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
 
-use super::bid::{Bid, Outlook, Unsettled};
+use super::bid::{Bid, Outlook, SLOW, Unsettled, VERY_SLOW};
 use super::release::Returning;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
@@ -153,9 +153,9 @@ impl Agent {
         } else {
             QUEUE_MAX
         };
-        let has_room = bid.waits
-            && bid.others < room
-            && !(bid.session().is_none() && bid.must_stand_back(bid.read_took));
+        let is_new = bid.session().is_none();
+        let has_room =
+            bid.waits && bid.others < room && !(is_new && bid.must_stand_back(bid.read_took, SLOW));
         if let Some(grant) = &lock.grant
             && !has_room
             && !names(lock, bid)
@@ -168,9 +168,13 @@ impl Agent {
             let taken = waiting_or_not(current, bid, held, None);
             return Ok(Step::Done(Box::new(taken)));
         }
+        if is_new && bid.must_stand_back(bid.read_took, VERY_SLOW) {
+            bid.has_stood_back = true;
+            return Ok(Step::Again);
+        }
         let asked_at = self.now();
         let claim = self.claim(bid).await?;
-        if bid.waits && bid.must_stand_back(self.now().since(asked_at)) {
+        if bid.must_stand_back(self.now().since(asked_at), SLOW) {
             bid.has_stood_back = true;
             return Ok(Step::Again);
         }

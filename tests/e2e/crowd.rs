@@ -21,7 +21,7 @@ const BETWEEN_SAMPLES: Duration = Duration::from_millis(500);
 const WAIT_SECONDS: u64 = 240;
 /// What an acquisition may cost the API server, on a machine that is busy with other things too.
 /// When all insisted, and the one who released with them, it was 61.
-const REQUESTS_EACH: u64 = 30;
+const REQUESTS_EACH: u64 = 16;
 
 /// What the lock guards: it notices a second one inside, and a token that is not newer.
 #[derive(Default)]
