@@ -12,7 +12,9 @@ mod acquire;
 mod backoff;
 mod bid;
 mod cleanup;
+mod events;
 mod faults;
+mod hold;
 mod leases;
 mod line;
 mod metrics;
@@ -35,10 +37,12 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use events::{EventsError, LeaseEvent, LeaseEvents, Request};
+pub use hold::Hold;
 pub use metrics::Metrics;
 pub use types::{
-    AcquireError, AcquireRequest, Acquired, HolderView, LeaseError, LeaseView, LockPage, LockView,
-    QueryError, Released, Verified,
+    AcquireError, AcquireRequest, Acquired, HolderView, LeaseError, LeaseView, Life, LockPage,
+    LockView, QueryError, Released, TooManyStreams, Verified,
 };
 
 use crate::clock::Clock;
@@ -64,6 +68,8 @@ pub struct Config {
     pub max_leases: usize,
     /// How many callers stand in line at once.
     pub max_waiting: usize,
+    /// How many streams of events are open at once.
+    pub max_streams: usize,
     /// After how long without a lease the session is ended.
     pub idle_after: Duration,
     /// Resource prefixes with a contention metric of their own, at most 50.
@@ -72,7 +78,7 @@ pub struct Config {
 
 impl Config {
     /// The defaults for a pod: a TTL of 15 s, no floor, 10,000 leases, 512 callers in
-    /// line, 10 idle minutes.
+    /// line, 512 streams of events, 10 idle minutes.
     #[must_use]
     pub fn new(pod: PodRef) -> Self {
         Self {
@@ -81,6 +87,7 @@ impl Config {
             token_floor: 0,
             max_leases: 10_000,
             max_waiting: 512,
+            max_streams: 512,
             idle_after: Duration::from_secs(600),
             metrics_prefixes: BTreeSet::new(),
         }
@@ -115,6 +122,10 @@ struct Shared {
     deadlines_changed: tokio::sync::Notify,
     /// Told when a lease, a grant, an attempt or a wait ended, for who waits for one of them.
     something_ended: tokio::sync::Notify,
+    /// Told when streams of events have something to say that no timer tells them of.
+    streams_changed: tokio::sync::Notify,
+    /// Told when a line heard of its lock.
+    lines_heard: tokio::sync::Notify,
     /// Told when a read showed what the watch should have told.
     watch_is_late: tokio::sync::Notify,
     tasks: TaskTracker,
@@ -142,6 +153,8 @@ impl Agent {
             session_needed: tokio::sync::Notify::new(),
             deadlines_changed: tokio::sync::Notify::new(),
             something_ended: tokio::sync::Notify::new(),
+            streams_changed: tokio::sync::Notify::new(),
+            lines_heard: tokio::sync::Notify::new(),
             watch_is_late: tokio::sync::Notify::new(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -166,16 +179,22 @@ impl Agent {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         let now = self.now();
-        let (remaining, leases, waiters) = {
+        let (remaining, leases, (waiters, streams)) = {
             let state = self.state();
             let remaining = state
                 .session
                 .as_ref()
                 .map(|live| live.keep_alive.remaining(now));
             let remaining = remaining.unwrap_or_default();
-            (remaining, state.lease_count(), state.waiting)
+            (
+                remaining,
+                state.lease_count(),
+                (state.waiting, state.streams),
+            )
         };
-        self.0.metrics.set_gauges(remaining, leases, waiters);
+        self.0
+            .metrics
+            .set_gauges(remaining, leases, waiters, streams);
         &self.0.metrics
     }
 
@@ -196,6 +215,7 @@ impl Agent {
                 line.changed.notify_one();
             }
         }
+        self.0.streams_changed.notify_waiters();
         if on_term == OnTerm::Wait {
             self.wait_for_leases_to_end().await;
         }

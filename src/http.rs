@@ -9,6 +9,7 @@ mod body;
 mod checks;
 mod dto;
 mod error;
+mod events;
 mod examples;
 mod explain;
 mod faults;
@@ -70,6 +71,8 @@ pub fn router(agent: Agent, options: HttpOptions) -> Router {
 fn routes() -> Router<Api> {
     Router::new()
         .route("/v1/locks/acquire", post(locks::acquire))
+        .route("/v1/locks/hold", post(events::hold))
+        .route("/v1/locks/{leaseId}/events", get(events::of_lease))
         .route("/v1/locks/{leaseId}/renew", post(locks::renew))
         .route(
             "/v1/locks/{leaseId}",

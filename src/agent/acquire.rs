@@ -6,7 +6,6 @@
 //! its write landed each leave a task behind that sees to it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::lease::{Loss, Tenure};
@@ -19,7 +18,9 @@ use super::line::KEPT_FOR;
 use super::state::Held;
 use super::take::Taken;
 use super::types::Span;
-use super::{AcquireError, AcquireRequest, Acquired, Agent, HolderView, LeaseError, LeaseView};
+use super::{
+    AcquireError, AcquireRequest, Acquired, Agent, HolderView, LeaseError, LeaseView, Life,
+};
 
 /// An outcome on its way to a caller who may have hung up: then the lease is released, at once or
 /// when its request was not repeated in time.
@@ -232,8 +233,8 @@ impl Agent {
         let Some(answered) = answered else {
             return Ok(None);
         };
-        let is_another = |(ttl, metadata): (Duration, BTreeMap<String, String>)| {
-            (ttl, &metadata) != request.body()
+        let is_another = |(life, metadata): (Life, BTreeMap<String, String>)| {
+            (life, &metadata) != request.body()
         };
         if answered.body.is_some_and(is_another) {
             return Err(AcquireError::RequestIdReused);
@@ -305,21 +306,29 @@ impl Agent {
         let acquired_at = acquired_at.unwrap_or_else(|| self.0.clock.wall());
         let mut tenure = Tenure::new(grant.clone(), stored.value.token);
         let mut lease = tenure.serve(now).ok_or(AcquireError::SessionLost)?;
+        let ttl = match request.life {
+            Life::Ttl(ttl) => ttl,
+            Life::Connection { max_hold } => {
+                lease.bind_to_connection(now.after(max_hold));
+                max_hold
+            }
+        };
         let told = lease
-            .tell(arrived, now, request.ttl, deadline)
+            .tell(arrived, now, ttl, deadline)
             .map_err(|_loss| AcquireError::SessionLost)?;
         let held = Held {
             lease,
             tenure,
             session: session.clone(),
             owner: request.owner.clone(),
-            ttl: request.ttl,
+            life: request.life,
             metadata: request.metadata.clone(),
             acquired_at,
             stored,
             since: now,
             request: request_key(request),
             replayed: false,
+            over: None,
         };
         let view = self.view(&request.resource, &held, told, Span { arrived, now });
         self.lose_what_was_served(&request.resource, grant);

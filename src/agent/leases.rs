@@ -10,11 +10,11 @@ use crate::protocol::time::{Moment, WallTime};
 
 use super::state::{End, Held};
 use super::types::Span;
-use super::{Agent, LeaseError, LeaseView};
+use super::{Agent, LeaseError, LeaseView, Life};
 
 impl Agent {
     /// Renews a lease: the app lives, and is told how long it may go on. With `ttl` the app's own
-    /// TTL changes. While the agent is stopping, no deadline moves any more.
+    /// TTL changes; one that a connection holds has none. While the agent is stopping, no deadline moves any more.
     ///
     /// # Errors
     /// [`LeaseError`] when the lease is unknown, released or lost.
@@ -25,8 +25,15 @@ impl Agent {
         arrived: Moment,
     ) -> Result<LeaseView, LeaseError> {
         let view = self.tell(lease, arrived, |held, now, deadline| {
-            held.ttl = ttl.unwrap_or(held.ttl);
-            held.lease.tell(arrived, now, held.ttl, deadline)
+            let ttl = match held.life {
+                Life::Ttl(before) => ttl.unwrap_or(before),
+                // It has none, and needs no renewing; the app is told what it has.
+                Life::Connection { .. } => {
+                    return held.lease.tell_again(arrived, now, deadline);
+                }
+            };
+            held.life = Life::Ttl(ttl);
+            held.lease.tell(arrived, now, ttl, deadline)
         })?;
         self.wake_sweeper_for(lease);
         Ok(view)
@@ -36,7 +43,10 @@ impl Agent {
     pub(super) fn replay(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseView, LeaseError> {
         self.tell(lease, arrived, |held, now, deadline| {
             held.replayed = true;
-            held.lease.tell(arrived, now, held.ttl, deadline)
+            match held.life {
+                Life::Ttl(ttl) => held.lease.tell(arrived, now, ttl, deadline),
+                Life::Connection { .. } => held.lease.tell_again(arrived, now, deadline),
+            }
         })
     }
 

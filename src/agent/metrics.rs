@@ -26,6 +26,7 @@ pub struct Metrics {
     session_seconds: Gauge,
     leases: IntGauge,
     waiters: IntGauge,
+    streams: IntGauge,
     late_watches: IntCounter,
 }
 
@@ -100,6 +101,7 @@ impl Metrics {
             ),
             leases: gauge("leasehold_leases", "Leases served now."),
             waiters: gauge("leasehold_callers_in_line", "Callers in line now."),
+            streams: gauge("leasehold_event_streams", "Streams of events open now."),
             late_watches: single(
                 "leasehold_watch_late_total",
                 "Grants found by reading that the watch had not told of.",
@@ -119,10 +121,17 @@ impl Metrics {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    pub(super) fn set_gauges(&self, session_remaining: Duration, leases: usize, waiters: usize) {
+    pub(super) fn set_gauges(
+        &self,
+        session_remaining: Duration,
+        leases: usize,
+        waiters: usize,
+        streams: usize,
+    ) {
         self.session_seconds.set(session_remaining.as_secs_f64());
         self.leases.set(i64::try_from(leases).unwrap_or(i64::MAX));
         self.waiters.set(i64::try_from(waiters).unwrap_or(i64::MAX));
+        self.streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
     }
 
     pub(super) fn acquired(&self, outcome: &str, took: Duration) {

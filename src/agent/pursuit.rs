@@ -371,6 +371,7 @@ impl Agent {
         if let Some(line) = self.state().lines.get_mut(resource) {
             line.last = Some(last);
         }
+        self.0.lines_heard.notify_waiters();
     }
 
     /// A round failed. Who has a place in the queue goes on: it may outlive the trouble. Others

@@ -18,6 +18,7 @@ use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored, within};
 
 use super::cleanup::CLEARED_WITHIN;
+use super::events::Over;
 use super::state::{End, Held};
 use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Released};
 
@@ -110,6 +111,13 @@ impl Agent {
         }
     }
 
+    /// Ends a lease whose connection ended, at once. One that is over already needs no end.
+    pub(super) fn release_hung_up(&self, lease: &LeaseId) {
+        if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::App) {
+            tracing::info!(leaseId = %lease, "the connection that held it ended; released");
+        }
+    }
+
     /// Releases a lease because the agent stops.
     pub(super) fn release_at_stop(&self, lease: &LeaseId) {
         // Who waits for it waits for the agent's load to fall to zero.
@@ -128,6 +136,9 @@ impl Agent {
         let (resource, held) = {
             let mut state = self.state();
             let is_unheard = who == WhoEnds::CallerGone;
+            if let (WhoEnds::Agent, Some(held)) = (who, state.held_mut(lease)) {
+                held.tell_streams(Over::Lost(Loss::AgentStopping));
+            }
             if state
                 .held_mut(lease)
                 .is_none_or(|held| is_unheard && held.replayed)

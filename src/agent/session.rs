@@ -138,6 +138,7 @@ impl Agent {
             keep_alive,
             failures: RenewalFailures::default(),
             renewal_sent: None,
+            is_failing: false,
             _watch: over.clone().drop_guard(),
         });
         self.spawn_keep_alive(session.id.clone());
@@ -333,6 +334,9 @@ impl Agent {
                     live.keep_alive.confirm(sent);
                 }
                 live.stored = stored;
+                if std::mem::take(&mut live.is_failing) {
+                    self.0.streams_changed.notify_waiters();
+                }
                 self.0.metrics.renewal("renewed");
                 return Renewal::Renewed;
             }
@@ -347,6 +351,7 @@ impl Agent {
         tracing::warn!(session = %id, %error, remaining_ms = remaining.as_millis(), "renewal failed");
         let mut state = self.state();
         if let Some(live) = state.session.as_mut().filter(|live| live.id() == id) {
+            live.is_failing = true;
             live.failures.count += 1;
             live.failures.last_reason = Some(
                 error
@@ -358,6 +363,7 @@ impl Agent {
             );
             live.failures.last_at = Some(self.0.clock.wall());
         }
+        self.0.streams_changed.notify_waiters();
         Renewal::Failed
     }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 
 use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
@@ -15,6 +16,8 @@ use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, Seen, StoreWentBack};
 use crate::store::Stored;
 
+use super::Life;
+use super::events::Over;
 use super::line::Line;
 
 /// How long the end of a lease is remembered.
@@ -57,6 +60,8 @@ pub(super) struct State {
     pub(super) asked: HashSet<RequestKey>,
     /// Who waits, by lock.
     pub(super) lines: HashMap<Resource, Line>,
+    /// How many streams of events are open.
+    pub(super) streams: usize,
     /// How many wait in all lines.
     pub(super) waiting: usize,
     /// The last ticket that a caller in some line was given.
@@ -87,6 +92,8 @@ pub(super) struct LiveSession {
     /// Before the first try of the renewal under way was sent. A later try's success is counted
     /// from here too: which of them landed is not known.
     pub(super) renewal_sent: Option<Moment>,
+    /// Whether the last try to renew it failed.
+    pub(super) is_failing: bool,
     /// Ends the session's watch with it.
     pub(super) _watch: DropGuard,
 }
@@ -108,8 +115,8 @@ pub(super) struct Held {
     pub(super) session: SessionId,
     /// Who the app said it is.
     pub(super) owner: OwnerId,
-    /// How long the app may be silent.
-    pub(super) ttl: Duration,
+    /// What keeps it alive, beside the session.
+    pub(super) life: Life,
     /// What the app wrote about itself.
     pub(super) metadata: BTreeMap<String, String>,
     /// When it was granted, for people.
@@ -122,6 +129,8 @@ pub(super) struct Held {
     pub(super) request: Option<RequestKey>,
     /// Whether a repetition of that request was answered with it too.
     pub(super) replayed: bool,
+    /// Tells its streams of events, if there were any, that it is over.
+    pub(super) over: Option<watch::Sender<Option<Over>>>,
 }
 
 /// The attempts under way at one lock.
@@ -165,7 +174,7 @@ pub(super) struct Answered {
     /// The lease it got.
     pub(super) lease: LeaseId,
     /// The rest of its body; none once the lease is over, when any body is answered with that.
-    pub(super) body: Option<(Duration, BTreeMap<String, String>)>,
+    pub(super) body: Option<(Life, BTreeMap<String, String>)>,
 }
 
 impl State {
@@ -182,7 +191,7 @@ impl State {
     /// Adds a lease that was just granted.
     pub(super) fn insert(&mut self, resource: Resource, held: Held) {
         if let Some(key) = &held.request {
-            let body = Some((held.ttl, held.metadata.clone()));
+            let body = Some((held.life, held.metadata.clone()));
             self.answered.insert(
                 key.clone(),
                 Answered {
@@ -207,6 +216,7 @@ impl State {
         self.held_mut(lease)?.tenure.release_sent();
         let resource = self.resource_of.remove(lease)?;
         let held = self.held.remove(&resource)?;
+        held.tell_streams(end.into());
         if let Some(answered) = held.request.as_ref().and_then(|k| self.answered.get_mut(k)) {
             answered.body = None;
         }
@@ -428,7 +438,7 @@ mod tests {
                 tenure,
                 session: SessionId::from("s"),
                 owner: OwnerId::from("app"),
-                ttl: Duration::from_secs(10),
+                life: Life::Ttl(Duration::from_secs(10)),
                 metadata: BTreeMap::new(),
                 acquired_at: WallTime(0),
                 stored: Stored {
@@ -439,6 +449,7 @@ mod tests {
                 since: Moment::default(),
                 request: None,
                 replayed: false,
+                over: None,
             },
         );
         let (_, mut held) = state.end(&id, End::Releasing, Moment::default()).unwrap();

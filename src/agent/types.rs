@@ -9,6 +9,18 @@ use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{StoreWentBack, Token, TokenExhausted};
 use crate::store::StoreError;
 
+/// What keeps a lease alive, beside its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// The app renews it; silent for so long, it has given the lease up.
+    Ttl(Duration),
+    /// A connection: its end releases the lease.
+    Connection {
+        /// After how long the lease ends in any case.
+        max_hold: Duration,
+    },
+}
+
 /// A request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireRequest {
@@ -16,8 +28,8 @@ pub struct AcquireRequest {
     pub resource: Resource,
     /// Who asks; the pod's name when the app does not say.
     pub owner: OwnerId,
-    /// How long the app may be silent before the agent gives the lock up.
-    pub ttl: Duration,
+    /// What shall keep the lease alive.
+    pub life: Life,
     /// What the app says of itself, for people.
     pub metadata: BTreeMap<String, String>,
     /// How long to wait in line for it; zero is one try.
@@ -29,8 +41,8 @@ pub struct AcquireRequest {
 impl AcquireRequest {
     /// What makes a repetition of a `requestId` the same request. How long it waits does not: a
     /// client that repeats has less time left.
-    pub(super) fn body(&self) -> (Duration, &BTreeMap<String, String>) {
-        (self.ttl, &self.metadata)
+    pub(super) fn body(&self) -> (Life, &BTreeMap<String, String>) {
+        (self.life, &self.metadata)
     }
 }
 
@@ -89,6 +101,14 @@ pub struct HolderView {
     pub metadata: BTreeMap<String, String>,
 }
 
+/// As many streams of events are open as may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this agent has {limit} streams of events open, the most it may")]
+pub struct TooManyStreams {
+    /// The bound.
+    pub limit: usize,
+}
+
 /// Why an acquire came to nothing; nobody holds a grant through it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcquireError {
@@ -104,6 +124,9 @@ pub enum AcquireError {
         /// The bound.
         limit: usize,
     },
+    /// As many streams of events are open as may be.
+    #[error(transparent)]
+    TooManyStreams(#[from] TooManyStreams),
     /// The request id was used with another body.
     #[error("this requestId was used before with another body")]
     RequestIdReused,

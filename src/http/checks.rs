@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::Number;
 
-use super::dto::{AcquireBody, ListQuery};
+use super::dto::{AcquireBody, HoldBody, ListQuery};
 use super::error::{Code, Problem};
-use crate::agent::AcquireRequest;
+use crate::agent::{AcquireRequest, Life};
 use crate::protocol::ids::{
     METADATA_KEY_MAX_BYTES, METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES,
     OwnerId, RESOURCE_MAX_BYTES, Resource, is_blank, is_printable,
@@ -16,6 +16,8 @@ use crate::protocol::ids::{
 
 const TTL_MAX_SECONDS: u64 = 86_400;
 const WAIT_MAX_SECONDS: u64 = 240;
+const MAX_HOLD_DEFAULT_SECONDS: u64 = 86_400;
+const MAX_HOLD_MAX_SECONDS: u64 = 604_800;
 const REQUEST_ID_MAX_BYTES: usize = 128;
 const LIST_LIMIT_DEFAULT: u32 = 100;
 const LIST_LIMIT_MAX: u32 = 500;
@@ -25,10 +27,24 @@ pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Pr
     Ok(AcquireRequest {
         resource: resource(&body.resource)?,
         owner: owner(body.owner_id.as_deref().unwrap_or(pod))?,
-        ttl: ttl(&body.ttl_seconds)?,
+        life: Life::Ttl(ttl(&body.ttl_seconds)?),
         wait: wait(body.wait_seconds.as_ref())?,
         metadata: metadata(body.metadata.unwrap_or_default())?,
         request_id: body.request_id.map(request_id).transpose()?,
+    })
+}
+
+/// A request for a lock that a connection holds. It waits for as long as that is there.
+pub(super) fn hold(body: HoldBody, pod: &str) -> Result<AcquireRequest, Problem> {
+    Ok(AcquireRequest {
+        resource: resource(&body.resource)?,
+        owner: owner(body.owner_id.as_deref().unwrap_or(pod))?,
+        life: Life::Connection {
+            max_hold: max_hold(body.max_hold_seconds.as_ref())?,
+        },
+        wait: Duration::MAX,
+        metadata: metadata(body.metadata.unwrap_or_default())?,
+        request_id: None,
     })
 }
 
@@ -63,6 +79,17 @@ fn wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
         _ => Err(invalid(format!(
             "waitSeconds is {seconds}; send a whole number of seconds from 0 to \
              {WAIT_MAX_SECONDS}, and ask again where that is not enough"
+        ))),
+    }
+}
+
+fn max_hold(seconds: Option<&Number>) -> Result<Duration, Problem> {
+    let seconds = seconds.map_or(Some(MAX_HOLD_DEFAULT_SECONDS), Number::as_u64);
+    match seconds {
+        Some(whole @ 1..=MAX_HOLD_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
+        _ => Err(invalid(format!(
+            "maxHoldSeconds must be a whole number of seconds from 1 to {MAX_HOLD_MAX_SECONDS}; \
+             leave it out for a day"
         ))),
     }
 }
@@ -162,7 +189,29 @@ mod tests {
     fn an_app_that_does_not_say_who_it_is_gets_its_pods_name() {
         let request = check(&json!({})).unwrap();
         assert_eq!(request.owner.as_str(), "pod-a");
-        assert_eq!(request.ttl, Duration::from_secs(30));
+        assert_eq!(request.life, Life::Ttl(Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn a_hold_lasts_a_day_unless_said_and_a_week_at_most() {
+        let check = |seconds: Value| {
+            let body = json!({"resource": "r", "maxHoldSeconds": seconds});
+            let request = hold(serde_json::from_value(body).unwrap(), "pod-a");
+            request.map(|r| r.life).map_err(|problem| problem.code())
+        };
+        let for_seconds = |seconds| Life::Connection {
+            max_hold: Duration::from_secs(seconds),
+        };
+        assert_eq!(check(Value::Null), Ok(for_seconds(86_400)));
+        assert_eq!(check(json!(1)), Ok(for_seconds(1)));
+        assert_eq!(check(json!(604_800)), Ok(for_seconds(604_800)));
+        for refused in [json!(0), json!(604_801), json!(-1), json!(1.5)] {
+            assert_eq!(
+                check(refused.clone()),
+                Err(Code::InvalidRequest),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

@@ -55,6 +55,36 @@ pub(super) struct AcquireBody {
     pub(super) request_id: Option<String>,
 }
 
+/// A lock for as long as a connection.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = HoldRequest)]
+pub(super) struct HoldBody {
+    /// What to lock: printable text of at most 512 bytes.
+    #[schema(
+        min_length = 1,
+        max_length = 512,
+        example = "tenant_123:billing-close:2026-04"
+    )]
+    pub(super) resource: String,
+    /// Who asks, for people: printable text of at most 256 bytes; the pod's name when left out.
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        nullable = false,
+        example = "worker-7"
+    )]
+    pub(super) owner_id: Option<String>,
+    /// After how many seconds from the grant on the lease ends in any case.
+    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 604_800,
+        default = 86_400)]
+    pub(super) max_hold_seconds: Option<Number>,
+    /// As in acquire.
+    #[serde(default, deserialize_with = "unique_entries")]
+    #[schema(nullable = false)]
+    pub(super) metadata: Option<BTreeMap<String, String>>,
+}
+
 /// Each key once. Of two entries under one key a map would keep the last, and silently.
 fn unique_entries<'de, D: Deserializer<'de>>(
     from: D,
@@ -328,7 +358,7 @@ fn token_number(token: Token) -> Option<u64> {
 }
 
 /// Rounded down: an app must never believe longer than the agent does.
-fn whole_ms(duration: Duration) -> u64 {
+pub(super) fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

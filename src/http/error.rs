@@ -35,6 +35,7 @@ pub(super) enum Code {
     RequestIdReused,
     TooManyLeases,
     TooManyWaiting,
+    TooManyStreams,
     Internal,
     TokenExhausted,
     ObjectUnreadable,
@@ -60,7 +61,7 @@ pub(super) struct Meaning {
 
 impl Code {
     /// Every code, by rising status.
-    pub(super) const ALL: [Self; 29] = [
+    pub(super) const ALL: [Self; 30] = [
         Self::InvalidRequest,
         Self::ResourceInvalid,
         Self::TtlOutOfRange,
@@ -81,6 +82,7 @@ impl Code {
         Self::RequestIdReused,
         Self::TooManyLeases,
         Self::TooManyWaiting,
+        Self::TooManyStreams,
         Self::Internal,
         Self::TokenExhausted,
         Self::ObjectUnreadable,
@@ -126,6 +128,7 @@ impl Code {
             Self::BodyTooLarge => (413, "body_too_large", "The body is too large"),
             Self::RequestIdReused => (422, "request_id_reused", "The requestId was used before"),
             Self::TooManyWaiting => (429, "too_many_waiting", "No more callers can wait here"),
+            Self::TooManyStreams => (429, "too_many_streams", "No more streams can be open here"),
             Self::TooManyLeases => (429, "too_many_leases", "This agent serves no more leases"),
             Self::Internal => (500, "internal", "The agent made a mistake"),
             Self::TokenExhausted => (500, "token_exhausted", "No fencing token can be made"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::error::{Code, Problem};
 use super::{body, checks, explain, guard, internal};
-use crate::agent::{AcquireError, HolderView, LeaseError};
+use crate::agent::{AcquireError, HolderView, LeaseError, TooManyStreams};
 use crate::protocol::ids::{OwnerId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::WallTime;
@@ -52,6 +52,7 @@ fn lease_example(code: Code) -> Option<Problem> {
         Code::UnknownToken => explain::unknown_token(Token::from_raw(1_842_000)),
         Code::RequestIdReused => AcquireError::RequestIdReused.into(),
         Code::TooManyWaiting => AcquireError::TooManyWaiting { limit: 512 }.into(),
+        Code::TooManyStreams => TooManyStreams { limit: 512 }.into(),
         Code::TooManyLeases => AcquireError::TooManyLeases { limit: 10_000 }.into(),
         Code::SessionLost => AcquireError::SessionLost.into(),
         Code::ShuttingDown => AcquireError::ShuttingDown.into(),

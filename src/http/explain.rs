@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::dto::{HolderDto, time_text};
 use super::error::{Code, Problem};
-use crate::agent::{AcquireError, HolderView, LeaseError, QueryError};
+use crate::agent::{AcquireError, EventsError, HolderView, LeaseError, QueryError, TooManyStreams};
 use crate::protocol::lease::Loss;
 use crate::protocol::token::Token;
 use crate::store::StoreError;
@@ -32,6 +32,7 @@ impl From<AcquireError> for Problem {
                 ),
             )
             .with("limit", limit),
+            AcquireError::TooManyStreams(error) => error.into(),
             AcquireError::RequestIdReused => Self::new(
                 Code::RequestIdReused,
                 format!("{words}; send a new requestId, or repeat the request unchanged"),
@@ -54,6 +55,28 @@ impl From<AcquireError> for Problem {
                 format!("{words}; nothing is held through this request, try again"),
             ),
             AcquireError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<TooManyStreams> for Problem {
+    fn from(error: TooManyStreams) -> Self {
+        Self::new(
+            Code::TooManyStreams,
+            format!(
+                "{error}; close those that nobody reads, or use acquire and renew, which keep no \
+                 connection open"
+            ),
+        )
+        .with("limit", error.limit)
+    }
+}
+
+impl From<EventsError> for Problem {
+    fn from(error: EventsError) -> Self {
+        match error {
+            EventsError::Lease(error) => error.into(),
+            EventsError::TooManyStreams(error) => error.into(),
         }
     }
 }
@@ -101,7 +124,7 @@ const fn reason(error: LeaseError) -> &'static str {
     }
 }
 
-const fn what_happened(loss: Loss) -> &'static str {
+pub(super) const fn what_happened(loss: Loss) -> &'static str {
     match loss {
         Loss::SessionExpired => {
             "the lease was lost: the agent could not renew its session with the API server in time"
@@ -115,6 +138,7 @@ const fn what_happened(loss: Loss) -> &'static str {
         Loss::AgentStopping => {
             "the lease was lost: the agent was told to stop and gave the lock up"
         }
+        Loss::MaxHold => "the lease is over: it was held for its maxHoldSeconds",
         Loss::AppSilent => "the lease was lost: it was not renewed within its own ttlSeconds",
     }
 }

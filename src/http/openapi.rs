@@ -16,7 +16,7 @@ use utoipa::openapi::{Content, KnownFormat, Ref, RefOr, Response as ApiResponse,
 use utoipa::{Modify, OpenApi};
 
 use super::error::{Code, PROBLEM_JSON};
-use super::{examples, fencing, locks};
+use super::{events, examples, fencing, locks};
 
 /// What any request may be refused with.
 const ALWAYS: [Code; 3] = [Code::HostNotAllowed, Code::OriginRefused, Code::Internal];
@@ -53,6 +53,19 @@ const OF_ACQUIRE: [Code; 13] = [
     Code::SessionLost,
     Code::ShuttingDown,
 ];
+/// What a hold may be refused with beside, before its stream begins.
+const OF_HOLD: [Code; 10] = [
+    Code::ResourceInvalid,
+    Code::QuotaExceeded,
+    Code::NameCollision,
+    Code::TooManyLeases,
+    Code::TooManyWaiting,
+    Code::TooManyStreams,
+    Code::TokenExhausted,
+    Code::ObjectRefused,
+    Code::SessionLost,
+    Code::ShuttingDown,
+];
 /// What a token's check may be refused with beside.
 const OF_VERIFY: [Code; 4] = [
     Code::ResourceInvalid,
@@ -80,7 +93,7 @@ const OF_VERIFY: [Code; 4] = [
         (name = "meta", description = "The API itself"),
     ),
     paths(
-        locks::acquire, locks::renew, locks::get, locks::release, locks::list, fencing::verify,
+        locks::acquire, events::hold, events::of_lease, locks::renew, locks::get, locks::release, locks::list, fencing::verify,
         openapi_json,
     ),
     modifiers(&Problems),
@@ -131,6 +144,10 @@ impl Modify for Problems {
 fn codes_of(path: &str, has_body: bool) -> Vec<Code> {
     let own: &[&[Code]] = match path {
         "/v1/locks/acquire" => &[&OF_STORE, &OF_ACQUIRE],
+        "/v1/locks/hold" => &[&OF_STORE, &OF_HOLD],
+        "/v1/locks/{leaseId}/events" => {
+            &[&OF_LEASES, &[Code::InvalidRequest, Code::TooManyStreams]]
+        }
         "/v1/locks/{leaseId}/renew" => &[&OF_LEASES, &[Code::TtlOutOfRange]],
         "/v1/locks/{leaseId}" => &[&OF_LEASES, &[Code::InvalidRequest]],
         "/v1/locks" => &[&OF_STORE],

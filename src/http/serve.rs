@@ -1,25 +1,32 @@
 //! Serving a router on a listener, within bounds, until told to stop.
 //!
+//! Where all places are taken, a connection that is not at work makes room for a new one (`places`).
 //! It knows nothing of locks. What it does not do: TLS, HTTP/2, or waiting for ever; a client that
 //! is still connected some seconds after the stop is cut off.
 
+mod connection;
+mod places;
+
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+
+use connection::{Answer, Noting};
+pub(super) use connection::{Connection, paced};
+use places::{Place, Places};
 
 /// What one listener takes on.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How many connections are served at once; more wait to be accepted.
+    /// How many connections are served at once. For more, idle ones are closed.
     pub connections: usize,
     /// How long a head may take to arrive. hyper counts an idle kept-alive connection's next head
     /// too.
@@ -29,9 +36,10 @@ pub struct Bounds {
 impl Bounds {
     /// For the apps of the pod. Closing an idle connection just as a client sends on it fails a
     /// request that the client may not repeat, so it stays open for longer than client libraries
-    /// keep one (90 s is common).
+    /// keep one (90 s is common). There is room for all who wait in line, for all streams of
+    /// events, and for as many others.
     pub const API: Self = Self {
-        connections: 1024,
+        connections: 1536,
         head_timeout: Duration::from_secs(120),
     };
     /// For kubelet and Prometheus, on an address that others reach too: every question may be
@@ -57,22 +65,29 @@ pub async fn serve(
     bounds: Bounds,
     shutdown: CancellationToken,
 ) {
-    let free = Arc::new(Semaphore::new(bounds.connections));
+    let places = Places::new(bounds.connections);
     let connections = TaskTracker::new();
     let cut_off = CancellationToken::new();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = accept(&listener, &free) => accepted,
+            accepted = accept(&listener, &places) => accepted,
         };
-        let Some((stream, place)) = accepted else {
+        let Some((stream, connection, place)) = accepted else {
             continue;
         };
-        let served = connection(stream, router.clone(), bounds, shutdown.clone());
+        let served = serve_one(
+            stream,
+            connection.clone(),
+            router.clone(),
+            bounds,
+            shutdown.clone(),
+        );
         let cut_off = cut_off.clone();
         connections.spawn(async move {
             tokio::select! {
                 () = cut_off.cancelled() => {}
+                () = connection.closed() => {}
                 () = served => {}
             }
             drop(place);
@@ -91,31 +106,25 @@ pub async fn serve(
 }
 
 /// A connection and the place that it takes, or none when accepting failed.
-async fn accept(
-    listener: &TcpListener,
-    free: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = if let Ok(place) = free.clone().try_acquire_owned() {
-        place
-    } else {
-        tracing::warn!(
-            "all connections are taken; new ones wait, and with them renewals and releases of \
-             clients that have none open"
-        );
-        free.clone().acquire_owned().await.ok()?
-    };
+async fn accept(listener: &TcpListener, places: &Places) -> Option<(TcpStream, Connection, Place)> {
     match listener.accept().await {
-        Ok((stream, _peer)) => Some((stream, place)),
+        Ok((stream, _peer)) => {
+            let (connection, place) = places.take().await;
+            Some((stream, connection, place))
+        }
         Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
+            // As likely as not no file descriptor is left; an idle connection has one.
+            let is_one_closed = places.close_one();
+            tracing::warn!(%error, is_one_closed, "a connection could not be accepted");
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
     }
 }
 
-async fn connection(
+async fn serve_one(
     stream: TcpStream,
+    connection: Connection,
     router: Router,
     bounds: Bounds,
     shutdown: CancellationToken,
@@ -124,11 +133,21 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
+    let stream = Noting::new(stream, connection.clone());
+    let service = service_fn(move |mut request| {
+        let (router, connection) = (router.clone(), connection.clone());
+        async move {
+            connection.begin();
+            request.extensions_mut().insert(connection.clone());
+            let answer = router.oneshot(request).await;
+            answer.map(|answer| answer.map(|body| Answer::new(body, connection)))
+        }
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_timeout)
         .max_buf_size(BUFFER_MAX_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,

@@ -24,6 +24,8 @@ pub enum Loss {
     StoreRestored,
     /// The app did not renew within its own TTL.
     AppSilent,
+    /// It was held by a connection for as long as that was asked for.
+    MaxHold,
     /// The agent was told to stop, and what the app was told before has run out.
     AgentStopping,
 }
@@ -38,6 +40,7 @@ impl Loss {
             Self::GrantGone => "grant_gone",
             Self::StoreRestored => "store_restored",
             Self::AppSilent => "app_silent",
+            Self::MaxHold => "max_hold",
             Self::AgentStopping => "agent_stopping",
         }
     }
@@ -67,7 +70,10 @@ pub struct Lease {
     /// Its fencing token.
     pub token: Token,
     told_until: Moment,
+    /// When the app's silence ends it; of one that a connection holds, when it ends in any case.
     silent_until: Moment,
+    /// Whether a connection keeps it alive, and not the app's renewing.
+    by_connection: bool,
 }
 
 impl Lease {
@@ -79,11 +85,25 @@ impl Lease {
             token,
             told_until: now,
             silent_until: Moment::since_boot(Duration::MAX),
+            by_connection: false,
         }
+    }
+
+    /// Lets a connection keep it alive: no silence of its app ends it, and it ends at this moment.
+    pub const fn bind_to_connection(&mut self, ends_at: Moment) {
+        self.silent_until = ends_at;
+        self.by_connection = true;
+    }
+
+    /// When a lease that a connection holds ends in any case.
+    #[must_use]
+    pub fn hold_ends_at(&self) -> Option<Moment> {
+        self.by_connection.then_some(self.silent_until)
     }
 
     /// Tells the app how long it may act: `ttl` from now, and never beyond the session's deadline.
     /// The answer counts from the arrival of the request, however long that waited for the lock.
+    /// The end of a lease that a connection holds does not move.
     ///
     /// # Errors
     /// The [`Loss`], when there is nothing left to tell: the session's deadline or the app's own
@@ -98,7 +118,9 @@ impl Lease {
         if let Some(loss) = self.lost(now, session_until) {
             return Err(loss);
         }
-        self.silent_until = now.after(ttl);
+        if !self.by_connection {
+            self.silent_until = now.after(ttl);
+        }
         self.tell_again(arrived, now, session_until)
     }
 
@@ -143,7 +165,12 @@ impl Lease {
         if now >= session_until {
             return Some(Loss::SessionExpired);
         }
-        (now >= self.silent_until && now >= self.told_until).then_some(Loss::AppSilent)
+        let loss = if self.by_connection {
+            Loss::MaxHold
+        } else {
+            Loss::AppSilent
+        };
+        (now >= self.silent_until && now >= self.told_until).then_some(loss)
     }
 
     /// The latest deadline that the app was told. Before it the grant may not be given up,
@@ -270,6 +297,23 @@ mod tests {
             lease.tell(at(105), at(114), ttl, at(114)),
             Err(Loss::SessionExpired)
         );
+    }
+
+    #[test]
+    fn what_a_connection_holds_ends_when_it_was_asked_to_and_not_by_silence() {
+        let mut lease = lease();
+        lease.bind_to_connection(at(130));
+        let ttl = Duration::from_secs(1);
+        let told = lease.tell(at(100), at(101), ttl, at(114)).unwrap();
+        assert_eq!(told.until, at(114));
+        let told = lease.tell_again(at(100), at(120), at(134)).unwrap();
+        assert_eq!(told.until, at(130), "never beyond its end");
+        assert_eq!(told.valid_for, Duration::from_secs(30));
+        let told = lease.tell(at(125), at(125), ttl, at(139)).unwrap();
+        assert_eq!(told.until, at(130), "renewing does not move the end");
+        assert_eq!(lease.lost(at(129), at(139)), None);
+        assert_eq!(lease.lost(at(130), at(139)), Some(Loss::MaxHold));
+        assert_eq!(lease.lost(at(120), at(120)), Some(Loss::SessionExpired));
     }
 
     #[test]

@@ -34,6 +34,12 @@ impl Moment {
         Self(self.0.saturating_add(wait))
     }
 
+    /// The moment `wait` earlier.
+    #[must_use]
+    pub const fn before(self, wait: Duration) -> Self {
+        Self(self.0.saturating_sub(wait))
+    }
+
     /// How long after `earlier` this is; zero if it is not after it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {

@@ -1,6 +1,7 @@
 //! The agent on a store in memory and a clock of our own: what it does when time passes, and
 //! what it leaves behind.
 
+mod events;
 mod releases;
 mod stopping;
 mod waiting;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::agent::{
-    AcquireError, AcquireRequest, Acquired, Agent, Config, LeaseError, LeaseView, OnTerm, Released,
+    AcquireError, AcquireRequest, Acquired, Agent, Config, LeaseError, LeaseView, Life, OnTerm,
+    Released,
 };
 use leasehold::clock::{Clock, ManualClock};
 use leasehold::protocol::ids::{OwnerId, Resource};
@@ -104,7 +106,7 @@ impl Pod {
         let request = AcquireRequest {
             resource: Resource::parse(resource).unwrap(),
             owner: OwnerId::from("app"),
-            ttl: Duration::from_mins(10),
+            life: Life::Ttl(Duration::from_mins(10)),
             wait: Duration::ZERO,
             metadata: BTreeMap::new(),
             request_id: request_id.map(str::to_owned),

@@ -21,6 +21,8 @@ fn every_call_is_described_and_every_refusal_has_an_example() {
     assert_eq!(description["openapi"], "3.1.0");
     let calls = [
         ("post", "/v1/locks/acquire"),
+        ("post", "/v1/locks/hold"),
+        ("get", "/v1/locks/{leaseId}/events"),
         ("post", "/v1/locks/{leaseId}/renew"),
         ("get", "/v1/locks/{leaseId}"),
         ("delete", "/v1/locks/{leaseId}"),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::agent::{
-    AcquireError, AcquireRequest, Acquired, Agent, LeaseView, OnTerm, Released,
+    AcquireError, AcquireRequest, Acquired, Agent, LeaseView, Life, OnTerm, Released,
 };
 use leasehold::protocol::ids::{OwnerId, Resource};
 use tokio::task::JoinHandle;
@@ -22,7 +22,7 @@ fn request(owner: &str, wait: u64) -> AcquireRequest {
     AcquireRequest {
         resource: Resource::parse("r").unwrap(),
         owner: OwnerId::from(owner),
-        ttl: Duration::from_mins(10),
+        life: Life::Ttl(Duration::from_mins(10)),
         wait: Duration::from_secs(wait),
         metadata: BTreeMap::new(),
         request_id: None,

@@ -1,5 +1,6 @@
 //! Connections: bounded in time, ended at the stop, and never the end of a lease.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -8,7 +9,8 @@ use leasehold::http::{HttpOptions, router};
 use leasehold::{admin, agent::OnTerm};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Semaphore;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 
 use super::Sidecar;
@@ -98,26 +100,131 @@ async fn the_stop_ends_idle_connections_at_once_and_lets_busy_ones_finish() {
     drop(sidecar);
 }
 
+/// A listener whose handler answers when it is told to, by the number of requests it has let in.
+struct Slow {
+    address: std::net::SocketAddr,
+    entered: Arc<Semaphore>,
+    go_on: Arc<Semaphore>,
+    _stop: DropGuard,
+}
+
+impl Slow {
+    async fn serve(connections: usize, head_timeout: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let bounds = Bounds {
+            connections,
+            head_timeout,
+        };
+        let entered = Arc::new(Semaphore::new(0));
+        let go_on = Arc::new(Semaphore::new(0));
+        let stop = CancellationToken::new();
+        let (enter, wait) = (entered.clone(), go_on.clone());
+        let slow = axum::routing::get(move || async move {
+            enter.add_permits(1);
+            wait.acquire().await.unwrap().forget();
+            "done"
+        });
+        let router = axum::Router::new().route("/", slow);
+        tokio::spawn(serve(listener, router, bounds, stop.clone()));
+        Self {
+            address,
+            entered,
+            go_on,
+            _stop: stop.drop_guard(),
+        }
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Asks, and is being answered when this returns.
+    async fn ask(&self, stream: &mut TcpStream) {
+        stream.write_all(REQUEST).await.unwrap();
+        self.entered.acquire().await.unwrap().forget();
+    }
+
+    /// Lets one request be answered, and reads the answer.
+    async fn answer(&self, stream: &mut TcpStream) {
+        self.go_on.add_permits(1);
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"done") {
+            assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0, "closed");
+        }
+    }
+}
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const MINUTE: Duration = Duration::from_secs(60);
+
+async fn is_closed(stream: &mut TcpStream) {
+    let read = tokio::time::timeout(MINUTE, stream.read(&mut [0; 8])).await;
+    assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?}");
+}
+
 #[tokio::test]
-async fn connections_are_bounded_in_number_and_in_silence() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let bounds = Bounds {
-        connections: 1,
-        head_timeout: Duration::from_millis(300),
-    };
-    let router = axum::Router::new().route("/", axum::routing::get("done"));
-    tokio::spawn(serve(listener, router, bounds, CancellationToken::new()));
-    let mut silent = TcpStream::connect(address).await.unwrap();
-    let mut second = TcpStream::connect(address).await.unwrap();
-    let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    second.write_all(request).await.unwrap();
-    let early = tokio::time::timeout(Duration::from_millis(100), second.readable());
-    assert!(early.await.is_err(), "the second waits for the first");
-    silent.read_to_end(&mut Vec::new()).await.unwrap();
-    let mut answer = String::new();
-    second.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.ends_with("done"), "{answer}");
+async fn where_all_places_are_taken_who_never_asked_goes_first_and_then_who_is_idle() {
+    let slow = Slow::serve(3, MINUTE).await;
+    let (mut used, mut silent) = (slow.connect().await, slow.connect().await);
+    slow.ask(&mut used).await;
+    slow.answer(&mut used).await;
+    let mut busy = slow.connect().await;
+    slow.ask(&mut busy).await;
+
+    let mut first = slow.connect().await;
+    slow.ask(&mut first).await;
+    is_closed(&mut silent).await;
+    let mut second = slow.connect().await;
+    slow.ask(&mut second).await;
+    is_closed(&mut used).await;
+    for stream in [&mut busy, &mut first, &mut second] {
+        slow.answer(stream).await;
+    }
+}
+
+#[tokio::test]
+async fn one_at_work_is_closed_for_nobody_and_makes_room_once_it_is_idle() {
+    let slow = Slow::serve(1, MINUTE).await;
+    let mut busy = slow.connect().await;
+    slow.ask(&mut busy).await;
+    let mut second = slow.connect().await;
+    second.write_all(REQUEST).await.unwrap();
+    // The handler is not asked by the second before the first has its answer, whole.
+    slow.answer(&mut busy).await;
+    slow.entered.acquire().await.unwrap().forget();
+    is_closed(&mut busy).await;
+    slow.answer(&mut second).await;
+    assert_eq!(slow.entered.available_permits(), 0);
+}
+
+#[tokio::test]
+async fn thousands_of_idle_connections_keep_nobody_from_being_served() {
+    let slow = Slow::serve(64, MINUTE).await;
+    let mut idle = Vec::new();
+    for number in 0..2_000 {
+        let mut stream = slow.connect().await;
+        if number % 2 == 0 {
+            // The first byte of a head; the rest never comes.
+            stream.write_all(b"G").await.unwrap();
+        }
+        idle.push(stream);
+    }
+    for _ in 0..10 {
+        let mut stream = slow.connect().await;
+        slow.ask(&mut stream).await;
+        slow.answer(&mut stream).await;
+    }
+}
+
+#[tokio::test]
+async fn who_sends_nothing_is_closed_after_a_while() {
+    let slow = Slow::serve(1, Duration::from_millis(50)).await;
+    let mut silent = slow.connect().await;
+    is_closed(&mut silent).await;
+    let mut begun = slow.connect().await;
+    begun.write_all(b"GET / HT").await.unwrap();
+    is_closed(&mut begun).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold::agent::{AcquireError, AcquireRequest, Acquired};
+use leasehold::agent::{AcquireError, AcquireRequest, Acquired, Life};
 
 use super::{granted, holder, queue, release, request, spawn, two_pods};
 use crate::agent::eventually;
@@ -76,7 +76,7 @@ async fn the_same_request_twice_at_once_waits_once_and_gets_one_lease() {
     release(&a, &lease).await;
     assert_eq!(granted(first).await.lease, granted(second).await.lease);
     let other = AcquireRequest {
-        ttl: Duration::from_secs(1),
+        life: Life::Ttl(Duration::from_secs(1)),
         ..named(10)
     };
     let reused = spawn(&b.agent, other).await.unwrap();

@@ -1,0 +1,266 @@
+//! What an app hears of its lease without asking: streams of events.
+//!
+//! An event is made when the connection can take it, from what is true then (`plan` decides). None
+//! is kept for later, so a reader that stands still costs nothing here, and hears the newest state
+//! when it goes on. Invariant: what an event says of validity is recorded in the lease before the
+//! event is given, and counts from the arrival of the request that opened the stream; so one that
+//! is read late claims nothing that was not promised.
+
+mod plan;
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::lease::Loss;
+use crate::protocol::time::Moment;
+
+use super::state::{End, Held, State};
+use super::{AcquireError, Agent, HolderView, LeaseError, LeaseView, Life, TooManyStreams};
+pub(super) use plan::Over;
+pub use plan::Request;
+use plan::{Next, Said, Sight, Topic};
+
+/// Something that an app is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseEvent {
+    /// Somebody else has the lock, and the caller waits in line for it.
+    Waiting {
+        /// What it waits for.
+        resource: Resource,
+        /// Who has it; none while that is not known.
+        holder: Option<HolderView>,
+        /// How many wait for it.
+        queue_length: usize,
+    },
+    /// The lock is the caller's.
+    Acquired(LeaseView),
+    /// The lease goes on.
+    Heartbeat(LeaseView),
+    /// The session cannot be renewed, and less than half of its validity is left.
+    AtRisk(LeaseView),
+    /// The app is asked to release.
+    ReleaseRequested(LeaseView, Request),
+    /// The lease is over. The last event.
+    Lost(LeaseId, Loss),
+    /// Waiting came to nothing. The last event.
+    Failed(AcquireError),
+}
+
+/// Why there is no stream of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventsError {
+    /// There is no such lease, or no more.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// As many streams are open as may be.
+    #[error(transparent)]
+    TooManyStreams(#[from] TooManyStreams),
+}
+
+/// The events of a lease. Dropping it ends nothing but the stream.
+pub struct LeaseEvents {
+    agent: Agent,
+    lease: LeaseId,
+    /// When the request that opened the stream arrived; what is told counts from there.
+    arrived: Moment,
+    over: watch::Receiver<Option<Over>>,
+    said: Said,
+    opening: fn(LeaseView) -> LeaseEvent,
+    _place: StreamPlace,
+}
+
+/// One of the streams that may be open at once.
+pub(super) struct StreamPlace(Agent);
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        self.0.state().streams -= 1;
+    }
+}
+
+impl From<End> for Over {
+    fn from(end: End) -> Self {
+        match end {
+            End::Released | End::Releasing => Self::Released,
+            End::Lost(loss) => Self::Lost(loss),
+        }
+    }
+}
+
+impl Held {
+    /// Tells its streams of events that it is over. What they were told first stands.
+    pub(super) fn tell_streams(&self, how: Over) {
+        if let Some(over) = &self.over {
+            over.send_if_modified(|over| {
+                let is_news = over.is_none();
+                over.get_or_insert(how);
+                is_news
+            });
+        }
+    }
+
+    fn follow(&mut self) -> watch::Receiver<Option<Over>> {
+        let over = self.over.get_or_insert_with(|| watch::Sender::new(None));
+        over.subscribe()
+    }
+
+    /// When the app is asked to release what it has held for nearly as long as it may: a TTL
+    /// before the end, or after half of the time where that is later.
+    fn warn_at(&self, session_ttl: Duration) -> Option<Moment> {
+        let Life::Connection { max_hold } = self.life else {
+            return None;
+        };
+        let ends_at = self.lease.hold_ends_at()?;
+        Some(ends_at.before(session_ttl.min(max_hold / 2)))
+    }
+}
+
+impl Agent {
+    /// The events of a lease. They are no sign of its app's life, and it does not end with them.
+    ///
+    /// # Errors
+    /// [`EventsError`] when there is no such lease, or no room for a stream.
+    pub fn events(&self, lease: &LeaseId, arrived: Moment) -> Result<LeaseEvents, EventsError> {
+        // Whether there is such a lease, and how it ended, is answered as any question is.
+        self.lease(lease, arrived)?;
+        let place = self.stream_place()?;
+        let events = self.open_stream(lease, arrived, LeaseEvent::Heartbeat, place);
+        Ok(events.ok_or(LeaseError::Unknown)?)
+    }
+
+    /// The events of a lease that is served; none when there is no such lease any more.
+    pub(super) fn open_stream(
+        &self,
+        lease: &LeaseId,
+        arrived: Moment,
+        opening: fn(LeaseView) -> LeaseEvent,
+        place: StreamPlace,
+    ) -> Option<LeaseEvents> {
+        let over = self.state().held_mut(lease)?.follow();
+        Some(LeaseEvents {
+            agent: self.clone(),
+            lease: lease.clone(),
+            arrived,
+            over,
+            said: Said::default(),
+            opening,
+            _place: place,
+        })
+    }
+
+    /// Room for one more stream.
+    pub(super) fn stream_place(&self) -> Result<StreamPlace, TooManyStreams> {
+        let limit = self.0.config.max_streams;
+        let mut state = self.state();
+        if state.streams >= limit {
+            return Err(TooManyStreams { limit });
+        }
+        state.streams += 1;
+        drop(state);
+        Ok(StreamPlace(self.clone()))
+    }
+
+    /// How often a stream says that all is well. A little more often than every third of the TTL:
+    /// timers are late.
+    pub(super) fn heartbeat_interval(&self) -> Duration {
+        self.0.config.session_ttl.get() * 3 / 10
+    }
+}
+
+impl LeaseEvents {
+    /// The next event; none when the stream is over.
+    pub async fn next(&mut self) -> Option<LeaseEvent> {
+        loop {
+            // Made before the state is read: what changes in between is not missed.
+            let agent = self.agent.clone();
+            let changed = agent.0.streams_changed.notified();
+            agent.end_if_lost(&self.lease);
+            let over = *self.over.borrow_and_update();
+            let sight = self.sight(over);
+            self.said.note_sight(&sight);
+            let now = agent.now();
+            let interval = agent.heartbeat_interval();
+            match self.said.plan_next(&sight, interval, now) {
+                Next::Say(topic) => {
+                    if let Some(event) = self.say(topic, now) {
+                        return Some(event);
+                    }
+                }
+                Next::End => return None,
+                Next::Rest(until) => tokio::select! {
+                    () = agent.sleep_until(until) => {}
+                    () = changed => {}
+                    // The lease keeps the other end for as long as it is not over.
+                    _over = self.over.changed() => {}
+                },
+            }
+        }
+    }
+
+    /// Tells the app. None when the lease was over before it could be told: that comes next.
+    fn say(&mut self, topic: Topic, now: Moment) -> Option<LeaseEvent> {
+        self.said.note(topic, now);
+        if let Topic::Lost(loss) = topic {
+            return Some(LeaseEvent::Lost(self.lease.clone(), loss));
+        }
+        let view = match self.agent.lease(&self.lease, self.arrived) {
+            Ok(view) => view,
+            // A stopping agent's last told deadline has passed, and nobody ended the lease yet.
+            Err(LeaseError::Lost(loss)) => {
+                self.said.note(Topic::Lost(loss), now);
+                return Some(LeaseEvent::Lost(self.lease.clone(), loss));
+            }
+            Err(LeaseError::Released | LeaseError::Unknown) => return None,
+        };
+        Some(match topic {
+            Topic::Opening => (self.opening)(view),
+            Topic::AtRisk => LeaseEvent::AtRisk(view),
+            Topic::Requested(request) => LeaseEvent::ReleaseRequested(view, request),
+            Topic::Heartbeat | Topic::Lost(_) => LeaseEvent::Heartbeat(view),
+        })
+    }
+
+    fn sight(&self, over: Option<Over>) -> Sight {
+        let ttl = self.agent.0.config.session_ttl;
+        let state = self.agent.state();
+        let is_stopping = state.draining;
+        let Some((held, session_until, is_failing)) = state.lease_and_session(&self.lease) else {
+            // Taken out by whoever ended it, who told how before.
+            let over = over.or(*self.over.borrow()).or(Some(Over::Released));
+            return Sight {
+                over,
+                is_stopping,
+                risk_at: None,
+                warn_at: None,
+                ends_at: Moment::default(),
+            };
+        };
+        let told_until = held.lease.told_until();
+        let over_by_stop = is_stopping && self.agent.now() >= told_until;
+        Sight {
+            over: over.or(over_by_stop.then_some(Over::Lost(Loss::AgentStopping))),
+            is_stopping,
+            risk_at: is_failing.then(|| session_until.before(ttl.holder_share() / 2)),
+            warn_at: held.warn_at(ttl.get()),
+            ends_at: if is_stopping {
+                told_until
+            } else {
+                session_until.min(held.lease.gives_up_at())
+            },
+        }
+    }
+}
+
+impl State {
+    /// A lease, until when its session may be believed, and whether that cannot be renewed.
+    fn lease_and_session(&self, lease: &LeaseId) -> Option<(&Held, Moment, bool)> {
+        let held = self.held.get(self.resource_of.get(lease)?)?;
+        let live = self
+            .session
+            .as_ref()
+            .filter(|live| *live.id() == held.session)?;
+        Some((held, live.keep_alive.valid_until(), live.is_failing))
+    }
+}

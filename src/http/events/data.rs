@@ -1,0 +1,165 @@
+//! The data of the events, as JSON: one type for each, camelCase.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::super::dto::{AcquiredDto, HolderDto, time_text, whole_ms};
+use super::super::explain::what_happened;
+use crate::agent::{LeaseEvent, LeaseView, Request};
+
+/// The data of an event; the event's name says which it is. That of `error` is a Problem.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+#[schema(as = EventData)]
+pub(super) enum EventData {
+    /// `waiting`
+    Waiting(WaitingDto),
+    /// `acquired`: as the answer of acquire
+    Acquired(AcquiredDto),
+    /// `heartbeat`
+    Heartbeat(HeartbeatDto),
+    /// `at-risk`
+    AtRisk(AtRiskDto),
+    /// `release-requested`
+    ReleaseRequested(ReleaseRequestedDto),
+    /// `lost`
+    Lost(LostDto),
+}
+
+/// Somebody else has the lock.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = WaitingEvent)]
+pub(super) struct WaitingDto {
+    /// What is waited for.
+    resource: String,
+    /// Who has it, as the store said last; null while that is not known.
+    holder: Option<HolderDto>,
+    /// How many wait for it in the store's queue: one for each pod.
+    queue_length: usize,
+}
+
+/// The lease goes on.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = HeartbeatEvent)]
+pub(super) struct HeartbeatDto {
+    /// The lease.
+    #[schema(example = "0f8a4c6e-5b1d-4c52-9d0a-7a3d9c1be0aa.0")]
+    lease_id: String,
+    /// Its fencing token.
+    #[schema(example = 1_842_000)]
+    fencing_token: u64,
+    /// For how many milliseconds the app may act, counted from when it sent the request that opened
+    /// this stream: it grows from event to event, and an old event read late misleads nobody.
+    #[schema(example = 614_250)]
+    valid_for_ms: u64,
+    /// The same as a wall-clock time, for people.
+    #[schema(format = DateTime, example = "2026-04-01T00:10:14.25Z")]
+    expires_at: String,
+}
+
+/// The lease may be lost soon. Said once for each trouble.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = AtRiskEvent)]
+pub(super) struct AtRiskDto {
+    #[serde(flatten)]
+    lease: HeartbeatDto,
+    /// `renewal_failed`: the agent cannot renew its session with the API server, and less than half
+    /// of its validity is left. New reasons may come.
+    #[schema(example = "renewal_failed")]
+    reason: &'static str,
+}
+
+/// The app is asked to finish and to release.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ReleaseRequestedEvent)]
+pub(super) struct ReleaseRequestedDto {
+    #[serde(flatten)]
+    lease: HeartbeatDto,
+    /// `agent_stopping`: the agent was told to stop, and `validForMs` grows no more. `max_hold`:
+    /// `maxHoldSeconds` are nearly over. New reasons may come.
+    #[schema(example = "agent_stopping")]
+    reason: &'static str,
+    /// Who asks, where it is a person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    actor: Option<String>,
+}
+
+/// The lease is over. The last event.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = LostEvent)]
+pub(super) struct LostDto {
+    /// The lease.
+    #[schema(example = "0f8a4c6e-5b1d-4c52-9d0a-7a3d9c1be0aa.0")]
+    lease_id: String,
+    /// Why, as in 410 `lease_lost`; `max_hold` when `maxHoldSeconds` are over.
+    #[schema(example = "session_expired")]
+    reason: &'static str,
+    /// The same in words.
+    detail: &'static str,
+}
+
+impl EventData {
+    /// The event's name. What failed has a name of its own; it is no event of a lease.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Waiting(_) => "waiting",
+            Self::Acquired(_) => "acquired",
+            Self::Heartbeat(_) => "heartbeat",
+            Self::AtRisk(_) => "at-risk",
+            Self::ReleaseRequested(_) => "release-requested",
+            Self::Lost(_) => "lost",
+        }
+    }
+
+    /// What is told; none for what failed, which is a problem.
+    pub(super) fn of(event: &LeaseEvent) -> Option<Self> {
+        Some(match event {
+            LeaseEvent::Waiting {
+                resource,
+                holder,
+                queue_length,
+            } => Self::Waiting(WaitingDto {
+                resource: resource.to_string(),
+                holder: holder.as_ref().map(HolderDto::from),
+                queue_length: *queue_length,
+            }),
+            LeaseEvent::Acquired(lease) => Self::Acquired(AcquiredDto::new(lease, false)),
+            LeaseEvent::Heartbeat(lease) => Self::Heartbeat(lease.into()),
+            LeaseEvent::AtRisk(lease) => Self::AtRisk(AtRiskDto {
+                lease: lease.into(),
+                reason: "renewal_failed",
+            }),
+            LeaseEvent::ReleaseRequested(lease, request) => {
+                Self::ReleaseRequested(ReleaseRequestedDto {
+                    lease: lease.into(),
+                    reason: match request {
+                        Request::AgentStopping => "agent_stopping",
+                        Request::MaxHold => "max_hold",
+                    },
+                    actor: None,
+                })
+            }
+            LeaseEvent::Lost(lease, loss) => Self::Lost(LostDto {
+                lease_id: lease.to_string(),
+                reason: loss.as_str(),
+                detail: what_happened(*loss),
+            }),
+            LeaseEvent::Failed(_) => return None,
+        })
+    }
+}
+
+impl From<&LeaseView> for HeartbeatDto {
+    fn from(lease: &LeaseView) -> Self {
+        Self {
+            lease_id: lease.lease.to_string(),
+            fencing_token: lease.token.get(),
+            valid_for_ms: whole_ms(lease.valid_for),
+            expires_at: time_text(lease.expires_at),
+        }
+    }
+}
