@@ -16,6 +16,7 @@
 //! - [`Namespace`], [`Pod`]: what a test gets for itself. Each test takes its own namespace;
 //!   nothing is deleted, the instance goes as a whole.
 //! - [`Sidecar`]: our binary, its HTTP API and its log. A test that fails shows the log.
+//! - [`Curl`], [`SleepyClient`]: clients of streams of events.
 //! - [`LongPoll`]: a caller that waits on a connection of its own, and may hang up.
 //! - [`History`]: every state that a lock object went through.
 //! - [`Proxy`]: between a sidecar and the API server; faults by the meaning of a request.
@@ -42,6 +43,8 @@ mod cluster;
 mod control_plane;
 #[path = "harness/etcd.rs"]
 mod etcd;
+#[path = "harness/event_stream.rs"]
+mod event_stream;
 #[path = "harness/history.rs"]
 mod history;
 #[path = "harness/kubectl.rs"]
@@ -69,6 +72,7 @@ pub(crate) use audit::Served;
 pub(crate) use binaries::{KubeVersion, target_directory};
 pub(crate) use cluster::{Cluster, Namespace, TakeOver};
 pub(crate) use control_plane::ControlPlane;
+pub(crate) use event_stream::{Curl, Event, SleepyClient};
 pub(crate) use history::History;
 pub(crate) use kubectl::{Kubeconfig, Output};
 pub(crate) use long_poll::LongPoll;

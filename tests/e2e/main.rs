@@ -13,6 +13,7 @@ mod contention;
 mod crowd;
 mod faults;
 mod floor;
+mod hold;
 mod idle;
 mod lost_answers;
 mod policies;

@@ -258,3 +258,63 @@ impl AsyncWrite for Noting {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use axum::Extension;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::super::{Bounds, serve};
+    use super::*;
+
+    const PART_BYTES: usize = 1_000;
+
+    /// Serves parts without an end; gives how many were asked for.
+    async fn serve_parts() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let handler = move |Extension(connection): Extension<Connection>| async move {
+            let parts = futures::stream::repeat_with(move || {
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                format!("{number:0PART_BYTES$}")
+            });
+            axum::body::Body::from_stream(paced(parts, Some(connection)))
+        };
+        let router = axum::Router::new().route("/", get(handler));
+        let stop = CancellationToken::new();
+        tokio::spawn(serve(listener, router, Bounds::API, stop));
+        (address, asked)
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_stands_still_is_given_no_more_than_the_kernel_takes() {
+        let (address, asked) = serve_parts().await;
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4_096).unwrap();
+        let mut client = socket.connect(address).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        let mut before = 0;
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let now = asked.load(Ordering::SeqCst);
+            if now == before && now > 0 {
+                break;
+            }
+            before = now;
+        }
+        // Two small buffers of the kernel, and one part.
+        assert!(before <= 16, "{before} parts of {PART_BYTES} bytes");
+        // It goes on where it stood.
+        let mut read = vec![0; 100 * PART_BYTES];
+        client.read_exact(&mut read).await.unwrap();
+        assert!(asked.load(Ordering::SeqCst) > 90);
+    }
+}

@@ -1,0 +1,166 @@
+//! Locks that a connection holds: they come free with the app, and what an app was told is kept,
+//! whatever it does or does not read.
+
+mod connections;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use leasehold::protocol::time::Moment;
+use serde_json::{Value, json};
+
+use crate::harness::{Event, TakeOver, now};
+use crate::support::{Pair, until_queued, until_renewed};
+
+/// How long those who wait in these tests do so at most.
+const WAIT_SECONDS: u64 = 120;
+
+fn hold_of(resource: &str) -> Value {
+    json!({"resource": resource, "ownerId": "app"})
+}
+
+/// Until when each event lets its app act.
+fn claims(events: &[Event], sent: Moment) -> Vec<Moment> {
+    let told = events.iter().filter_map(Event::valid_for);
+    told.map(|valid_for| sent.after(valid_for)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_is_killed_frees_its_lock_for_the_next_pod_at_once() -> Result<()> {
+    const ROUNDS: usize = 10;
+    let Pair { namespace, a, b } = Pair::start("hold-kill", TakeOver::Peer, 60).await?;
+    let mut took = Vec::new();
+    for _ in 0..ROUNDS {
+        let app = a.curl_hold(&hold_of("res"))?;
+        let held = app.until("acquired").await?;
+        let waiting = b.wait_for("res", WAIT_SECONDS).await?;
+        until_queued(&namespace, "res", 1).await?;
+
+        let killed = now();
+        app.kill9()?;
+        let next = waiting.answer().await?.granted()?;
+        took.push(now().since(killed));
+        let before = held.data["fencingToken"].as_u64().context("a token")?;
+        ensure!(next.token > before, "{next:?} after {held:?}");
+        b.release(&next.id).await?.expect(204)?;
+    }
+    took.sort_unstable();
+    println!("from kill -9 to the next pod's answer: {took:?}");
+    ensure!(took[ROUNDS - 1] < Duration::from_secs(5), "{took:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_is_killed_while_it_waits_leaves_the_queue() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("hold-leave", TakeOver::Peer, 60).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    let app = b.curl_hold(&hold_of("res"))?;
+    let waiting = app.until("waiting").await?;
+    ensure!(waiting.data["holder"]["pod"] == "a", "{waiting:?}");
+    until_queued(&namespace, "res", 1).await?;
+    app.kill9()?;
+    until_queued(&namespace, "res", 0).await?;
+    a.renew(&lease.id).await?.granted()?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_app_holds_for_as_long_as_it_asked_for_and_no_longer() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("hold-frozen", TakeOver::Peer, 3).await?;
+    let body = json!({"resource": "res", "maxHoldSeconds": 5});
+    let before = now();
+    let app = a.curl_hold(&body)?;
+    app.until("acquired").await?;
+    app.freeze()?;
+    let waiting = b.wait_for("res", WAIT_SECONDS).await?;
+    until_queued(&namespace, "res", 1).await?;
+    waiting.answer().await?.granted()?;
+    let gone = now();
+    ensure!(
+        gone.since(before) >= Duration::from_secs(5),
+        "before its time"
+    );
+
+    app.thaw()?;
+    app.until("lost").await?;
+    ensure!(app.ended().await?.success());
+    let events = app.events()?;
+    let last = events.last().context("events")?;
+    ensure!(
+        last.name == "lost" && last.data["reason"] == "max_hold",
+        "{events:?}"
+    );
+    let requested = events.iter().filter(|e| e.name == "release-requested");
+    ensure!(requested.count() <= 1, "{events:?}");
+    ensure!(
+        claims(&events, before).iter().all(|claim| *claim <= gone),
+        "{events:?}"
+    );
+    Ok(())
+}
+
+/// The sidecar hangs too, so that its lock is taken over: what lies in the client's buffer is all
+/// that the client knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_reads_old_heartbeats_late_is_not_misled() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("hold-sleepy", TakeOver::Peer, 3).await?;
+    let mut sleepy = a.sleepy_hold(&hold_of("res")).await?;
+    // It is told of some renewals, and reads none of it.
+    until_renewed(&namespace, "res", 5).await?;
+    a.freeze()?;
+    let waiting = b.wait_for("res", WAIT_SECONDS).await?;
+    waiting.answer().await?.granted()?;
+    let gone = now();
+    a.thaw()?;
+
+    let events = sleepy.read_until("lost").await?;
+    let heartbeats = events.iter().filter(|e| e.name == "heartbeat").count();
+    ensure!(heartbeats >= 3, "{events:?}");
+    let last = events.last().context("events")?;
+    ensure!(
+        last.name == "lost" && last.data["reason"] == "session_expired",
+        "{events:?}"
+    );
+    let claims = claims(&events, sleepy.sent());
+    ensure!(
+        claims.is_sorted(),
+        "they count from the same request: {events:?}"
+    );
+    let longest = *claims.last().context("claims")?;
+    ensure!(
+        longest <= gone,
+        "{:?} too long: {events:?}",
+        longest.since(gone)
+    );
+    ensure!(
+        gone.since(longest) < Duration::from_secs(3),
+        "as long as may be told"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_that_is_told_to_stop_asks_its_holds_to_end() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("hold-stop", TakeOver::Peer, 30).await?;
+    let held = a.curl_hold(&hold_of("res"))?;
+    held.until("acquired").await?;
+    b.acquire("other").await?.granted()?;
+    let waits = a.curl_hold(&hold_of("other"))?;
+    waits.until("waiting").await?;
+
+    a.sigterm()?;
+    let requested = held.until("release-requested").await?;
+    ensure!(
+        requested.data["reason"] == "agent_stopping",
+        "{requested:?}"
+    );
+    let refused = waits.until("error").await?;
+    ensure!(refused.data["code"] == "shutting_down", "{refused:?}");
+    ensure!(waits.ended().await?.success());
+    let lock = namespace.lock("res").await?.context("the lock")?;
+    ensure!(lock["status"]["holder"]["pod"] == "a", "it goes on: {lock}");
+    held.kill9()?;
+    ensure!(a.ended().await?.success());
+    b.acquire("res").await?.granted()?;
+    Ok(())
+}

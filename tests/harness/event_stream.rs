@@ -1,0 +1,164 @@
+//! Clients of streams of events: a real curl, which can be killed or stopped like any app, and one
+//! on a socket of our own, which knows when it sent its request and reads when it likes.
+
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use leasehold::protocol::time::Moment;
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::process::{Process, directory};
+use super::sidecar::Sidecar;
+use super::wait::{eventually, now};
+
+/// How long a curl has to be told something, or to end.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// One event.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its data.
+    pub(crate) data: Value,
+}
+
+impl Event {
+    /// How long the app may act, from when it sent its request; none for what does not say.
+    pub(crate) fn valid_for(&self) -> Option<Duration> {
+        self.data["validForMs"].as_u64().map(Duration::from_millis)
+    }
+}
+
+/// Whole events in the order in which they came. What is around them, as the sizes of chunks, is
+/// passed over.
+pub(crate) fn events_in(text: &str) -> Result<Vec<Event>> {
+    let mut lines = text.lines();
+    let mut events = Vec::new();
+    while let Some(line) = lines.next() {
+        let Some(name) = line.strip_prefix("event: ") else {
+            continue;
+        };
+        let Some(data) = lines.next().and_then(|line| line.strip_prefix("data: ")) else {
+            break;
+        };
+        // The last line may be half there.
+        if lines.next().is_none() {
+            break;
+        }
+        events.push(Event {
+            name: name.to_owned(),
+            data: serde_json::from_str(data).with_context(|| data.to_owned())?,
+        });
+    }
+    Ok(events)
+}
+
+/// A curl that has a stream open. Dropping it kills it.
+pub(crate) struct Curl {
+    process: Process,
+}
+
+/// A client that reads its stream when it is asked to.
+pub(crate) struct SleepyClient {
+    stream: TcpStream,
+    sent: Moment,
+    read: Vec<u8>,
+}
+
+impl Sidecar {
+    /// Holds a lock by a curl.
+    pub(crate) fn curl_hold(&self, body: &Value) -> Result<Curl> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let log = directory()?.join(format!("curl-{number}.log"));
+        let mut command = Command::new("curl");
+        command
+            .args(["-sN", &format!("{}/v1/locks/hold", self.url)])
+            .args(["-H", "content-type: application/json"])
+            .args(["-d", &body.to_string()]);
+        let process = Process::spawn("curl", &mut command, &log)?;
+        Ok(Curl { process })
+    }
+
+    /// Holds a lock by a client that does not read yet.
+    pub(crate) async fn sleepy_hold(&self, body: &Value) -> Result<SleepyClient> {
+        let address = self.url.strip_prefix("http://").context("a plain URL")?;
+        let mut stream = TcpStream::connect(address).await?;
+        let body = body.to_string();
+        let request = format!(
+            "POST /v1/locks/hold HTTP/1.1\r\nHost: {address}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let sent = now();
+        stream.write_all(request.as_bytes()).await?;
+        let read = Vec::new();
+        Ok(SleepyClient { stream, sent, read })
+    }
+}
+
+impl Curl {
+    /// What it has been told so far.
+    pub(crate) fn events(&self) -> Result<Vec<Event>> {
+        events_in(&self.process.log())
+    }
+
+    /// Waits until it is told this.
+    pub(crate) async fn until(&self, name: &str) -> Result<Event> {
+        let what = format!("the event {name}");
+        let found = eventually(&what, LIMIT, async || {
+            let events = self.events().ok()?;
+            events.into_iter().find(|event| event.name == name)
+        });
+        found.await.with_context(|| self.process.log())
+    }
+
+    /// Kills it; it has no time to say anything.
+    pub(crate) fn kill9(&self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Stops it: it reads nothing.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) -> Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+
+    /// Waits for its end, which comes with that of the stream.
+    pub(crate) async fn ended(&self) -> Result<ExitStatus> {
+        self.process.wait(LIMIT).await
+    }
+}
+
+impl SleepyClient {
+    /// When it sent its request: what it is told counts from there.
+    pub(crate) const fn sent(&self) -> Moment {
+        self.sent
+    }
+
+    /// Reads until this event has come; gives all that has come so far.
+    pub(crate) async fn read_until(&mut self, name: &str) -> Result<Vec<Event>> {
+        let told = tokio::time::timeout(LIMIT, async {
+            loop {
+                let events = events_in(&String::from_utf8_lossy(&self.read))?;
+                if events.iter().any(|event| event.name == name) {
+                    return Ok(events);
+                }
+                let count = self.stream.read_buf(&mut self.read).await?;
+                ensure!(count > 0, "it ended without {name}: {events:?}");
+            }
+        });
+        told.await.with_context(|| format!("no {name}"))?
+    }
+}

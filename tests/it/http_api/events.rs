@@ -1,0 +1,241 @@
+//! Streams of events over a real socket: their words, their end, and refusals before they begin.
+
+use std::time::Duration;
+
+use leasehold::agent::OnTerm;
+use leasehold::protocol::time::SessionTtl;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use super::{Sidecar, send};
+use crate::memory_store::MemoryStore;
+
+/// An event, by its name and its data.
+type Event = (String, Value);
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Stream {
+    response: Response,
+    read: String,
+}
+
+impl Stream {
+    async fn open(sidecar: &Sidecar, method: Method, path: &str, body: Option<Value>) -> Self {
+        let mut request = sidecar.request(method, path);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        let headers = response.headers();
+        assert_eq!(headers["content-type"], "text/event-stream");
+        assert_eq!(headers["cache-control"], "no-store");
+        let read = String::new();
+        Self { response, read }
+    }
+
+    async fn hold(sidecar: &Sidecar, resource: &str) -> Self {
+        let body = json!({"resource": resource, "ownerId": "app"});
+        Self::open(sidecar, Method::POST, "/v1/locks/hold", Some(body)).await
+    }
+
+    /// The next event; none at the end of the stream.
+    async fn next(&mut self) -> Option<Event> {
+        let read = async {
+            loop {
+                if let Some((event, rest)) = self.read.split_once("\n\n") {
+                    let event = parsed(event);
+                    self.read = rest.to_owned();
+                    return Some(event);
+                }
+                let chunk = self.response.chunk().await.unwrap()?;
+                self.read += std::str::from_utf8(&chunk).unwrap();
+            }
+        };
+        tokio::time::timeout(LIMIT, read).await.expect("an event")
+    }
+
+    async fn next_is(&mut self, name: &str) -> Value {
+        let (is, data) = self.next().await.expect("an event");
+        assert_eq!(is, name, "{data}");
+        data
+    }
+}
+
+fn parsed(event: &str) -> Event {
+    let (name, data) = event.split_once('\n').unwrap();
+    let name = name.strip_prefix("event: ").unwrap();
+    let data = data.strip_prefix("data: ").unwrap();
+    (name.into(), serde_json::from_str(data).unwrap())
+}
+
+/// Waits until the lock is in the hands of nobody.
+async fn until_free(sidecar: &Sidecar, resource: &str) {
+    let is_free = || {
+        sidecar
+            .store
+            .lock(resource)
+            .is_some_and(|lock| lock.grant.is_none())
+    };
+    let free = async {
+        while !is_free() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, free)
+        .await
+        .expect("a free lock");
+}
+
+#[tokio::test]
+async fn a_hold_says_what_acquire_says_and_ends_with_its_connection() {
+    let sidecar = Sidecar::start().await;
+    let mut hold = Stream::hold(&sidecar, "r").await;
+    let acquired = hold.next_is("acquired").await;
+    assert_eq!(acquired["acquired"], true);
+    assert_eq!(
+        (&acquired["resource"], &acquired["ownerId"]),
+        (&json!("r"), &json!("app"))
+    );
+    let path = format!("/v1/locks/{}", acquired["leaseId"].as_str().unwrap());
+    let seen = sidecar.get(&path).await;
+    assert_eq!(seen.body["fencingToken"], acquired["fencingToken"]);
+    drop(hold);
+    until_free(&sidecar, "r").await;
+    sidecar
+        .get(&path)
+        .await
+        .is_problem(410, "lease_lost", "released");
+}
+
+#[tokio::test]
+async fn one_who_waits_is_told_for_whom_and_then_has_the_lock() {
+    let sidecar = Sidecar::start().await;
+    let first = sidecar.lease("r").await;
+    let mut hold = Stream::hold(&sidecar, "r").await;
+    let waiting = hold.next_is("waiting").await;
+    assert_eq!(waiting["resource"], "r");
+    assert_eq!(waiting["holder"]["pod"], "pod-a", "{waiting}");
+    assert!(waiting["queueLength"].is_u64());
+    assert_eq!(sidecar.delete(&first).await.status, 204);
+    hold.next_is("acquired").await;
+}
+
+#[tokio::test]
+async fn a_release_ends_the_stream_without_a_word_and_a_loss_is_its_last_word() {
+    let sidecar = Sidecar::start().await;
+    let lease = sidecar.lease("r").await;
+    let events = format!("{lease}/events");
+    let mut stream = Stream::open(&sidecar, Method::GET, &events, None).await;
+    let heartbeat = stream.next_is("heartbeat").await;
+    let names: Vec<_> = heartbeat.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(
+        names,
+        ["expiresAt", "fencingToken", "leaseId", "validForMs"]
+    );
+    assert_eq!(sidecar.delete(&lease).await.status, 204);
+    assert_eq!(stream.next().await, None);
+
+    let lease = sidecar.lease("r").await;
+    let events = format!("{lease}/events");
+    let mut stream = Stream::open(&sidecar, Method::GET, &events, None).await;
+    stream.next_is("heartbeat").await;
+    sidecar.store.delete_lock("r");
+    let lost = stream.next_is("lost").await;
+    assert_eq!(lost["reason"], "grant_gone");
+    assert!(
+        lost["detail"].as_str().unwrap().contains("deleted"),
+        "{lost}"
+    );
+    assert_eq!(stream.next().await, None);
+    sidecar
+        .get(&events)
+        .await
+        .is_problem(410, "lease_lost", "deleted");
+}
+
+#[tokio::test]
+async fn heartbeats_come_and_ask_nothing_of_the_store() {
+    let store = MemoryStore::default();
+    let short = |config: &mut leasehold::agent::Config| config.session_ttl = SessionTtl::clamped(3);
+    let sidecar = Sidecar::in_pod("pod-a", &store, short).await;
+    let mut hold = Stream::hold(&sidecar, "r").await;
+    hold.next_is("acquired").await;
+    // The clock of these tests stands still, so nothing is due by it; it moves for one heartbeat.
+    let writes = store.writes();
+    sidecar.clock.advance(Duration::from_millis(900));
+    hold.next_is("heartbeat").await;
+    assert!(
+        store.writes() <= writes + 1,
+        "no more than the session's renewal"
+    );
+}
+
+#[tokio::test]
+async fn what_is_refused_before_the_first_event_is_a_problem_document() {
+    let store = MemoryStore::default();
+    let sidecar = Sidecar::in_pod("pod-a", &store, |config| config.max_streams = 1).await;
+    let hold = async |body: Value| {
+        sidecar
+            .without_a_write(sidecar.post("/v1/locks/hold", body))
+            .await
+    };
+    for (body, words) in [
+        (json!({"resource": "r", "requestId": "x"}), "requestId"),
+        (json!({"resource": "r", "ttlSeconds": 30}), "ttlSeconds"),
+        (json!({"resource": "r", "waitSeconds": 30}), "waitSeconds"),
+        (
+            json!({"resource": "r", "maxHoldSeconds": 0}),
+            "maxHoldSeconds",
+        ),
+        (
+            json!({"resource": "r", "maxHoldSeconds": 604_801}),
+            "604800",
+        ),
+        (json!({"ownerId": "app"}), "resource"),
+    ] {
+        hold(body).await.is_problem(400, "invalid_request", words);
+    }
+    let nothing = json!({"resource": ""});
+    hold(nothing).await.is_problem(400, "resource_invalid", "");
+    let unknown = sidecar.get("/v1/locks/nope/events").await;
+    unknown.is_problem(404, "lease_unknown", "no such lease");
+    let wrong = send(sidecar.request(Method::GET, "/v1/locks/hold/renew")).await;
+    wrong.is_problem(405, "method_not_allowed", "method");
+
+    let lease = sidecar.lease("other").await;
+    let _open = Stream::hold(&sidecar, "r").await;
+    let refused = hold(json!({"resource": "r2"})).await;
+    refused.is_problem(429, "too_many_streams", "1 streams");
+    assert_eq!(refused.body["limit"], 1);
+    let refused = sidecar.get(&format!("{lease}/events")).await;
+    refused.is_problem(429, "too_many_streams", "close those that nobody reads");
+}
+
+#[tokio::test]
+async fn a_stop_is_an_error_to_one_who_waits_and_a_request_to_one_who_holds() {
+    let sidecar = Sidecar::start().await;
+    let mut held = Stream::hold(&sidecar, "r").await;
+    held.next_is("acquired").await;
+    let mut waits = Stream::hold(&sidecar, "r").await;
+    waits.next_is("waiting").await;
+    let agent = sidecar.agent.clone();
+    let stopping = tokio::spawn(async move { agent.shut_down(OnTerm::Wait).await });
+    let refused = waits.next_is("error").await;
+    assert_eq!(refused["code"], "shutting_down");
+    assert_eq!(refused["status"], 503);
+    assert_eq!(waits.next().await, None);
+    let requested = held.next_is("release-requested").await;
+    assert_eq!(requested["reason"], "agent_stopping");
+    let late = sidecar
+        .post("/v1/locks/hold", json!({"resource": "r2"}))
+        .await;
+    late.is_problem(503, "shutting_down", "");
+    drop(held);
+    tokio::time::timeout(LIMIT, stopping)
+        .await
+        .unwrap()
+        .unwrap();
+    until_free(&sidecar, "r").await;
+}
