@@ -77,6 +77,8 @@ pub(super) struct Bid {
     pub(super) read_took: Duration,
     /// Whether it has let others go first because the store was slow.
     pub(super) has_stood_back: bool,
+    /// How often it found no room in the queue.
+    pub(super) pauses: u32,
     /// How often the lock had been granted then, and since when that is known.
     pub(super) turns: Option<(u64, Moment)>,
     /// Whether any write was sent: then the store may hold something for the grant.
@@ -97,6 +99,7 @@ impl Bid {
             others: 0,
             read_took: Duration::ZERO,
             has_stood_back: false,
+            pauses: 0,
             turns: None,
             is_sent: false,
             unsettled: None,

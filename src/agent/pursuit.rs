@@ -163,17 +163,22 @@ impl Agent {
                 let first = if bid.must_stand_back(bid.read_took, SLOW) {
                     crowd_pause(bid.read_took)
                 } else {
+                    bid.pauses = bid.pauses.saturating_add(1);
                     NO_ROOM_PAUSE
                 };
                 bid.has_stood_back = true;
-                Ok(Round::Wait(self.pause_of(pursuit, first, LONGEST_PAUSE)))
+                Ok(Round::Wait(self.pause_of(
+                    pursuit,
+                    first,
+                    longest_pause(bid),
+                )))
             }
             None => {
                 pursuit.queued = None;
                 Ok(Round::Wait(self.pause_of(
                     pursuit,
                     crowd_pause(took),
-                    LONGEST_PAUSE,
+                    longest_pause(bid),
                 )))
             }
         }
@@ -467,4 +472,9 @@ fn whom_it_ends(error: &AcquireError, is_too_long: bool) -> Ends {
 fn crowd_pause(took: Duration) -> Duration {
     let beside = took.div_duration_f64(ALONE).min(1_000.0);
     took.mul_f64(beside).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
+/// The longest pause of who waits so long in all.
+fn longest_pause(bid: &Bid) -> Duration {
+    LONGEST_PAUSE.min(bid.request.wait / 4)
 }

@@ -17,10 +17,13 @@ use super::release::Returning;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
 
-/// How many may wait in a queue that moves for one more to join: every entry makes each write of the
-/// lock dearer, the one that hands it over first of all. Who comes later looks again after a pause;
-/// a queue that has not moved meanwhile is joined as long as there is room.
+/// How many may wait in a queue that moves for a newcomer to join: every entry makes each write of
+/// the lock dearer, the one that hands it over first of all. Who comes later looks again after a
+/// pause; a queue that has not moved meanwhile is joined as long as there is room.
 const SHORT_QUEUE: usize = 10;
+/// The same for who has paused: places that no newcomer can take, or those who come back at once
+/// after each turn would keep all others out.
+const SHORT_QUEUE_AFTER_A_PAUSE: usize = 12;
 
 /// What the store's side of a try came to.
 #[derive(Clone)]
@@ -148,10 +151,10 @@ impl Agent {
         let lock = &current.value;
         let is_moving = bid.seen.replace(current.version) != Some(current.version);
         bid.others = lock.waiters.len();
-        let room = if self.moves(lock, bid) {
-            SHORT_QUEUE
-        } else {
-            QUEUE_MAX
+        let room = match (self.moves(lock, bid), bid.pauses) {
+            (true, 0) => SHORT_QUEUE,
+            (true, _) => SHORT_QUEUE_AFTER_A_PAUSE,
+            (false, _) => QUEUE_MAX,
         };
         let is_new = bid.session().is_none();
         let has_room =
@@ -174,7 +177,8 @@ impl Agent {
         }
         let asked_at = self.now();
         let claim = self.claim(bid).await?;
-        if bid.must_stand_back(self.now().since(asked_at), SLOW) {
+        let slow = lock.grant.as_ref().map_or(VERY_SLOW, |_| SLOW);
+        if bid.must_stand_back(self.now().since(asked_at), slow) {
             bid.has_stood_back = true;
             return Ok(Step::Again);
         }

@@ -123,7 +123,7 @@ impl LockStore for K8sLockStore {
             return self.update(current, &joined).await;
         }
         let name = object_name(&joined.resource);
-        let patch = lock::patch_to_join(waiter)?;
+        let patch = lock::patch_to_join(&joined.resource, waiter)?;
         match self.calls.patch_status(&name, &patch).await {
             // The rules have no code of their own. On the version that was read the same write
             // is refused for good, or tells that another came first.

@@ -172,7 +172,7 @@ async fn a_free_lock_has_no_waiters_and_a_queue_has_a_session_once() {
     let freed = objects.lock(json!({"holder": null, "lease": null})).await;
     refused(freed, "a free lock has no waiters");
     let twice = json!({"waiters": [waiter("a", "g2"), waiter("a", "g3")]});
-    refused(objects.lock(twice).await, "Duplicate value");
+    refused(objects.lock(twice).await, "a session has at most one place");
     let many: Vec<_> = (0..33)
         .map(|n| waiter(&n.to_string(), &n.to_string()))
         .collect();

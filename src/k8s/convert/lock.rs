@@ -194,9 +194,13 @@ pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
 ///
 /// # Errors
 /// `Invalid` when the waiter cannot be written.
-pub fn patch_to_join(waiter: &Waiter) -> Result<Value, StoreError> {
+pub fn patch_to_join(resource: &Resource, waiter: &Waiter) -> Result<Value, StoreError> {
     let entry = overlay(None, WAITER, &WaiterRecord::from(waiter))?;
-    Ok(json!([{"op": "add", "path": "/status/waiters/-", "value": entry}]))
+    Ok(json!([
+        // The object may have been made anew, for another resource.
+        {"op": "test", "path": "/spec/resource", "value": resource.as_str()},
+        {"op": "add", "path": "/status/waiters/-", "value": entry},
+    ]))
 }
 
 fn write_grant(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {

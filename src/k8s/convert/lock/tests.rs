@@ -198,9 +198,10 @@ fn a_new_waiter_stands_behind_the_old_ones() {
     assert_eq!(waiters[1]["leaseId"], "g-c");
     assert_eq!(waiters[1]["queuedAt"], EPOCH);
 
-    let patch = patch_to_join(&joining).unwrap();
+    let patch = patch_to_join(&next.resource, &joining).unwrap();
+    let tested = json!({"op": "test", "path": "/spec/resource", "value": next.resource.as_str()});
     let added = json!({"op": "add", "path": "/status/waiters/-", "value": waiters[1]});
-    assert_eq!(patch, json!([added]));
+    assert_eq!(patch, json!([tested, added]));
 }
 
 /// All is over for the holder and its waiters.
