@@ -304,7 +304,7 @@ impl Agent {
                 self.state().note_lock(&stored);
                 Ok(Some(GivenBack::Done))
             }
-            // A 404 may be some proxy's; the read that follows tells. A 409 counts as not written.
+            // A 404 may be some proxy's; what is read or told next tells. A 409 counts as not written.
             // Where a proxy repeats PUTs it may be one's own success, and a release is then
             // reported as a loss: what cannot be told from a person's edit fails closed.
             Err(StoreError::Conflict | StoreError::NotFound(_)) => {

@@ -182,8 +182,8 @@ impl KeepAlive {
     }
 
     /// When to renew while nothing hangs on the session, and it is only to stay alive: after four
-    /// fifths of the TTL, up to a tenth of that earlier. Who needs it before finds it stale from
-    /// half of the TTL on, and renews it then.
+    /// fifths of the TTL, up to a tenth of that earlier. Who needs it before finds it stale once
+    /// less than half of the TTL is left, and renews it then.
     #[must_use]
     pub fn renew_idle_at(&self, jitter: f64) -> Moment {
         let share = self.ttl.get() * 4 / 5;
