@@ -389,8 +389,13 @@ impl Agent {
         if session.is_some_and(|id| self.session_deadline(id).is_none()) {
             self.abandon_bid(resource, pursuit);
         }
-        let is_too_long = !pursuit.has_place && now.since(since) >= TROUBLE_LIMIT;
-        match whom_it_ends(&error, is_too_long) {
+        let lasted = now.since(since);
+        let trouble = Trouble {
+            has_place: pursuit.has_place,
+            is_too_long: lasted >= TROUBLE_LIMIT,
+            outlasts_sessions: lasted >= self.0.config.session_ttl.get(),
+        };
+        match whom_it_ends(&error, trouble) {
             Ends::First => {
                 let caller = self.state().take_caller(resource, front.ticket);
                 if let Some(deliver) = caller.and_then(|caller| caller.deliver) {
@@ -456,11 +461,33 @@ enum Ends {
     All,
 }
 
-fn whom_it_ends(error: &AcquireError, is_too_long: bool) -> Ends {
+/// How long nothing but errors came, and what is at stake.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    /// Whether there is a place in the queue to lose.
+    has_place: bool,
+    /// For longer than who has none waits for an answer.
+    is_too_long: bool,
+    /// For longer than a session lives that cannot be renewed.
+    outlasts_sessions: bool,
+}
+
+fn whom_it_ends(error: &AcquireError, trouble: Trouble) -> Ends {
     match error {
         // Another session is begun, or another place taken; if that fails, its error says why.
         AcquireError::SessionLost | AcquireError::GrantEnded => Ends::Nobody,
-        AcquireError::Store(error) if error.is_transient() && !is_too_long => Ends::Nobody,
+        AcquireError::Store(error)
+            if error.is_transient() && (trouble.has_place || !trouble.is_too_long) =>
+        {
+            Ends::Nobody
+        }
+        // An API server that starts answers before it has read the roles, and forbids what was
+        // allowed a moment ago. A place in the queue was come by with the rights that are missing.
+        AcquireError::Store(StoreError::Denied(_) | StoreError::Unauthenticated(_))
+            if trouble.has_place && !trouble.outlasts_sessions =>
+        {
+            Ends::Nobody
+        }
         AcquireError::Store(StoreError::Invalid(_) | StoreError::DeniedByPolicy(_)) => Ends::First,
         _ => Ends::All,
     }

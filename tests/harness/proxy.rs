@@ -65,6 +65,8 @@ struct Shared {
     client: kube::Client,
     state: Mutex<State>,
     paused: watch::Sender<bool>,
+    /// Whether the answers that a rule holds back may go.
+    let_go: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -98,6 +100,7 @@ impl Proxy {
             client: ClientBuilder::new(service, config.default_namespace).build(),
             state: Mutex::default(),
             paused: watch::Sender::new(false),
+            let_go: watch::Sender::new(false),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self {
@@ -120,6 +123,11 @@ impl Proxy {
     /// From now on makes so many of a hundred requests go wrong, in any way; none with 0.
     pub(crate) fn make_noise(&self, seed: u64, percent: u32) {
         self.shared.state().rules.make_noise(seed, percent);
+    }
+
+    /// Lets the answers go that a rule held back, and holds no more of them.
+    pub(crate) fn let_answers_go(&self) {
+        self.shared.let_go.send_replace(true);
     }
 
     /// Lets nothing pass any more, in either direction; connections stay open.
@@ -203,6 +211,12 @@ impl Shared {
             Some(Fault::TimeoutAfter) => Ok(gateway_timeout()),
             Some(Fault::AnswerLate(delay)) => {
                 tokio::time::sleep(delay).await;
+                Ok(answer)
+            }
+            Some(Fault::AnswerHeld) => {
+                // The sender lives as long as this.
+                let mut let_go = self.let_go.subscribe();
+                let _gone = let_go.wait_for(|may_go| *may_go).await;
                 Ok(answer)
             }
             _ => Ok(answer),

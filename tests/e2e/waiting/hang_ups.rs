@@ -276,8 +276,7 @@ async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
     })
     .await?;
     // The write of the name; the grant stays the same.
-    let late = Fault::AnswerLate(Duration::from_millis(700));
-    proxy.fail(Class::Raise, 1, late);
+    proxy.fail(Class::Raise, 1, Fault::AnswerHeld);
     a.release(&lease.id).await?.expect(204)?;
     eventually("the second to be named", LIMIT, async || {
         let lock = namespace.lock("res").await.ok().flatten()?;
@@ -285,19 +284,24 @@ async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
     })
     .await?;
     drop(second);
+    eventually(
+        "the second to be gone before its answer",
+        LIMIT,
+        async || {
+            let log = b.log();
+            let left = log
+                .lines()
+                .filter(|line| line.contains("a caller in line hung up"));
+            (left.count() == 2).then_some(())
+        },
+    )
+    .await?;
+    proxy.let_answers_go();
     ensure!(proxy.count(Class::Raise) == 1);
 
     let next = a.wait_for("res", WAIT_SECONDS).await?.answer().await?;
     let next = next.granted()?;
     ensure!(next.token > lease.token, "{next:?} after {lease:?}");
-    let log = b.log();
-    let left = log
-        .lines()
-        .filter(|line| line.contains("a caller in line hung up"));
-    ensure!(
-        left.count() == 2,
-        "both went before they were answered: {log}"
-    );
     a.renew(&next.id).await?.granted()?;
     Ok(())
 }

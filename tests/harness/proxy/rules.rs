@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     AnswerLost,
     /// The API server does it, and the answer takes so long.
     AnswerLate(Duration),
+    /// The API server does it, and the answer is held back until the answers are let go.
+    AnswerHeld,
     /// A gateway answers 504; the API server never saw it.
     TimeoutBefore,
     /// A gateway answers 504; the API server did it.

@@ -148,6 +148,42 @@ async fn a_refused_right_is_told_at_once_and_nobody_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rights_that_are_missing_for_a_moment_cost_nobody_the_place_in_line() {
+    let errors = [
+        StoreError::Denied("the role is not found".into()),
+        StoreError::Unauthenticated("the pod is not found".into()),
+    ];
+    for error in errors {
+        let (store, a, b) = two_pods();
+        let lease = a.lease("r").await;
+        let waiting = in_line(&b, "b", 240).await;
+        store.fail_all(error.clone());
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        store.heal();
+        assert_eq!(queue(&b), ["b"], "{error}");
+        a.agent.renew(&lease.lease, None, a.now()).unwrap();
+        release(&a, &lease).await;
+        granted(waiting).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_told_of_a_right_that_was_taken_away_for_good() {
+    let (store, a, b) = two_pods();
+    a.lease("r").await;
+    let waiting = in_line(&b, "b", 240).await;
+    // The session lives on, so that nothing else ends the wait.
+    store.fail(Call::GetLock, StoreError::Denied("no right to read".into()));
+    let since = b.now();
+    let answer = waiting.await.unwrap();
+    assert!(
+        matches!(answer, Err(AcquireError::Store(StoreError::Denied(_)))),
+        "{answer:?}"
+    );
+    assert!(b.now().since(since) < Duration::from_mins(1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_holder_whose_grant_is_taken_away_hears_of_it_by_the_watch() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
