@@ -12,6 +12,7 @@ mod acquire;
 mod backoff;
 mod bid;
 mod cleanup;
+mod election;
 mod events;
 mod faults;
 mod hold;
@@ -37,6 +38,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use election::{Campaign, ElectionError, ElectionEvent, ElectionEvents, ElectionView, Lead};
 pub use events::{EventsError, LeaseEvent, LeaseEvents, Request};
 pub use hold::Hold;
 pub use metrics::Metrics;

@@ -8,6 +8,7 @@
 mod body;
 mod checks;
 mod dto;
+mod elections;
 mod error;
 mod events;
 mod examples;
@@ -79,6 +80,9 @@ fn routes() -> Router<Api> {
             get(locks::get).delete(locks::release),
         )
         .route("/v1/locks", get(locks::list))
+        .route("/v1/elections/{name}", get(elections::get))
+        .route("/v1/elections/{name}/candidacy", post(elections::candidacy))
+        .route("/v1/elections/{name}/events", get(elections::events))
         .route("/v1/fencing/verify", post(fencing::verify))
         .route("/openapi.json", get(openapi::openapi_json))
 }

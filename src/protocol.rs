@@ -12,6 +12,7 @@
 //!   a person's force release; nothing else ends it.
 //! - A holder stops before any challenger may start, for clock rates within 5 % of each other.
 
+pub mod election;
 pub mod ids;
 pub mod lease;
 pub mod lock;

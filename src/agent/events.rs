@@ -101,7 +101,7 @@ impl Held {
         }
     }
 
-    fn follow(&mut self) -> watch::Receiver<Option<Over>> {
+    pub(super) fn follow(&mut self) -> watch::Receiver<Option<Over>> {
         let over = self.over.get_or_insert_with(|| watch::Sender::new(None));
         over.subscribe()
     }

@@ -105,17 +105,31 @@ impl Agent {
     /// Releases a lease whose caller hung up, unless a repetition of its request was answered
     /// with it: then somebody believes in it.
     pub(super) fn release_undelivered(&self, lease: &LeaseId) {
-        // A lease that ended meanwhile is none to release.
-        if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::CallerGone) {
-            tracing::info!(leaseId = %lease, "the caller hung up; released");
-        }
+        self.release_of_gone(lease, WhoEnds::CallerGone, "the caller hung up; released");
     }
 
     /// Ends a lease whose connection ended, at once. One that is over already needs no end.
     pub(super) fn release_hung_up(&self, lease: &LeaseId) {
-        if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::App) {
-            tracing::info!(leaseId = %lease, "the connection that held it ended; released");
-        }
+        let words = "the connection that held it ended; released";
+        self.release_of_gone(lease, WhoEnds::App, words);
+    }
+
+    /// Releases a lease whose holder is gone: at once, or when those who were told of it by an
+    /// election's answer may no longer believe in it. One that ended meanwhile is none to release.
+    fn release_of_gone(&self, lease: &LeaseId, who: WhoEnds, words: &'static str) {
+        let Some(until) = self.readers_until(lease) else {
+            if let Ok(Some(_done)) = self.start_release(lease, who) {
+                tracing::info!(leaseId = %lease, "{words}");
+            }
+            return;
+        };
+        let (agent, lease) = (self.clone(), lease.clone());
+        self.spawn(async move {
+            agent.until_or_stop(until).await;
+            if !agent.0.stop.is_cancelled() {
+                agent.release_of_gone(&lease, who, words);
+            }
+        });
     }
 
     /// Releases a lease because the agent stops.

@@ -17,6 +17,7 @@ use crate::protocol::token::{Revision, Seen, StoreWentBack};
 use crate::store::Stored;
 
 use super::Life;
+use super::election::Elections;
 use super::events::Over;
 use super::line::Line;
 
@@ -75,6 +76,8 @@ pub(super) struct State {
     pub(super) went_back: Option<StoreWentBack>,
     /// When the last lease or attempt ended.
     pub(super) idle_since: Moment,
+    /// Who was told of the leads that leases are, and what the store said of others'.
+    pub(super) elections: Elections,
     ended: HashMap<LeaseId, End>,
     ended_order: VecDeque<(Moment, LeaseId, Option<RequestKey>)>,
     known: HashMap<Resource, Stored<Lock>>,
@@ -203,6 +206,7 @@ impl State {
         self.resource_of
             .insert(held.lease.id.clone(), resource.clone());
         self.held.insert(resource, held);
+        self.elections.note_begin();
     }
 
     /// Takes a lease out and remembers how it ended. Its grant is given back, and from this step
@@ -217,6 +221,7 @@ impl State {
         let resource = self.resource_of.remove(lease)?;
         let held = self.held.remove(&resource)?;
         held.tell_streams(end.into());
+        self.elections.note_end(&resource, lease);
         if let Some(answered) = held.request.as_ref().and_then(|k| self.answered.get_mut(k)) {
             answered.body = None;
         }

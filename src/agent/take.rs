@@ -322,8 +322,10 @@ impl Agent {
         if self.current_session().is_some() {
             return Ok(self.read_lock(&bid.request.resource).await?);
         }
-        let before = self.seen_before_list();
-        let looked = within(CALL_LIMIT, self.0.locks.look(&bid.request.resource)).await?;
+        let (before, asked_at) = (self.seen_before_list(), self.now());
+        let resource = &bid.request.resource;
+        let looked = within(CALL_LIMIT, self.0.locks.look(resource)).await?;
+        self.note_election(resource, asked_at, looked.lock.as_ref());
         self.note_list(before, looked.revision)?;
         bid.listed = Some(looked.revision);
         Ok(looked.lock)
@@ -334,7 +336,9 @@ impl Agent {
         &self,
         resource: &Resource,
     ) -> Result<Option<Stored<Lock>>, StoreError> {
+        let asked_at = self.now();
         let stored = within(CALL_LIMIT, self.0.locks.get(resource)).await?;
+        self.note_election(resource, asked_at, stored.as_ref());
         if let Some(stored) = &stored {
             self.state().note_revision(stored.version);
         }

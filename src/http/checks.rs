@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde_json::Number;
 
-use super::dto::{AcquireBody, HoldBody, ListQuery};
+use super::dto::{AcquireBody, CandidacyBody, HoldBody, ListQuery};
 use super::error::{Code, Problem};
 use crate::agent::{AcquireRequest, Life};
+use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{
     METADATA_KEY_MAX_BYTES, METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES,
     OwnerId, RESOURCE_MAX_BYTES, Resource, is_blank, is_printable,
@@ -45,6 +46,29 @@ pub(super) fn hold(body: HoldBody, pod: &str) -> Result<AcquireRequest, Problem>
         wait: Duration::MAX,
         metadata: metadata(body.metadata.unwrap_or_default())?,
         request_id: None,
+    })
+}
+
+/// A request for the lead of an election, for as long as a connection.
+pub(super) fn candidacy(
+    election: &ElectionName,
+    body: CandidacyBody,
+    pod: &str,
+) -> Result<AcquireRequest, Problem> {
+    let hold_body = HoldBody {
+        resource: election.resource().to_string(),
+        owner_id: body.owner_id,
+        max_hold_seconds: body.max_hold_seconds,
+        metadata: body.metadata,
+    };
+    hold(hold_body, pod)
+}
+
+/// The name of an election.
+pub(super) fn election(text: &str) -> Result<ElectionName, Problem> {
+    ElectionName::parse(text).map_err(|error| {
+        let detail = format!("{error}; this one is {text:?}");
+        Problem::new(Code::ElectionInvalid, detail)
     })
 }
 

@@ -85,6 +85,29 @@ pub(super) struct HoldBody {
     pub(super) metadata: Option<BTreeMap<String, String>>,
 }
 
+/// The lead of an election for as long as a connection.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = CandidacyRequest)]
+pub(super) struct CandidacyBody {
+    /// Who runs, for people: printable text of at most 256 bytes; the pod's name when left out.
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        nullable = false,
+        example = "worker-7"
+    )]
+    pub(super) owner_id: Option<String>,
+    /// After how many seconds from its beginning the term ends in any case.
+    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 604_800,
+        default = 86_400)]
+    pub(super) max_hold_seconds: Option<Number>,
+    /// As in acquire.
+    #[serde(default, deserialize_with = "unique_entries")]
+    #[schema(nullable = false)]
+    pub(super) metadata: Option<BTreeMap<String, String>>,
+}
+
 /// Each key once. Of two entries under one key a map would keep the last, and silently.
 fn unique_entries<'de, D: Deserializer<'de>>(
     from: D,
@@ -353,7 +376,7 @@ pub(super) fn time_text(time: WallTime) -> String {
         .map_or_else(|_| format!("{} µs", time.0), |time| time.to_string())
 }
 
-fn token_number(token: Token) -> Option<u64> {
+pub(super) fn token_number(token: Token) -> Option<u64> {
     (token != Token::NONE).then(|| token.get())
 }
 

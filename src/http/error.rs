@@ -17,6 +17,7 @@ pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 pub(super) enum Code {
     InvalidRequest,
     ResourceInvalid,
+    ElectionInvalid,
     TtlOutOfRange,
     HostNotAllowed,
     OriginRefused,
@@ -24,6 +25,7 @@ pub(super) enum Code {
     QuotaExceeded,
     NotFound,
     LeaseUnknown,
+    ElectionUnknown,
     MethodNotAllowed,
     RequestTimeout,
     LockHeld,
@@ -61,9 +63,10 @@ pub(super) struct Meaning {
 
 impl Code {
     /// Every code, by rising status.
-    pub(super) const ALL: [Self; 30] = [
+    pub(super) const ALL: [Self; 32] = [
         Self::InvalidRequest,
         Self::ResourceInvalid,
+        Self::ElectionInvalid,
         Self::TtlOutOfRange,
         Self::HostNotAllowed,
         Self::OriginRefused,
@@ -71,6 +74,7 @@ impl Code {
         Self::QuotaExceeded,
         Self::NotFound,
         Self::LeaseUnknown,
+        Self::ElectionUnknown,
         Self::MethodNotAllowed,
         Self::RequestTimeout,
         Self::LockHeld,
@@ -111,6 +115,7 @@ impl Code {
         match self {
             Self::InvalidRequest => (400, "invalid_request", "The request is not valid"),
             Self::ResourceInvalid => (400, "resource_invalid", "The resource cannot be locked"),
+            Self::ElectionInvalid => (400, "election_invalid", "No election can have this name"),
             Self::TtlOutOfRange => (400, "ttl_out_of_range", "The TTL is out of range"),
             Self::HostNotAllowed => (403, "host_not_allowed", "The Host header is not local"),
             Self::OriginRefused => (403, "origin_refused", "Web pages may not use this API"),
@@ -118,6 +123,7 @@ impl Code {
             Self::QuotaExceeded => (403, "quota_exceeded", "The namespace's quota is used up"),
             Self::NotFound => (404, "not_found", "There is no such path"),
             Self::LeaseUnknown => (404, "lease_unknown", "There is no such lease"),
+            Self::ElectionUnknown => (404, "election_unknown", "Nobody has run for it"),
             Self::MethodNotAllowed => (405, "method_not_allowed", "Not with this method"),
             Self::RequestTimeout => (408, "request_timeout", "The body did not arrive in time"),
             Self::LockHeld => (409, "lock_held", "Somebody else holds the lock"),

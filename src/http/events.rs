@@ -19,8 +19,8 @@ use super::dto::HoldBody;
 use super::error::Problem;
 use super::serve::{Connection, paced};
 use super::{Api, Arrived, checks};
-use crate::agent::LeaseEvent;
-use data::EventData;
+use crate::agent::{Hold, LeaseEvent};
+pub(super) use data::EventData;
 
 /// The media type of server-sent events.
 const EVENT_STREAM: &str = "text/event-stream";
@@ -54,11 +54,7 @@ pub(super) async fn hold(
 ) -> Result<Response, Problem> {
     let request = checks::hold(body, &api.agent.pod().name)?;
     let hold = api.agent.hold(request, arrived).await?;
-    let events = futures::stream::unfold(hold, |mut hold| async move {
-        let event = hold.next().await?;
-        Some((event, hold))
-    });
-    Ok(answer(events, connection))
+    Ok(of_hold(hold, connection))
 }
 
 /// Tells what happens to a lease
@@ -85,15 +81,25 @@ pub(super) async fn of_lease(
         let event = events.next().await?;
         Some((event, events))
     });
-    Ok(answer(events, connection))
+    Ok(answer(events.map(frame), connection))
 }
 
-fn answer(
-    events: impl Stream<Item = LeaseEvent> + Send + 'static,
+/// The events of a lease that is held by this connection.
+pub(super) fn of_hold(hold: Hold, connection: Option<Extension<Connection>>) -> Response {
+    let events = futures::stream::unfold(hold, |mut hold| async move {
+        let event = hold.next().await?;
+        Some((event, hold))
+    });
+    answer(events.map(frame), connection)
+}
+
+/// A stream of server-sent events, one at a time.
+pub(super) fn answer(
+    events: impl Stream<Item = String> + Send + 'static,
     connection: Option<Extension<Connection>>,
 ) -> Response {
     let connection = connection.map(|Extension(connection)| connection);
-    let body = Body::from_stream(paced(events.map(frame), connection));
+    let body = Body::from_stream(paced(events, connection));
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM)),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),

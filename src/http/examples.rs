@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::error::{Code, Problem};
 use super::{body, checks, explain, guard, internal};
-use crate::agent::{AcquireError, HolderView, LeaseError, TooManyStreams};
+use crate::agent::{AcquireError, ElectionError, HolderView, LeaseError, TooManyStreams};
+use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{OwnerId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::WallTime;
@@ -31,6 +32,7 @@ fn request_example(code: Code) -> Option<Problem> {
             Ok(_) => return None,
             Err(error) => Problem::new(code, error.to_string()),
         },
+        Code::ElectionInvalid => checks::election("Billing Worker").err()?,
         Code::TtlOutOfRange => checks::ttl(&0.into()).err()?,
         Code::HostNotAllowed => guard::host_not_allowed(),
         Code::OriginRefused => guard::origin_refused(),
@@ -48,6 +50,10 @@ fn lease_example(code: Code) -> Option<Problem> {
         Code::LockHeld => explain::lock_held(&holder(), 0, None, Duration::ZERO),
         Code::LeaseUnknown => LeaseError::Unknown.into(),
         Code::LeaseLost => LeaseError::Lost(Loss::SessionExpired).into(),
+        Code::ElectionUnknown => {
+            let name = ElectionName::parse("billing-worker").ok()?;
+            ElectionError::Unknown(name).into()
+        }
         Code::StaleToken => explain::stale_token(Token::from_raw(1_842_000)),
         Code::UnknownToken => explain::unknown_token(Token::from_raw(1_842_000)),
         Code::RequestIdReused => AcquireError::RequestIdReused.into(),

@@ -10,7 +10,9 @@ use serde_json::json;
 
 use super::dto::{HolderDto, time_text};
 use super::error::{Code, Problem};
-use crate::agent::{AcquireError, EventsError, HolderView, LeaseError, QueryError, TooManyStreams};
+use crate::agent::{
+    AcquireError, ElectionError, EventsError, HolderView, LeaseError, QueryError, TooManyStreams,
+};
 use crate::protocol::lease::Loss;
 use crate::protocol::token::Token;
 use crate::store::StoreError;
@@ -77,6 +79,24 @@ impl From<EventsError> for Problem {
         match error {
             EventsError::Lease(error) => error.into(),
             EventsError::TooManyStreams(error) => error.into(),
+        }
+    }
+}
+
+impl From<ElectionError> for Problem {
+    fn from(error: ElectionError) -> Self {
+        let words = error.to_string();
+        match error {
+            ElectionError::Unknown(name) => Self::new(
+                Code::ElectionUnknown,
+                format!(
+                    "{words} yet; start the sidecars of its candidates with --elect {name}, or send \
+                     POST /v1/elections/{name}/candidacy"
+                ),
+            )
+            .with("resource", name.resource().to_string()),
+            ElectionError::Query(error) => error.into(),
+            ElectionError::TooManyStreams(error) => error.into(),
         }
     }
 }

@@ -16,7 +16,7 @@ use utoipa::openapi::{Content, KnownFormat, Ref, RefOr, Response as ApiResponse,
 use utoipa::{Modify, OpenApi};
 
 use super::error::{Code, PROBLEM_JSON};
-use super::{events, examples, fencing, locks};
+use super::{elections, events, examples, fencing, locks};
 
 /// What any request may be refused with.
 const ALWAYS: [Code; 3] = [Code::HostNotAllowed, Code::OriginRefused, Code::Internal];
@@ -66,6 +66,12 @@ const OF_HOLD: [Code; 10] = [
     Code::SessionLost,
     Code::ShuttingDown,
 ];
+/// What a question about an election may be refused with beside.
+const OF_ELECTIONS: [Code; 3] = [
+    Code::ElectionInvalid,
+    Code::ElectionUnknown,
+    Code::NameCollision,
+];
 /// What a token's check may be refused with beside.
 const OF_VERIFY: [Code; 4] = [
     Code::ResourceInvalid,
@@ -89,11 +95,13 @@ const OF_VERIFY: [Code; 4] = [
     servers((url = "http://localhost:7373", description = "The sidecar of the pod")),
     tags(
         (name = "locks", description = "Locks and leases"),
+        (name = "elections", description = "Who leads"),
         (name = "fencing", description = "Fencing tokens"),
         (name = "meta", description = "The API itself"),
     ),
     paths(
-        locks::acquire, events::hold, events::of_lease, locks::renew, locks::get, locks::release, locks::list, fencing::verify,
+        locks::acquire, events::hold, events::of_lease, locks::renew, locks::get, locks::release, locks::list,
+        elections::get, elections::events, elections::candidacy, fencing::verify,
         openapi_json,
     ),
     modifiers(&Problems),
@@ -145,6 +153,9 @@ fn codes_of(path: &str, has_body: bool) -> Vec<Code> {
     let own: &[&[Code]] = match path {
         "/v1/locks/acquire" => &[&OF_STORE, &OF_ACQUIRE],
         "/v1/locks/hold" => &[&OF_STORE, &OF_HOLD],
+        "/v1/elections/{name}" => &[&OF_STORE, &OF_ELECTIONS],
+        "/v1/elections/{name}/events" => &[&OF_STORE, &OF_ELECTIONS, &[Code::TooManyStreams]],
+        "/v1/elections/{name}/candidacy" => &[&OF_STORE, &OF_HOLD, &[Code::ElectionInvalid]],
         "/v1/locks/{leaseId}/events" => {
             &[&OF_LEASES, &[Code::InvalidRequest, Code::TooManyStreams]]
         }

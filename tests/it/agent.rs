@@ -1,6 +1,7 @@
 //! The agent on a store in memory and a clock of our own: what it does when time passes, and
 //! what it leaves behind.
 
+mod elections;
 mod events;
 mod releases;
 mod stopping;

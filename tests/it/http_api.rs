@@ -2,6 +2,7 @@
 //! which words, and that a refusal leaves the store as it was.
 
 mod connections;
+mod elections;
 mod events;
 mod leases;
 mod local_only;

@@ -27,6 +27,9 @@ fn every_call_is_described_and_every_refusal_has_an_example() {
         ("get", "/v1/locks/{leaseId}"),
         ("delete", "/v1/locks/{leaseId}"),
         ("get", "/v1/locks"),
+        ("get", "/v1/elections/{name}"),
+        ("get", "/v1/elections/{name}/events"),
+        ("post", "/v1/elections/{name}/candidacy"),
         ("post", "/v1/fencing/verify"),
         ("get", "/openapi.json"),
     ];

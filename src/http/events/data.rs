@@ -11,7 +11,7 @@ use crate::agent::{LeaseEvent, LeaseView, Request};
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = EventData)]
-pub(super) enum EventData {
+pub(in crate::http) enum EventData {
     /// `waiting`
     Waiting(WaitingDto),
     /// `acquired`: as the answer of acquire
@@ -30,7 +30,7 @@ pub(super) enum EventData {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = WaitingEvent)]
-pub(super) struct WaitingDto {
+pub(in crate::http) struct WaitingDto {
     /// What is waited for.
     resource: String,
     /// Who has it, as the store said last; null while that is not known.
@@ -43,7 +43,7 @@ pub(super) struct WaitingDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = HeartbeatEvent)]
-pub(super) struct HeartbeatDto {
+pub(in crate::http) struct HeartbeatDto {
     /// The lease.
     #[schema(example = "0f8a4c6e-5b1d-4c52-9d0a-7a3d9c1be0aa.0")]
     lease_id: String,
@@ -62,7 +62,7 @@ pub(super) struct HeartbeatDto {
 /// The lease may be lost soon. Said once for each trouble.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = AtRiskEvent)]
-pub(super) struct AtRiskDto {
+pub(in crate::http) struct AtRiskDto {
     #[serde(flatten)]
     lease: HeartbeatDto,
     /// `renewal_failed`: the agent cannot renew its session with the API server, and less than half
@@ -74,7 +74,7 @@ pub(super) struct AtRiskDto {
 /// The app is asked to finish and to release.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ReleaseRequestedEvent)]
-pub(super) struct ReleaseRequestedDto {
+pub(in crate::http) struct ReleaseRequestedDto {
     #[serde(flatten)]
     lease: HeartbeatDto,
     /// `agent_stopping`: the agent was told to stop, and `validForMs` grows no more. `max_hold`:
@@ -91,7 +91,7 @@ pub(super) struct ReleaseRequestedDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = LostEvent)]
-pub(super) struct LostDto {
+pub(in crate::http) struct LostDto {
     /// The lease.
     #[schema(example = "0f8a4c6e-5b1d-4c52-9d0a-7a3d9c1be0aa.0")]
     lease_id: String,
@@ -104,7 +104,7 @@ pub(super) struct LostDto {
 
 impl EventData {
     /// The event's name. What failed has a name of its own; it is no event of a lease.
-    pub(super) const fn name(&self) -> &'static str {
+    pub(in crate::http) const fn name(&self) -> &'static str {
         match self {
             Self::Waiting(_) => "waiting",
             Self::Acquired(_) => "acquired",
@@ -116,7 +116,7 @@ impl EventData {
     }
 
     /// What is told; none for what failed, which is a problem.
-    pub(super) fn of(event: &LeaseEvent) -> Option<Self> {
+    pub(in crate::http) fn of(event: &LeaseEvent) -> Option<Self> {
         Some(match event {
             LeaseEvent::Waiting {
                 resource,

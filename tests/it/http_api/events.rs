@@ -15,13 +15,18 @@ type Event = (String, Value);
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-struct Stream {
+pub(super) struct Stream {
     response: Response,
     read: String,
 }
 
 impl Stream {
-    async fn open(sidecar: &Sidecar, method: Method, path: &str, body: Option<Value>) -> Self {
+    pub(super) async fn open(
+        sidecar: &Sidecar,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Self {
         let mut request = sidecar.request(method, path);
         if let Some(body) = body {
             request = request.json(&body);
@@ -41,7 +46,7 @@ impl Stream {
     }
 
     /// The next event; none at the end of the stream.
-    async fn next(&mut self) -> Option<Event> {
+    pub(super) async fn next(&mut self) -> Option<Event> {
         let read = async {
             loop {
                 if let Some((event, rest)) = self.read.split_once("\n\n") {
@@ -56,7 +61,7 @@ impl Stream {
         tokio::time::timeout(LIMIT, read).await.expect("an event")
     }
 
-    async fn next_is(&mut self, name: &str) -> Value {
+    pub(super) async fn next_is(&mut self, name: &str) -> Value {
         let (is, data) = self.next().await.expect("an event");
         assert_eq!(is, name, "{data}");
         data
@@ -71,7 +76,7 @@ fn parsed(event: &str) -> Event {
 }
 
 /// Waits until the lock is in the hands of nobody.
-async fn until_free(sidecar: &Sidecar, resource: &str) {
+pub(super) async fn until_free(sidecar: &Sidecar, resource: &str) {
     let is_free = || {
         sidecar
             .store

@@ -1,0 +1,118 @@
+//! The agent as a candidate: it runs for an election by itself, so that an app only asks who leads.
+//!
+//! A campaign is a caller in line whom no connection holds: it waits, leads until its lease is
+//! over, whatever ended it, and runs again after a pause with full jitter. It ends with the agent.
+//! Invariant: one campaign runs for an election, and a lease that it has is told in full, because
+//! no connection can end it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::agent::state::Held;
+use crate::agent::{AcquireError, AcquireRequest, Acquired, Agent, Backoff, Life};
+use crate::protocol::election::ElectionName;
+use crate::protocol::ids::{LeaseId, OwnerId};
+
+/// How a campaign is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Campaign {
+    /// What for.
+    pub election: ElectionName,
+}
+
+impl Agent {
+    /// Runs for an election from now on, until the agent stops.
+    pub fn run_for(&self, campaign: Campaign) {
+        let resource = campaign.election.resource().clone();
+        let is_new = self.state().elections.campaigns.insert(resource);
+        if !is_new {
+            return;
+        }
+        let agent = self.clone();
+        self.spawn_supervised("a campaign", move || {
+            agent.clone().campaign_on(campaign.clone())
+        });
+    }
+
+    async fn campaign_on(self, campaign: Campaign) {
+        let ttl = self.0.config.session_ttl.get();
+        let mut failures = 0;
+        while !self.is_draining() {
+            let led_for = self.run_once(&campaign).await;
+            // Who lost the lead again and again does not hurry back to it.
+            failures = match led_for {
+                Some(led_for) if led_for > ttl => 0,
+                _ => u32::min(failures + 1, 16),
+            };
+            let pause = self.now().after(Backoff::wait(failures, ttl / 3));
+            self.until_or_stop(pause).await;
+        }
+    }
+
+    /// One candidacy, and the term that came of it: how long that was, if there was one.
+    async fn run_once(&self, campaign: &Campaign) -> Option<Duration> {
+        let election = &campaign.election;
+        let lease = match self.own_lead(campaign) {
+            // Of a task that died.
+            Some(lease) => lease,
+            None => match self.candidacy(campaign).await {
+                Ok(lease) => lease,
+                Err(AcquireError::ShuttingDown) => return None,
+                Err(error) => {
+                    tracing::warn!(%election, %error, "the candidacy came to nothing; trying on");
+                    return None;
+                }
+            },
+        };
+        let since = self.now();
+        tracing::info!(%election, leaseId = %lease, "leading");
+        self.until_over(&lease).await;
+        let led_for = self.now().since(since);
+        tracing::info!(%election, leaseId = %lease, "no longer leading");
+        Some(led_for)
+    }
+
+    fn own_lead(&self, campaign: &Campaign) -> Option<LeaseId> {
+        let state = self.state();
+        state
+            .elections
+            .own
+            .get(campaign.election.resource())
+            .cloned()
+    }
+
+    async fn candidacy(&self, campaign: &Campaign) -> Result<LeaseId, AcquireError> {
+        let resource = campaign.election.resource().clone();
+        let request = AcquireRequest {
+            resource: resource.clone(),
+            owner: OwnerId::from(&*self.pod().name),
+            life: Life::Connection {
+                max_hold: Duration::MAX,
+            },
+            wait: Duration::MAX,
+            metadata: BTreeMap::new(),
+            request_id: None,
+        };
+        match self.acquire(request, self.now()).await? {
+            Acquired::Granted { lease, .. } => {
+                let lease = lease.lease;
+                let mut state = self.state();
+                // Lost before anybody was told of it, it is nobody's.
+                if state.held_mut(&lease).is_some() {
+                    state.elections.own.insert(resource, lease.clone());
+                }
+                Ok(lease)
+            }
+            // Its time is never up.
+            Acquired::Held { .. } => Err(AcquireError::GrantEnded),
+        }
+    }
+
+    async fn until_over(&self, lease: &LeaseId) {
+        let over = self.state().held_mut(lease).map(Held::follow);
+        if let Some(mut over) = over {
+            // The lease keeps the other end for as long as it is not over.
+            let _over = over.wait_for(Option::is_some).await;
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What the store said of elections, kept for a short while: an app may ask ten times a second, and
+//! the API server must not feel it.
+//!
+//! Each read of an election's lock is noted, whoever made it. Invariant: an age counts from before
+//! the read was sent, so nothing is called newer than it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::election::{ElectionName, is_election};
+use crate::protocol::ids::Resource;
+use crate::protocol::lock::Lock;
+use crate::protocol::time::Moment;
+use crate::protocol::token::Token;
+use crate::store::{StoreError, Stored, within};
+
+use super::super::take::holder_view;
+use super::{ElectionError, ElectionView};
+use crate::agent::{Agent, HolderView, QueryError};
+
+/// How old an answer about others may get before the store is asked, and how soon it is asked
+/// again after it did not answer.
+pub(super) const FRESH_FOR: Duration = Duration::from_secs(1);
+/// How long a reader waits for the store.
+const READ_LIMIT: Duration = Duration::from_secs(1);
+/// How many elections are known at once.
+const KNOWN_MAX: usize = 1_000;
+
+/// What is known of an election from the store.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Before the read was sent; and what it found. None before the first answer.
+    found: Option<(Moment, Found)>,
+    /// When the store did not answer last.
+    failed_at: Option<Moment>,
+    /// One reader at a time asks, for all.
+    asking: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Clone)]
+enum Found {
+    /// There is no lock object.
+    Nothing,
+    /// There is, and it is held by somebody or nobody.
+    Lock {
+        holder: Option<HolderView>,
+        token: Token,
+    },
+}
+
+impl Found {
+    fn of(lock: &Lock) -> Self {
+        let holder = lock.grant.as_ref().map(|grant| holder_view(lock, grant));
+        Self::Lock {
+            holder,
+            token: lock.token,
+        }
+    }
+
+    fn names_the_leader_of(&self, other: &Self) -> bool {
+        let leader = |found: &Self| match found {
+            Self::Lock {
+                holder: Some(holder),
+                ..
+            } => Some(holder.token),
+            _ => None,
+        };
+        leader(self) == leader(other)
+    }
+}
+
+impl Agent {
+    /// The election as the store said last; the store is asked where that was long ago. While it
+    /// does not answer, what it said before stands, with its age.
+    pub(super) async fn seen_election(
+        &self,
+        election: &ElectionName,
+    ) -> Result<ElectionView, ElectionError> {
+        let resource = election.resource();
+        if let Some(view) = self.view_seen_within(election, self.fresh_for(resource)) {
+            return view;
+        }
+        let asking = self.asking(resource);
+        let _one_at_a_time = asking.lock().await;
+        // Somebody may have asked while this waited for its turn, in vain or not.
+        let is_away = self.was_unanswered_just_now(resource);
+        let fresh_for = if is_away {
+            Duration::MAX
+        } else {
+            self.fresh_for(resource)
+        };
+        if let Some(view) = self.view_seen_within(election, fresh_for) {
+            return view;
+        }
+        if is_away {
+            let words = "who leads is not known, and it did not answer just now";
+            return Err(QueryError::from(StoreError::Unavailable(words.into())).into());
+        }
+        let Err(error) = within(READ_LIMIT, self.read_lock(resource)).await else {
+            let noted = self.view_seen_within(election, Duration::MAX);
+            return noted.unwrap_or_else(|| Err(ElectionError::Unknown(election.clone())));
+        };
+        let known = if error.is_transient() {
+            self.note_unanswered(resource);
+            self.view_seen_within(election, Duration::MAX)
+        } else {
+            None
+        };
+        known.unwrap_or_else(|| Err(QueryError::from(error).into()))
+    }
+
+    /// Who waits in line for the lead reads the lock every third of the TTL anyway.
+    fn fresh_for(&self, resource: &Resource) -> Duration {
+        if self.state().lines.contains_key(resource) {
+            self.0.config.session_ttl.get() * 2 / 5
+        } else {
+            FRESH_FOR
+        }
+    }
+
+    fn asking(&self, resource: &Resource) -> Arc<tokio::sync::Mutex<()>> {
+        let mut state = self.state();
+        let seen = state.elections.seen_mut(resource);
+        seen.asking.clone()
+    }
+
+    pub(super) fn view_seen_within(
+        &self,
+        election: &ElectionName,
+        longest: Duration,
+    ) -> Option<Result<ElectionView, ElectionError>> {
+        let resource = election.resource();
+        let now = self.now();
+        let state = self.state();
+        let (as_of, found) = state.elections.seen.get(resource)?.found.as_ref()?;
+        let age = now.since(*as_of);
+        if age >= longest {
+            return None;
+        }
+        let is_candidate =
+            state.lines.contains_key(resource) || state.elections.campaigns.contains(resource);
+        let (holder, token) = match found {
+            Found::Lock { holder, token } => (holder.clone(), *token),
+            Found::Nothing if is_candidate => (None, Token::NONE),
+            Found::Nothing => return Some(Err(ElectionError::Unknown(election.clone()))),
+        };
+        Some(Ok(ElectionView {
+            election: election.clone(),
+            lead: None,
+            holder,
+            token,
+            age: Some(age),
+        }))
+    }
+
+    /// Takes note of an election's lock that was asked for at this moment.
+    pub(in crate::agent) fn note_election(
+        &self,
+        resource: &Resource,
+        asked_at: Moment,
+        read: Option<&Stored<Lock>>,
+    ) {
+        if !is_election(resource) {
+            return;
+        }
+        let found = read.map_or(Found::Nothing, |stored| Found::of(&stored.value));
+        let mut state = self.state();
+        let seen = state.elections.seen_mut(resource);
+        seen.failed_at = None;
+        let before = seen.found.as_ref();
+        if before.is_some_and(|(as_of, _)| *as_of > asked_at) {
+            return;
+        }
+        let is_news = before.is_none_or(|(_, before)| !before.names_the_leader_of(&found));
+        seen.found = Some((asked_at, found));
+        if is_news {
+            state.elections.changed.notify_waiters();
+        }
+    }
+
+    fn was_unanswered_just_now(&self, resource: &Resource) -> bool {
+        let now = self.now();
+        let state = self.state();
+        let seen = state.elections.seen.get(resource);
+        let failed_at = seen.and_then(|seen| seen.failed_at);
+        failed_at.is_some_and(|at| now.since(at) < FRESH_FOR)
+    }
+
+    fn note_unanswered(&self, resource: &Resource) {
+        let now = self.now();
+        self.state().elections.seen_mut(resource).failed_at = Some(now);
+    }
+}
+
+impl super::Elections {
+    fn seen_mut(&mut self, resource: &Resource) -> &mut Seen {
+        if self.seen.len() >= KNOWN_MAX && !self.seen.contains_key(resource) {
+            let as_of = |seen: &Seen| seen.found.as_ref().map(|(as_of, _)| *as_of);
+            let oldest = self.seen.iter().min_by_key(|(_, seen)| as_of(seen));
+            if let Some(oldest) = oldest.map(|(resource, _)| resource.clone()) {
+                self.seen.remove(&oldest);
+            }
+        }
+        self.seen.entry(resource.clone()).or_default()
+    }
+}

@@ -1,0 +1,92 @@
+//! Elections as an agent sees them: who is told that it leads, for how long, and what that binds.
+
+mod campaigns;
+mod told;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold::agent::{
+    AcquireRequest, Campaign, ElectionError, ElectionEvents, ElectionView, Hold, LeaseEvent, Life,
+};
+use leasehold::protocol::election::ElectionName;
+use leasehold::protocol::ids::OwnerId;
+use leasehold::protocol::time::Moment;
+
+use super::Pod;
+
+const RESOURCE: &str = "election:e";
+/// What a holder may count on of the default TTL.
+const SHARE: Duration = Duration::from_millis(14_250);
+
+fn name(text: &str) -> ElectionName {
+    ElectionName::parse(text).unwrap()
+}
+
+impl Pod {
+    fn run(&self) {
+        let election = name("e");
+        self.agent.run_for(Campaign { election });
+    }
+
+    async fn ask(&self) -> Result<ElectionView, ElectionError> {
+        self.agent.election(&name("e"), self.now()).await
+    }
+
+    async fn view(&self) -> ElectionView {
+        self.ask().await.unwrap()
+    }
+
+    /// Until when this pod leads, as it says now; none when it does not.
+    async fn leads_until(&self) -> Option<Moment> {
+        let asked = self.now();
+        let lead = self.ask().await.ok()?.lead?;
+        Some(asked.after(lead.valid_for))
+    }
+
+    async fn until_leader(&self) -> ElectionView {
+        for _ in 0..2_000 {
+            if let Ok(view) = self.ask().await
+                && view.lead.is_some()
+            {
+                return view;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{} does not lead", self.agent.pod().name);
+    }
+
+    /// A candidacy that a connection holds, which leads.
+    async fn candidacy(&self) -> Hold {
+        let request = AcquireRequest {
+            resource: name("e").resource().clone(),
+            owner: OwnerId::from("app"),
+            life: Life::Connection {
+                max_hold: Duration::from_hours(24),
+            },
+            wait: Duration::MAX,
+            metadata: BTreeMap::new(),
+            request_id: None,
+        };
+        self.agent.hold(request, self.now()).await.unwrap()
+    }
+
+    async fn leading_candidacy(&self) -> Hold {
+        let mut hold = self.candidacy().await;
+        loop {
+            match hold.next().await {
+                Some(LeaseEvent::Acquired(_)) => return hold,
+                Some(_) => {}
+                None => panic!("it came to nothing"),
+            }
+        }
+    }
+
+    async fn election_events(&self) -> ElectionEvents {
+        let arrived = self.now();
+        self.agent
+            .election_events(&name("e"), arrived)
+            .await
+            .unwrap()
+    }
+}

@@ -1,0 +1,185 @@
+//! The agent as a candidate: it runs by itself, and again after every end.
+
+use std::time::Duration;
+
+use leasehold::agent::{OnTerm, Released};
+use leasehold::store::StoreError;
+
+use super::super::{Pod, eventually};
+use super::{RESOURCE, SHARE};
+use crate::memory_store::MemoryStore;
+
+fn pods<const N: usize>(store: &MemoryStore, names: [&str; N]) -> [Pod; N] {
+    names.map(|name| Pod::in_paused_time(name, store))
+}
+
+async fn until_waiting(store: &MemoryStore, count: usize) {
+    eventually("they wait", || {
+        let lock = store.lock(RESOURCE);
+        lock.is_some_and(|lock| lock.waiters.len() == count)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_is_told_its_lead_to_the_deadline_and_in_its_pods_name() {
+    let store = MemoryStore::default();
+    let [a] = pods(&store, ["a"]);
+    a.run();
+    let view = a.until_leader().await;
+    let lead = view.lead.unwrap();
+    assert!(lead.valid_for > SHARE / 2 && lead.valid_for <= SHARE);
+    let holder = view.holder.unwrap();
+    assert_eq!((&*holder.pod, holder.owner.as_str()), ("a", "a"));
+    assert_eq!(holder.token, view.token);
+    assert_eq!(view.age, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_leads_for_as_long_as_nothing_happens() {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    a.run();
+    let token = a.until_leader().await.token;
+    b.run();
+    for _ in 0..20 {
+        assert_eq!(a.view().await.token, token);
+        assert_eq!(b.leads_until().await, None);
+        tokio::time::sleep(Duration::from_mins(10)).await;
+    }
+    assert!(a.leads_until().await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_steps_down_queues_behind_the_others() {
+    let store = MemoryStore::default();
+    let [a, b, c] = pods(&store, ["a", "b", "c"]);
+    a.run();
+    let mut view = a.until_leader().await;
+    b.run();
+    until_waiting(&store, 1).await;
+    c.run();
+    until_waiting(&store, 2).await;
+    for (now, next) in [(&a, &b), (&b, &c), (&c, &a)] {
+        let lease = view.lead.unwrap().lease;
+        let released = now.agent.release(&lease).await;
+        assert_eq!(released, Ok(Released::Done));
+        assert_eq!(now.leads_until().await, None);
+        let after = next.until_leader().await;
+        assert!(after.token > view.token);
+        view = after;
+        until_waiting(&store, 2).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_loss_it_runs_again_by_itself() {
+    let store = MemoryStore::default();
+    let [a] = pods(&store, ["a"]);
+    a.run();
+    let first = a.until_leader().await;
+    store.delete_lock(RESOURCE);
+    eventually("the loss is heard of", || {
+        a.agent.metrics().encode().contains("leasehold_leases 0")
+    })
+    .await;
+    assert_eq!(a.leads_until().await, None, "at once");
+    let second = a.until_leader().await;
+    assert!(second.token > first.token);
+    store.revoke_session(&store.session_of(RESOURCE).unwrap());
+    eventually("another session leads", || {
+        store
+            .lock(RESOURCE)
+            .is_some_and(|lock| lock.token > second.token && lock.grant.is_some())
+    })
+    .await;
+    assert!(a.until_leader().await.token > second.token);
+}
+
+/// Each time the lead is taken away as soon as it is had.
+#[tokio::test(start_paused = true)]
+async fn who_keeps_losing_does_not_run_in_a_tight_loop() {
+    let store = MemoryStore::default();
+    let [a] = pods(&store, ["a"]);
+    a.run();
+    let began = a.now();
+    for _ in 0..20 {
+        let lease = a.until_leader().await.lead.unwrap().lease;
+        a.agent.release(&lease).await.unwrap();
+    }
+    // Twenty pauses with full jitter, most of them of up to five seconds.
+    assert!(a.now().since(began) > Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_at_the_start_is_tried_until_it_is_back() {
+    let store = MemoryStore::default();
+    let [a] = pods(&store, ["a"]);
+    store.fail_all(StoreError::Unavailable("connection refused".into()));
+    a.run();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert!(a.ask().await.is_err(), "nothing is known");
+    let calls = store.calls();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(store.calls() - calls < 120, "without hurry");
+    store.heal();
+    let healed = a.now();
+    a.until_leader().await;
+    assert!(a.now().since(healed) < Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_stops_hands_on_when_what_was_told_is_over() {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    a.run();
+    a.until_leader().await;
+    b.run();
+    until_waiting(&store, 1).await;
+    let told = a.leads_until().await.unwrap();
+    let stopping = tokio::spawn({
+        let agent = a.agent.clone();
+        async move { agent.shut_down(OnTerm::Wait).await }
+    });
+    eventually("it is stopping", || a.agent.is_draining()).await;
+    while let Some(until) = a.leads_until().await {
+        assert_eq!(until, told, "it grows no more");
+        assert_eq!(b.leads_until().await, None);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(a.now() >= told);
+    b.until_leader().await;
+    assert!(b.now().since(told) < Duration::from_secs(1));
+    stopping.await.unwrap();
+    assert!(b.leads_until().await.is_some());
+    assert_eq!(a.leads_until().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_waits_leaves_the_queue_when_it_stops() {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    a.run();
+    a.until_leader().await;
+    b.run();
+    until_waiting(&store, 1).await;
+    b.agent.shut_down(OnTerm::Wait).await;
+    until_waiting(&store, 0).await;
+    assert!(a.leads_until().await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_app_of_the_same_pod_waits_behind_the_campaign() {
+    let store = MemoryStore::default();
+    let [a] = pods(&store, ["a"]);
+    a.run();
+    let campaign = a.until_leader().await;
+    let mut hold = a.candidacy().await;
+    hold.next().await.unwrap();
+    // To run twice for one election is to run once.
+    a.run();
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(a.view().await.token, campaign.token);
+    drop(hold);
+    assert!(a.leads_until().await.is_some());
+}

@@ -1,0 +1,261 @@
+//! What readers of an election are told, how old it is, and what it costs the store.
+
+use std::time::Duration;
+
+use leasehold::agent::{ElectionError, OnTerm};
+use leasehold::protocol::time::Moment;
+use leasehold::store::StoreError;
+
+use super::super::{Pod, eventually};
+use super::{RESOURCE, SHARE, name};
+use crate::memory_store::MemoryStore;
+
+fn two_pods() -> (MemoryStore, Pod, Pod) {
+    let store = MemoryStore::default();
+    let a = Pod::in_paused_time("a", &store);
+    let b = Pod::in_paused_time("b", &store);
+    (store, a, b)
+}
+
+fn away() -> StoreError {
+    StoreError::Unavailable("connection refused".into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_election_that_nobody_ran_for_is_unknown_and_asking_is_cheap() {
+    let (store, a, _) = two_pods();
+    for _ in 0..10 {
+        let asked = a.ask().await;
+        assert_eq!(asked, Err(ElectionError::Unknown(name("e"))));
+        tokio::time::sleep(Duration::from_millis(90)).await;
+    }
+    assert_eq!(store.calls(), 1);
+    assert_eq!(store.writes(), 0);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(a.ask().await.is_err());
+    assert_eq!(store.calls(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_are_told_who_leads_by_one_read_a_second() {
+    let (store, a, b) = two_pods();
+    let _lead = a.leading_candidacy().await;
+    let token = a.view().await.token;
+    let calls = store.calls();
+    for _ in 0..20 {
+        let view = b.view().await;
+        assert_eq!((&view.lead, view.token), (&None, token));
+        let holder = view.holder.unwrap();
+        assert_eq!((&*holder.pod, holder.owner.as_str()), ("a", "app"));
+        assert!(view.age.unwrap() < Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(store.calls(), calls + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_line_asks_no_more_than_waiting_does() {
+    let (store, a, b) = two_pods();
+    let _lead = a.leading_candidacy().await;
+    b.run();
+    eventually("b waits", || {
+        store.lock(RESOURCE).is_some_and(|l| l.waiters.len() == 1)
+    })
+    .await;
+    let minute = async |ask: bool| {
+        let calls = store.calls();
+        for _ in 0..600 {
+            if ask {
+                assert_eq!(b.view().await.lead, None);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        store.calls() - calls
+    };
+    let without = minute(false).await;
+    let with = minute(true).await;
+    // Jitter moves one of them out of the minute or into it.
+    assert!(with <= without + 4, "{with} calls, and {without} unasked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lead_by_connection_outlives_it_for_as_long_as_readers_were_told() {
+    let (store, a, b) = two_pods();
+    let lead = a.leading_candidacy().await;
+    let asked = a.now();
+    let told = a.leads_until().await.unwrap();
+    let for_long = told.since(asked);
+    assert!(for_long >= Duration::from_secs(1) && for_long <= Duration::from_millis(1_500));
+    b.run();
+    eventually("b waits", || {
+        store.lock(RESOURCE).is_some_and(|l| l.waiters.len() == 1)
+    })
+    .await;
+    let told = a.leads_until().await.unwrap().max(told);
+    drop(lead);
+    assert_eq!(a.leads_until().await, None, "nobody is told any more");
+    loop {
+        let leads = b.leads_until().await.is_some();
+        assert_eq!(leads, a.now() >= told, "at {:?}, told {told:?}", a.now());
+        if leads {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(7)).await;
+        // The hand-over itself takes no time, but some turns.
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_readers_a_lead_by_connection_ends_with_it() {
+    let (store, a, b) = two_pods();
+    let lead = a.leading_candidacy().await;
+    b.run();
+    eventually("b waits", || {
+        store.lock(RESOURCE).is_some_and(|l| l.waiters.len() == 1)
+    })
+    .await;
+    let before = a.now();
+    drop(lead);
+    eventually("b leads", || {
+        store
+            .session_of(RESOURCE)
+            .is_some_and(|s| s.as_str().starts_with("b-"))
+    })
+    .await;
+    assert!(a.now().since(before) < Duration::from_millis(50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_releases_a_lead_whose_readers_are_waited_for_at_once_if_it_is_told_to() {
+    let (_, a, _) = two_pods();
+    let lead = a.leading_candidacy().await;
+    assert!(a.leads_until().await.is_some());
+    drop(lead);
+    assert!(!a.is_free(RESOURCE));
+    let before = a.now();
+    a.agent.shut_down(OnTerm::ReleaseNow).await;
+    assert!(a.is_free(RESOURCE));
+    assert_eq!(a.now(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_leaves_the_leader_its_deadline_and_others_what_they_know() {
+    let (store, a, b) = two_pods();
+    let _lead = a.leading_candidacy().await;
+    assert!(b.view().await.holder.is_some());
+    let began = b.now();
+    store.fail_all(away());
+    let mut last = Moment::default();
+    loop {
+        let Some(until) = a.leads_until().await else {
+            break;
+        };
+        assert!(until > a.now() || until == last);
+        last = until;
+        let view = b.view().await;
+        assert_eq!(view.holder.as_ref().map(|h| &*h.pod), Some("a"));
+        let age = view.age.unwrap();
+        assert!(
+            age <= b.now().since(began) + Duration::from_secs(1),
+            "{age:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(a.now() >= last, "what was told was kept");
+    assert!(last <= began.after(SHARE), "and not beyond the session");
+    assert!(b.view().await.age.unwrap() >= Duration::from_secs(9));
+    // Who knows nothing says so.
+    let c = Pod::in_paused_time("c", &store);
+    for _ in 0..3 {
+        assert!(matches!(c.ask().await, Err(ElectionError::Query(_))));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_not_asked_into_more_than_once_a_second() {
+    let (store, a, b) = two_pods();
+    let _lead = a.leading_candidacy().await;
+    store.fail_all(away());
+    let calls = store.calls();
+    for _ in 0..20 {
+        assert!(b.ask().await.is_err());
+        tokio::time::sleep(Duration::from_millis(40)).await;
+    }
+    assert_eq!(store.calls(), calls + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_tells_of_every_change_and_counts_from_its_request() {
+    let (store, a, b) = two_pods();
+    let other = b.leading_candidacy().await;
+    a.run();
+    eventually("a waits", || {
+        store.lock(RESOURCE).is_some_and(|l| l.waiters.len() == 1)
+    })
+    .await;
+    let arrived = a.now();
+    let mut events = a.election_events().await;
+    let mut beats = Vec::new();
+    for n in 0..4 {
+        let event = events.next().await.unwrap();
+        assert_eq!((event.is_change, event.view.lead), (n == 0, None));
+        beats.push(a.now());
+    }
+    assert!(beats.is_sorted_by(|a, b| b.since(*a) >= Duration::from_secs(4)));
+    let dropped = a.now();
+    drop(other);
+    let mut until = Moment::default();
+    for n in 0..5 {
+        let event = events.next().await.unwrap();
+        let lead = event.view.lead.expect("it leads");
+        assert_eq!(event.is_change, n == 0);
+        if n == 0 {
+            assert!(a.now().since(dropped) < Duration::from_millis(50));
+        }
+        let next = arrived.after(lead.valid_for);
+        assert!(next >= until && next > a.now());
+        until = next;
+    }
+    store.delete_lock(RESOURCE);
+    let event = events.next().await.unwrap();
+    assert!(event.is_change && event.view.lead.is_none(), "{event:?}");
+    assert!(a.now() < until, "it is told before its time is over");
+    let event = events.next().await.unwrap();
+    assert!(
+        event.is_change && event.view.lead.is_some(),
+        "it leads again"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_a_lead_by_connection_speaks_in_time() {
+    let (_, a, _) = two_pods();
+    let lead = a.leading_candidacy().await;
+    let arrived = a.now();
+    let mut events = a.election_events().await;
+    let mut until = Moment::default();
+    for n in 0..20 {
+        let event = events.next().await.unwrap();
+        assert!(n == 0 || a.now() < until, "told again before its end");
+        until = arrived.after(event.view.lead.unwrap().valid_for);
+    }
+    drop(lead);
+    let event = events.next().await.unwrap();
+    assert!(event.is_change && event.view.lead.is_none());
+    assert!(a.now() < until && !a.is_free(RESOURCE));
+    eventually("the lock is free", || a.is_free(RESOURCE)).await;
+    assert!(a.now() >= until);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_elections_are_counted_with_the_others() {
+    let store = MemoryStore::default();
+    let a = Pod::new("a", &store, |config| config.max_streams = 2);
+    let _lead = a.leading_candidacy().await;
+    let _events = a.election_events().await;
+    let refused = a.agent.election_events(&name("e"), a.now()).await.err();
+    assert!(matches!(refused, Some(ElectionError::TooManyStreams(_))));
+}
