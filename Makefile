@@ -48,16 +48,17 @@ demo: need-cargo controlplane ## A control plane and two sidecars to try curl an
 	cargo run --locked --quiet --example demo -- "$(TARGET)/debug/leasehold"
 
 .PHONY: bench
-bench: need-cargo controlplane bench-peers ## Medians and ratios against one API server, in one run
+bench: need-cargo controlplane bench-peers ## Medians and ratios in one run; parts of it: ARGS="calls peers"
 	cargo build --locked --release
-	cargo run --locked --release --quiet --example bench -- \
-		"$(TARGET)/release/leasehold" "$(TARGET)/bench/leaderelection"
+	cargo run --locked --release --quiet --example bench -- "$(TARGET)/release/leasehold" \
+		"$(TARGET)/bench/leaderelection" "$(TARGET)/bench/etcdmutex" $(ARGS)
 
 .PHONY: bench-peers
 bench-peers: need-go # What the bench compares with; each a module of its own, which pins its versions
 	mkdir -p "$(TARGET)/bench"
-	cd bench/leaderelection && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false \
-		-trimpath -ldflags "-s -w" -o "$(abspath $(TARGET))/bench/leaderelection" .
+	for peer in leaderelection etcdmutex; do (cd "bench/$$peer" && CGO_ENABLED=0 GOWORK=off \
+		go build -mod=readonly -buildvcs=false -trimpath -ldflags "-s -w" \
+		-o "$(abspath $(TARGET))/bench/$$peer" .); done
 
 .PHONY: controlplane
 controlplane: ## Builds etcd, kube-apiserver and kubectl for the tests, once, under target/

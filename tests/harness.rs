@@ -69,9 +69,10 @@ mod sidecar;
 mod wait;
 
 pub(crate) use audit::Served;
-pub(crate) use binaries::{KubeVersion, target_directory};
+pub(crate) use binaries::{Binaries, KubeVersion, target_directory};
 pub(crate) use cluster::{Cluster, Namespace, TakeOver};
 pub(crate) use control_plane::ControlPlane;
+pub(crate) use etcd::Etcd;
 pub(crate) use event_stream::{Curl, Event, SleepyClient};
 pub(crate) use history::History;
 pub(crate) use kubectl::{Kubeconfig, Output};

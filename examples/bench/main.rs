@@ -12,12 +12,16 @@ mod aims;
 mod baseline;
 mod client_go;
 mod departures;
+mod etcd_mutex;
+mod kept_alive;
 mod one_pod;
+mod peers;
+mod redis;
 mod rows;
 mod transfer;
 mod written;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use baseline::{ByAdministrator, ByPod};
 use harness::{Cluster, Namespace, Sidecar, TakeOver};
 use rows::Rows;
@@ -39,26 +43,82 @@ enum Turn {
     Transfer(Before),
 }
 
+/// The programs that are measured.
+struct Programs {
+    ours: String,
+    leaderelection: String,
+    etcd_mutex: String,
+}
+
+/// What can be measured by itself, in this order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The calls of which there are many, the holders' goings, and the aims of both.
+    Calls,
+    /// What others' locks cost.
+    Peers,
+}
+
+const PARTS: &[(&str, Part)] = &[("calls", Part::Calls), ("peers", Part::Peers)];
+
 // On one thread, as the sidecar itself: hops between threads of the instrument would be in each row.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let (Some(ours), Some(theirs)) = (args.next(), args.next()) else {
-        anyhow::bail!("usage: bench PATH-OF-LEASEHOLD PATH-OF-LEADERELECTION; or `make bench`");
-    };
+    let (programs, parts) = asked(std::env::args().skip(1))?;
+    let ours = &programs.ours;
     let cluster = Cluster::measured(TakeOver::Peer).await?;
-    let namespace = cluster.namespace("bench").await?;
+    for part in parts {
+        let namespace = cluster.namespace("bench").await?;
+        match part {
+            Part::Calls => calls(&programs, &namespace).await?,
+            Part::Peers => peers::measure(ours, &programs.etcd_mutex, &namespace).await?,
+        }
+    }
+    Ok(())
+}
+
+/// The programs, and the parts that were named; all where none is.
+fn asked(mut args: impl Iterator<Item = String>) -> Result<(Programs, Vec<Part>)> {
+    let names = PARTS.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    let (Some(ours), Some(leaderelection), Some(etcd_mutex)) =
+        (args.next(), args.next(), args.next())
+    else {
+        bail!("usage: bench LEASEHOLD LEADERELECTION ETCDMUTEX [PART...]; or `make bench`");
+    };
+    let mut parts = Vec::new();
+    for arg in args {
+        let Some((_, part)) = PARTS.iter().find(|(name, _)| *name == arg) else {
+            bail!(
+                "{arg:?} is no part of the bench; there are {}",
+                names.join(", ")
+            );
+        };
+        parts.push(*part);
+    }
+    if parts.is_empty() {
+        parts = PARTS.iter().map(|(_, part)| *part).collect();
+    }
+    let programs = Programs {
+        ours,
+        leaderelection,
+        etcd_mutex,
+    };
+    Ok((programs, parts))
+}
+
+async fn calls(programs: &Programs, namespace: &Namespace) -> Result<()> {
+    let ours = &programs.ours;
     let sidecar_pod = namespace.pod("bench").await?;
-    let launch = Sidecar::launch(&ours, &sidecar_pod).default_log();
+    let launch = Sidecar::launch(ours, &sidecar_pod).default_log();
     let sidecar = launch.start().await?;
-    let mut rows = take_turns(&ours, &namespace, &sidecar).await?;
-    departures::measure(&ours, &theirs, &namespace, &mut rows).await?;
+    let mut rows = take_turns(ours, namespace, &sidecar).await?;
+    departures::measure(ours, &programs.leaderelection, namespace, &mut rows).await?;
 
     rows.print(&[baseline::ROWS, one_pod::ROWS].concat(), baseline::PUT);
     rows.print(transfer::ROWS, transfer::PUT_AND_EVENT);
     rows.print(transfer::ROWS_IDLE, transfer::PUT_AND_EVENT_IDLE);
     rows.print_beside(["leasehold", "client-go leaderelection"], departures::LINES);
-    aims::print(&rows, sidecar.rss_kib()?, std::fs::metadata(&ours)?.len());
+    aims::print(&rows, sidecar.rss_kib()?, std::fs::metadata(ours)?.len());
     Ok(())
 }
 

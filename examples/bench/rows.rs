@@ -29,6 +29,13 @@ impl Rows {
         self.0.entry(name).or_default().push(took);
     }
 
+    /// The same of many, in nanoseconds.
+    pub(crate) fn add_nanos(&mut self, name: &'static str, took: Vec<u64>) {
+        for nanos in took {
+            self.add(name, Duration::from_nanos(nanos));
+        }
+    }
+
     /// The median, in milliseconds.
     pub(crate) fn median(&self, name: &str) -> f64 {
         self.quantile(name, 50)
@@ -45,6 +52,21 @@ impl Rows {
             let (median, p95) = (self.median(name), self.quantile(name, 95));
             let ratio = median / self.median(base);
             println!("{name:<38} {median:>10.3} {p95:>10.3} {ratio:>8.2}");
+        }
+    }
+
+    /// A table of what was measured of these, with a note to each, and the ratio of each median to
+    /// that of `base`. What was not measured is left out.
+    #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
+    pub(crate) fn print_noted(&self, head: &str, base: &str, lines: &[(&'static str, &str)]) {
+        println!(
+            "{head:<38} {:>10} {:>10} {:>8}  note",
+            "median ms", "p99 ms", "ratio"
+        );
+        for (name, note) in lines.iter().filter(|(name, _)| self.0.contains_key(name)) {
+            let (median, p99) = (self.median(name), self.quantile(name, 99));
+            let ratio = median / self.median(base);
+            println!("{name:<38} {median:>10.3} {p99:>10.3} {ratio:>8.3}  {note}");
         }
     }
 
@@ -77,7 +99,8 @@ impl Rows {
         format!("{median:.0} ({least:.0} to {most:.0}, {times})")
     }
 
-    fn quantile(&self, name: &str, percent: usize) -> f64 {
+    /// The duration that so many percent are below, in milliseconds.
+    pub(crate) fn quantile(&self, name: &str, percent: usize) -> f64 {
         let mut sorted = self.0.get(name).cloned().unwrap_or_default();
         sorted.sort_unstable();
         let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));

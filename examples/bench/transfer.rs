@@ -145,13 +145,18 @@ impl Pair {
 
     /// One gives the lock to the other.
     pub(crate) async fn transfer(&mut self, before: Before, rows: &mut Rows) -> Result<()> {
+        rows.add(before.transfer(), self.hand_over(before).await?);
+        Ok(())
+    }
+
+    /// The same, and how long it took.
+    pub(crate) async fn hand_over(&mut self, before: Before) -> Result<Duration> {
         let release = async { self.holder.release(&self.lease).await?.expect(204) };
         let wait = wait(&self.waiter, RESOURCE);
         let (lease, took) = handed_over(&self.queue, (before, PAUSE), wait, release).await?;
-        rows.add(before.transfer(), took);
         self.lease = lease;
         std::mem::swap(&mut self.holder, &mut self.waiter);
-        Ok(())
+        Ok(took)
     }
 }
 

@@ -134,6 +134,27 @@ impl Process {
         Ok(())
     }
 
+    /// Its memory, in KiB.
+    pub(crate) fn rss_kib(&self) -> Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        Ok(number.context("a process must have a VmRSS")?.parse()?)
+    }
+
+    /// How long it has computed, for itself and in the kernel, to the hundredth of a second.
+    pub(crate) fn cpu_time(&self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
+        // The second field is the name in brackets, which may have spaces in it (proc(5)).
+        let (_, fields) = stat.rsplit_once(')').context("a stat must have a name")?;
+        let mut ticks = 0;
+        for field in fields.split_whitespace().skip(11).take(2) {
+            ticks += field.parse::<u64>()?;
+        }
+        // A tick is 10 ms on every Linux that a test runs on.
+        Ok(Duration::from_millis(10 * ticks))
+    }
+
     /// Everything that it has said so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read(&self.log)

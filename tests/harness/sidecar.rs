@@ -240,10 +240,12 @@ impl Sidecar {
 
     /// Its memory, in KiB.
     pub(crate) fn rss_kib(&self) -> Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.split_whitespace().next());
-        Ok(number.context("a process must have a VmRSS")?.parse()?)
+        self.process.rss_kib()
+    }
+
+    /// How long it has computed.
+    pub(crate) fn cpu_time(&self) -> Result<Duration> {
+        self.process.cpu_time()
     }
 }
 

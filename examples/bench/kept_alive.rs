@@ -1,0 +1,115 @@
+//! One kept connection to a sidecar, as an app in any language has one, with as little client as
+//! there can be: what is measured through it is the sidecar's.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use axum::body::Body;
+use http::{Method, Request};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::harness::{Sidecar, now};
+
+/// More than any answer has.
+const LONGEST: usize = 1 << 20;
+
+/// A connection that stays.
+pub(crate) struct KeptAlive {
+    sender: SendRequest<Body>,
+    host: String,
+}
+
+impl KeptAlive {
+    pub(crate) async fn to(sidecar: &Sidecar) -> Result<Self> {
+        let host = sidecar.url.strip_prefix("http://").context("a plain URL")?;
+        let stream = TcpStream::connect(host).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        // It ends with its sender.
+        tokio::spawn(connection);
+        Ok(Self {
+            sender,
+            host: host.to_owned(),
+        })
+    }
+
+    /// Takes a free lock; the lease's id.
+    pub(crate) async fn acquire(&mut self, resource: &str) -> Result<String> {
+        let body = json!({"resource": resource, "ownerId": "bench", "ttlSeconds": 3600});
+        let answer = self.call(Method::POST, "/v1/locks/acquire", Some(&body));
+        let lease = answer.await?;
+        Ok(lease["leaseId"].as_str().context("leaseId")?.to_owned())
+    }
+
+    /// Renews a lease.
+    pub(crate) async fn renew(&mut self, lease: &str) -> Result<()> {
+        let path = format!("/v1/locks/{lease}/renew");
+        let answer = self.call(Method::POST, &path, Some(&json!({}))).await;
+        answer.map(drop)
+    }
+
+    /// Ends a lease.
+    pub(crate) async fn release(&mut self, lease: &str) -> Result<()> {
+        let path = format!("/v1/locks/{lease}");
+        self.call(Method::DELETE, &path, None).await.map(drop)
+    }
+
+    /// A call that succeeds; null for an answer without a body.
+    async fn call(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::HOST, &self.host);
+        let request = match body {
+            Some(body) => request
+                .header(http::header::CONTENT_TYPE, "application/json")
+                .body(Body::from(body.to_string())),
+            None => request.body(Body::empty()),
+        };
+        let answer = self.sender.send_request(request?).await?;
+        let status = answer.status();
+        let body = axum::body::to_bytes(Body::new(answer.into_body()), LONGEST).await?;
+        // What is not read must not keep the next call waiting.
+        self.sender.ready().await?;
+        ensure!(
+            status.is_success(),
+            "{status}: {}",
+            String::from_utf8_lossy(&body)
+        );
+        if body.is_empty() {
+            return Ok(Value::Null);
+        }
+        Ok(serde_json::from_slice(&body)?)
+    }
+}
+
+/// How many calls go through one connection, one after the other.
+pub(crate) struct Rate {
+    /// By the clock: with this process and the way between in it.
+    pub(crate) per_second: f64,
+    /// For each second that the sidecar computed: what it could do with one core of its own.
+    pub(crate) per_core_second: f64,
+}
+
+impl Rate {
+    /// Calls so many times.
+    pub(crate) async fn of(
+        sidecar: &Sidecar,
+        times: u32,
+        mut call: impl AsyncFnMut() -> Result<()>,
+    ) -> Result<Self> {
+        let (begin, computed) = (now(), sidecar.cpu_time()?);
+        for _ in 0..times {
+            call().await?;
+        }
+        let computed = sidecar.cpu_time()?.saturating_sub(computed);
+        let per = |took: Duration| f64::from(times) / took.as_secs_f64();
+        Ok(Self {
+            per_second: per(now().since(begin)),
+            per_core_second: per(computed),
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! What a lock costs here and elsewhere: etcd's own mutex, and Redis.
+//!
+//! Each kind is measured in blocks, and the blocks take turns: calls of one kind follow each other,
+//! as they do where only that kind is used. All servers are on this machine and none is
+//! replicated. Only ours is reached through another process, the API server.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::etcd_mutex::{EtcdMutex, Much};
+use crate::harness::{Namespace, Sidecar};
+use crate::kept_alive::{KeptAlive, Rate};
+use crate::redis::{self, Persistence, Redis};
+use crate::rows::Rows;
+use crate::transfer::{self, Before, Pair};
+
+/// How many blocks of each kind there are.
+const BLOCKS: usize = 5;
+/// How many pairs of lock and unlock a block has.
+const ROUNDS: usize = 100;
+/// How many hand-overs a block has.
+const HAND_OVERS: usize = 10;
+/// How many calls come first in a block and are not counted.
+const WARM_UP: usize = 10;
+/// How many calls the rate is made from.
+const RATE_CALLS: u32 = 5_000;
+const RESOURCE: &str = "bench:peers";
+
+const OURS: &str = "leasehold";
+const ETCD: &str = "etcd concurrency.Mutex";
+const REDIS_ALWAYS: &str = "Redis, fsync of each write";
+const REDIS_NONE: &str = "Redis, in memory";
+const OURS_HANDED: &str = "leasehold, two pods";
+const ETCD_HANDED: &str = "etcd Mutex, two processes";
+const ETCD_HANDED_LOCAL: &str = "etcd Mutex, one process";
+const ETCD_HANDED_SOON: &str = "etcd Mutex, in line for 5 ms only";
+
+/// The watch of etcd's waiter begins in the past, so that it is served only after the next round of
+/// catching up, which comes every 100 ms.
+const IN_LINE: Duration = Duration::from_millis(150);
+/// As long as ours has waited.
+const IN_LINE_SOON: Duration = transfer::PAUSE;
+
+/// What is promised beside exclusion while all goes well.
+const QUORUM_AND_TOKEN: &str = "a fencing token with each lease; survives a failover of etcd";
+const QUORUM: &str = "revisions that can serve as tokens; survives a failover";
+const RESTART: &str = "no token; survives a restart, not a failover to a replica";
+const NOTHING: &str = "no token; gone with the server";
+
+/// Lock and unlock while nobody else wants it. A kind that is added to `take_turns` gets its line
+/// here.
+const UNCONTENDED: &[(&str, &str)] = &[
+    (OURS, QUORUM_AND_TOKEN),
+    (ETCD, QUORUM),
+    (REDIS_ALWAYS, RESTART),
+    (REDIS_NONE, NOTHING),
+];
+
+/// From the unlocking to the other's having it. Redis has no queue: who waits there polls.
+const HANDED_OVER: &[(&str, &str)] = &[
+    (OURS_HANDED, "in line for 5 ms"),
+    (ETCD_HANDED, "in line for 150 ms"),
+    (ETCD_HANDED_LOCAL, "in line for 150 ms"),
+    (ETCD_HANDED_SOON, "its watch has not caught up yet"),
+];
+
+/// Measures and prints.
+#[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
+pub(crate) async fn measure(ours: &str, etcd_mutex: &str, namespace: &Namespace) -> Result<()> {
+    let pod = namespace.pod("peers").await?;
+    let sidecar = Sidecar::launch(ours, &pod).default_log().start().await?;
+    let mut peers = Peers {
+        ours: KeptAlive::to(&sidecar).await?,
+        pair: Pair::new(ours, namespace).await?,
+        etcd: EtcdMutex::start(etcd_mutex).await?,
+        redis: both_redis().await?,
+    };
+    let rows = take_turns(&mut peers).await?;
+    println!();
+    rows.print_noted("lock + unlock, uncontended", OURS, UNCONTENDED);
+    rows.print_noted("unlock to the other's lock", OURS_HANDED, HANDED_OVER);
+    print_rate(&sidecar, &mut peers.ours).await
+}
+
+struct Peers<'a> {
+    ours: KeptAlive,
+    pair: Pair,
+    etcd: EtcdMutex<'a>,
+    redis: Option<(Redis, Redis)>,
+}
+
+/// What takes turns.
+#[derive(Clone, Copy)]
+enum Turn {
+    Ours,
+    OursHanded,
+    Etcd,
+    EtcdSoon,
+    Redis,
+}
+
+async fn take_turns(peers: &mut Peers<'_>) -> Result<Rows> {
+    let mut turns = [
+        Turn::Ours,
+        Turn::OursHanded,
+        Turn::Etcd,
+        Turn::EtcdSoon,
+        Turn::Redis,
+    ];
+    let mut rows = Rows::default();
+    for _ in 0..BLOCKS {
+        fastrand::shuffle(&mut turns);
+        for turn in turns {
+            match turn {
+                Turn::Ours => ours(&mut peers.ours, &mut rows).await?,
+                Turn::OursHanded => hand_over(&mut peers.pair, &mut rows).await?,
+                Turn::Etcd => etcd(&mut peers.etcd, &mut rows).await?,
+                Turn::EtcdSoon => etcd_soon(&mut peers.etcd, &mut rows).await?,
+                Turn::Redis => both(&mut peers.redis, &mut rows).await?,
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// One kind, call after call.
+async fn block(
+    rows: &mut Rows,
+    name: &'static str,
+    mut call: impl AsyncFnMut() -> Result<()>,
+) -> Result<()> {
+    for _ in 0..WARM_UP {
+        call().await?;
+    }
+    for _ in 0..ROUNDS {
+        rows.time(name, call()).await?;
+    }
+    Ok(())
+}
+
+/// Two writes to the API server each time.
+async fn ours(app: &mut KeptAlive, rows: &mut Rows) -> Result<()> {
+    let call = async || {
+        let lease = app.acquire(RESOURCE).await?;
+        app.release(&lease).await
+    };
+    block(rows, OURS, call).await
+}
+
+async fn both(servers: &mut Option<(Redis, Redis)>, rows: &mut Rows) -> Result<()> {
+    let Some((always, none)) = servers else {
+        return Ok(());
+    };
+    block(rows, REDIS_ALWAYS, async || always.lock_and_unlock().await).await?;
+    block(rows, REDIS_NONE, async || none.lock_and_unlock().await).await
+}
+
+async fn hand_over(pair: &mut Pair, rows: &mut Rows) -> Result<()> {
+    for _ in 0..WARM_UP {
+        pair.hand_over(Before::Reads).await?;
+    }
+    for _ in 0..HAND_OVERS {
+        rows.add(OURS_HANDED, pair.hand_over(Before::Reads).await?);
+    }
+    Ok(())
+}
+
+async fn etcd(etcd: &mut EtcdMutex<'_>, rows: &mut Rows) -> Result<()> {
+    let much = Much {
+        rounds: ROUNDS,
+        hand_overs: HAND_OVERS,
+        in_line: IN_LINE,
+    };
+    let measured = etcd.measure(much).await?;
+    rows.add_nanos(ETCD, measured.uncontended);
+    rows.add_nanos(ETCD_HANDED_LOCAL, measured.same_process);
+    rows.add_nanos(ETCD_HANDED, measured.two_processes);
+    Ok(())
+}
+
+async fn etcd_soon(etcd: &mut EtcdMutex<'_>, rows: &mut Rows) -> Result<()> {
+    let much = Much {
+        rounds: 0,
+        hand_overs: HAND_OVERS,
+        in_line: IN_LINE_SOON,
+    };
+    let measured = etcd.measure(much).await?;
+    rows.add_nanos(ETCD_HANDED_SOON, measured.two_processes);
+    Ok(())
+}
+
+/// The durable one and the other; none where Redis is not installed.
+#[allow(clippy::print_stdout, reason = "a bench says what it leaves out")]
+async fn both_redis() -> Result<Option<(Redis, Redis)>> {
+    if !redis::is_installed() {
+        println!("redis-server is missing, its rows are left out: apt-get install redis-server");
+        return Ok(None);
+    }
+    let always = Redis::start(Persistence::Always).await?;
+    let none = Redis::start(Persistence::None).await?;
+    Ok(Some((always, none)))
+}
+
+/// What needs no API server: how many calls one connection makes.
+#[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
+async fn print_rate(sidecar: &Sidecar, ours: &mut KeptAlive) -> Result<()> {
+    let lease = ours.acquire(RESOURCE).await?;
+    let rate = Rate::of(sidecar, RATE_CALLS, async || ours.renew(&lease).await).await?;
+    println!(
+        "local renew: {:.0} calls per second over one kept connection, {:.0} for each second that \
+         the sidecar computes",
+        rate.per_second, rate.per_core_second
+    );
+    Ok(())
+}
