@@ -16,6 +16,7 @@ mod election;
 mod events;
 mod faults;
 mod hold;
+mod journal;
 mod leases;
 mod line;
 mod metrics;
@@ -23,6 +24,7 @@ mod observe;
 mod pursuit;
 mod query;
 mod release;
+mod resume;
 mod session;
 mod state;
 mod take;
@@ -41,6 +43,7 @@ use tokio_util::task::TaskTracker;
 pub use election::{Campaign, ElectionError, ElectionEvent, ElectionEvents, ElectionView, Lead};
 pub use events::{EventsError, LeaseEvent, LeaseEvents, Request};
 pub use hold::Hold;
+pub use journal::{Journal, Memory, Past};
 pub use metrics::Metrics;
 pub use types::{
     AcquireError, AcquireRequest, Acquired, HolderView, LeaseError, LeaseView, Life, LockPage,
@@ -218,11 +221,13 @@ impl Agent {
             }
         }
         self.0.streams_changed.notify_waiters();
+        self.resume_before_the_end(on_term).await;
         if on_term == OnTerm::Wait {
             self.wait_for_leases_to_end().await;
         }
         self.release_everything().await;
         self.end_session().await;
+        self.forget_for_good();
         self.0.stop.cancel();
         self.0.tasks.close();
     }

@@ -5,6 +5,7 @@
 //! VM would go on believing in leases that others took over long ago. Timers only wake; the clock
 //! decides. Wall-clock time is for people and decides nothing.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -67,6 +68,15 @@ impl Clock for SystemClock {
     fn wall(&self) -> WallTime {
         WallTime(jiff::Timestamp::now().as_microsecond())
     }
+}
+
+/// Names the run of the machine in which the clock counts: the kernel makes a new one with each.
+///
+/// # Errors
+/// Where the system does not say (only Linux does).
+pub fn boot_id() -> io::Result<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(id.trim().to_owned())
 }
 
 /// The clock starts at zero, so neither part is ever negative.

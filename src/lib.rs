@@ -14,4 +14,5 @@ pub mod k8s;
 pub mod admin;
 pub mod cli;
 pub mod shutdown;
+pub mod state_file;
 pub mod telemetry;

@@ -15,6 +15,7 @@ use crate::store::{StoreError, Stored};
 
 use super::bid::{Begun, Bid, Unsettled, request_key};
 use super::line::KEPT_FOR;
+use super::resume::RESUMED_WITHIN;
 use super::state::Held;
 use super::take::Taken;
 use super::types::Span;
@@ -102,7 +103,9 @@ impl Agent {
         request: AcquireRequest,
         arrived: Moment,
     ) -> Result<Acquired, AcquireError> {
-        let outcome = if request.wait.is_zero() {
+        let outcome = if !self.until_resumed(RESUMED_WITHIN).await {
+            Err(AcquireError::Resuming)
+        } else if request.wait.is_zero() {
             self.acquire_at_once(&request, arrived).await
         } else {
             self.acquire_in_line(&request, arrived).await
@@ -159,6 +162,7 @@ impl Agent {
                 | StoreError::DeniedByPolicy(_)
                 | StoreError::QuotaExceeded(_),
             )) => "denied",
+            Err(AcquireError::Resuming) => "unavailable",
             Err(AcquireError::Store(error)) if error.is_transient() => "unavailable",
             Err(_) => "failed",
         };

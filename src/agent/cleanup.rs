@@ -203,12 +203,12 @@ impl Agent {
     pub(super) async fn wait_for_leases_to_end(&self) {
         loop {
             let ended = self.0.something_ended.notified();
-            let told = self
-                .state()
-                .held
-                .values()
-                .map(|held| held.lease.told_until())
-                .max();
+            let told = {
+                let state = self.state();
+                let held = state.held.values();
+                let told = held.map(|held| held.lease.told_until());
+                told.chain([state.promised_until]).max()
+            };
             let Some(told) = told.filter(|told| self.now() < *told) else {
                 return;
             };

@@ -212,7 +212,7 @@ impl LeaseEvents {
                 self.said.note(Topic::Lost(loss), now);
                 return Some(LeaseEvent::Lost(self.lease.clone(), loss));
             }
-            Err(LeaseError::Released | LeaseError::Unknown) => return None,
+            Err(LeaseError::Released | LeaseError::Resuming | LeaseError::Unknown) => return None,
         };
         Some(match topic {
             Topic::Opening => (self.opening)(view),

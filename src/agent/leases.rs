@@ -24,9 +24,13 @@ impl Agent {
         ttl: Option<Duration>,
         arrived: Moment,
     ) -> Result<LeaseView, LeaseError> {
+        let mut is_changed = false;
         let view = self.tell(lease, arrived, |held, now, deadline| {
             let ttl = match held.life {
-                Life::Ttl(before) => ttl.unwrap_or(before),
+                Life::Ttl(before) => {
+                    is_changed = ttl.is_some_and(|ttl| ttl != before);
+                    ttl.unwrap_or(before)
+                }
                 // It has none, and needs no renewing; the app is told what it has.
                 Life::Connection { .. } => {
                     return held.lease.tell_again(arrived, now, deadline);
@@ -35,6 +39,9 @@ impl Agent {
             held.life = Life::Ttl(ttl);
             held.lease.tell(arrived, now, ttl, deadline)
         })?;
+        if is_changed {
+            self.state().write_ttl(lease);
+        }
         self.wake_sweeper_for(lease);
         Ok(view)
     }
@@ -77,7 +84,7 @@ impl Agent {
         let now = self.now();
         let draining = state.draining;
         let resource = state.resource_of.get(lease).cloned();
-        let resource = resource.ok_or(LeaseError::Unknown)?;
+        let resource = resource.ok_or_else(|| state.unserved(lease))?;
         let session = state.held.get(&resource).map(|held| held.session.clone());
         let deadline = session.and_then(|session| state.deadline_of(&session));
         let deadline = deadline.ok_or(LeaseError::Lost(Loss::SessionExpired))?;

@@ -50,11 +50,11 @@ enum WhoEnds {
 
 /// A lease that ended while its app could believe in it.
 pub(super) struct Ending {
-    lease: LeaseId,
-    session: SessionId,
+    pub(super) lease: LeaseId,
+    pub(super) session: SessionId,
     /// The version at which the lock was last seen with its grant.
-    seen_at: Revision,
-    told_until: Moment,
+    pub(super) seen_at: Revision,
+    pub(super) told_until: Moment,
 }
 
 /// What became of a grant that was to be given back.
@@ -90,6 +90,9 @@ impl Agent {
     /// only now. Releasing twice is no error.
     pub async fn release(&self, lease: &LeaseId) -> Result<Released, LeaseError> {
         self.end_if_lost(lease);
+        if self.end_unresumed(lease) {
+            return Ok(Released::Pending);
+        }
         if let Some(heard) = self.start_release(lease, WhoEnds::App)? {
             // In time or not, the state says what is known.
             let _in_time = tokio::time::timeout(ANSWER_LIMIT, heard).await;

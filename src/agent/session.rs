@@ -132,19 +132,26 @@ impl Agent {
             return Err(AcquireError::SessionLost);
         }
         tracing::info!(session = %session.id, ttl_seconds = session.ttl.as_secs(), "session begun");
-        let over = CancellationToken::new();
-        self.state().session = Some(LiveSession {
-            stored,
-            keep_alive,
-            failures: RenewalFailures::default(),
-            renewal_sent: None,
-            is_failing: false,
-            _watch: over.clone().drop_guard(),
-        });
-        self.spawn_keep_alive(session.id.clone());
+        let (live, over) = LiveSession::new(stored, keep_alive);
+        {
+            let mut state = self.state();
+            state.session = Some(live);
+            state.write_session();
+        }
         // Nothing is this session's before it begins, so nothing is missed from here on.
-        self.spawn_watch(session.id.clone(), listed, over);
+        self.look_after_session(session.id.clone(), listed, over);
         Ok(session.id)
+    }
+
+    /// Renews the session from now on, and watches its locks from after this revision on.
+    pub(super) fn look_after_session(
+        &self,
+        id: SessionId,
+        after: Revision,
+        over: CancellationToken,
+    ) {
+        self.spawn_keep_alive(id.clone());
+        self.spawn_watch(id, after, over);
     }
 
     async fn list_for_session(&self) -> Result<Revision, AcquireError> {
@@ -308,6 +315,7 @@ impl Agent {
             // Somebody may have touched the object (a label, a storage migration).
             live.stored = found;
         }
+        self.state().write_session();
         self.renewal_failed(id, &error)
     }
 
@@ -337,6 +345,7 @@ impl Agent {
                 if std::mem::take(&mut live.is_failing) {
                     self.0.streams_changed.notify_waiters();
                 }
+                state.write_session();
                 self.0.metrics.renewal("renewed");
                 return Renewal::Renewed;
             }
@@ -377,7 +386,7 @@ impl Agent {
     /// away behind, once nobody may believe in them any more.
     pub(super) fn lose_session(&self, id: &SessionId, loss: Loss) {
         let now = self.now();
-        let (live, grants) = {
+        let (live, grants, promised_until) = {
             let mut state = self.state();
             let Some(live) = state.session.take_if(|live| live.id() == id) else {
                 return;
@@ -389,7 +398,8 @@ impl Agent {
                 // Its place in the queue is dead with the session.
                 line.changed.notify_one();
             }
-            (live, state.end_all_of(id, loss, now))
+            state.write_session_over();
+            (live, state.end_all_of(id, loss, now), state.promised_until)
         };
         tracing::warn!(session = %id, reason = %loss, leases = grants.len(), "session lost");
         for (resource, _, held) in &grants {
@@ -403,7 +413,7 @@ impl Agent {
         let agent = self.clone();
         let session = live.stored.value;
         self.spawn(async move {
-            let told_until = told_until.unwrap_or(now);
+            let told_until = told_until.unwrap_or(now).max(promised_until);
             // Timers only wake; a clock that counts sleep may be ahead of them or behind.
             while agent.now() < told_until {
                 agent.sleep_until(told_until).await;
@@ -419,11 +429,11 @@ impl Agent {
             let mut state = self.state();
             // Under one lock with the check, so that no acquire can pick the session up between.
             let idle = state.is_idle() && now.since(state.idle_since) >= self.0.config.idle_after;
-            if idle {
-                state.session.take_if(|live| live.id() == id)
-            } else {
-                None
+            let live = state.session.take_if(|live| idle && live.id() == id);
+            if live.is_some() {
+                state.write_session_over();
             }
+            live
         };
         let Some(live) = live else { return false };
         tracing::info!(session = %id, "session ended: nothing was locked for a while");

@@ -1,11 +1,13 @@
 //! What the agent remembers, and the bounds on it. No I/O and no decisions: those are made by the
 //! modules beside it, under the one mutex.
 
+mod ends;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
 use crate::protocol::lease::{Lease, Loss, Tenure};
@@ -19,7 +21,9 @@ use crate::store::Stored;
 use super::Life;
 use super::election::Elections;
 use super::events::Over;
+use super::journal::Writer;
 use super::line::Line;
+use super::resume::Left;
 
 /// How long the end of a lease is remembered.
 const ENDED_REMEMBERED: Duration = Duration::from_secs(600);
@@ -37,6 +41,12 @@ const OBSERVED_MAX: usize = 1_000;
 pub(super) struct State {
     /// The session, while there is one that may be believed.
     pub(super) session: Option<LiveSession>,
+    /// Where what a restarted agent must know is written; none where nobody asked for that.
+    pub(super) journal: Option<Writer>,
+    /// What an earlier process left, while it is not known whether it can be taken up.
+    pub(super) resuming: Option<Left>,
+    /// Until when apps may believe what that process told them, also of leases that do not go on.
+    pub(super) promised_until: Moment,
     /// The highest revision of locks seen, over all sessions of this agent.
     pub(super) seen: Option<Seen>,
     /// The leases that are served, by resource: locks are not reentrant.
@@ -102,6 +112,20 @@ pub(super) struct LiveSession {
 }
 
 impl LiveSession {
+    /// A session that was just begun or taken up, and what is cancelled when it is over.
+    pub(super) fn new(stored: Stored<Session>, keep_alive: KeepAlive) -> (Self, CancellationToken) {
+        let over = CancellationToken::new();
+        let live = Self {
+            failures: stored.value.failures.clone(),
+            stored,
+            keep_alive,
+            renewal_sent: None,
+            is_failing: false,
+            _watch: over.clone().drop_guard(),
+        };
+        (live, over)
+    }
+
     /// Its name.
     pub(super) fn id(&self) -> &SessionId {
         &self.stored.value.id
@@ -193,8 +217,15 @@ impl State {
 
     /// Adds a lease that was just granted.
     pub(super) fn insert(&mut self, resource: Resource, held: Held) {
+        self.write_lease(&held);
+        let asked = held.life;
+        self.put(resource, held, asked);
+    }
+
+    /// Adds a lease that is in the journal. `asked` is what its request asked for.
+    pub(super) fn put(&mut self, resource: Resource, held: Held, asked: Life) {
         if let Some(key) = &held.request {
-            let body = Some((held.life, held.metadata.clone()));
+            let body = Some((asked, held.metadata.clone()));
             self.answered.insert(
                 key.clone(),
                 Answered {
@@ -220,59 +251,15 @@ impl State {
         self.held_mut(lease)?.tenure.release_sent();
         let resource = self.resource_of.remove(lease)?;
         let held = self.held.remove(&resource)?;
+        self.write_end(lease, end, &held);
         held.tell_streams(end.into());
         self.elections.note_end(&resource, lease);
         if let Some(answered) = held.request.as_ref().and_then(|k| self.answered.get_mut(k)) {
             answered.body = None;
         }
         self.idle_since = now;
-        self.ended.insert(lease.clone(), end);
-        let remembered = (now, lease.clone(), held.request.clone());
-        self.ended_order.push_back(remembered);
-        self.forget_ends(now);
+        self.remember_end(lease.clone(), end, held.request.clone(), now);
         Some((resource, held))
-    }
-
-    /// How a lease ended, if it is remembered.
-    pub(super) fn ended(&self, lease: &LeaseId) -> Option<End> {
-        self.ended.get(lease).copied()
-    }
-
-    /// The store said what became of a lock that was being released.
-    pub(super) fn release_ended(&mut self, lease: &LeaseId, how: End) {
-        if let Some(end @ End::Releasing) = self.ended.get_mut(lease) {
-            *end = how;
-        }
-    }
-
-    /// What a request was answered before; nothing once that lease's end is forgotten.
-    pub(super) fn answered(&mut self, request: &RequestKey, now: Moment) -> Option<Answered> {
-        self.forget_ends(now);
-        self.answered.get(request).cloned()
-    }
-
-    /// Forgets what a request was answered, because nobody heard it.
-    pub(super) fn forget_answer(&mut self, request: &RequestKey) {
-        self.answered.remove(request);
-    }
-
-    fn forget_ends(&mut self, now: Moment) {
-        while let Some((at, ..)) = self.ended_order.front() {
-            if self.ended_order.len() <= ENDED_MAX && now.since(*at) < ENDED_REMEMBERED {
-                break;
-            }
-            let Some((_, lease, request)) = self.ended_order.pop_front() else {
-                break;
-            };
-            self.ended.remove(&lease);
-            if let Some(request) = request {
-                // The request may have been answered anew since.
-                let of_this = |answered: &Answered| answered.lease == lease;
-                if self.answered.get(&request).is_some_and(of_this) {
-                    self.answered.remove(&request);
-                }
-            }
-        }
     }
 
     /// Takes note of a lock object that was read or written. Only a free lock is worth keeping:

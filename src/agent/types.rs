@@ -139,6 +139,9 @@ pub enum AcquireError {
         #[source]
         why: LeaseError,
     },
+    /// The agent was started anew, and does not know yet which locks it holds.
+    #[error("the agent was started anew and is not sure of its session yet")]
+    Resuming,
     /// The agent is stopping.
     #[error("the agent is shutting down and takes no new leases")]
     ShuttingDown,
@@ -165,6 +168,9 @@ pub enum LeaseError {
     /// The agent never gave it, or it ended more than 10 minutes ago.
     #[error("no such lease")]
     Unknown,
+    /// The agent was started anew, and it is not sure yet that the lease goes on.
+    #[error("the agent was started anew and is not sure yet that the lease goes on")]
+    Resuming,
     /// It ended without the app's asking.
     #[error("the lease was lost: {0}")]
     Lost(Loss),

@@ -3,6 +3,7 @@
 
 mod args;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -10,9 +11,10 @@ use anyhow::Context;
 use super::cluster::Cluster;
 use super::listen::AdminDefault;
 use super::serve::{Listeners, block_on};
-use crate::agent::{Agent, Config};
-use crate::clock::SystemClock;
+use crate::agent::{Agent, Config, Memory};
+use crate::clock::{self, SystemClock};
 use crate::k8s::{K8sLockStore, K8sSessionStore};
+use crate::state_file::StateFile;
 use crate::{http, shutdown};
 
 pub(super) use args::Args;
@@ -32,14 +34,44 @@ async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
         namespace = cluster.namespace, server = cluster.server,
         sessionTtlSeconds = config.session_ttl.as_secs(), "sidecar starting"
     );
-    let agent = agent(config, cluster);
+    let memory = args
+        .state_dir
+        .as_deref()
+        .map(|directory| memory(directory, &cluster.namespace));
+    let agent = agent(config, cluster, memory.transpose()?.flatten());
     let router = http::router(agent.clone(), args.flags.http_options());
     listeners.serve(agent, router, &args.flags, signalled).await
 }
 
-fn agent(config: Config, cluster: Cluster) -> Agent {
-    let locks = K8sLockStore::new(cluster.client.clone(), &cluster.namespace);
-    let sessions = K8sSessionStore::new(cluster.client, &cluster.namespace);
+fn agent(config: Config, cluster: Cluster, memory: Option<Memory>) -> Agent {
+    let locks = Arc::new(K8sLockStore::new(
+        cluster.client.clone(),
+        &cluster.namespace,
+    ));
+    let sessions = Arc::new(K8sSessionStore::new(cluster.client, &cluster.namespace));
     let clock = Arc::new(SystemClock);
-    Agent::new(config, Arc::new(locks), Arc::new(sessions), clock)
+    match memory {
+        Some(memory) => Agent::with_memory(config, locks, sessions, clock, memory),
+        None => Agent::new(config, locks, sessions, clock),
+    }
+}
+
+/// What the process before left in the state directory; none while that one has it.
+fn memory(directory: &Path, namespace: &str) -> anyhow::Result<Option<Memory>> {
+    let boot_id = clock::boot_id().context("--state-dir needs to know the run of the machine")?;
+    let Some(mut file) = StateFile::open(directory)? else {
+        tracing::warn!(
+            stateDir = %directory.display(),
+            "another process uses the state directory; this one begins a session of its own, and \
+             its leases do not outlive it"
+        );
+        return Ok(None);
+    };
+    let past = file.read()?;
+    Ok(Some(Memory {
+        journal: Box::new(file),
+        past,
+        boot_id,
+        namespace: namespace.to_owned(),
+    }))
 }

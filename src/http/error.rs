@@ -46,6 +46,7 @@ pub(super) enum Code {
     StoreWentBack,
     NotInstalled,
     SessionLost,
+    Resuming,
     ShuttingDown,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct Meaning {
 
 impl Code {
     /// Every code, by rising status.
-    pub(super) const ALL: [Self; 32] = [
+    pub(super) const ALL: [Self; 33] = [
         Self::InvalidRequest,
         Self::ResourceInvalid,
         Self::ElectionInvalid,
@@ -95,13 +96,17 @@ impl Code {
         Self::StoreWentBack,
         Self::NotInstalled,
         Self::SessionLost,
+        Self::Resuming,
         Self::ShuttingDown,
     ];
 
     /// What it always has.
     pub(super) fn meaning(self) -> Meaning {
         let (status, name, title) = self.row();
-        let passes_by_itself = matches!(self, Self::StoreUnavailable | Self::SessionLost);
+        let passes_by_itself = matches!(
+            self,
+            Self::StoreUnavailable | Self::SessionLost | Self::Resuming
+        );
         Meaning {
             status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             name,
@@ -148,6 +153,7 @@ impl Code {
                 "The namespace or the CRDs are missing",
             ),
             Self::SessionLost => (503, "session_lost", "The agent's session ended"),
+            Self::Resuming => (503, "resuming", "The agent was started anew"),
             Self::ShuttingDown => (503, "shutting_down", "The agent is shutting down"),
         }
     }

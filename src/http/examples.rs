@@ -61,6 +61,7 @@ fn lease_example(code: Code) -> Option<Problem> {
         Code::TooManyStreams => TooManyStreams { limit: 512 }.into(),
         Code::TooManyLeases => AcquireError::TooManyLeases { limit: 10_000 }.into(),
         Code::SessionLost => AcquireError::SessionLost.into(),
+        Code::Resuming => LeaseError::Resuming.into(),
         Code::ShuttingDown => AcquireError::ShuttingDown.into(),
         _ => return None,
     })

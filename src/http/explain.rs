@@ -45,6 +45,10 @@ impl From<AcquireError> for Problem {
             )
             .with("leaseId", lease.to_string())
             .with("reason", reason(why)),
+            AcquireError::Resuming => Self::new(
+                Code::Resuming,
+                format!("{words}; this request got nothing, try again after Retry-After"),
+            ),
             AcquireError::ShuttingDown => Self::new(
                 Code::ShuttingDown,
                 format!("{words}; acquire from another pod, or when this one has restarted"),
@@ -118,6 +122,13 @@ impl From<LeaseError> for Problem {
                 "this agent knows no such lease: it never gave it, or it ended more than 10 \
                  minutes ago; treat the lock as lost and acquire it again",
             ),
+            LeaseError::Resuming => Self::new(
+                Code::Resuming,
+                format!(
+                    "{error}; act no longer than you were told before, and ask again after \
+                     Retry-After"
+                ),
+            ),
             LeaseError::Released => Self::new(
                 Code::LeaseLost,
                 "the lease was released by its app; acquire the lock again before acting on it",
@@ -139,6 +150,7 @@ impl From<LeaseError> for Problem {
 const fn reason(error: LeaseError) -> &'static str {
     match error {
         LeaseError::Unknown => "unknown",
+        LeaseError::Resuming => "resuming",
         LeaseError::Released => "released",
         LeaseError::Lost(loss) => loss.as_str(),
     }
@@ -157,6 +169,9 @@ pub(super) const fn what_happened(loss: Loss) -> &'static str {
         }
         Loss::AgentStopping => {
             "the lease was lost: the agent was told to stop and gave the lock up"
+        }
+        Loss::AgentRestarted => {
+            "the lease was lost: the agent was started anew and could not go on with it"
         }
         Loss::MaxHold => "the lease is over: it was held for its maxHoldSeconds",
         Loss::AppSilent => "the lease was lost: it was not renewed within its own ttlSeconds",

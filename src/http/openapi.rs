@@ -27,7 +27,7 @@ const WITH_BODY: [Code; 3] = [
     Code::BodyTooLarge,
 ];
 /// What a question about a lease may be refused with.
-const OF_LEASES: [Code; 2] = [Code::LeaseUnknown, Code::LeaseLost];
+const OF_LEASES: [Code; 3] = [Code::LeaseUnknown, Code::LeaseLost, Code::Resuming];
 /// What a question to the store may be refused with.
 const OF_STORE: [Code; 6] = [
     Code::InvalidRequest,
@@ -38,7 +38,7 @@ const OF_STORE: [Code; 6] = [
     Code::NotInstalled,
 ];
 /// What an acquire may be refused with beside.
-const OF_ACQUIRE: [Code; 13] = [
+const OF_ACQUIRE: [Code; 14] = [
     Code::ResourceInvalid,
     Code::TtlOutOfRange,
     Code::QuotaExceeded,
@@ -51,10 +51,11 @@ const OF_ACQUIRE: [Code; 13] = [
     Code::TokenExhausted,
     Code::ObjectRefused,
     Code::SessionLost,
+    Code::Resuming,
     Code::ShuttingDown,
 ];
 /// What a hold may be refused with beside, before its stream begins.
-const OF_HOLD: [Code; 10] = [
+const OF_HOLD: [Code; 11] = [
     Code::ResourceInvalid,
     Code::QuotaExceeded,
     Code::NameCollision,
@@ -64,6 +65,7 @@ const OF_HOLD: [Code; 10] = [
     Code::TokenExhausted,
     Code::ObjectRefused,
     Code::SessionLost,
+    Code::Resuming,
     Code::ShuttingDown,
 ];
 /// What a question about an election may be refused with beside.

@@ -75,6 +75,13 @@ impl LeaseId {
     pub fn of(grant: &GrantId, n: u16) -> Self {
         Self(format!("{grant}.{n}").into())
     }
+
+    /// Whether it is of this grant.
+    #[must_use]
+    pub fn is_of(&self, grant: &GrantId) -> bool {
+        let of = self.0.rsplit_once('.').map(|(of, _)| of);
+        of == Some(grant.as_str())
+    }
 }
 
 /// The string that an app locks: 1 to 512 bytes of printable text.
@@ -206,6 +213,9 @@ mod tests {
 
     #[test]
     fn a_lease_id_names_its_grant_and_its_place_in_it() {
-        assert_eq!(LeaseId::of(&GrantId::from("g1"), 7).as_str(), "g1.7");
+        let grant = GrantId::from("g1");
+        let lease = LeaseId::of(&grant, 7);
+        assert_eq!(lease.as_str(), "g1.7");
+        assert!(lease.is_of(&grant) && !lease.is_of(&GrantId::from("g")));
     }
 }

@@ -28,9 +28,29 @@ pub enum Loss {
     MaxHold,
     /// The agent was told to stop, and what the app was told before has run out.
     AgentStopping,
+    /// The agent's process was started anew and could not take the lease up again.
+    AgentRestarted,
 }
 
 impl Loss {
+    /// Every reason.
+    pub const ALL: [Self; 8] = [
+        Self::SessionExpired,
+        Self::SessionRevoked,
+        Self::GrantGone,
+        Self::StoreRestored,
+        Self::AppSilent,
+        Self::MaxHold,
+        Self::AgentStopping,
+        Self::AgentRestarted,
+    ];
+
+    /// The reason of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|loss| loss.as_str() == name)
+    }
+
     /// The reason as answers, logs and metrics name it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -42,6 +62,7 @@ impl Loss {
             Self::AppSilent => "app_silent",
             Self::MaxHold => "max_hold",
             Self::AgentStopping => "agent_stopping",
+            Self::AgentRestarted => "agent_restarted",
         }
     }
 }
@@ -85,6 +106,25 @@ impl Lease {
             token,
             told_until: now,
             silent_until: Moment::since_boot(Duration::MAX),
+            by_connection: false,
+        }
+    }
+
+    /// A lease that an agent's earlier process gave, and of which its app was told no more than
+    /// this. Its app could not renew it meanwhile, so its silence is counted from now.
+    #[must_use]
+    pub const fn resumed(
+        id: LeaseId,
+        token: Token,
+        told_until: Moment,
+        now: Moment,
+        ttl: Duration,
+    ) -> Self {
+        Self {
+            id,
+            token,
+            told_until,
+            silent_until: now.after(ttl),
             by_connection: false,
         }
     }
@@ -208,6 +248,18 @@ impl Tenure {
         }
     }
 
+    /// A grant that an earlier process of this agent had. Which of its tokens that one gave is not
+    /// certain, so none is left.
+    #[must_use]
+    pub const fn resumed(grant: GrantId, base: Token) -> Self {
+        Self {
+            grant,
+            base,
+            served: u16::MAX,
+            release_sent: false,
+        }
+    }
+
     /// The grant's id.
     #[must_use]
     pub const fn grant(&self) -> &GrantId {
@@ -223,6 +275,12 @@ impl Tenure {
         let id = LeaseId::of(&self.grant, self.served);
         self.served += 1;
         Some(Lease::new(id, token, now))
+    }
+
+    /// Whether it serves nobody any more, because a release may be on its way.
+    #[must_use]
+    pub const fn is_release_sent(&self) -> bool {
+        self.release_sent
     }
 
     /// A release is about to be sent. From here on there is no way back.
@@ -325,6 +383,26 @@ mod tests {
         assert_eq!((second.id.as_str(), second.token.get()), ("g.1", 7001));
         tenure.release_sent();
         assert_eq!(tenure.serve(at(3)), None);
+    }
+
+    #[test]
+    fn a_resumed_grant_serves_nobody_and_its_lease_keeps_what_was_told() {
+        let grant = GrantId::from("g");
+        let mut tenure = Tenure::resumed(grant, Token::from_raw(7000));
+        assert_eq!(tenure.serve(at(1)), None);
+        let (id, ttl) = (LeaseId::from("g.0"), Duration::from_secs(5));
+        let lease = Lease::resumed(id, Token::from_raw(7000), at(110), at(100), ttl);
+        assert_eq!(lease.told_until(), at(110));
+        assert_eq!(lease.lost(at(109), at(200)), None);
+        assert_eq!(lease.lost(at(110), at(200)), Some(Loss::AppSilent));
+    }
+
+    #[test]
+    fn every_reason_is_known_by_its_name() {
+        for loss in Loss::ALL {
+            assert_eq!(Loss::parse(loss.as_str()), Some(loss));
+        }
+        assert_eq!(Loss::parse("boredom"), None);
     }
 
     #[test]

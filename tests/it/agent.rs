@@ -4,6 +4,7 @@
 mod elections;
 mod events;
 mod releases;
+mod resume;
 mod stopping;
 mod waiting;
 

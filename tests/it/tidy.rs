@@ -19,6 +19,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("crd", &["crd", "protocol"]),
     ("k8s", &["crd", "k8s", "protocol", "store"]),
     ("shutdown", &[]),
+    ("state_file", &["agent"]),
     ("telemetry", &[]),
 ];
 

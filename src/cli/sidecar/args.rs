@@ -1,5 +1,7 @@
 //! The flags of `leasehold sidecar`: those of every role, which cluster, and which pod.
 
+use std::path::PathBuf;
+
 use crate::agent::Config;
 use crate::cli::cluster;
 use crate::cli::flags::Flags;
@@ -21,6 +23,11 @@ pub(in crate::cli) struct Args {
     /// The pod's node (downward API: spec.nodeName).
     #[arg(long, env = "LEASEHOLD_NODE_NAME", value_name = "NAME", value_parser = name)]
     node_name: Option<String>,
+    /// Where to keep what a restarted sidecar needs to go on with its leases: a directory that
+    /// outlives the container and is this pod's alone, best an emptyDir with `medium: Memory`.
+    /// Nothing is kept unless said.
+    #[arg(long, env = "LEASEHOLD_STATE_DIR", value_name = "DIR")]
+    pub(super) state_dir: Option<PathBuf>,
 }
 
 impl Args {

@@ -1,0 +1,252 @@
+//! What the agent writes down so that it can go on after its own death: the session with its
+//! deadline, each lease before it is answered, and each lease's end before its release is sent.
+//!
+//! The port knows bytes; what they say is in `record`, and what a restarted agent makes of them in
+//! `resume`. Everything is written under the state's mutex, at the two places where a lease comes
+//! and goes, so the journal never says less than what anybody was told. A journal that fails is given up
+//! and made void: one with gaps in it would lie.
+
+pub(super) mod record;
+
+use std::io;
+
+use crate::protocol::ids::LeaseId;
+use crate::protocol::session::PodRef;
+use crate::protocol::time::SessionTtl;
+
+use super::state::{End, Held, RequestKey, State};
+use record::{EndedRecord, Identity, LeaseRecord, Record, RequestRecord, SessionRecord, TtlRecord};
+
+/// The journal is written anew when it has this many bytes more than twice what is worth keeping.
+const GARBAGE_BYTES: u64 = 256 * 1024;
+/// How many ends of leases are worth keeping when it is.
+const ENDS_KEPT: usize = 1_000;
+
+/// Where an agent's records are kept. What was appended outlives the process.
+pub trait Journal: Send + 'static {
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// When it is not known to be there; the journal is then made void.
+    fn append(&mut self, record: &[u8]) -> io::Result<()>;
+
+    /// Puts these in the place of all records, in one step.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    fn replace(&mut self, records: &[Vec<u8>]) -> io::Result<()>;
+
+    /// How large it is.
+    fn bytes(&self) -> u64;
+
+    /// Makes sure that nothing in it is ever read again.
+    ///
+    /// # Errors
+    /// When that is not known.
+    fn void(&mut self) -> io::Result<()>;
+
+    /// Moves what an earlier process left out of the way, for people to look at.
+    ///
+    /// # Errors
+    /// When it is still there; `replace` then overwrites it.
+    fn set_aside(&mut self) -> io::Result<()>;
+}
+
+/// What an earlier process left in a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// There is none.
+    Nothing,
+    /// All of its records, oldest first.
+    Records(Vec<Vec<u8>>),
+    /// It is not as it was written. In words.
+    Damaged(String),
+}
+
+/// What an agent remembers of the process before it, and where it writes for the one after it.
+pub struct Memory {
+    /// Where the records go.
+    pub journal: Box<dyn Journal>,
+    /// What is there.
+    pub past: Past,
+    /// Names the run of the machine in which the agent's clock counts.
+    pub boot_id: String,
+    /// The namespace whose locks the stores have.
+    pub namespace: String,
+}
+
+impl Memory {
+    pub(super) fn identity(&self, pod: &PodRef, ttl: SessionTtl) -> Identity {
+        Identity {
+            boot_id: self.boot_id.clone(),
+            pod_uid: pod.uid.to_string(),
+            namespace: self.namespace.clone(),
+            ttl_seconds: ttl.as_secs(),
+        }
+    }
+}
+
+/// The journal of a running agent.
+pub(super) struct Writer {
+    journal: Box<dyn Journal>,
+    identity: Identity,
+    /// How large it may get before it is written anew.
+    limit: u64,
+}
+
+impl Writer {
+    /// Goes on behind the records of the process before.
+    pub(super) fn behind(journal: Box<dyn Journal>, identity: Identity) -> Self {
+        let limit = limit_of(&*journal);
+        Self {
+            journal,
+            identity,
+            limit,
+        }
+    }
+
+    /// Begins anew with these.
+    ///
+    /// # Errors
+    /// When they are not known to be there.
+    pub(super) fn begin(&mut self, records: &[Record]) -> io::Result<()> {
+        let head = Record::Agent(self.identity.clone());
+        let all = std::iter::once(&head).chain(records).map(Record::to_bytes);
+        let all = all.collect::<io::Result<Vec<_>>>()?;
+        self.journal.replace(&all)?;
+        self.limit = limit_of(&*self.journal);
+        Ok(())
+    }
+
+    pub(super) fn set_aside(&mut self) -> io::Result<()> {
+        self.journal.set_aside()
+    }
+}
+
+fn limit_of(journal: &dyn Journal) -> u64 {
+    journal.bytes() * 2 + GARBAGE_BYTES
+}
+
+impl State {
+    /// Writes a record, if there is a journal. It is there when this returns, or there is no
+    /// journal any more.
+    pub(super) fn write(&mut self, make: impl FnOnce(&Self) -> Option<Record>) {
+        if self.journal.is_none() {
+            return;
+        }
+        let Some(record) = make(self) else { return };
+        let Some(writer) = &mut self.journal else {
+            return;
+        };
+        let bytes = record.to_bytes();
+        let written = bytes.and_then(|bytes| writer.journal.append(&bytes));
+        // What is not taken up yet is in the journal alone.
+        let is_full = writer.journal.bytes() > writer.limit && self.resuming.is_none();
+        match written {
+            Ok(()) if is_full => self.begin_journal(),
+            Ok(()) => {}
+            Err(error) => self.give_up_journal(&error),
+        }
+    }
+
+    /// Writes the journal anew, with what is worth keeping.
+    pub(super) fn begin_journal(&mut self) {
+        let Some(mut writer) = self.journal.take() else {
+            return;
+        };
+        let begun = writer.begin(&self.worth_keeping());
+        self.journal = Some(writer);
+        if let Err(error) = begun {
+            self.give_up_journal(&error);
+        }
+    }
+
+    fn give_up_journal(&mut self, error: &io::Error) {
+        let Some(mut writer) = self.journal.take() else {
+            return;
+        };
+        tracing::warn!(
+            %error,
+            "the state file cannot be written; from now on a restart loses all leases"
+        );
+        if let Err(error) = writer.journal.void() {
+            tracing::error!(%error, "the state file is out of date and cannot be removed");
+        }
+    }
+
+    /// Nothing is left that a process after this one could go on with.
+    pub(super) fn close_journal(&mut self) {
+        if let Some(mut writer) = self.journal.take()
+            && let Err(error) = writer.journal.void()
+        {
+            tracing::warn!(%error, "the state file is of no use any more and cannot be removed");
+        }
+    }
+
+    /// The session as it is now: before anything is told from it.
+    pub(super) fn write_session(&mut self) {
+        self.write(Self::session_record);
+    }
+
+    /// There is no session any more, and nothing hangs on it.
+    pub(super) fn write_session_over(&mut self) {
+        self.write(|_| Some(Record::SessionOver));
+    }
+
+    /// A lease: before it is answered.
+    pub(super) fn write_lease(&mut self, held: &Held) {
+        self.write(|_| Some(Record::Lease(Box::new(LeaseRecord::of(held, None)))));
+    }
+
+    /// The app changed how long it may be silent.
+    pub(super) fn write_ttl(&mut self, lease: &LeaseId) {
+        self.write(|state| {
+            let held = state.held.get(state.resource_of.get(lease)?)?;
+            let (lease, life) = (lease.to_string(), held.life.into());
+            Some(Record::Ttl(TtlRecord { lease, life }))
+        });
+    }
+
+    /// A lease's end: before the release is sent.
+    pub(super) fn write_end(&mut self, lease: &LeaseId, end: End, held: &Held) {
+        let request = held.request.as_ref().map(RequestRecord::from);
+        let gives_back = held.tenure.is_release_sent();
+        self.write(|_| {
+            let lease = lease.to_string();
+            Some(Record::Ended(EndedRecord::new(
+                lease, end, gives_back, request,
+            )))
+        });
+    }
+
+    /// The end of a lease that is not served.
+    pub(super) fn write_ended(&mut self, ended: EndedRecord) {
+        self.write(|_| Some(Record::Ended(ended)));
+    }
+
+    /// A request was answered to nobody.
+    pub(super) fn write_unheard(&mut self, request: &RequestKey) {
+        self.write(|_| Some(Record::Unheard(request.into())));
+    }
+
+    fn session_record(&self) -> Option<Record> {
+        let live = self.session.as_ref()?;
+        Some(Record::Session(SessionRecord::new(
+            &live.stored,
+            live.keep_alive.valid_until(),
+        )))
+    }
+
+    fn worth_keeping(&self) -> Vec<Record> {
+        let leases = self.held.values().map(|held| {
+            let asked = held.request.as_ref().and_then(|key| self.asked_for(key));
+            Record::Lease(Box::new(LeaseRecord::of(held, asked)))
+        });
+        let ends = self.last_ends(ENDS_KEPT).map(Record::Ended);
+        self.session_record()
+            .into_iter()
+            .chain(ends)
+            .chain(leases)
+            .collect()
+    }
+}

@@ -1,0 +1,284 @@
+//! The records of the journal, as they are written: JSON with names of their own, so that what the
+//! agent calls its values can change without the file changing.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Life;
+use crate::agent::state::{End, Held, RequestKey};
+use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource};
+use crate::protocol::lease::Loss;
+use crate::protocol::session::Session;
+use crate::protocol::time::Moment;
+use crate::store::Stored;
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::agent) enum Record {
+    /// Whose journal it is; the first one, and no other.
+    Agent(Identity),
+    /// The session, begun or renewed.
+    Session(SessionRecord),
+    /// The session is over, and all of its leases with it.
+    SessionOver,
+    /// A lease that is about to be answered.
+    Lease(Box<LeaseRecord>),
+    /// A lease goes on by another TTL.
+    Ttl(TtlRecord),
+    /// A lease's end.
+    Ended(EndedRecord),
+    /// What was answered to a request was heard by nobody.
+    Unheard(RequestRecord),
+}
+
+impl Record {
+    /// As it is written. There is no line break in it.
+    ///
+    /// # Errors
+    /// None that are known: it is made of strings and numbers.
+    pub(in crate::agent) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(io::Error::other)
+    }
+
+    /// As it was written.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(in crate::agent) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
+}
+
+/// Whose journal it is. For anybody else nothing in it is true.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::agent) struct Identity {
+    /// The run of the machine; its clock begins anew with each.
+    pub(in crate::agent) boot_id: String,
+    pub(in crate::agent) pod_uid: String,
+    pub(in crate::agent) namespace: String,
+    /// The TTL of the agent's sessions.
+    pub(in crate::agent) ttl_seconds: u64,
+}
+
+/// A session as it was last written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::agent) struct SessionRecord {
+    pub(in crate::agent) id: String,
+    /// The resourceVersion that the next renewal compares.
+    pub(in crate::agent) version: u64,
+    /// The local deadline, in nanoseconds since boot. No app was told more.
+    valid_until_ns: u64,
+}
+
+impl SessionRecord {
+    pub(in crate::agent) fn new(stored: &Stored<Session>, valid_until: Moment) -> Self {
+        let valid_until = valid_until.elapsed_since_boot().as_nanos();
+        Self {
+            id: stored.value.id.to_string(),
+            version: stored.version.0,
+            valid_until_ns: u64::try_from(valid_until).unwrap_or(u64::MAX),
+        }
+    }
+
+    pub(in crate::agent) const fn valid_until(&self) -> Moment {
+        Moment::since_boot(Duration::from_nanos(self.valid_until_ns))
+    }
+}
+
+/// What keeps a lease alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::agent) enum LifeRecord {
+    TtlMs(u64),
+    MaxHoldMs(u64),
+}
+
+impl From<Life> for LifeRecord {
+    fn from(life: Life) -> Self {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        match life {
+            Life::Ttl(ttl) => Self::TtlMs(ms(ttl)),
+            Life::Connection { max_hold } => Self::MaxHoldMs(ms(max_hold)),
+        }
+    }
+}
+
+impl From<LifeRecord> for Life {
+    fn from(life: LifeRecord) -> Self {
+        match life {
+            LifeRecord::TtlMs(ms) => Self::Ttl(Duration::from_millis(ms)),
+            LifeRecord::MaxHoldMs(ms) => Self::Connection {
+                max_hold: Duration::from_millis(ms),
+            },
+        }
+    }
+}
+
+/// A lease as its app knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::agent) struct LeaseRecord {
+    pub(in crate::agent) id: String,
+    pub(in crate::agent) grant: String,
+    pub(in crate::agent) token: u64,
+    resource: String,
+    owner: String,
+    pub(in crate::agent) life: LifeRecord,
+    /// What was asked for, where a repetition of the request is measured by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    asked: Option<LifeRecord>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(in crate::agent) metadata: BTreeMap<String, String>,
+    /// In microseconds since 1970, for people.
+    pub(in crate::agent) acquired_at_us: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+}
+
+impl LeaseRecord {
+    /// `asked` is what the request asked for, where the app changed that since.
+    pub(in crate::agent) fn of(held: &Held, asked: Option<Life>) -> Self {
+        let life = LifeRecord::from(held.life);
+        let asked = asked.map(LifeRecord::from).filter(|asked| *asked != life);
+        let request_id = held.request.as_ref().map(|key| key.request_id.clone());
+        Self {
+            id: held.lease.id.to_string(),
+            grant: held.tenure.grant().to_string(),
+            token: held.lease.token.get(),
+            resource: held.stored.value.resource.to_string(),
+            owner: held.owner.to_string(),
+            life,
+            asked,
+            metadata: held.metadata.clone(),
+            acquired_at_us: held.acquired_at.0,
+            request_id,
+        }
+    }
+
+    pub(in crate::agent) fn lease(&self) -> LeaseId {
+        LeaseId::from(self.id.as_str())
+    }
+
+    pub(in crate::agent) fn grant(&self) -> GrantId {
+        GrantId::from(self.grant.as_str())
+    }
+
+    pub(in crate::agent) fn owner(&self) -> OwnerId {
+        OwnerId::from(self.owner.as_str())
+    }
+
+    /// What it locks; none that this version takes for a resource.
+    pub(in crate::agent) fn resource(&self) -> Option<Resource> {
+        Resource::parse(&self.resource).ok()
+    }
+
+    /// What a repetition of its request must ask for.
+    pub(in crate::agent) fn asked(&self) -> Life {
+        self.asked.unwrap_or(self.life).into()
+    }
+
+    pub(in crate::agent) fn request(&self) -> Option<RequestRecord> {
+        Some(RequestRecord {
+            owner: self.owner.clone(),
+            resource: self.resource.clone(),
+            request_id: self.request_id.clone()?,
+        })
+    }
+
+    /// Its end.
+    pub(in crate::agent) fn ended(&self, end: End, gives_back: bool) -> EndedRecord {
+        EndedRecord::new(self.id.clone(), end, gives_back, self.request())
+    }
+
+    /// The app changed what it lives by; what it asked for first stays.
+    pub(in crate::agent) fn change_life(&mut self, life: LifeRecord) {
+        let before = std::mem::replace(&mut self.life, life);
+        self.asked.get_or_insert(before);
+    }
+}
+
+/// A lease goes on by another TTL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::agent) struct TtlRecord {
+    pub(in crate::agent) lease: String,
+    pub(in crate::agent) life: LifeRecord,
+}
+
+/// A request that can be repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::agent) struct RequestRecord {
+    owner: String,
+    resource: String,
+    request_id: String,
+}
+
+impl From<&RequestKey> for RequestRecord {
+    fn from(key: &RequestKey) -> Self {
+        Self {
+            owner: key.owner.to_string(),
+            resource: key.resource.to_string(),
+            request_id: key.request_id.clone(),
+        }
+    }
+}
+
+impl RequestRecord {
+    /// None where this version takes the resource for none.
+    pub(in crate::agent) fn key(&self) -> Option<RequestKey> {
+        Some(RequestKey {
+            owner: OwnerId::from(self.owner.as_str()),
+            resource: Resource::parse(&self.resource).ok()?,
+            request_id: self.request_id.clone(),
+        })
+    }
+}
+
+/// A lease's end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::agent) struct EndedRecord {
+    pub(in crate::agent) lease: String,
+    /// Why it was lost; none when its app released it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lost: Option<String>,
+    /// Whether its grant serves nobody from here on, so that its release may be on its way.
+    pub(in crate::agent) gives_back: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(in crate::agent) request: Option<RequestRecord>,
+}
+
+impl EndedRecord {
+    pub(in crate::agent) fn new(
+        lease: String,
+        end: End,
+        gives_back: bool,
+        request: Option<RequestRecord>,
+    ) -> Self {
+        let lost = match end {
+            End::Lost(loss) => Some(loss.as_str().to_owned()),
+            End::Released | End::Releasing => None,
+        };
+        Self {
+            lease,
+            lost,
+            gives_back,
+            request,
+        }
+    }
+
+    /// How it ended. A reason that this version does not know is the restart's.
+    pub(in crate::agent) fn end(&self) -> End {
+        match &self.lost {
+            None => End::Released,
+            Some(reason) => End::Lost(Loss::parse(reason).unwrap_or(Loss::AgentRestarted)),
+        }
+    }
+}

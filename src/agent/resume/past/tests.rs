@@ -1,0 +1,302 @@
+//! What is made of records: read back as they were meant, refused where they are not ours, and
+//! sorted by what the session holds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+use crate::agent::journal::record::{LifeRecord, TtlRecord};
+use crate::agent::state::{Held, RequestKey};
+use crate::protocol::ids::{OwnerId, Resource, SessionId};
+use crate::protocol::lease::Tenure;
+use crate::protocol::lock::Grant;
+use crate::protocol::session::{Claimant, PodRef};
+use crate::protocol::time::WallTime;
+use crate::protocol::token::{Revision, Token};
+use crate::store::Original;
+
+const NOW: Moment = Moment::since_boot(Duration::from_secs(100));
+
+fn ttl() -> SessionTtl {
+    SessionTtl::clamped(20)
+}
+
+fn identity() -> Identity {
+    Identity {
+        boot_id: "boot".into(),
+        pod_uid: "uid".into(),
+        namespace: "team-a".into(),
+        ttl_seconds: 20,
+    }
+}
+
+fn session(valid_until_s: u64) -> Record {
+    let text = format!(
+        r#"{{"session":{{"id":"a-1","version":7,"validUntilNs":{}}}}}"#,
+        valid_until_s * 1_000_000_000
+    );
+    Record::parse(text.as_bytes()).unwrap()
+}
+
+fn stored(name: &str, grant: &str) -> Stored<Lock> {
+    let mut value = Lock::unheld(Resource::parse(name).unwrap());
+    value.token = Token::from_raw(7_000);
+    value.grant = Some(Grant {
+        id: GrantId::from(grant),
+        holder: Claimant {
+            owner: OwnerId::from("app"),
+            pod: PodRef {
+                name: "a".into(),
+                uid: "uid".into(),
+                node: None,
+            },
+            session: SessionId::from("a-1"),
+            session_ttl: ttl(),
+        },
+        metadata: BTreeMap::new(),
+        acquired_at: WallTime(5),
+        kept: false,
+    });
+    Stored {
+        value,
+        version: Revision(9),
+        original: Original::new(()),
+    }
+}
+
+/// A lease of the lock of its own name.
+fn held(grant: &str, life: Life) -> Held {
+    let stored = stored(grant, grant);
+    let mut tenure = Tenure::new(GrantId::from(grant), stored.value.token);
+    Held {
+        lease: tenure.serve(NOW).unwrap(),
+        tenure,
+        session: SessionId::from("a-1"),
+        owner: OwnerId::from("app"),
+        life,
+        metadata: BTreeMap::from([("line\nbreak".into(), "\u{1f512}".into())]),
+        acquired_at: WallTime(5),
+        request: Some(RequestKey {
+            owner: OwnerId::from("app"),
+            resource: stored.value.resource.clone(),
+            request_id: "r1".into(),
+        }),
+        stored,
+        since: NOW,
+        replayed: false,
+        over: None,
+    }
+}
+
+fn seconds(seconds: u64) -> Life {
+    Life::Ttl(Duration::from_secs(seconds))
+}
+
+fn lease(grant: &str) -> Record {
+    Record::Lease(Box::new(LeaseRecord::of(&held(grant, seconds(30)), None)))
+}
+
+fn ended(lease: &str, end: End, gives_back: bool) -> Record {
+    Record::Ended(EndedRecord::new(lease.into(), end, gives_back, None))
+}
+
+fn journal(records: &[Record]) -> Past {
+    let first = Record::Agent(identity());
+    let all = std::iter::once(&first).chain(records);
+    Past::Records(all.map(|record| record.to_bytes().unwrap()).collect())
+}
+
+fn left(records: &[Record]) -> Left {
+    read(&journal(records), &identity(), ttl(), NOW)
+        .unwrap()
+        .unwrap()
+}
+
+fn refusal(past: &Past, own: &Identity) -> Refusal {
+    read(past, own, ttl(), NOW).unwrap_err()
+}
+
+fn page(locks: Vec<Stored<Lock>>) -> Page<Lock> {
+    Page {
+        items: locks,
+        revision: Revision(50),
+        next: None,
+        unreadable: Vec::new(),
+    }
+}
+
+#[test]
+fn a_record_is_one_line_and_reads_as_it_was_written() {
+    let held = held(
+        "g",
+        Life::Connection {
+            max_hold: Duration::from_secs(9),
+        },
+    );
+    let lease = Record::Lease(Box::new(LeaseRecord::of(&held, Some(seconds(3)))));
+    let lost = ended("g.0", End::Lost(Loss::GrantGone), true);
+    for record in [lease, lost, session(110), Record::SessionOver] {
+        let bytes = record.to_bytes().unwrap();
+        assert!(!bytes.contains(&b'\n'));
+        assert_eq!(Record::parse(&bytes), Ok(record));
+    }
+}
+
+#[test]
+fn the_last_word_on_a_session_and_on_a_lease_counts() {
+    let life = LifeRecord::TtlMs(5_000);
+    let change = Record::Ttl(TtlRecord {
+        lease: "b.0".into(),
+        life,
+    });
+    let released = ended("a.0", End::Releasing, true);
+    let left = left(&[
+        session(105),
+        lease("a"),
+        lease("b"),
+        session(110),
+        released,
+        change,
+    ]);
+    assert_eq!(
+        left.session
+            .unwrap()
+            .valid_until()
+            .elapsed_since_boot()
+            .as_secs(),
+        110
+    );
+    assert!(left.given_back.contains(&GrantId::from("a")));
+    assert_eq!(left.ended[0].end(), End::Released);
+    let [b] = left.leases.values().collect::<Vec<_>>()[..] else {
+        panic!("{:?}", left.leases);
+    };
+    assert_eq!((b.life, b.asked()), (life, seconds(30)));
+}
+
+#[test]
+fn with_its_session_every_lease_is_over() {
+    let left = left(&[session(110), lease("a"), Record::SessionOver]);
+    assert_eq!((left.session, left.leases.len()), (None, 0));
+    assert_eq!(left.ended[0].end(), End::Lost(Loss::AgentRestarted));
+}
+
+#[test]
+fn a_journal_of_anybody_else_is_refused_by_its_reason() {
+    let past = journal(&[session(110)]);
+    let own = identity();
+    let boot_id = "other".into();
+    assert_eq!(
+        refusal(
+            &past,
+            &Identity {
+                boot_id,
+                ..own.clone()
+            }
+        ),
+        Refusal::OtherBoot
+    );
+    let pod_uid = "other".into();
+    let other = Identity {
+        pod_uid,
+        ..own.clone()
+    };
+    assert_eq!(refusal(&past, &other), Refusal::OtherPod("uid".into()));
+    let namespace = "other".into();
+    let other = Identity {
+        namespace,
+        ..own.clone()
+    };
+    assert_eq!(
+        refusal(&past, &other),
+        Refusal::OtherNamespace("team-a".into())
+    );
+    let other = Identity {
+        ttl_seconds: 15,
+        ..own.clone()
+    };
+    assert_eq!(refusal(&past, &other), Refusal::OtherTtl(20));
+    // 19 s is all that a session of 20 s has.
+    assert!(read(&journal(&[session(119)]), &own, ttl(), NOW).is_ok());
+    assert_eq!(
+        refusal(&journal(&[session(120)]), &own),
+        Refusal::FromTheFuture
+    );
+    let damaged = Past::Damaged("cut".into());
+    assert_eq!(refusal(&damaged, &own), Refusal::Damaged("cut".into()));
+}
+
+#[test]
+fn records_that_make_no_sense_are_refused() {
+    let own = identity();
+    let head = Record::Agent(own.clone()).to_bytes().unwrap();
+    for records in [
+        vec![],
+        vec![session(110).to_bytes().unwrap()],
+        vec![head.clone(), head.clone()],
+        vec![head.clone(), b"{\"grant\":1}".to_vec()],
+        vec![head, b"nothing".to_vec()],
+    ] {
+        let refused = refusal(&Past::Records(records), &own);
+        assert!(matches!(refused, Refusal::Unreadable(_)), "{refused}");
+    }
+}
+
+#[test]
+fn only_what_journal_and_store_agree_on_goes_on() {
+    let by_connection = held(
+        "d",
+        Life::Connection {
+            max_hold: Duration::from_secs(60),
+        },
+    );
+    let left = left(&[
+        session(110),
+        lease("a"),
+        lease("b"),
+        lease("c"),
+        Record::Lease(Box::new(LeaseRecord::of(&by_connection, None))),
+        ended("c.0", End::Releasing, true),
+        ended("f.0", End::Lost(Loss::AppSilent), false),
+    ]);
+    // b is on file alone, e in the store alone; d was a connection's, c was released; f was lost,
+    // and not given back yet.
+    let plan = left.plan(page(vec![
+        stored("a", "a"),
+        stored("b", "another"),
+        stored("c", "c"),
+        stored("d", "d"),
+        stored("e", "e"),
+        stored("f", "f"),
+    ]));
+    let resumed: Vec<_> = plan
+        .resumed
+        .iter()
+        .map(|(lease, _)| lease.id.as_str())
+        .collect();
+    assert_eq!(resumed, ["a.0"]);
+    let lost: Vec<_> = plan
+        .lost
+        .iter()
+        .map(|(lease, loss)| (lease.id.as_str(), *loss))
+        .collect();
+    assert_eq!(
+        lost,
+        [("b.0", Loss::GrantGone), ("d.0", Loss::AgentRestarted)]
+    );
+    let names = |grants: &[(GrantId, Stored<Lock>)]| {
+        let mut names: Vec<_> = grants.iter().map(|(grant, _)| grant.to_string()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&plan.at_once), ["c"]);
+    assert_eq!(names(&plan.in_time), ["another", "d", "e", "f"]);
+}
+
+#[test]
+fn a_grant_of_another_lock_is_not_the_leases() {
+    let plan = left(&[session(110), lease("a")]).plan(page(vec![stored("other", "a")]));
+    assert!(plan.resumed.is_empty());
+    assert_eq!(plan.lost[0].1, Loss::GrantGone);
+    assert_eq!(plan.in_time.len(), 1);
+}

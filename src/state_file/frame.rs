@@ -1,0 +1,175 @@
+//! How records stand in the state file: a first line with the format and how many records there
+//! are, then one line for each, with a checksum over it and all before it.
+//!
+//! The checksums tell damage, and lines of two files from each other; they are no seal, because who
+//! can write the file can compute them. The count tells a file that was cut at the end of a line
+//! from one whose writer died there.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use sha2::{Digest as _, Sha256};
+
+/// The format that this version writes, and the only one that it reads.
+const FORMAT: &str = "1";
+/// What a state file begins with; the format follows.
+const MAGIC: &str = "leasehold-state ";
+/// Where the count stands: behind the magic, the format and a space.
+const COUNT_AT: usize = MAGIC.len() + FORMAT.len() + 1;
+/// How many digits it has: a `u64` at its largest.
+const COUNT_DIGITS: usize = 20;
+/// How long the first line is.
+const HEAD: usize = COUNT_AT + COUNT_DIGITS + 1;
+/// How many hexadecimal digits of a checksum are written.
+const SUM_DIGITS: usize = 32;
+/// What a line has beside its record: the checksum, a space and the line break.
+pub(super) const OVERHEAD: usize = SUM_DIGITS + 2;
+
+/// Why a file is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Damage {
+    /// It does not begin as one of ours does.
+    #[error("it is no state file, or its beginning is damaged")]
+    NoStateFile,
+    /// Another version wrote it.
+    #[error("it has the format {0:?}, and this version knows {FORMAT:?}")]
+    UnknownFormat(String),
+    /// Bytes were changed.
+    #[error("record {0} is damaged: its checksum does not fit")]
+    BadSum(u64),
+    /// Records are missing at its end.
+    #[error("it is cut: {there} of {counted} records are there")]
+    Cut {
+        /// How many are whole.
+        there: u64,
+        /// How many there were.
+        counted: u64,
+    },
+    /// There are more than can be explained.
+    #[error("it has {there} records and counts {counted}")]
+    TooMany {
+        /// How many are whole.
+        there: u64,
+        /// How many were counted.
+        counted: u64,
+    },
+}
+
+/// The checksum of everything so far.
+#[derive(Clone)]
+pub(super) struct Chain([u8; 32]);
+
+impl Chain {
+    fn begin() -> Self {
+        Self(Sha256::digest([MAGIC, FORMAT].concat()).into())
+    }
+
+    fn add(&mut self, record: &[u8]) {
+        let sum = Sha256::new().chain_update(self.0).chain_update(record);
+        self.0 = sum.finalize().into();
+    }
+
+    fn text(&self) -> [u8; SUM_DIGITS] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0; SUM_DIGITS];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        text
+    }
+
+    /// Writes a record's line. A record has no line break in it.
+    pub(super) fn frame(&mut self, record: &[u8], line: &mut Vec<u8>) {
+        self.add(record);
+        line.extend_from_slice(&self.text());
+        line.push(b' ');
+        line.extend_from_slice(record);
+        line.push(b'\n');
+    }
+}
+
+/// A file that is as it was written.
+pub(super) struct Framed<'a> {
+    pub(super) records: Vec<&'a [u8]>,
+    pub(super) chain: Chain,
+    /// Where its last whole record ends.
+    pub(super) bytes: u64,
+}
+
+impl<'a> Framed<'a> {
+    /// Reads a file.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Damage> {
+        let (counted, body) = parse_head(bytes)?;
+        let mut framed = Self {
+            records: Vec::new(),
+            chain: Chain::begin(),
+            bytes: HEAD as u64,
+        };
+        let mut rest = body;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (line, behind) = rest.split_at(end + 1);
+            framed.take(&line[..end])?;
+            framed.bytes += line.len() as u64;
+            rest = behind;
+        }
+        // What is behind the last line break was cut while it was written, and counts for nothing.
+        let there = framed.records.len() as u64;
+        if there < counted {
+            return Err(Damage::Cut { there, counted });
+        }
+        if there > counted + 1 || (there > counted && !rest.is_empty()) {
+            return Err(Damage::TooMany { there, counted });
+        }
+        Ok(framed)
+    }
+
+    fn take(&mut self, line: &'a [u8]) -> Result<(), Damage> {
+        let number = self.records.len() as u64 + 1;
+        let (sum, record) = line
+            .split_at_checked(SUM_DIGITS + 1)
+            .ok_or(Damage::BadSum(number))?;
+        self.chain.add(record);
+        if sum.strip_suffix(b" ") != Some(&self.chain.text()) {
+            return Err(Damage::BadSum(number));
+        }
+        self.records.push(record);
+        Ok(())
+    }
+}
+
+fn parse_head(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
+    let behind = bytes.strip_prefix(MAGIC.as_bytes());
+    let behind = behind.ok_or(Damage::NoStateFile)?;
+    let end = behind.iter().position(|byte| matches!(byte, b' ' | b'\n'));
+    let format = &behind[..end.ok_or(Damage::NoStateFile)?];
+    if format != FORMAT.as_bytes() {
+        let format = String::from_utf8_lossy(&format[..format.len().min(32)]);
+        return Err(Damage::UnknownFormat(format.into_owned()));
+    }
+    let (head, body) = bytes.split_at_checked(HEAD).ok_or(Damage::NoStateFile)?;
+    let count = head.get(COUNT_AT..HEAD - 1).unwrap_or_default();
+    let is_whole = head.ends_with(b"\n") && count.iter().all(u8::is_ascii_digit);
+    let count = std::str::from_utf8(count).ok().filter(|_| is_whole);
+    let count = count.and_then(|count| count.parse().ok());
+    Ok((count.ok_or(Damage::NoStateFile)?, body))
+}
+
+/// A whole file.
+pub(super) fn compose(records: &[Vec<u8>]) -> (Vec<u8>, Chain) {
+    let count = records.len();
+    let mut text = format!("{MAGIC}{FORMAT} {count:0COUNT_DIGITS$}\n").into_bytes();
+    let mut chain = Chain::begin();
+    for record in records {
+        chain.frame(record, &mut text);
+    }
+    (text, chain)
+}
+
+/// Says in the first line how many records are whole. A process cannot die within it: the bytes
+/// are few, and of one page.
+pub(super) fn write_count(file: &File, records: u64) -> io::Result<()> {
+    let count = format!("{records:0COUNT_DIGITS$}");
+    file.write_all_at(count.as_bytes(), COUNT_AT as u64)
+}

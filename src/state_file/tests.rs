@@ -1,0 +1,205 @@
+//! The file on a disk: what is read is what was written, or nothing is.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+fn directory() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn open(directory: &TempDir) -> StateFile {
+    StateFile::open(directory.path()).unwrap().unwrap()
+}
+
+/// What a new process finds.
+fn found(directory: &TempDir) -> Past {
+    open(directory).read().unwrap()
+}
+
+fn records(count: usize) -> Vec<Vec<u8>> {
+    let record = |n| format!("{{\"record\":{n}}}").into_bytes();
+    (0..count).map(record).collect()
+}
+
+/// A file of so many records, each appended.
+fn written(directory: &TempDir, count: usize) -> Vec<u8> {
+    let mut file = open(directory);
+    file.replace(&[]).unwrap();
+    for record in records(count) {
+        file.append(&record).unwrap();
+    }
+    fs::read(directory.path().join(FILE)).unwrap()
+}
+
+#[test]
+fn what_was_appended_is_there_for_the_next_process_which_goes_on_behind_it() {
+    let directory = directory();
+    assert_eq!(found(&directory), Past::Nothing);
+    written(&directory, 3);
+    let mut next = open(&directory);
+    assert_eq!(next.read().unwrap(), Past::Records(records(3)));
+    next.append(&records(4)[3]).unwrap();
+    drop(next);
+    assert_eq!(found(&directory), Past::Records(records(4)));
+}
+
+#[test]
+fn it_is_for_its_owner_alone_and_for_one_process() {
+    let directory = directory();
+    written(&directory, 1);
+    let mode = fs::metadata(directory.path().join(FILE)).unwrap();
+    assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+    let first = open(&directory);
+    assert!(StateFile::open(directory.path()).unwrap().is_none());
+    drop(first);
+    assert!(StateFile::open(directory.path()).unwrap().is_some());
+}
+
+#[test]
+fn replacing_leaves_nothing_of_what_was() {
+    let directory = directory();
+    written(&directory, 30);
+    let mut file = open(&directory);
+    file.read().unwrap();
+    let before = file.bytes();
+    file.replace(&records(2)).unwrap();
+    assert!(file.bytes() < before);
+    file.append(&records(3)[2]).unwrap();
+    drop(file);
+    assert_eq!(found(&directory), Past::Records(records(3)));
+}
+
+#[test]
+fn what_is_void_is_never_read_and_what_is_refused_is_kept_once() {
+    let directory = directory();
+    written(&directory, 3);
+    let mut file = open(&directory);
+    file.read().unwrap();
+    file.void().unwrap();
+    assert!(file.append(b"{}").is_err());
+    drop(file);
+    assert_eq!(found(&directory), Past::Nothing);
+
+    let text = written(&directory, 2);
+    open(&directory).set_aside().unwrap();
+    assert_eq!(found(&directory), Past::Nothing);
+    assert_eq!(fs::read(directory.path().join(REFUSED)).unwrap(), text);
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_an_error_that_says_so() {
+    let directory = directory();
+    let missing = directory.path().join("missing");
+    let Err(error) = StateFile::open(&missing) else {
+        panic!("it was opened");
+    };
+    assert!(error.to_string().contains("is not there"), "{error}");
+    // Also root may not make a file inside of a file.
+    fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
+    assert!(matches!(
+        StateFile::open(directory.path()),
+        Err(OpenError::Io { .. })
+    ));
+}
+
+#[test]
+fn a_file_of_another_version_is_refused_by_name() {
+    let directory = directory();
+    let path = directory.path().join(FILE);
+    fs::write(&path, "leasehold-state 2 00000000000000000000\n").unwrap();
+    let Past::Damaged(words) = found(&directory) else {
+        panic!("it was read");
+    };
+    assert!(words.contains("\"2\""), "{words}");
+}
+
+#[test]
+fn a_writer_that_dies_in_a_write_leaves_what_it_had_answered() {
+    let directory = directory();
+    let two = written(&directory, 2);
+    let three = written(&directory, 3);
+    let path = directory.path().join(FILE);
+    // The record's bytes are there, some or all, and the count is not.
+    for cut in two.len()..=three.len() {
+        let mut torn = two.clone();
+        torn.extend_from_slice(&three[two.len()..cut]);
+        fs::write(&path, &torn).unwrap();
+        let whole = if cut == three.len() { 3 } else { 2 };
+        assert_eq!(
+            found(&directory),
+            Past::Records(records(whole)),
+            "cut at {cut}"
+        );
+        // And the next one goes on behind it as if nothing had been.
+        let mut next = open(&directory);
+        next.read().unwrap();
+        next.append(b"next").unwrap();
+        drop(next);
+        let Past::Records(all) = found(&directory) else {
+            panic!("cut at {cut}");
+        };
+        assert_eq!(
+            (all.len(), all.last().unwrap().as_slice()),
+            (whole + 1, &b"next"[..])
+        );
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_anywhere_is_refused() {
+    let directory = directory();
+    let whole = written(&directory, 4);
+    for cut in 0..whole.len() {
+        fs::write(directory.path().join(FILE), &whole[..cut]).unwrap();
+        assert!(
+            matches!(found(&directory), Past::Damaged(_)),
+            "cut at {cut}"
+        );
+    }
+}
+
+#[test]
+fn lines_that_were_taken_out_swapped_or_repeated_are_refused() {
+    let directory = directory();
+    let text = String::from_utf8(written(&directory, 4)).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    for changed in [
+        vec![0, 1, 2, 4],
+        vec![0, 2, 1, 3, 4],
+        vec![0, 1, 2, 3, 3, 4],
+        vec![0, 2, 3, 4],
+        vec![0, 1, 2, 3, 4, 4],
+    ] {
+        let changed: Vec<&str> = changed.into_iter().map(|n: usize| lines[n]).collect();
+        let changed = changed.join("\n") + "\n";
+        fs::write(directory.path().join(FILE), &changed).unwrap();
+        assert!(matches!(found(&directory), Past::Damaged(_)), "{changed}");
+    }
+}
+
+proptest! {
+    /// In any place, to anything: it is refused, or reads as what was written. (Only the count can
+    /// be changed so that it fits: to one less, which is what a dying writer leaves.)
+    #[test]
+    fn a_changed_byte_is_never_read_as_something_else(
+        count in 0_usize..5,
+        place in any::<prop::sample::Index>(),
+        to in any::<u8>(),
+    ) {
+        let directory = directory();
+        let mut text = written(&directory, count);
+        let place = place.index(text.len());
+        prop_assume!(text[place] != to);
+        text[place] = to;
+        fs::write(directory.path().join(FILE), &text).unwrap();
+        match found(&directory) {
+            Past::Damaged(_) => {}
+            read => prop_assert_eq!(read, Past::Records(records(count))),
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! An agent whose process dies and is started again, on the store in memory, with a state file on
+//! a disk and one clock for both: what goes on, what does not, and when.
+
+mod refusals;
+mod unclear;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use leasehold::agent::{Memory, Past};
+use leasehold::protocol::lock::Grant;
+use leasehold::protocol::token::Token;
+use leasehold::state_file::StateFile;
+use leasehold::store::StoreError;
+use tempfile::TempDir;
+
+use super::*;
+use crate::memory_store::Call;
+
+/// What the file is called.
+const FILE: &str = "state";
+
+/// A pod whose sidecar can be killed and started again.
+struct Node {
+    store: MemoryStore,
+    clock: ManualClock,
+    /// The clock that the agents have: that one, or tokio's.
+    driving: Arc<dyn Clock>,
+    /// One directory for each start: what a killed process held open is its own.
+    directories: Vec<TempDir>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let clock = ManualClock::default();
+        // Not zero: nothing begins at boot.
+        clock.advance(Duration::from_secs(1_000));
+        Self {
+            store: MemoryStore::default(),
+            driving: Arc::new(clock.clone()),
+            clock,
+            directories: vec![tempfile::tempdir().unwrap()],
+        }
+    }
+
+    /// In a test with paused time, where waiting takes no time.
+    fn in_paused_time() -> Self {
+        Self {
+            driving: Arc::new(PausedClock::start()),
+            ..Self::new()
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directories.last().unwrap().path().join(FILE)
+    }
+
+    /// Starts the sidecar.
+    fn start(&self) -> Pod {
+        self.start_with(|_| {}, |_| {})
+    }
+
+    fn start_with(
+        &self,
+        adjust: impl FnOnce(&mut Config),
+        change: impl FnOnce(&mut Memory),
+    ) -> Pod {
+        let directory = self.directories.last().unwrap().path();
+        let mut memory = memory(directory).expect("nobody else has it");
+        change(&mut memory);
+        let mut config = Config::new(pod_ref("a"));
+        adjust(&mut config);
+        let store = self.store.over_a_connection();
+        let (locks, sessions) = (Arc::new(store.clone()), Arc::new(store.clone()));
+        let clock = self.driving.clone();
+        Pod {
+            agent: Agent::with_memory(config, locks, sessions, clock, memory),
+            store,
+            clock: self.clock.clone(),
+        }
+    }
+
+    /// Kills the sidecar: nothing that it does from here on is seen by anybody.
+    fn kill(&mut self, pod: &Pod) {
+        pod.store.cut_off();
+        let next = tempfile::tempdir().unwrap();
+        if self.file().exists() {
+            fs::copy(self.file(), next.path().join(FILE)).unwrap();
+        }
+        self.directories.push(next);
+    }
+
+    fn kill_and_start(&mut self, pod: &Pod) -> Pod {
+        self.kill(pod);
+        self.start()
+    }
+
+    fn token(&self, resource: &str) -> Token {
+        self.store.lock(resource).unwrap().token
+    }
+}
+
+fn memory(directory: &Path) -> Option<Memory> {
+    let mut file = StateFile::open(directory).unwrap()?;
+    let past = file.read().unwrap();
+    Some(Memory {
+        journal: Box::new(file),
+        past,
+        boot_id: "boot".into(),
+        namespace: "team-a".into(),
+    })
+}
+
+/// What a renewal says, once it is known what goes on.
+async fn renewed(pod: &Pod, lease: &LeaseView) -> Result<LeaseView, LeaseError> {
+    let known = || pod.agent.renew(&lease.lease, None, pod.now()) != Err(LeaseError::Resuming);
+    eventually("it is known what goes on", known).await;
+    pod.agent.renew(&lease.lease, None, pod.now())
+}
+
+fn lost(loss: Loss) -> Result<LeaseView, LeaseError> {
+    Err(LeaseError::Lost(loss))
+}
+
+#[tokio::test]
+async fn a_lease_goes_on_with_its_id_its_token_and_its_session() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    let session = node.store.session_of("r");
+    node.clock.advance(Duration::from_secs(5));
+    let pod = node.kill_and_start(&pod);
+    let again = renewed(&pod, &lease).await.unwrap();
+    assert_eq!((&again.lease, again.token), (&lease.lease, lease.token));
+    assert_eq!(
+        (&again.resource, &again.owner),
+        (&lease.resource, &lease.owner)
+    );
+    assert!(again.valid_for > Duration::from_secs(14), "{again:?}");
+    assert_eq!(node.store.session_of("r"), session);
+    // As if nothing had been: it is renewed, released, and the next token is larger.
+    node.clock.advance(Duration::from_secs(10));
+    pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
+    assert!(pod.lease("r").await.token > lease.token);
+}
+
+#[tokio::test]
+async fn it_goes_on_through_many_deaths() {
+    let mut node = Node::new();
+    let mut pod = node.start();
+    let lease = pod.lease("r").await;
+    for _ in 0..5 {
+        node.clock.advance(Duration::from_secs(9));
+        pod = node.kill_and_start(&pod);
+        let again = renewed(&pod, &lease).await.unwrap();
+        assert_eq!((&again.lease, again.token), (&lease.lease, lease.token));
+    }
+    assert_eq!(node.store.sessions().len(), 1);
+}
+
+#[tokio::test]
+async fn a_restart_costs_one_read_one_renewal_and_one_list() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    node.kill(&pod);
+    let (calls, writes) = (node.store.calls(), node.store.writes());
+    let pod = node.start();
+    renewed(&pod, &lease).await.unwrap();
+    // With the watch.
+    eventually("the watch is opened", || node.store.calls() == calls + 4).await;
+    assert_eq!(node.store.writes(), writes + 1);
+}
+
+#[tokio::test]
+async fn without_a_lease_a_restarted_agent_asks_nothing() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    pod.agent.release(&lease.lease).await.unwrap();
+    pod.agent.shut_down(OnTerm::Wait).await;
+    assert!(
+        !node.file().exists(),
+        "a stopped agent leaves nothing to go on with"
+    );
+    node.kill(&pod);
+    let calls = node.store.calls();
+    let pod = node.start();
+    tokio::task::yield_now().await;
+    assert_eq!(node.store.calls(), calls);
+    let again = pod.lease("r").await;
+    assert!(again.token > lease.token);
+    assert_eq!(node.store.sessions().len(), 2);
+}
+
+#[tokio::test]
+async fn what_a_request_was_answered_is_answered_again() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let Ok(Acquired::Granted { lease, .. }) = pod.acquire_as("r", Some("id-1")).await else {
+        panic!("not granted");
+    };
+    let Ok(Acquired::Granted { lease: over, .. }) = pod.acquire_as("s", Some("id-2")).await else {
+        panic!("not granted");
+    };
+    pod.agent.release(&over.lease).await.unwrap();
+    // Another TTL is no other request.
+    let ttl = Duration::from_secs(77);
+    pod.agent.renew(&lease.lease, Some(ttl), pod.now()).unwrap();
+    let pod = node.kill_and_start(&pod);
+    // An acquire waits until it is known what goes on.
+    let again = pod.acquire_as("r", Some("id-1")).await;
+    let Ok(Acquired::Granted {
+        lease: again,
+        replayed: true,
+    }) = again
+    else {
+        panic!("{again:?}");
+    };
+    assert_eq!((&again.lease, again.token), (&lease.lease, lease.token));
+    let ended = pod.acquire_as("s", Some("id-2")).await;
+    assert!(
+        matches!(ended, Err(AcquireError::RequestEnded { .. })),
+        "{ended:?}"
+    );
+    assert_eq!(pod.agent.release(&over.lease).await, Ok(Released::Done));
+}
+
+#[tokio::test]
+async fn the_ttl_that_the_app_set_last_counts_from_the_restart() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    let ttl = Duration::from_secs(8);
+    pod.agent.renew(&lease.lease, Some(ttl), pod.now()).unwrap();
+    node.clock.advance(Duration::from_secs(7));
+    let pod = node.kill_and_start(&pod);
+    eventually("it is known what goes on", || {
+        pod.agent.lease(&lease.lease, pod.now()) != Err(LeaseError::Resuming)
+    })
+    .await;
+    // It was told that it may act until the session's deadline at most, and cannot renew a process
+    // that is dead: its 8 s begin now.
+    node.clock.advance(Duration::from_millis(7_900));
+    pod.agent.lease(&lease.lease, pod.now()).unwrap();
+    node.clock.advance(Duration::from_millis(200));
+    let silent = pod.agent.lease(&lease.lease, pod.now());
+    assert_eq!(silent, lost(Loss::AppSilent));
+    eventually("the silent app's lock is free", || pod.is_free("r")).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_ended_before_stays_ended_and_its_release_is_sent_again() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    // Its release never arrives.
+    node.store
+        .fail(Call::UpdateLock, StoreError::Unavailable("away".into()));
+    let released = pod.agent.release(&lease.lease).await;
+    assert_eq!(released, Ok(Released::Pending));
+    node.kill(&pod);
+    node.store.heal();
+    let pod = node.start();
+    eventually("the lock is free", || pod.is_free("r")).await;
+    assert_eq!(
+        pod.agent.renew(&lease.lease, None, pod.now()),
+        Err(LeaseError::Released)
+    );
+    let done = || {
+        let released = pod.agent.release(&lease.lease);
+        futures::FutureExt::now_or_never(released) == Some(Ok(Released::Done))
+    };
+    eventually("the release is confirmed", done).await;
+    assert_eq!(node.store.lock("r").unwrap().transitions, 1);
+}
+
+#[tokio::test]
+async fn a_lock_that_somebody_took_away_meanwhile_is_lost_and_the_others_go_on() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let (first, second) = (pod.lease("r").await, pod.lease("s").await);
+    node.kill(&pod);
+    node.store.edit_lock("r", |lock| lock.grant = None);
+    let pod = node.start();
+    assert_eq!(renewed(&pod, &first).await, lost(Loss::GrantGone));
+    pod.agent.renew(&second.lease, None, pod.now()).unwrap();
+    assert!(pod.lease("r").await.token > first.token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_connection_held_runs_out_and_is_released_not_before() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let arrived = pod.now();
+    let request = AcquireRequest {
+        resource: Resource::parse("r").unwrap(),
+        owner: OwnerId::from("app"),
+        life: Life::Connection {
+            max_hold: Duration::from_mins(10),
+        },
+        wait: Duration::MAX,
+        metadata: BTreeMap::new(),
+        request_id: None,
+    };
+    let mut hold = pod.agent.hold(request, arrived).await.unwrap();
+    let Some(leasehold::agent::LeaseEvent::Acquired(lease)) = hold.next().await else {
+        panic!("not acquired");
+    };
+    node.kill(&pod);
+    drop(hold);
+    let pod = node.start();
+    assert_eq!(renewed(&pod, &lease).await, lost(Loss::AgentRestarted));
+    let told_until = arrived.after(lease.valid_for);
+    assert_stays_held_until(&node, &pod, "r", told_until).await;
+}
+
+/// A lock of which this agent knows nothing is nobody's and no orphan, until this.
+async fn assert_stays_held_until(node: &Node, pod: &Pod, resource: &str, told_until: Moment) {
+    let token = node.token(resource);
+    // Who asks for it, here or elsewhere, is refused, and makes nobody look into it.
+    let other = Pod::in_paused_time("other", &node.store);
+    while pod.now() < told_until {
+        assert!(!pod.is_free(resource), "it was given up too early");
+        let refused = other.acquire(resource).await;
+        assert!(matches!(refused, Ok(Acquired::Held { .. })), "{refused:?}");
+        pod.agent.locks("", 10, None).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1).min(told_until.since(pod.now()))).await;
+    }
+    eventually("the lock is free", || pod.is_free(resource)).await;
+    assert!(pod.now().since(told_until) < Duration::from_secs(2));
+    assert!(other.lease(resource).await.token > token);
+}
+
+/// The journal is an older copy of itself: a lease was given that it does not know.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_not_on_file_is_kept_from_everybody_until_it_has_run_out() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let gone = pod.lease("other").await;
+    pod.agent.release(&gone.lease).await.unwrap();
+    node.store.delete_lock("other");
+    let older = fs::read(node.file()).unwrap();
+    let arrived = pod.now();
+    let lease = pod.lease("r").await;
+    let told_until = arrived.after(lease.valid_for);
+    let pod = {
+        node.kill(&pod);
+        fs::write(node.file(), older).unwrap();
+        node.start()
+    };
+    let unknown = pod.agent.renew(&lease.lease, None, pod.now());
+    assert_eq!(unknown, Err(LeaseError::Unknown));
+    eventually("the session is taken up", || {
+        node.store
+            .sessions()
+            .iter()
+            .any(|session| session.renewals == 1)
+    })
+    .await;
+    assert_stays_held_until(&node, &pod, "r", told_until).await;
+}
+
+/// The same once more: the release is on its way, and the copy says that the lease goes on.
+#[tokio::test]
+async fn a_release_that_is_not_on_file_ends_the_lease_when_it_lands() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    let older = fs::read(node.file()).unwrap();
+    let grant = node.store.lock("r").unwrap().grant;
+    node.store
+        .fail(Call::UpdateLock, StoreError::Ambiguous("on its way".into()));
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Pending));
+    node.kill(&pod);
+    node.store.heal();
+    fs::write(node.file(), older).unwrap();
+    let pod = node.start();
+    renewed(&pod, &lease).await.unwrap();
+    let is_this = |now: &Option<Grant>| now == &grant;
+    assert!(is_this(&node.store.lock("r").unwrap().grant));
+    node.store.edit_lock("r", |lock| lock.grant = None);
+    eventually("the watch tells", || {
+        pod.agent.renew(&lease.lease, None, pod.now()) == lost(Loss::GrantGone)
+    })
+    .await;
+    assert!(pod.lease("r").await.token > lease.token);
+}
+
+#[tokio::test]
+async fn a_journal_that_grows_is_written_anew_and_loses_nothing() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let kept = pod.lease("kept").await;
+    let size = || fs::metadata(node.file()).unwrap().len();
+    let mut before = size();
+    for _ in 0.. {
+        let lease = pod.lease("r").await;
+        pod.agent.release(&lease.lease).await.unwrap();
+        if size() < std::mem::replace(&mut before, size()) {
+            break;
+        }
+        assert!(before < 1_000_000, "it grows and grows");
+    }
+    let pod = node.kill_and_start(&pod);
+    let again = renewed(&pod, &kept).await.unwrap();
+    assert_eq!(again.token, kept.token);
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_more_leaves_no_file_and_the_agent_goes_on() {
+    struct Full(Option<StateFile>);
+    impl leasehold::agent::Journal for Full {
+        fn append(&mut self, _: &[u8]) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::StorageFull.into())
+        }
+        fn replace(&mut self, records: &[Vec<u8>]) -> std::io::Result<()> {
+            self.0.as_mut().unwrap().replace(records)
+        }
+        fn bytes(&self) -> u64 {
+            0
+        }
+        fn void(&mut self) -> std::io::Result<()> {
+            leasehold::agent::Journal::void(self.0.as_mut().unwrap())
+        }
+        fn set_aside(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let node = Node::new();
+    let directory = node.directories[0].path();
+    let full = Full(StateFile::open(directory).unwrap());
+    let memory = Memory {
+        journal: Box::new(full),
+        past: Past::Nothing,
+        boot_id: "boot".into(),
+        namespace: "team-a".into(),
+    };
+    let store = Arc::new(node.store.clone());
+    let clock = Arc::new(node.clock.clone());
+    let config = Config::new(pod_ref("a"));
+    let pod = Pod {
+        agent: Agent::with_memory(config, store.clone(), store, clock, memory),
+        store: node.store.clone(),
+        clock: node.clock.clone(),
+    };
+    assert!(node.file().exists());
+    let lease = pod.lease("r").await;
+    assert!(!node.file().exists(), "a file with gaps would lie");
+    pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+}

@@ -1,0 +1,175 @@
+//! What a restarted agent does not go on with: each for its reason, with a session of its own from
+//! then on, larger tokens, and nothing of the old session touched.
+
+use super::*;
+
+/// Kills a sidecar with one lease, lets the world change, starts it, and sees it begin anew.
+async fn begins_anew(
+    what: &str,
+    meanwhile: impl FnOnce(&Node),
+    adjust: impl FnOnce(&mut Config),
+    change: impl FnOnce(&mut Memory),
+    expected: LeaseError,
+) {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    let session = node.store.session_of("r").unwrap();
+    let renewals = node.store.session(&session).unwrap().renewals;
+    node.kill(&pod);
+    meanwhile(&node);
+    let renewals = node
+        .store
+        .session(&session)
+        .map_or(renewals, |s| s.renewals);
+    let pod = node.start_with(adjust, change);
+    assert_eq!(renewed(&pod, &lease).await, Err(expected), "{what}");
+    // It goes on with locks that are free, under a new session.
+    let other = pod.lease("s").await;
+    assert_ne!(node.store.session_of("s"), Some(session.clone()), "{what}");
+    // The old one is left alone, and so is its grant: it has to be proven dead first.
+    if let Some(old) = node.store.session(&session) {
+        assert_eq!(old.renewals, renewals, "{what}");
+    }
+    if let Some(lock) = node.store.lock("r").filter(|lock| lock.grant.is_some()) {
+        assert_eq!(lock.token, lease.token, "{what}");
+        let is_dead = node
+            .store
+            .session(&session)
+            .is_none_or(|s| s.revoked.is_some());
+        let answer = pod.acquire("r").await;
+        if !is_dead {
+            assert!(
+                matches!(answer, Ok(Acquired::Held { .. })),
+                "{what}: {answer:?}"
+            );
+            node.clock.advance(Duration::from_secs(16));
+        }
+    }
+    let again = match pod.acquire("r").await {
+        Ok(Acquired::Granted { lease, .. }) => lease.token,
+        _ => node.token("r"),
+    };
+    assert!(again > lease.token, "{what}");
+    assert!(other.token > Token::from_raw(0));
+    // And it is written down anew.
+    let records = fs::read_to_string(node.file()).unwrap();
+    assert!(records.contains("\"session\""), "{what}: {records}");
+}
+
+fn nothing(_: &Node) {}
+fn same(_: &mut Config) {}
+fn as_it_is(_: &mut Memory) {}
+
+#[tokio::test]
+async fn another_boot() {
+    let change = |memory: &mut Memory| memory.boot_id = "another".into();
+    begins_anew("boot", nothing, same, change, LeaseError::Unknown).await;
+}
+
+#[tokio::test]
+async fn another_pod() {
+    let adjust = |config: &mut Config| config.pod.uid = "another".into();
+    begins_anew("pod", nothing, adjust, as_it_is, LeaseError::Unknown).await;
+}
+
+#[tokio::test]
+async fn another_namespace() {
+    let change = |memory: &mut Memory| memory.namespace = "another".into();
+    begins_anew("namespace", nothing, same, change, LeaseError::Unknown).await;
+}
+
+#[tokio::test]
+async fn another_ttl() {
+    let adjust = |config: &mut Config| {
+        config.session_ttl = leasehold::protocol::time::SessionTtl::clamped(16);
+    };
+    begins_anew("ttl", nothing, adjust, as_it_is, LeaseError::Unknown).await;
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_put_aside() {
+    let cut = |node: &Node| {
+        let mut text = fs::read(node.file()).unwrap();
+        text.truncate(text.len() - 10);
+        fs::write(node.file(), text).unwrap();
+    };
+    begins_anew("cut", cut, same, as_it_is, LeaseError::Unknown).await;
+}
+
+#[tokio::test]
+async fn a_passed_deadline() {
+    let later = |node: &Node| node.clock.advance(Duration::from_millis(14_250));
+    let lost = LeaseError::Lost(Loss::SessionExpired);
+    begins_anew("deadline", later, same, as_it_is, lost).await;
+}
+
+#[tokio::test]
+async fn a_revoked_session() {
+    let revoke = |node: &Node| {
+        let session = node.store.session_of("r").unwrap();
+        node.store.revoke_session(&session);
+    };
+    let lost = LeaseError::Lost(Loss::SessionRevoked);
+    begins_anew("revoked", revoke, same, as_it_is, lost).await;
+}
+
+/// The file is an older copy: the session was renewed since, and who knows what was told.
+#[tokio::test]
+async fn a_session_that_was_renewed_since() {
+    let renew = |node: &Node| {
+        let store = node.store.clone();
+        let session = store.session_of("r").unwrap();
+        store.renew_session(&session);
+    };
+    let lost = LeaseError::Lost(Loss::AgentRestarted);
+    begins_anew("renewed", renew, same, as_it_is, lost).await;
+}
+
+/// A renewal that was sent before the process died lands between the read and the renewal.
+#[tokio::test]
+async fn a_renewal_that_somebody_outruns() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    let session = node.store.session_of("r").unwrap();
+    node.kill(&pod);
+    let gate = node
+        .store
+        .hold(Call::RenewSession, crate::memory_store::Half::Request);
+    let pod = node.start();
+    eventually("the renewal is sent", || gate.arrived() > 0).await;
+    node.store.renew_session(&session);
+    gate.open();
+    assert_eq!(renewed(&pod, &lease).await, lost(Loss::AgentRestarted));
+    assert_eq!(node.store.session(&session).unwrap().renewals, 1);
+}
+
+/// Nothing says whether it is the own renewal that landed, so it is not believed to be.
+#[tokio::test]
+async fn a_renewal_without_an_answer() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    node.kill(&pod);
+    node.store.lose_answer(Call::RenewSession);
+    let pod = node.start();
+    assert_eq!(renewed(&pod, &lease).await, lost(Loss::AgentRestarted));
+}
+
+#[tokio::test]
+async fn a_lease_of_a_refused_session_can_be_released_all_the_same() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    node.kill(&pod);
+    node.store.fail_all(StoreError::Unavailable("away".into()));
+    let pod = node.start();
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Pending));
+    node.clock.advance(Duration::from_secs(15));
+    let is_over = || {
+        let released = pod.agent.release(&lease.lease);
+        futures::FutureExt::now_or_never(released) == Some(Ok(Released::Done))
+    };
+    eventually("it is over", is_over).await;
+}
