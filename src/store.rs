@@ -197,9 +197,10 @@ pub trait LockStore: Send + Sync + 'static {
     async fn update(&self, current: &Stored<Lock>, next: &Lock)
     -> Result<Stored<Lock>, StoreError>;
 
-    /// Adds a waiter to the end of the lock's queue, as [`Lock::joined_by`] says. Where others
-    /// wait already this is no compare-and-swap: many who come at once would only make each
-    /// other's writes fail. So it can land late, on any version; never twice.
+    /// Adds a waiter to the lock's queue, as [`Lock::joined_by`] says: to its end, unless it is a
+    /// preferred candidate. At the end of a queue where others wait already this is no
+    /// compare-and-swap: many who come at once would only make each other's writes fail. So it can
+    /// land late, on any version; never twice.
     ///
     /// # Errors
     /// `Conflict` when the lock may not have that waiter by now: re-read.

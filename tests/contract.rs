@@ -86,6 +86,7 @@ macro_rules! every_fact {
             a_session_that_has_a_place_joins_no_second_time,
             a_grant_that_holds_the_lock_does_not_wait_for_it,
             the_thirty_third_does_not_join,
+            a_preferred_candidate_joins_before_the_others_on_the_version_it_read,
             nobody_joins_a_lock_that_is_gone,
             revisions_rise_over_both_kinds,
             a_listing_shows_everything_that_was_acknowledged,
@@ -166,6 +167,7 @@ impl Party {
             },
             metadata: [("key".to_owned(), "value".to_owned())].into(),
             at: AT,
+            preferred: false,
         }
     }
 

@@ -227,6 +227,7 @@ impl Agent {
             },
             metadata: bid.request.metadata.clone(),
             at: self.0.clock.wall(),
+            preferred: bid.request.preferred,
         })
     }
 

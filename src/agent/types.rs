@@ -34,6 +34,8 @@ pub struct AcquireRequest {
     pub metadata: BTreeMap<String, String>,
     /// How long to wait in line for it; zero is one try.
     pub wait: Duration,
+    /// Whether its place in the queue of an election is before those that are not preferred.
+    pub preferred: bool,
     /// The app's name for this request: a repetition gets the same lease.
     pub request_id: Option<String>,
 }

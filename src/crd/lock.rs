@@ -150,7 +150,8 @@ pub struct DistributedLockStatus {
     #[schemars(range(min = 0, max = 9_007_199_254_739_992_i64))]
     pub token: i64,
 
-    /// Who waits for the lock, oldest first, at most one entry per session. The lock is handed to
+    /// Who waits for the lock, oldest first (in an election the preferred candidates before all
+    /// others), at most one entry per session. The lock is handed to
     /// the first in the same write that releases it, so a free lock has no waiters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     // As a map by session, each entry has its own managedFields: at 32 waiters half of what a write
@@ -245,6 +246,9 @@ pub struct WaiterRecord {
     /// Since when, by the wall clock of the agent that wrote it.
     #[schemars(length(max = 40), extend("format" = "date-time"))]
     pub queued_at: String,
+    /// Whether it goes before those that are not preferred. Only in elections.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preferred: bool,
 }
 
 /// The end of a grant that its holder did not ask for.

@@ -31,6 +31,7 @@ pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Pr
         life: Life::Ttl(ttl(&body.ttl_seconds)?),
         wait: wait(body.wait_seconds.as_ref())?,
         metadata: metadata(body.metadata.unwrap_or_default())?,
+        preferred: false,
         request_id: body.request_id.map(request_id).transpose()?,
     })
 }
@@ -45,6 +46,7 @@ pub(super) fn hold(body: HoldBody, pod: &str) -> Result<AcquireRequest, Problem>
         },
         wait: Duration::MAX,
         metadata: metadata(body.metadata.unwrap_or_default())?,
+        preferred: false,
         request_id: None,
     })
 }
@@ -61,7 +63,10 @@ pub(super) fn candidacy(
         max_hold_seconds: body.max_hold_seconds,
         metadata: body.metadata,
     };
-    hold(hold_body, pod)
+    Ok(AcquireRequest {
+        preferred: body.preferred.unwrap_or_default(),
+        ..hold(hold_body, pod)?
+    })
 }
 
 /// The name of an election.

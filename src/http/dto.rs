@@ -106,6 +106,10 @@ pub(super) struct CandidacyBody {
     #[serde(default, deserialize_with = "unique_entries")]
     #[schema(nullable = false)]
     pub(super) metadata: Option<BTreeMap<String, String>>,
+    /// Whether this candidate goes before all that are not preferred and wait: then the lead is
+    /// handed to it at the next term. It is taken from nobody.
+    #[schema(nullable = false, default = false)]
+    pub(super) preferred: Option<bool>,
 }
 
 /// Each key once. Of two entries under one key a map would keep the last, and silently.

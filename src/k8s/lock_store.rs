@@ -109,7 +109,7 @@ impl LockStore for K8sLockStore {
     }
 
     /// A list that is not there cannot be added to, so the first waiter writes it, by
-    /// compare-and-swap. The others add to it by a patch without resourceVersion, which the API
+    /// compare-and-swap, and so does one whose place depends on who else waits. The others add to it by a patch without resourceVersion, which the API
     /// server applies to the newest state. That the lock is held, that there is room, and that
     /// neither session nor grant is there twice, are the definition's own rules.
     async fn join(
@@ -119,7 +119,7 @@ impl LockStore for K8sLockStore {
     ) -> Result<Stored<Lock>, StoreError> {
         let joined = current.value.joined_by(waiter.clone());
         let joined = joined.ok_or(StoreError::Conflict)?;
-        if joined.waiters.len() == 1 {
+        if joined.waiters.len() == 1 || waiter.preferred {
             return self.update(current, &joined).await;
         }
         let name = object_name(&joined.resource);

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::election::is_election;
 use super::ids::{GrantId, OwnerId, Resource, SessionId};
 use super::queue::{Join, Queue, Waiter};
 use super::session::Claimant;
@@ -43,6 +44,9 @@ pub struct Claim {
     pub metadata: BTreeMap<String, String>,
     /// Now, for people.
     pub at: WallTime,
+    /// Whether it is to stand before those in the queue that are not preferred. Elections only;
+    /// elsewhere it means nothing.
+    pub preferred: bool,
 }
 
 /// How a grant ended that its holder did not end.
@@ -180,7 +184,8 @@ impl Lock {
         if decision != Decision::Refused(Refusal::Held) {
             return decision;
         }
-        let waiter = claim.to_waiter();
+        let mut waiter = claim.to_waiter();
+        waiter.preferred &= is_election(&self.resource);
         match self.waiters.join(waiter.clone()) {
             Join::Joined(_) => Decision::Queued(Box::new(waiter)),
             Join::Present(grant) => Decision::AlreadyQueued(grant),
@@ -188,15 +193,19 @@ impl Lock {
         }
     }
 
-    /// The lock with one more waiter at the end of its queue; none when it may not have it.
+    /// The lock with one more waiter in its queue; none when it may not have it.
     ///
-    /// This is the one write that is not decided on a revision: who comes last does not depend on
+    /// At the end of the queue this is the one write that is not decided on a revision: who comes last does not depend on
     /// who came before. The store applies it to the lock as it is by then, at once or late, so all
     /// that keeps it harmless is asked here: the lock is held, and by another grant than the one
-    /// that would wait, there is room, and the session has no other place.
+    /// that would wait, there is room, and the session has no other place. The place of a preferred
+    /// candidate does depend on who came before: that is decided on a revision.
     #[must_use]
     pub fn joined_by(&self, waiter: Waiter) -> Option<Self> {
         let _held = self.grant.as_ref().filter(|held| held.id != waiter.grant)?;
+        if waiter.preferred && !is_election(&self.resource) {
+            return None;
+        }
         match self.waiters.join(waiter) {
             Join::Joined(waiters) => Some(Self {
                 waiters,
@@ -415,6 +424,7 @@ impl Claim {
             grant: self.grant.clone(),
             claimant: self.claimant.clone(),
             queued_at: self.at,
+            preferred: self.preferred,
         }
     }
 }

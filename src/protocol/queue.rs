@@ -1,4 +1,5 @@
-//! The queue inside a lock: oldest first, at most 32 entries, one per session.
+//! The queue inside a lock: oldest first, at most 32 entries, one per session. In an election the
+//! preferred candidates stand before all others, the oldest first.
 //!
 //! It only orders; who is dead and who is handed the lock is decided in `lock`.
 
@@ -18,6 +19,8 @@ pub struct Waiter {
     pub claimant: Claimant,
     /// Since when, for people; the order is the list's.
     pub queued_at: WallTime,
+    /// Whether it goes before those that are not preferred.
+    pub preferred: bool,
 }
 
 /// The waiters of a lock, oldest first.
@@ -27,7 +30,7 @@ pub struct Queue(Vec<Waiter>);
 /// What joining the queue came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// The queue with the newcomer at its end.
+    /// The queue with the newcomer in its place.
     Joined(Queue),
     /// The session has an entry already: an earlier write whose answer was lost, or another
     /// local caller's.
@@ -61,7 +64,7 @@ impl Queue {
         self.0.is_empty()
     }
 
-    /// The queue with one more waiter.
+    /// The queue with one more waiter: at its end, or before the first that is not preferred.
     #[must_use]
     pub fn join(&self, waiter: Waiter) -> Join {
         if let Some(present) = self.entry_of(&waiter.claimant.session) {
@@ -71,7 +74,11 @@ impl Queue {
             return Join::Full;
         }
         let mut entries = self.0.clone();
-        entries.push(waiter);
+        let mut goes_before = entries
+            .iter()
+            .map(|other| waiter.preferred && !other.preferred);
+        let place = goes_before.position(|goes_before| goes_before);
+        entries.insert(place.unwrap_or(entries.len()), waiter);
         Join::Joined(Self(entries))
     }
 
@@ -145,6 +152,14 @@ mod tests {
                 session_ttl: SessionTtl::clamped(15),
             },
             queued_at: WallTime(0),
+            preferred: false,
+        }
+    }
+
+    fn preferred(n: usize) -> Waiter {
+        Waiter {
+            preferred: true,
+            ..waiter(n)
         }
     }
 
@@ -160,6 +175,36 @@ mod tests {
         assert_eq!(joined, line([1, 2, 3]));
         assert_eq!(joined.split_head(), Some((waiter(1), line([2, 3]))));
         assert_eq!(Queue::default().split_head(), None);
+    }
+
+    #[test]
+    fn a_preferred_newcomer_goes_behind_the_preferred_and_before_all_others() {
+        type Places<'a> = &'a [(usize, bool)];
+        let entry = |(n, preferred): &(usize, bool)| Waiter {
+            preferred: *preferred,
+            ..waiter(*n)
+        };
+        let queue = |places: Places| Queue::from_entries(places.iter().map(entry).collect());
+        let table: [(Places, usize); 5] = [
+            (&[], 0),
+            (&[(1, false), (2, false)], 0),
+            (&[(1, true), (2, false)], 1),
+            (&[(1, true), (2, true)], 2),
+            // A person's doing; it still goes before whoever is not preferred.
+            (&[(1, false), (2, true)], 0),
+        ];
+        for (places, place) in table {
+            let Join::Joined(joined) = queue(places).join(preferred(9)) else {
+                panic!("there is room");
+            };
+            let mut expected = places.to_vec();
+            expected.insert(place, (9, true));
+            assert_eq!(joined, queue(&expected));
+            let Join::Joined(joined) = queue(places).join(waiter(9)) else {
+                panic!("there is room");
+            };
+            assert_eq!(joined.entries().last(), Some(&waiter(9)));
+        }
     }
 
     #[test]

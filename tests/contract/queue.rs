@@ -20,6 +20,7 @@ impl Party {
                 ..self.claim(grant).claimant
             },
             queued_at: AT,
+            preferred: false,
         }
     }
 
@@ -156,6 +157,29 @@ pub(crate) async fn the_thirty_third_does_not_join(adapter: &impl Adapter) {
     assert_eq!(full.value.waiters.len(), QUEUE_MAX);
     refused(b, &read, (QUEUE_MAX + 1, "g-late"), &full).await;
     refused(b, &full, (QUEUE_MAX + 1, "g-late"), &full).await;
+}
+
+pub(crate) async fn a_preferred_candidate_joins_before_the_others_on_the_version_it_read(
+    adapter: &impl Adapter,
+) {
+    let (a, b) = (adapter.a(), adapter.b());
+    let held = a.make_and_take(&resource("election:r"), "g-a").await;
+    let read = b.join(&held, 1, "g-1").await;
+    let preferred = |session: usize, grant: &str| Waiter {
+        preferred: true,
+        ..b.waiter(session, grant)
+    };
+    let read = b.locks.join(&read, &preferred(2, "g-2")).await;
+    let read = read.expect("a place before others");
+    assert_eq!(names(&read.value), ["g-2", "g-1"]);
+    // Who does not wait as a preferred one joins on any version, and last.
+    let last = a.join(&held, 3, "g-3").await;
+    assert_eq!(names(&last.value), ["g-2", "g-1", "g-3"]);
+    let read = b.locks.join(&last, &preferred(4, "g-4")).await;
+    let read = read.expect("a place behind the preferred");
+    assert_eq!(names(&read.value), ["g-2", "g-4", "g-1", "g-3"]);
+    let found = a.read(&read.value.resource).await;
+    assert_eq!((found.value, found.version), (read.value, read.version));
 }
 
 pub(crate) async fn nobody_joins_a_lock_that_is_gone(adapter: &impl Adapter) {

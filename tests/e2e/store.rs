@@ -60,6 +60,7 @@ fn claim(pod: &Pod) -> Claim {
         },
         metadata: [("key".to_owned(), "value".to_owned())].into(),
         at: AT,
+        preferred: false,
     }
 }
 

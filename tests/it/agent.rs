@@ -111,6 +111,7 @@ impl Pod {
             life: Life::Ttl(Duration::from_mins(10)),
             wait: Duration::ZERO,
             metadata: BTreeMap::new(),
+            preferred: false,
             request_id: request_id.map(str::to_owned),
         };
         self.agent.acquire(request, self.now()).await

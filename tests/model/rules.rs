@@ -155,6 +155,7 @@ impl Rules {
             },
             metadata: BTreeMap::new(),
             at: WallTime::default(),
+            preferred: false,
         }
     }
 

@@ -18,6 +18,8 @@ use crate::protocol::ids::{LeaseId, OwnerId};
 pub struct Campaign {
     /// What for.
     pub election: ElectionName,
+    /// Whether the lead is to be handed to this agent before others that wait and are not preferred.
+    pub preferred: bool,
 }
 
 impl Agent {
@@ -91,6 +93,7 @@ impl Agent {
             },
             wait: Duration::MAX,
             metadata: BTreeMap::new(),
+            preferred: campaign.preferred,
             request_id: None,
         };
         match self.acquire(request, self.now()).await? {

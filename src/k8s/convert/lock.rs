@@ -33,6 +33,7 @@ const WAITER: &[&str] = &[
     "session",
     "sessionTtlSeconds",
     "queuedAt",
+    "preferred",
 ];
 
 /// Reads a lock.
@@ -137,6 +138,7 @@ fn waiters(status: &Fields) -> Result<Queue, StoreError> {
             session_ttl: session_ttl(record.session_ttl_seconds),
         },
         queued_at: wall_time(&record.queued_at),
+        preferred: record.preferred,
     });
     Ok(Queue::from_entries(waiters.collect()))
 }
@@ -320,6 +322,7 @@ impl From<&Waiter> for WaiterRecord {
             session: claimant.session.to_string(),
             session_ttl_seconds: ttl_seconds(claimant.session_ttl),
             queued_at: time_text(waiter.queued_at),
+            preferred: waiter.preferred,
         }
     }
 }

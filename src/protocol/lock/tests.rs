@@ -1,6 +1,7 @@
 //! The transitions of a lock, one fact a test, and what holds after any sequence of them.
 
 use super::*;
+use crate::protocol::election::is_election;
 use crate::protocol::queue::QUEUE_MAX;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::SessionTtl;
@@ -38,6 +39,7 @@ fn claim(session: usize, grant: &str) -> Claim {
         },
         metadata: BTreeMap::from([("build".to_owned(), "7".to_owned())]),
         at: WallTime(5),
+        preferred: false,
     }
 }
 
@@ -151,6 +153,49 @@ fn a_late_join_stands_last_or_is_refused() {
         });
         assert_eq!(lock.joined_by(joining), expected, "{what}");
     }
+}
+
+#[test]
+fn a_preferred_candidate_is_handed_the_lead_before_others_and_elsewhere_nobody_is() {
+    let prefer = |lock: &Lock, n: usize| {
+        let claim = Claim {
+            preferred: true,
+            ..claim(n, &format!("g{n}"))
+        };
+        match lock.acquire_or_queue(Revision(10), &mint(), &claim) {
+            Decision::Queued(waiter) => (lock.joined_by((*waiter).clone()).unwrap(), *waiter),
+            other => panic!("not queued: {other:?}"),
+        }
+    };
+    for (name, expected) in [
+        ("election:r", ["g3", "g4", "g2"]),
+        ("r", ["g2", "g3", "g4"]),
+    ] {
+        let unheld = Lock::unheld(Resource::parse(name).unwrap());
+        let held = granted(unheld.acquire(Revision(10), &mint(), &claim(1, "g1")));
+        let before = held.grant.clone();
+        let lock = queued(&held, 2, "g2");
+        let (lock, third) = prefer(&lock, 3);
+        let (mut lock, _) = prefer(&lock, 4);
+        assert_eq!(lock.grant, before, "it is taken from nobody");
+        assert_eq!(third.preferred, name != "r");
+        let mut holder = GrantId::from("g1");
+        for (revision, next) in (20..).zip(expected) {
+            let released = lock.release(Revision(revision), &mint(), &holder, WallTime(1));
+            lock = released.unwrap();
+            holder = GrantId::from(next);
+            assert!(lock.is_held_by(&holder), "{name}: {next}");
+        }
+    }
+    let preferred = Waiter {
+        preferred: true,
+        ..claim(2, "g2").to_waiter()
+    };
+    assert_eq!(
+        held(1, "g1").joined_by(preferred),
+        None,
+        "a write past the rules"
+    );
 }
 
 #[test]
@@ -303,6 +348,8 @@ enum Step {
     Queue(usize),
     /// A join that was decided on some lock before lands on this one.
     JoinLate(usize),
+    /// A preferred candidate joins.
+    Prefer(usize),
     Leave(usize),
     Release(usize),
     TakeOver(Vec<bool>, Option<usize>),
@@ -317,6 +364,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         who.clone().prop_map(Step::Queue),
         who.clone().prop_map(Step::Queue),
         who.clone().prop_map(Step::JoinLate),
+        who.clone().prop_map(Step::Prefer),
         who.clone().prop_map(Step::Leave),
         who.clone().prop_map(Step::Release),
         (
@@ -345,6 +393,13 @@ fn after(lock: &Lock, step: &Step, at: Revision, mint: &Mint) -> Option<Lock> {
         Step::Queue(n) => written(lock.acquire_or_queue(at, mint, &claims(n))),
         // What it was decided on does not matter: all that it carries is who joins.
         Step::JoinLate(n) => lock.joined_by(claims(n).to_waiter()),
+        Step::Prefer(n) => {
+            let preferred = Claim {
+                preferred: true,
+                ..claims(n)
+            };
+            written(lock.acquire_or_queue(at, mint, &preferred))
+        }
         Step::Leave(n) => lock.leave_queue(&grant(n)),
         Step::Release(n) => lock.release(at, mint, &grant(n), WallTime(1)),
         Step::Rebase(n) => lock.rebase(at, mint, &grant(n)).ok().flatten(),
@@ -364,8 +419,10 @@ fn ended(lock: &Lock) -> Option<&GrantId> {
 proptest! {
     /// What the API server checks on every write, and what nobody but this code checks.
     #[test]
-    fn no_sequence_of_transitions_breaks_a_lock(steps in steps()) {
-        let mut lock = free();
+    fn no_sequence_of_transitions_breaks_a_lock(
+        steps in steps(), resource in prop::sample::select(vec!["r", "election:r"]),
+    ) {
+        let mut lock = Lock::unheld(Resource::parse(resource).unwrap());
         let mut mint = mint();
         for (at, step) in (20_u64..).zip(&steps) {
             if let Step::TokensRunOut(out) = step {
@@ -380,7 +437,15 @@ proptest! {
                 let session = &waiter.claimant.session;
                 prop_assert!(entries[..n].iter().all(|w| w.claimant.session != *session));
                 prop_assert!(!next.is_held_by(&waiter.grant), "the holder waits for itself");
+                prop_assert!(!waiter.preferred || is_election(&lock.resource));
             }
+            prop_assert!(entries.is_sorted_by_key(|waiter| !waiter.preferred));
+            let stay = |queue: &Queue, other: &Queue| {
+                let in_other = |w: &&Waiter| other.entries().contains(*w);
+                queue.entries().iter().filter(in_other).cloned().collect::<Vec<_>>()
+            };
+            let (before, after) = (&lock.waiters, &next.waiters);
+            prop_assert_eq!(stay(before, after), stay(after, before), "nobody overtakes");
             prop_assert!(next.token >= lock.token);
             prop_assert!(next.transitions >= lock.transitions);
             prop_assert_eq!(&next.resource, &lock.resource);

@@ -314,6 +314,95 @@ async fn to_join_a_queue_is_looked_at_when_anything_else_changes() {
     }
 }
 
+fn preferred(pod: &User) -> WaiterRecord {
+    WaiterRecord {
+        preferred: true,
+        ..waiter(pod)
+    }
+}
+
+/// The third pod takes the place behind the only preferred one.
+fn behind_the_preferred(status: &mut Status, crowd: &Crowd) {
+    status.waiters.insert(1, preferred(&crowd.third));
+}
+
+/// Where a preferred candidate may not stand, and who may not be preferred.
+const INSTEAD_OF_A_PREFERRED_PLACE: [(Change, &str); 5] = [
+    (
+        |status, crowd| status.waiters.insert(0, preferred(&crowd.third)),
+        ITSELF,
+    ),
+    (
+        |status, crowd| status.waiters.push(preferred(&crowd.third)),
+        ITSELF,
+    ),
+    (
+        |status, crowd| status.waiters.insert(1, waiter(&crowd.third)),
+        ITSELF,
+    ),
+    (
+        |status, crowd| status.waiters.insert(1, preferred(&crowd.stranger)),
+        ITSELF,
+    ),
+    (|status, _| status.waiters[1].preferred = true, ITSELF),
+];
+
+/// What may not be done beside taking a preferred place.
+const BESIDE_A_PREFERRED_PLACE: [(Change, &str); 6] = [
+    (|status, _| status.waiters[2].preferred = true, ITSELF),
+    (|status, _| status.waiters[0].preferred = false, ITSELF),
+    (
+        |status, crowd| status.waiters.push(second_entry(&crowd.third)),
+        ITSELF,
+    ),
+    (|status, _| status.waiters.swap(0, 2), ITSELF),
+    (|status, _| drop(status.waiters.pop()), NOBODY_BUT_ITSELF),
+    (|status, _| status.token += 1000, COUNTS),
+];
+
+/// A preferred place is what only an election has, and only right behind those that have one.
+#[tokio::test]
+async fn a_preferred_place_is_behind_the_preferred_ones_and_only_in_an_election() {
+    for mode in [TakeOver::Strict, TakeOver::Peer] {
+        let scene = Scene::new(mode, false).await;
+        let (world, crowd) = (&scene.world, &scene.crowd);
+        let mut status = Status::default();
+        grant(&mut status, &crowd.holder);
+        status.token = TOKEN;
+        status.waiters = vec![preferred(&crowd.first), waiter(&crowd.second)];
+        let election = world.election(status).await;
+        for (instead, words) in INSTEAD_OF_A_PREFERRED_PLACE {
+            let write = |status: &mut Status| instead(status, crowd);
+            let answer = world.write(&crowd.third.client, &election, write);
+            answer.await.refused(words);
+        }
+        for (beside, words) in BESIDE_A_PREFERRED_PLACE {
+            let write = |status: &mut Status| {
+                behind_the_preferred(status, crowd);
+                beside(status, crowd);
+            };
+            let answer = world.write(&crowd.third.client, &election, write);
+            answer.await.refused(words);
+        }
+        let enter = |status: &mut Status| behind_the_preferred(status, crowd);
+        let by_another = world.write(&crowd.stranger.client, &election, enter);
+        by_another.await.refused(ITSELF);
+        let entered = world.write(&crowd.third.client, &election, enter);
+        entered.await.allowed();
+        for (holder, next) in [(&crowd.holder, &crowd.first), (&crowd.first, &crowd.third)] {
+            let hand_over = |status: &mut Status| grant(status, next);
+            let handed = world.write(&holder.client, &election, hand_over);
+            handed.await.allowed();
+        }
+
+        // Of any other lock.
+        for place in [0, 2] {
+            let enter = |status: &mut Status| status.waiters.insert(place, preferred(&crowd.third));
+            scene.write(&crowd.third, enter).await.refused(ITSELF);
+        }
+    }
+}
+
 /// As long as a queue can be, with names as long as they can be: the API server gives each
 /// policy's evaluation a budget, and who exceeds it is refused.
 #[tokio::test]

@@ -79,6 +79,7 @@ pub(super) fn waiter(pod: &User) -> WaiterRecord {
         session: format!("{}-0", pod.name),
         session_ttl_seconds: 15,
         queued_at: TIME.to_owned(),
+        preferred: false,
     }
 }
 
@@ -177,6 +178,17 @@ impl World {
                 .await
                 .allowed();
         }
+        name
+    }
+
+    /// The lock of an election, with this status.
+    pub(super) async fn election(&self, wanted: DistributedLockStatus) -> String {
+        let name = format!("e-{}", uuid::Uuid::new_v4().simple());
+        let mut lock = bare_lock(&name);
+        lock.spec.resource = format!("election:{name}");
+        self.create(&self.admin, &lock).await.allowed();
+        let made = self.write(&self.admin, &name, |status| *status = wanted);
+        made.await.allowed();
         name
     }
 

@@ -25,8 +25,15 @@ fn name(text: &str) -> ElectionName {
 
 impl Pod {
     fn run(&self) {
+        self.run_as(false);
+    }
+
+    fn run_as(&self, preferred: bool) {
         let election = name("e");
-        self.agent.run_for(Campaign { election });
+        self.agent.run_for(Campaign {
+            election,
+            preferred,
+        });
     }
 
     async fn ask(&self) -> Result<ElectionView, ElectionError> {
@@ -66,6 +73,7 @@ impl Pod {
             },
             wait: Duration::MAX,
             metadata: BTreeMap::new(),
+            preferred: false,
             request_id: None,
         };
         self.agent.hold(request, self.now()).await.unwrap()

@@ -27,6 +27,7 @@ fn request(owner: &str, max_hold: Duration) -> AcquireRequest {
         life: Life::Connection { max_hold },
         wait: Duration::MAX,
         metadata: BTreeMap::new(),
+        preferred: false,
         request_id: None,
     }
 }

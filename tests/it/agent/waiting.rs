@@ -25,6 +25,7 @@ fn request(owner: &str, wait: u64) -> AcquireRequest {
         life: Life::Ttl(Duration::from_mins(10)),
         wait: Duration::from_secs(wait),
         metadata: BTreeMap::new(),
+        preferred: false,
         request_id: None,
     }
 }

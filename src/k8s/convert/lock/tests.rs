@@ -74,6 +74,7 @@ fn claim(who: &str) -> Claim {
         },
         metadata: std::collections::BTreeMap::default(),
         at: WallTime(0),
+        preferred: false,
     }
 }
 
@@ -202,6 +203,32 @@ fn a_new_waiter_stands_behind_the_old_ones() {
     let tested = json!({"op": "test", "path": "/spec/resource", "value": next.resource.as_str()});
     let added = json!({"op": "add", "path": "/status/waiters/-", "value": waiters[1]});
     assert_eq!(patch, json!([tested, added]));
+}
+
+#[test]
+fn a_preference_is_written_where_there_is_one_and_read_back() {
+    let mut held = object(held(&["b"]));
+    held["spec"]["resource"] = json!("election:r");
+    let stored = read(held).unwrap();
+    let preferred = Claim {
+        preferred: true,
+        ..claim("c")
+    };
+    let decision = stored
+        .value
+        .acquire_or_queue(stored.version, &MINT, &preferred);
+    let Decision::Queued(joining) = decision else {
+        panic!("{decision:?}")
+    };
+    let next = stored.value.joined_by(*joining).unwrap();
+    let written = write(&stored, &next).unwrap();
+    let waiters = &written["status"]["waiters"];
+    assert_eq!(
+        (&waiters[0]["leaseId"], &waiters[0]["preferred"]),
+        (&json!("g-c"), &json!(true))
+    );
+    assert_eq!(waiters[1], waiter("b"), "as it was, without one");
+    assert_eq!(read(written).unwrap().value, next);
 }
 
 /// All is over for the holder and its waiters.

@@ -65,6 +65,8 @@ struct WaiterRecord {
     lease_id: String,
     claimant: ClaimantRecord,
     queued_at: i64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    preferred: bool,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -235,6 +237,7 @@ impl WaiterRecord {
             lease_id: waiter.grant.to_string(),
             claimant: ClaimantRecord::new(&waiter.claimant, same.map(|same| &same.claimant)),
             queued_at: waiter.queued_at.0,
+            preferred: waiter.preferred,
             unknown: same.map(|same| same.unknown.clone()).unwrap_or_default(),
         }
     }
@@ -244,6 +247,7 @@ impl WaiterRecord {
             grant: self.lease_id.as_str().into(),
             claimant: self.claimant.claimant(),
             queued_at: WallTime(self.queued_at),
+            preferred: self.preferred,
         }
     }
 }

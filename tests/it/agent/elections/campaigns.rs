@@ -183,3 +183,31 @@ async fn an_app_of_the_same_pod_waits_behind_the_campaign() {
     drop(hold);
     assert!(a.leads_until().await.is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_preferred_candidate_is_handed_the_lead_first_and_takes_it_from_nobody() {
+    let store = MemoryStore::default();
+    let [a, b, c, d] = pods(&store, ["a", "b", "c", "d"]);
+    a.run();
+    let first = a.until_leader().await;
+    b.run();
+    until_waiting(&store, 1).await;
+    for (count, preferred) in [(2, &c), (3, &d)] {
+        preferred.run_as(true);
+        until_waiting(&store, count).await;
+    }
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(
+        a.view().await.token,
+        first.token,
+        "it leads for as long as it likes"
+    );
+    let mut lease = first.lead.unwrap().lease;
+    // The preferred ones in turn. Each queues again, before b.
+    for (now, next) in [(&a, &c), (&c, &d), (&d, &c)] {
+        now.agent.release(&lease).await.unwrap();
+        lease = next.until_leader().await.lead.unwrap().lease;
+        until_waiting(&store, 3).await;
+        assert_eq!(b.leads_until().await, None);
+    }
+}
