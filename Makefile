@@ -14,7 +14,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit model e2e crowd ## Everything that CI runs: lint, unit, model, e2e, crowd
+test: lint unit model e2e crowd elections ## Everything that CI runs: lint, unit, model, e2e, crowd, elections
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
@@ -36,6 +36,10 @@ e2e: need-cargo controlplane controlplane-floor ## Our binaries against a real e
 .PHONY: crowd
 crowd: need-cargo controlplane ## 200 agents that ask for one lock within a second, and what that costs
 	cargo test --locked --test e2e crowd:: -- --ignored --nocapture --test-threads 1
+
+.PHONY: elections
+elections: need-cargo controlplane ## Five candidates in three minutes of trouble: never two leaders
+	cargo test --locked --test e2e election::storm -- --ignored --nocapture
 
 .PHONY: run
 run: need-cargo ## Locks without a cluster, to try curl on; flags in ARGS (docs/dev.md)

@@ -7,6 +7,7 @@
 mod cluster;
 mod crd;
 mod dev;
+mod elections;
 mod flags;
 mod listen;
 mod output;

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
 use http::uri::Authority;
 
+use super::elections;
 use crate::agent::{Config, OnTerm};
 use crate::http::HttpOptions;
 use crate::protocol::ids::{RESOURCE_MAX_BYTES, Resource};
@@ -69,6 +70,8 @@ pub(super) struct Flags {
         value_parser = prefix,
     )]
     metrics_prefix: Vec<String>,
+    #[command(flatten)]
+    pub(super) elections: elections::Args,
     /// How log lines look.
     #[arg(long, env = "LEASEHOLD_LOG_FORMAT", value_enum, default_value_t = LogFormatFlag::Text)]
     log_format: LogFormatFlag,

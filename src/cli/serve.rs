@@ -69,6 +69,8 @@ impl Listeners {
         let admin = admin::router(agent.clone());
         servers.spawn(serve(self.admin, admin, Bounds::ADMIN, stop.clone()));
 
+        // Whoever hears that it leads can be asked by then.
+        flags.elections.run(&agent);
         while_served(&mut servers, signalled.cancelled()).await?;
         // Apps still renew and release while the agent waits for them.
         while_served(&mut servers, agent.shut_down(flags.on_term())).await?;

@@ -11,6 +11,7 @@ mod basics;
 mod clients;
 mod contention;
 mod crowd;
+mod election;
 mod faults;
 mod floor;
 mod hold;

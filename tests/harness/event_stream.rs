@@ -74,16 +74,28 @@ pub(crate) struct SleepyClient {
 impl Sidecar {
     /// Holds a lock by a curl.
     pub(crate) fn curl_hold(&self, body: &Value) -> Result<Curl> {
+        self.curl_stream("/v1/locks/hold", body)
+    }
+
+    /// A curl that sends this body and reads the events of the answer.
+    pub(crate) fn curl_stream(&self, path: &str, body: &Value) -> Result<Curl> {
+        let json = ["-H", "content-type: application/json"];
+        self.curl(path, &[json[0], json[1], "-d", &body.to_string()])
+    }
+
+    /// A curl that asks for events.
+    pub(crate) fn curl_events(&self, path: &str) -> Result<Curl> {
+        self.curl(path, &[])
+    }
+
+    fn curl(&self, path: &str, args: &[&str]) -> Result<Curl> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
 
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let log = directory()?.join(format!("curl-{number}.log"));
         let mut command = Command::new("curl");
-        command
-            .args(["-sN", &format!("{}/v1/locks/hold", self.url)])
-            .args(["-H", "content-type: application/json"])
-            .args(["-d", &body.to_string()]);
-        let process = Process::spawn("curl", &mut command, &log)?;
+        command.args(["-sN", &format!("{}{path}", self.url)]);
+        let process = Process::spawn("curl", command.args(args), &log)?;
         Ok(Curl { process })
     }
 

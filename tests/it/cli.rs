@@ -37,6 +37,8 @@ fn a_wrong_flag_is_a_usage_error_that_names_it() {
         (&["--metrics-prefix="], "that resources begin with"),
         (&["--metrics-prefix=a,,b"], "that resources begin with"),
         (&prefixes, "at most 50"),
+        (&["--elect=Billing"], "lower-case letters"),
+        (&["--elect=a,,b"], "an election's name is"),
     ];
     for (flags, words) in cases {
         let args: Vec<_> = ["sidecar", "--pod-uid=u", "--kubeconfig=/nonexistent"]

@@ -3,6 +3,7 @@
 
 mod crashes;
 mod directory;
+mod elections;
 mod faults;
 
 use std::fs::{self, File};
