@@ -69,6 +69,7 @@ impl Claiming {
             claimant: self.claimant.clone(),
             metadata: BTreeMap::new(),
             at: WallTime(1_767_225_600_123_456),
+            preferred: false,
         };
         match free.value.acquire(free.version, &self.mint, &claim) {
             Decision::Granted(taken) => Ok(*taken),

@@ -164,16 +164,16 @@ pub(crate) async fn a_preferred_candidate_joins_before_the_others_on_the_version
 ) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("election:r"), "g-a").await;
-    let read = b.join(&held, 1, "g-1").await;
+    let first = b.join(&held, 1, "g-1").await;
     let preferred = |session: usize, grant: &str| Waiter {
         preferred: true,
         ..b.waiter(session, grant)
     };
-    let read = b.locks.join(&read, &preferred(2, "g-2")).await;
+    let read = b.locks.join(&first, &preferred(2, "g-2")).await;
     let read = read.expect("a place before others");
     assert_eq!(names(&read.value), ["g-2", "g-1"]);
     // Who does not wait as a preferred one joins on any version, and last.
-    let last = a.join(&held, 3, "g-3").await;
+    let last = a.join(&first, 3, "g-3").await;
     assert_eq!(names(&last.value), ["g-2", "g-1", "g-3"]);
     let read = b.locks.join(&last, &preferred(4, "g-4")).await;
     let read = read.expect("a place behind the preferred");

@@ -6,12 +6,14 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::PostParams;
-use kube::{Client, Resource};
+use kube::{Client, Resource as KubeResource};
 use leasehold::crd::lock::{
     DistributedLock, DistributedLockSpec, DistributedLockStatus, Holder, IncidentRecord,
     LeaseRecord, WaiterRecord,
 };
 use leasehold::crd::session::{LockSession, LockSessionSpec, LockSessionStatus, RevocationRecord};
+use leasehold::k8s::names::object_name;
+use leasehold::protocol::ids::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -152,7 +154,7 @@ pub(super) fn session_of(pod: &User, name: &str) -> LockSession {
 
 /// A kind of object that is written here.
 pub(super) trait Written:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    KubeResource<DynamicType = (), Scope = NamespaceResourceScope>
     + Serialize
     + DeserializeOwned
     + Clone
@@ -183,9 +185,11 @@ impl World {
 
     /// The lock of an election, with this status.
     pub(super) async fn election(&self, wanted: DistributedLockStatus) -> String {
-        let name = format!("e-{}", uuid::Uuid::new_v4().simple());
+        let resource = format!("election:e-{}", uuid::Uuid::new_v4().simple());
+        let guarded = Resource::parse(&resource).expect("a resource");
+        let name = object_name(&guarded);
         let mut lock = bare_lock(&name);
-        lock.spec.resource = format!("election:{name}");
+        lock.spec.resource = resource;
         self.create(&self.admin, &lock).await.allowed();
         let made = self.write(&self.admin, &name, |status| *status = wanted);
         made.await.allowed();

@@ -302,6 +302,7 @@ async fn what_a_connection_held_runs_out_and_is_released_not_before() {
         },
         wait: Duration::MAX,
         metadata: BTreeMap::new(),
+        preferred: false,
         request_id: None,
     };
     let mut hold = pod.agent.hold(request, arrived).await.unwrap();
