@@ -20,6 +20,7 @@ mod lost_answers;
 mod policies;
 mod refusals;
 mod restore;
+mod resume;
 mod rules;
 mod store;
 mod store_contract;
