@@ -186,13 +186,15 @@ impl Agent {
             let left = until.since(self.now());
             let limit = (left / 4).clamp(SHORTEST_CALL, CALL_LIMIT);
             let answer = within(limit, call()).await;
-            if self.now() >= until {
-                return Err(Refusal::NoAnswer.into());
-            }
+            let is_too_late = self.now() >= until;
             let error = match answer {
+                Ok(_) if is_too_late => return Err(Refusal::DeadlinePassed.into()),
                 Ok(answer) => return Ok(answer),
                 Err(StoreError::Conflict) => return Err(Refusal::Moved.into()),
                 Err(StoreError::NotFound(_)) => return Err(Refusal::Revoked.into()),
+                Err(error) if is_too_late => {
+                    return Err(Refusal::NoAnswer(error.to_string()).into());
+                }
                 Err(error) => error,
             };
             tracing::debug!(%error, "the session of the process before cannot be taken up yet");

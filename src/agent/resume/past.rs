@@ -42,15 +42,15 @@ pub(in crate::agent) enum Refusal {
     Moved,
     /// The store came out of a backup.
     StoreRestored,
-    /// Nobody could be asked until the deadline.
-    NoAnswer,
+    /// The store gave no answer that helps until the deadline. The last one, in words.
+    NoAnswer(String),
 }
 
 impl Refusal {
     /// The reason that apps are given for their leases.
     pub(in crate::agent) const fn loss(&self) -> Loss {
         match self {
-            Self::DeadlinePassed | Self::NoAnswer => Loss::SessionExpired,
+            Self::DeadlinePassed | Self::NoAnswer(_) => Loss::SessionExpired,
             Self::Revoked => Loss::SessionRevoked,
             Self::StoreRestored => Loss::StoreRestored,
             _ => Loss::AgentRestarted,
@@ -89,9 +89,10 @@ impl fmt::Display for Refusal {
             Self::Revoked => f.write_str("the session was revoked meanwhile"),
             Self::Moved => f.write_str("the session was written since the file was"),
             Self::StoreRestored => f.write_str("the store was restored from a backup"),
-            Self::NoAnswer => {
-                f.write_str("the API server did not answer before what the apps were told ran out")
-            }
+            Self::NoAnswer(last) => write!(
+                f,
+                "the store gave no answer before what the apps were told ran out ({last})"
+            ),
         }
     }
 }

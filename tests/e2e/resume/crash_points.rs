@@ -202,6 +202,10 @@ async fn an_api_server_that_is_away_at_the_restart() -> Result<()> {
     a.release(&other.id).await?.expect(204)?;
     let said = lines(&a, BEGINS_ANEW);
     ensure!(said.len() == 1, "{}", a.log());
+    ensure!(
+        said[0].to_string().contains("the store gave no answer"),
+        "{said:?}"
+    );
     proxy.resume();
     acquire(&a, "third").await?;
     Ok(())

@@ -159,6 +159,20 @@ async fn it_goes_on_through_many_deaths() {
     assert_eq!(node.store.sessions().len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn it_goes_on_long_after_the_first_deadline() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    let session = node.store.session_of("r").unwrap();
+    // In paused time this takes none.
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(node.store.session(&session).unwrap().renewals > 10);
+    let pod = node.kill_and_start(&pod);
+    let again = renewed(&pod, &lease).await.unwrap();
+    assert_eq!((again.lease, again.token), (lease.lease, lease.token));
+}
+
 #[tokio::test]
 async fn a_restart_costs_one_read_one_renewal_and_one_list() {
     let mut node = Node::new();
