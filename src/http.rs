@@ -7,6 +7,7 @@
 
 mod body;
 mod checks;
+mod compat;
 mod dto;
 mod elections;
 mod error;
@@ -34,6 +35,7 @@ use crate::protocol::time::Moment;
 use error::{Code, Problem};
 
 pub use axum::Router;
+pub use compat::{Compat, compat_router};
 pub use faults::router_with_faults;
 pub use openapi::document as openapi_document;
 

@@ -1,6 +1,9 @@
-//! The flags about elections: what the process runs for by itself.
+//! The flags about elections: what the process runs for by itself, and in whose words it says so.
+
+use clap::ValueEnum;
 
 use crate::agent::{Agent, Campaign};
+use crate::http::Compat;
 use crate::protocol::election::ElectionName;
 
 /// The flags.
@@ -18,9 +21,59 @@ pub(super) struct Args {
     /// preferred, and taken from nobody.
     #[arg(long, env = "LEASEHOLD_ELECT_PREFERRED", requires = "elect")]
     elect_preferred: bool,
+    /// Answers apps also as an older sidecar did, about the one election of --elect, on
+    /// --compat-port: leader-elector (GET / names the leader) or nais (`ELECTOR_GET_URL` is
+    /// `http://localhost:4040/`, `ELECTOR_SSE_URL` `http://localhost:4040/sse`). There is no token
+    /// and no validity in such an answer.
+    #[arg(
+        long,
+        env = "LEASEHOLD_COMPAT",
+        value_name = "WHOSE",
+        value_delimiter = ',',
+        value_enum,
+        requires = "elect"
+    )]
+    compat: Vec<CompatFlag>,
+    /// The port of --compat, on 127.0.0.1 and, where there is IPv6, `[::1]`.
+    #[arg(
+        long,
+        env = "LEASEHOLD_COMPAT_PORT",
+        value_name = "PORT",
+        default_value_t = 4040
+    )]
+    compat_port: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CompatFlag {
+    /// The retired leader-elector of kubernetes/contrib.
+    LeaderElector,
+    /// The elector of NAIS.
+    Nais,
 }
 
 impl Args {
+    /// What is wrong with the flags together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.compat.is_empty() || self.elect.len() == 1 {
+            return Ok(());
+        }
+        Err(format!(
+            "--compat speaks of one election, and --elect names {}; give one",
+            self.elect.len()
+        ))
+    }
+
+    /// The older API that is to be served, and on which port.
+    pub(super) fn compat(&self) -> Option<(Compat, u16)> {
+        let election = self.elect.first().filter(|_| !self.compat.is_empty())?;
+        let compat = Compat {
+            election: election.clone(),
+            nais: self.compat.contains(&CompatFlag::Nais),
+        };
+        Some((compat, self.compat_port))
+    }
+
     /// Begins to run.
     pub(super) fn run(&self, agent: &Agent) {
         for election in &self.elect {

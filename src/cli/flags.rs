@@ -109,7 +109,7 @@ impl Flags {
                 "{prefixes} values for --metrics-prefix; give at most {METRICS_PREFIXES_MAX}"
             ));
         }
-        Ok(())
+        self.elections.check()
     }
 
     /// What the agent of a pod is told at its start.

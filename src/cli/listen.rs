@@ -15,9 +15,9 @@ const API_PORT: u16 = 7373;
 const ADMIN_PORT: u16 = 7374;
 
 /// Where the API listens unless it is said.
-const API_DEFAULT: [SocketAddr; 2] = [
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), API_PORT),
-    SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), API_PORT),
+const LOCAL: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::LOCALHOST),
+    IpAddr::V6(Ipv6Addr::LOCALHOST),
 ];
 /// Where the admin port listens unless it is said.
 #[derive(Clone, Copy, Debug)]
@@ -54,13 +54,20 @@ pub(super) async fn bind_api(asked: &[SocketAddr]) -> anyhow::Result<Vec<TcpList
     if !asked.is_empty() {
         return Ok(listeners);
     }
-    for address in API_DEFAULT {
+    bind_local(API_PORT, "--listen").await
+}
+
+/// Listeners for this machine alone: of both families, where the machine has both.
+pub(super) async fn bind_local(port: u16, flag: &str) -> anyhow::Result<Vec<TcpListener>> {
+    let mut listeners = Vec::new();
+    for ip in LOCAL {
+        let address = SocketAddr::new(ip, port);
         match TcpListener::bind(address).await {
             Ok(listener) => listeners.push(listener),
             Err(error) if address.is_ipv6() && has_no_ipv6(&error) => {
                 tracing::warn!(%address, %error, "not listening there: no IPv6 on this machine");
             }
-            Err(error) => return Err(cannot_listen(error, address, "--listen")),
+            Err(error) => return Err(cannot_listen(error, address, flag)),
         }
     }
     Ok(listeners)

@@ -30,13 +30,19 @@ pub(super) fn block_on(role: impl Future<Output = anyhow::Result<()>>) -> anyhow
 /// Where a role listens.
 pub(super) struct Listeners {
     api: Vec<TcpListener>,
+    compat: Vec<TcpListener>,
     admin: TcpListener,
 }
 
 impl Listeners {
     /// Binds what the flags ask for, else the defaults.
     pub(super) async fn bind(flags: &Flags, admin: AdminDefault) -> anyhow::Result<Self> {
+        let compat = match flags.elections.compat() {
+            Some((_, port)) => listen::bind_local(port, "--compat-port").await?,
+            None => Vec::new(),
+        };
         Ok(Self {
+            compat,
             api: listen::bind_api(&flags.listen).await?,
             admin: listen::bind_admin(flags.admin_listen, admin).await?,
         })
@@ -64,6 +70,13 @@ impl Listeners {
         for listener in self.api {
             listen::announce(&listener, "locks")?;
             servers.spawn(serve(listener, router.clone(), Bounds::API, stop.clone()));
+        }
+        for listener in self.compat {
+            listen::announce(&listener, "compat")?;
+            if let Some((compat, _)) = flags.elections.compat() {
+                let router = http::compat_router(agent.clone(), flags.http_options(), compat);
+                servers.spawn(serve(listener, router, Bounds::API, stop.clone()));
+            }
         }
         listen::announce(&self.admin, "admin")?;
         let admin = admin::router(agent.clone());

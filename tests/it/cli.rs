@@ -39,6 +39,14 @@ fn a_wrong_flag_is_a_usage_error_that_names_it() {
         (&prefixes, "at most 50"),
         (&["--elect=Billing"], "lower-case letters"),
         (&["--elect=a,,b"], "an election's name is"),
+        (&["--elect-preferred"], "--elect"),
+        (&["--compat=nais"], "--elect"),
+        (
+            &["--compat=nais", "--elect=a,b"],
+            "--elect names 2; give one",
+        ),
+        (&["--compat=zookeeper", "--elect=a"], "leader-elector"),
+        (&["--compat-port=70000"], "--compat-port"),
     ];
     for (flags, words) in cases {
         let args: Vec<_> = ["sidecar", "--pod-uid=u", "--kubeconfig=/nonexistent"]

@@ -36,3 +36,71 @@ async fn it_leads_what_it_is_told_to_steps_down_when_asked_and_runs_again_also_a
     let third = until_leader(&dev, "/v1/elections/jobs").await;
     assert!(token(&third) > token(&second));
 }
+
+/// Where the older API listens.
+async fn compat_url(dev: &Dev) -> String {
+    eventually(async || {
+        let log = dev.said("stderr");
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let mut compat = lines.filter(|line: &Value| line["api"] == "compat");
+        Some(format!("http://{}", compat.next()?["addr"].as_str()?))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn apps_of_older_sidecars_are_answered_in_their_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = [
+        "--elect=jobs",
+        "--compat=leader-elector,nais",
+        "--compat-port=0",
+    ];
+    let dev = Dev::start(directory.path(), &flags).await;
+    let compat = compat_url(&dev).await;
+    let leader = until_leader(&dev, "/v1/elections/jobs").await;
+    let pod = &leader["holder"]["pod"];
+    for path in ["/", "/anything/else"] {
+        let answer = dev
+            .http
+            .get(format!("{compat}{path}"))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.headers()["content-type"], "application/json");
+        let answer: Value = answer.json().await.unwrap();
+        assert_eq!(&answer["name"], pod);
+        let time = answer["last_update"].as_str().unwrap();
+        assert!(time.ends_with('Z') && !time.contains('.'), "{time}");
+    }
+    let stream = dev.http.get(format!("{compat}/sse")).send().await.unwrap();
+    assert_eq!(stream.headers()["content-type"], "text/event-stream");
+    let mut stream = stream;
+    let mut next = async || {
+        let chunk = stream.chunk().await.unwrap().expect("an event");
+        String::from_utf8(chunk.to_vec()).unwrap()
+    };
+    let first = next().await;
+    let data = first.strip_prefix("data: ").expect("data and no name");
+    let data: Value = serde_json::from_str(data).unwrap();
+    assert_eq!(&data["name"], pod);
+    // Stepping down is a change, and so is the next term.
+    let lease = leader["leaseId"].as_str().unwrap();
+    dev.call(Method::DELETE, &format!("/v1/locks/{lease}"), None)
+        .await;
+    let pod = pod.as_str().unwrap();
+    let mut name = String::new();
+    while name != pod {
+        let event = next().await;
+        if let Some(data) = event.strip_prefix("data: ") {
+            let data: Value = serde_json::from_str(data).unwrap();
+            data["name"].as_str().unwrap().clone_into(&mut name);
+            assert!(name.is_empty() || name == pod, "{name}");
+        }
+    }
+    // It is as local as the API itself.
+    let foreign = dev.http.get(&compat).header("host", "evil.example");
+    assert_eq!(foreign.send().await.unwrap().status(), 403);
+}

@@ -1,5 +1,7 @@
 //! What readers of an election are told, how old it is, and what it costs the store.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::agent::{ElectionError, OnTerm};
@@ -8,7 +10,7 @@ use leasehold::store::StoreError;
 
 use super::super::{Pod, eventually};
 use super::{RESOURCE, SHARE, name};
-use crate::memory_store::MemoryStore;
+use crate::memory_store::{Call, MemoryStore};
 
 fn two_pods() -> (MemoryStore, Pod, Pod) {
     let store = MemoryStore::default();
@@ -54,7 +56,7 @@ async fn others_are_told_who_leads_by_one_read_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_in_line_asks_no_more_than_waiting_does() {
+async fn who_waits_in_line_reads_no_more_than_waiting_does() {
     let (store, a, b) = two_pods();
     let _lead = a.leading_candidacy().await;
     b.run();
@@ -62,20 +64,19 @@ async fn who_waits_in_line_asks_no_more_than_waiting_does() {
         store.lock(RESOURCE).is_some_and(|l| l.waiters.len() == 1)
     })
     .await;
-    let minute = async |ask: bool| {
-        let calls = store.calls();
-        for _ in 0..600 {
-            if ask {
-                assert_eq!(b.view().await.lead, None);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        store.calls() - calls
-    };
-    let without = minute(false).await;
-    let with = minute(true).await;
-    // Jitter moves one of them out of the minute or into it.
-    assert!(with <= without + 4, "{with} calls, and {without} unasked");
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = reads.clone();
+    store.on_call(move |call| {
+        count.fetch_add(usize::from(call == Call::GetLock), Ordering::SeqCst);
+        None
+    });
+    for _ in 0..600 {
+        assert_eq!(b.view().await.lead, None);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // Who waits reads the lock every third of the TTL, up to a tenth of that earlier.
+    let reads = reads.load(Ordering::SeqCst);
+    assert!((10..=14).contains(&reads), "{reads} reads in a minute");
 }
 
 #[tokio::test(start_paused = true)]

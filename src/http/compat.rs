@@ -1,0 +1,177 @@
+//! Answers in the words of older leader election sidecars, so that an app moves here unchanged: the
+//! retired leader-elector (`GET /` gives `{"name": …}`) and NAIS' elector (the same with
+//! `last_update`, and its stream at `/sse`).
+//!
+//! Both name the leader and no more: there is no token and no validity in it, and an app that acts
+//! on it may do so when another one leads already. What is kept is this: the own pod is named only
+//! while it leads by its own deadline.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use http::header::CACHE_CONTROL;
+use serde::Serialize;
+
+use super::dto::time_text;
+use super::error::Problem;
+use super::serve::Connection;
+use super::{Api, Arrived, HttpOptions, behind_the_guard};
+use crate::agent::{Agent, ElectionView};
+use crate::protocol::election::ElectionName;
+use crate::protocol::time::WallTime;
+
+/// Whose words are spoken, of which election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compat {
+    /// The election; these APIs know of one.
+    pub election: ElectionName,
+    /// NAIS' elector: `last_update` too, and the stream.
+    pub nais: bool,
+}
+
+/// The older API of an agent that runs for one election.
+pub fn compat_router(agent: Agent, options: HttpOptions, compat: Compat) -> Router {
+    let mut routes = Router::new()
+        .route("/", get(leader))
+        // Theirs answer everywhere with the same.
+        .route("/{*anywhere}", get(leader));
+    if compat.nais {
+        routes = routes.route("/sse", get(stream));
+    }
+    let routes = routes.layer(Extension(Arc::new(compat)));
+    behind_the_guard(routes, Api::new(agent, options))
+}
+
+/// Who leads; an empty name where nobody is known to.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Leader {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_update: Option<String>,
+}
+
+impl Leader {
+    fn of(view: &ElectionView, own_pod: &str, compat: &Compat) -> Self {
+        let leads = view.lead.is_some();
+        let holder = view.holder.as_ref();
+        // What the store says of the own pod is no lead.
+        match holder.filter(|holder| leads || holder.pod != own_pod) {
+            None => Self::default(),
+            Some(holder) => Self {
+                name: holder.pod.clone(),
+                last_update: compat.nais.then(|| whole_seconds(holder.acquired_at)),
+            },
+        }
+    }
+
+    fn frame(&self) -> String {
+        // Strings under names of ours are JSON.
+        let text = serde_json::to_string(self).unwrap_or_default();
+        format!("data: {text}\n\n")
+    }
+}
+
+/// NAIS' own times have no fractions.
+fn whole_seconds(time: WallTime) -> String {
+    time_text(WallTime(time.0 - time.0.rem_euclid(1_000_000)))
+}
+
+async fn leader(
+    State(api): State<Api>,
+    Extension(Arrived(arrived)): Extension<Arrived>,
+    Extension(compat): Extension<Arc<Compat>>,
+) -> Response {
+    let view = api.agent.election(&compat.election, arrived).await;
+    // Theirs say so where no election has run yet.
+    let leader = view.map_or_else(
+        |_unknown| Leader::default(),
+        |view| Leader::of(&view, &api.agent.pod().name, &compat),
+    );
+    ([(CACHE_CONTROL, "no-store")], Json(leader)).into_response()
+}
+
+async fn stream(
+    State(api): State<Api>,
+    Extension(Arrived(arrived)): Extension<Arrived>,
+    Extension(compat): Extension<Arc<Compat>>,
+    connection: Option<Extension<Connection>>,
+) -> Result<Response, Problem> {
+    let events = api.agent.election_events(&compat.election, arrived).await?;
+    let own_pod = api.agent.pod().name.clone();
+    let frames = futures::stream::unfold(events, move |mut events| {
+        let (compat, own_pod) = (compat.clone(), own_pod.clone());
+        async move {
+            let event = events.next().await?;
+            let frame = if event.is_change {
+                Leader::of(&event.view, &own_pod, &compat).frame()
+            } else {
+                // A comment: a sign of life that no client takes for a change.
+                ":\n\n".to_owned()
+            };
+            Some((frame, events))
+        }
+    });
+    Ok(super::events::answer(frames, connection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::{HolderView, Lead};
+    use crate::protocol::ids::{LeaseId, OwnerId};
+    use crate::protocol::token::Token;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    fn view(pod: &str, leads: bool) -> ElectionView {
+        ElectionView {
+            election: ElectionName::parse("e").unwrap(),
+            lead: leads.then(|| Lead {
+                lease: LeaseId::from("g.0"),
+                valid_for: Duration::from_secs(1),
+            }),
+            holder: Some(HolderView {
+                owner: OwnerId::from("app"),
+                pod: pod.into(),
+                token: Token::from_raw(7_000),
+                acquired_at: WallTime(1_775_001_600_123_456),
+                metadata: BTreeMap::new(),
+            }),
+            token: Token::from_raw(7_000),
+            age: None,
+        }
+    }
+
+    #[test]
+    fn the_own_pod_is_named_only_while_it_leads() {
+        let election = ElectionName::parse("e").unwrap();
+        let compat = Compat {
+            election,
+            nais: false,
+        };
+        let name = |pod, leads| Leader::of(&view(pod, leads), "a", &compat).name;
+        assert_eq!(name("a", true), "a");
+        assert_eq!(
+            name("a", false),
+            "",
+            "as the store has it, after its deadline"
+        );
+        assert_eq!(name("b", false), "b");
+    }
+
+    #[test]
+    fn each_is_answered_in_its_own_words() {
+        let compat = |nais| Compat {
+            election: ElectionName::parse("e").unwrap(),
+            nais,
+        };
+        let said = |compat| Leader::of(&view("b", false), "a", &compat).frame();
+        assert_eq!(said(compat(false)), "data: {\"name\":\"b\"}\n\n");
+        let nais = "data: {\"name\":\"b\",\"last_update\":\"2026-04-01T00:00:00Z\"}\n\n";
+        assert_eq!(said(compat(true)), nais);
+        assert_eq!(Leader::default().frame(), "data: {\"name\":\"\"}\n\n");
+    }
+}
