@@ -17,8 +17,10 @@ mod events;
 mod faults;
 mod hold;
 mod journal;
+mod kept;
 mod leases;
 mod line;
+mod local;
 mod metrics;
 mod observe;
 mod pursuit;
@@ -222,6 +224,8 @@ impl Agent {
         }
         self.0.streams_changed.notify_waiters();
         self.resume_before_the_end(on_term).await;
+        // Nobody comes back for them.
+        self.give_back_all_kept();
         if on_term == OnTerm::Wait {
             self.wait_for_leases_to_end().await;
         }

@@ -13,6 +13,7 @@
 //! - A holder stops before any challenger may start, for clock rates within 5 % of each other.
 
 pub mod election;
+pub mod fair_share;
 pub mod ids;
 pub mod lease;
 pub mod lock;

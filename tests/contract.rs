@@ -165,6 +165,7 @@ impl Party {
                 session: self.session_id(),
                 session_ttl: SessionTtl::clamped(15),
             },
+            kept: false,
             metadata: [("key".to_owned(), "value".to_owned())].into(),
             at: AT,
             preferred: false,

@@ -67,6 +67,7 @@ impl Claiming {
         let claim = Claim {
             grant: GrantId::from(uuid::Uuid::new_v4().to_string()),
             claimant: self.claimant.clone(),
+            kept: false,
             metadata: BTreeMap::new(),
             at: WallTime(1_767_225_600_123_456),
             preferred: false,

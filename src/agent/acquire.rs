@@ -6,22 +6,26 @@
 //! its write landed each leave a task behind that sees to it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{GrantId, Resource};
-use crate::protocol::lease::{Loss, Tenure};
+use crate::protocol::lease::{Lease, Loss, Tenure, Told};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored};
 
 use super::bid::{Begun, Bid, Unsettled, request_key};
+use super::kept::others_wait;
 use super::line::KEPT_FOR;
 use super::resume::RESUMED_WITHIN;
 use super::state::Held;
 use super::take::Taken;
 use super::types::Span;
-use super::{
-    AcquireError, AcquireRequest, Acquired, Agent, HolderView, LeaseError, LeaseView, Life,
-};
+use super::{AcquireError, AcquireRequest, Acquired, Agent, LeaseError, LeaseView, Life};
+
+/// How long who tries stands in the queue of a lock that is kept between leases.
+const KEPT_IS_GIVEN_WITHIN: Duration = Duration::from_millis(250);
 
 /// An outcome on its way to a caller who may have hung up: then the lease is released, at once or
 /// when its request was not repeated in time.
@@ -105,13 +109,39 @@ impl Agent {
     ) -> Result<Acquired, AcquireError> {
         let outcome = if !self.until_resumed(RESUMED_WITHIN).await {
             Err(AcquireError::Resuming)
+        } else if let Some(lease) = self.acquire_kept(&request, arrived) {
+            Ok(Acquired::Granted {
+                lease,
+                replayed: false,
+            })
         } else if request.wait.is_zero() {
-            self.acquire_at_once(&request, arrived).await
+            self.acquire_unless_held(&request, arrived).await
         } else {
             self.acquire_in_line(&request, arrived).await
         };
         self.count_acquire(&request, arrived, &outcome);
         outcome
+    }
+
+    /// One try. A lock that its pod keeps between leases may not be in use, and only that pod knows:
+    /// who tries stands in its queue for a moment.
+    async fn acquire_unless_held(
+        &self,
+        request: &AcquireRequest,
+        arrived: Moment,
+    ) -> Result<Acquired, AcquireError> {
+        match self.acquire_at_once(request, arrived).await {
+            Ok(Acquired::Held { holder, .. }) if holder.kept => {
+                let wait = self.now().since(arrived) + KEPT_IS_GIVEN_WITHIN;
+                let request = AcquireRequest {
+                    wait,
+                    ..request.clone()
+                };
+                let outcome = self.acquire_in_line(&request, arrived).await;
+                outcome.map(explain_kept)
+            }
+            outcome => outcome,
+        }
     }
 
     /// One try, in a task of its own: a caller that hangs up must not leave a write half
@@ -184,6 +214,12 @@ impl Agent {
             if let Some(answer) = self.answer_locally(request, arrived)? {
                 return Ok(answer);
             }
+            if let Some(lease) = self.acquire_kept_slowly(request, arrived).await? {
+                return Ok(Acquired::Granted {
+                    lease,
+                    replayed: false,
+                });
+            }
             match self.begin_attempt(request)? {
                 Begun::Attempt(attempt) => break attempt,
                 // Its answer will be this one's too.
@@ -237,8 +273,8 @@ impl Agent {
         let Some(answered) = answered else {
             return Ok(None);
         };
-        let is_another = |(life, metadata): (Life, BTreeMap<String, String>)| {
-            (life, &metadata) != request.body()
+        let is_another = |(life, keep, metadata): (Life, Duration, BTreeMap<String, String>)| {
+            (life, keep, &metadata) != request.body()
         };
         if answered.body.is_some_and(is_another) {
             return Err(AcquireError::RequestIdReused);
@@ -273,21 +309,17 @@ impl Agent {
         if let Some(lease) = serving {
             self.end_if_lost(&lease);
         }
-        let state = self.state();
-        Ok(state
-            .held
-            .get(&request.resource)
-            .map(|held| Acquired::Held {
-                holder: HolderView {
-                    owner: held.owner.clone(),
-                    pod: self.pod().name.to_string(),
-                    token: held.lease.token,
-                    acquired_at: held.acquired_at,
-                    metadata: held.metadata.clone(),
-                },
-                queue_length: 0,
-                hint: Some("this pod holds the lock itself; locks are not reentrant".into()),
-            }))
+        let is_here = {
+            let state = self.state();
+            let is_for_line = state.lines.contains_key(&request.resource);
+            state.held.contains_key(&request.resource)
+                || (is_for_line && state.kept.contains_key(&request.resource))
+        };
+        Ok(if is_here {
+            self.held_here(&request.resource, false)
+        } else {
+            None
+        })
     }
 
     /// The lock names our grant: makes a lease of it, if the token may be told and the session
@@ -310,31 +342,29 @@ impl Agent {
         let acquired_at = acquired_at.unwrap_or_else(|| self.0.clock.wall());
         let mut tenure = Tenure::new(grant.clone(), stored.value.token);
         let mut lease = tenure.serve(now).ok_or(AcquireError::SessionLost)?;
-        let ttl = match request.life {
-            Life::Ttl(ttl) => ttl,
-            Life::Connection { max_hold } => {
-                lease.bind_to_connection(now.after(max_hold));
-                max_hold
-            }
-        };
-        let told = lease
-            .tell(arrived, now, ttl, deadline)
+        let span = Span { arrived, now };
+        let told = begin_lease(&mut lease, request.life, span, deadline)
             .map_err(|_loss| AcquireError::SessionLost)?;
+        let mut share = FairShare::default();
+        share.note_others(others_wait(&stored.value, session), now);
+        share.note_lease();
         let held = Held {
             lease,
             tenure,
             session: session.clone(),
             owner: request.owner.clone(),
             life: request.life,
+            keep: request.keep,
             metadata: request.metadata.clone(),
             acquired_at,
             stored,
+            share,
             since: now,
             request: request_key(request),
             replayed: false,
             over: None,
         };
-        let view = self.view(&request.resource, &held, told, Span { arrived, now });
+        let view = self.view(&request.resource, &held, told, span);
         self.lose_what_was_served(&request.resource, grant);
         {
             let mut state = self.state();
@@ -372,4 +402,41 @@ impl Agent {
             self.lose_lease(&lease, Loss::GrantGone);
         }
     }
+}
+
+/// What to say of a kept lock that was not given.
+fn explain_kept(outcome: Acquired) -> Acquired {
+    match outcome {
+        Acquired::Held {
+            holder,
+            queue_length,
+            hint: None,
+        } if holder.kept => Acquired::Held {
+            holder,
+            queue_length,
+            hint: Some(
+                "its pod keeps the lock between leases and gives it to whoever asks when it is \
+                 idle; it did not within 250 ms, so it is in use"
+                    .into(),
+            ),
+        },
+        outcome => outcome,
+    }
+}
+
+/// Lets a lease live as it was asked for, and says what its app is told first.
+pub(super) fn begin_lease(
+    lease: &mut Lease,
+    life: Life,
+    span: Span,
+    session_until: Moment,
+) -> Result<Told, Loss> {
+    let ttl = match life {
+        Life::Ttl(ttl) => ttl,
+        Life::Connection { max_hold } => {
+            lease.bind_to_connection(span.now.after(max_hold));
+            max_hold
+        }
+    };
+    lease.tell(span.arrived, span.now, ttl, session_until)
 }

@@ -226,6 +226,7 @@ impl Agent {
                 session_ttl: self.0.config.session_ttl,
             },
             metadata: bid.request.metadata.clone(),
+            kept: !bid.request.keep.is_zero(),
             at: self.0.clock.wall(),
             preferred: bid.request.preferred,
         })

@@ -15,7 +15,6 @@ use crate::store::{Stored, within};
 
 use super::bid::Unsettled;
 use super::release::Returning;
-use super::state::Held;
 use super::{Agent, Backoff, CALL_LIMIT};
 
 /// How long a write may still land after nobody waits for it: the API server ends a request
@@ -81,8 +80,19 @@ impl Agent {
         }
     }
 
-    /// Ends every lease that the clock has ended; says when the next one is due.
+    /// Wakes the sweeper, if this kept grant is to go before it wakes by itself.
+    pub(super) fn wake_sweeper_for_kept(&self, resource: &Resource) {
+        let state = self.state();
+        let kept = state.kept.get(resource);
+        if kept.is_some_and(|kept| kept.goes_at() < state.next_sweep) {
+            self.0.deadlines_changed.notify_one();
+        }
+    }
+
+    /// Ends every lease that the clock has ended, and gives back what was kept for long enough;
+    /// says when the next one is due.
     pub(super) fn sweep(&self) -> Option<Moment> {
+        let kept = self.sweep_kept();
         let (due, next): (Vec<LeaseId>, _) = {
             let state = self.state();
             let now = self.now();
@@ -94,6 +104,28 @@ impl Agent {
         };
         for lease in &due {
             self.end_if_lost(lease);
+        }
+        next.into_iter().chain(kept).min()
+    }
+
+    fn sweep_kept(&self) -> Option<Moment> {
+        let (due, next): (Vec<Resource>, _) = {
+            let state = self.state();
+            let now = self.now();
+            let (due, left): (Vec<_>, Vec<_>) = state
+                .kept
+                .iter()
+                .partition(|(_, kept)| now >= kept.goes_at());
+            let next = left.iter().map(|(_, kept)| kept.goes_at()).min();
+            (
+                due.iter()
+                    .map(|(resource, _)| (*resource).clone())
+                    .collect(),
+                next,
+            )
+        };
+        for resource in &due {
+            self.give_back_kept(resource);
         }
         next
     }
@@ -175,11 +207,7 @@ impl Agent {
 
     /// Ends a lost session in the store and gives its grants back. Called when no app may believe
     /// in them any more.
-    pub(super) async fn clear_away(
-        &self,
-        session: Session,
-        grants: Vec<(Resource, GrantId, Held)>,
-    ) {
+    pub(super) async fn clear_away(&self, session: Session, grants: Vec<Returning>) {
         let give_up = self.now().after(CLEARED_WITHIN);
         let mut backoff = Backoff::until(give_up);
         while let Err(error) = self.revoke_own(&session).await {
@@ -188,13 +216,7 @@ impl Agent {
                 break;
             }
         }
-        for (resource, grant, held) in grants {
-            let what = Returning {
-                resource,
-                grant,
-                known: Some(held.stored),
-                lease: None,
-            };
+        for what in grants {
             self.give_back(what, Backoff::until(give_up)).await;
         }
     }

@@ -167,6 +167,7 @@ impl Agent {
             token: held.stored.value.token,
             acquired_at: held.acquired_at,
             metadata: held.metadata.clone(),
+            kept: false,
         }
     }
 

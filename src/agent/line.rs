@@ -17,7 +17,7 @@ use crate::store::Stored;
 
 use super::acquire::Delivery;
 use super::bid::request_key;
-use super::state::{RequestKey, State};
+use super::state::{LiveSession, RequestKey, State};
 use super::{AcquireError, AcquireRequest, Acquired, Config};
 
 /// How long the place, or the grant, of a caller that went away is kept for the repetition of its
@@ -159,6 +159,23 @@ impl State {
             arrived: front.arrived,
             kept_until: (!front.is_there()).then_some(front.kept_until),
         })
+    }
+
+    /// Whether anybody waits in line for a lock, or is about to come back to its place.
+    pub(super) fn someone_is_in_line(&self, resource: &Resource, now: Moment) -> bool {
+        let line = self.lines.get(resource);
+        let mut callers = line.iter().flat_map(|line| line.callers.iter());
+        callers.any(|caller| caller.is_there() || now < caller.kept_until)
+    }
+
+    /// How many wait for a lock, as far as is known here: the others in its queue, and the callers
+    /// of this agent, who may have one place for all of them or none yet.
+    pub(super) fn waiting_for(&self, lock: &Lock) -> usize {
+        let ours = self.session.as_ref().map(LiveSession::id);
+        let entries = lock.waiters.entries().iter();
+        let others = entries.filter(|waiter| Some(&waiter.claimant.session) != ours);
+        let line = self.lines.get(&lock.resource);
+        others.count() + line.map_or(0, |line| line.callers.len())
     }
 
     /// Takes a caller out of its line to answer it. None when it is no longer in it.

@@ -8,6 +8,8 @@
 //! Invariant: whatever the store may hold for a line, its queue entry or its grant, is in the
 //! line's bid; a bid that is given up leaves a task behind that clears it from the store.
 
+mod trouble;
+
 use std::time::Duration;
 
 use crate::protocol::ids::{GrantId, Resource};
@@ -18,11 +20,10 @@ use crate::store::{StoreError, Stored, within};
 use super::acquire::Delivery;
 use super::bid::{Bid, Outlook, SLOW, Unsettled};
 use super::line::Front;
+use super::local::LocalTurn;
 use super::take::Taken;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, LeaseView};
 
-/// How long a line without a place in the queue goes on while the store does not answer.
-const TROUBLE_LIMIT: Duration = Duration::from_secs(5);
 /// The longest pause between two tries: beyond it, places in the queue stay empty for long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
 /// The bound of the first pause of who found no room in the queue. A longer one would make a crowd
@@ -76,6 +77,7 @@ impl Agent {
                 if is_stopping {
                     self.refuse_all(&resource, &AcquireError::ShuttingDown);
                 }
+                self.give_back_if_for_line(&resource);
                 self.give_up_bid(&resource, &mut pursuit).await;
                 if self.state().close_line(&resource) {
                     self.0.something_ended.notify_waiters();
@@ -83,16 +85,35 @@ impl Agent {
                 }
                 continue;
             };
-            let pursued = match self.pursue(&front, &mut pursuit).await {
-                Ok(Round::Ours(stored)) => self.hand_out(&resource, *stored, &mut pursuit).await,
-                Ok(Round::Wait(until)) => {
+            let pursued = match self.local_turn(&resource) {
+                LocalTurn::Serve => self.serve_locally(&front).await,
+                LocalTurn::Wait(until) => {
+                    if let Some(held) = self.held_here(&resource, true) {
+                        self.note_last(&resource, Ok(held));
+                    }
                     self.rest(&resource, &front, until).await;
                     Ok(())
                 }
-                Err(error) => Err(error),
+                LocalTurn::No => self.serve_from_store(&front, &mut pursuit).await,
             };
             if let Err(error) = pursued {
                 self.meet_trouble(&front, error, &mut pursuit).await;
+            }
+        }
+    }
+
+    /// One round towards the lock in the store.
+    async fn serve_from_store(
+        &self,
+        front: &Front,
+        pursuit: &mut Pursuit,
+    ) -> Result<(), AcquireError> {
+        let resource = &front.request.resource;
+        match self.pursue(front, pursuit).await? {
+            Round::Ours(stored) => self.hand_out(resource, *stored, pursuit).await,
+            Round::Wait(until) => {
+                self.rest(resource, front, until).await;
+                Ok(())
             }
         }
     }
@@ -352,7 +373,7 @@ impl Agent {
 
     /// Answers the caller that the lease was made for. If it gave up meanwhile, or nobody hears it,
     /// the lease is released; or kept, where the request may be repeated.
-    fn deliver(&self, first: &Front, lease: LeaseView) {
+    pub(super) fn deliver(&self, first: &Front, lease: LeaseView) {
         let caller = self
             .state()
             .take_caller(&first.request.resource, first.ticket);
@@ -377,44 +398,6 @@ impl Agent {
             line.last = Some(last);
         }
         self.0.lines_heard.notify_waiters();
-    }
-
-    /// A round failed. Who has a place in the queue goes on: it may outlive the trouble. Others
-    /// are told soon, as a try is.
-    async fn meet_trouble(&self, front: &Front, error: AcquireError, pursuit: &mut Pursuit) {
-        let resource = &front.request.resource;
-        let now = self.now();
-        let since = *pursuit.trouble_since.get_or_insert(now);
-        let session = pursuit.bid.as_ref().and_then(Bid::session);
-        if session.is_some_and(|id| self.session_deadline(id).is_none()) {
-            self.abandon_bid(resource, pursuit);
-        }
-        let lasted = now.since(since);
-        let trouble = Trouble {
-            has_place: pursuit.has_place,
-            is_too_long: lasted >= TROUBLE_LIMIT,
-            outlasts_sessions: lasted >= self.0.config.session_ttl.get(),
-        };
-        match whom_it_ends(&error, trouble) {
-            Ends::First => {
-                let caller = self.state().take_caller(resource, front.ticket);
-                if let Some(deliver) = caller.and_then(|caller| caller.deliver) {
-                    drop(deliver.send(Delivery::refused(self, error)));
-                }
-                return;
-            }
-            Ends::All => return self.refuse_all(resource, &error),
-            Ends::Nobody => {
-                if let AcquireError::Store(_) = error {
-                    self.note_last(resource, Err(error));
-                }
-            }
-        }
-        // Whatever was believed of the lock is read again.
-        pursuit.read_at = now;
-        let longest = self.0.config.session_ttl.get() / 10;
-        let until = self.pause_of(pursuit, SHORTEST_PAUSE, longest);
-        self.rest(resource, front, until).await;
     }
 
     /// Answers everybody in a line with the same error.
@@ -447,49 +430,6 @@ impl Agent {
         }
         pursuit.queued = None;
         pursuit.has_place = false;
-    }
-}
-
-/// Whose waiting a failed round ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ends {
-    /// The next round may succeed.
-    Nobody,
-    /// What was refused are the first caller's own words.
-    First,
-    /// It would be refused to everybody.
-    All,
-}
-
-/// How long nothing but errors came, and what is at stake.
-#[derive(Clone, Copy, Debug)]
-struct Trouble {
-    /// Whether there is a place in the queue to lose.
-    has_place: bool,
-    /// For longer than who has none waits for an answer.
-    is_too_long: bool,
-    /// For longer than a session lives that cannot be renewed.
-    outlasts_sessions: bool,
-}
-
-fn whom_it_ends(error: &AcquireError, trouble: Trouble) -> Ends {
-    match error {
-        // Another session is begun, or another place taken; if that fails, its error says why.
-        AcquireError::SessionLost | AcquireError::GrantEnded => Ends::Nobody,
-        AcquireError::Store(error)
-            if error.is_transient() && (trouble.has_place || !trouble.is_too_long) =>
-        {
-            Ends::Nobody
-        }
-        // An API server that starts answers before it has read the roles, and forbids what was
-        // allowed a moment ago. A place in the queue was come by with the rights that are missing.
-        AcquireError::Store(StoreError::Denied(_) | StoreError::Unauthenticated(_))
-            if trouble.has_place && !trouble.outlasts_sessions =>
-        {
-            Ends::Nobody
-        }
-        AcquireError::Store(StoreError::Invalid(_) | StoreError::DeniedByPolicy(_)) => Ends::First,
-        _ => Ends::All,
     }
 }
 

@@ -15,6 +15,14 @@ use super::{Agent, CALL_LIMIT, LockPage, LockView, QueryError, Verified};
 /// How many pages of the store one call reads in search of the first match.
 const PAGES_MAX: usize = 10;
 
+/// What the agent itself knows of a grant.
+enum Own {
+    /// The token of the lease that it serves.
+    Serving(Token),
+    /// The last one that it gave; that lease is over.
+    Kept(Token),
+}
+
 impl Agent {
     /// The namespace's locks whose resource starts with `prefix`. A page may be short, even
     /// empty, although more follow: the store is asked for at most ten pages of `limit`.
@@ -48,7 +56,10 @@ impl Agent {
                 .items
                 .iter()
                 .filter(|lock| lock.value.resource.as_str().starts_with(prefix));
-            page.locks.extend(matching.map(lock_view));
+            let state = self.state();
+            page.locks
+                .extend(matching.map(|stored| lock_view(stored, state.waiting_for(&stored.value))));
+            drop(state);
             page.unreadable.extend(read.unreadable);
             page.next = read.next;
             if page.next.is_none() || !page.locks.is_empty() {
@@ -86,19 +97,25 @@ impl Agent {
             TokenCheck::Unknown => Verified::Unknown { latest },
             TokenCheck::Current => match self.own_token(stored) {
                 None => Verified::Current { exact: false },
-                Some(own) if own == token => Verified::Current { exact: true },
-                Some(own) if own > token => Verified::Stale { latest: own },
-                Some(own) => Verified::Unknown { latest: own },
+                Some(Own::Serving(own)) if own == token => Verified::Current { exact: true },
+                Some(Own::Serving(own) | Own::Kept(own)) if own >= token => {
+                    Verified::Stale { latest: own }
+                }
+                Some(Own::Serving(own) | Own::Kept(own)) => Verified::Unknown { latest: own },
             },
         }
     }
 
-    /// The token of the lease that this agent serves from the lock's grant, if it is this agent's.
-    fn own_token(&self, stored: &Stored<Lock>) -> Option<Token> {
+    /// What this agent knows of the lock's grant, if it is this agent's.
+    fn own_token(&self, stored: &Stored<Lock>) -> Option<Own> {
         let state = self.state();
-        let held = state.held.get(&stored.value.resource)?;
-        let is_ours = stored.value.is_held_by(held.tenure.grant());
-        is_ours.then_some(held.lease.token)
+        let resource = &stored.value.resource;
+        let is_ours = |grant: &GrantId| stored.value.is_held_by(grant);
+        if let Some(held) = state.held.get(resource) {
+            return is_ours(held.tenure.grant()).then_some(Own::Serving(held.lease.token));
+        }
+        let kept = state.kept.get(resource)?;
+        is_ours(kept.tenure.grant()).then(|| Own::Kept(kept.tenure.last_token()))
     }
 
     /// The lease of a resource that is served here, and the version at which its lock was last
@@ -163,13 +180,13 @@ impl Agent {
     }
 }
 
-fn lock_view(stored: &Stored<Lock>) -> LockView {
+fn lock_view(stored: &Stored<Lock>, queue_length: usize) -> LockView {
     let lock = &stored.value;
     LockView {
         resource: lock.resource.clone(),
         holder: lock.grant.as_ref().map(|grant| holder_view(lock, grant)),
         token: lock.token,
-        queue_length: lock.waiters.len(),
+        queue_length,
         transitions: lock.transitions,
     }
 }

@@ -19,7 +19,7 @@ use crate::store::{StoreError, Stored, within};
 
 use super::cleanup::CLEARED_WITHIN;
 use super::events::Over;
-use super::state::{End, Held};
+use super::state::{End, Ended, Held};
 use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Released};
 
 /// How long the app waits for the store before it is told `Pending`.
@@ -35,6 +35,18 @@ pub(super) struct Returning {
     pub(super) known: Option<Stored<Lock>>,
     /// The lease whose end this completes; none when it was over already.
     pub(super) lease: Option<Ending>,
+}
+
+impl Held {
+    /// The grant of a lease that is over.
+    pub(super) fn into_returning(self, resource: Resource) -> Returning {
+        Returning {
+            resource,
+            grant: self.tenure.grant().clone(),
+            known: Some(self.stored),
+            lease: None,
+        }
+    }
 }
 
 /// Who ends a lease that is not over.
@@ -150,7 +162,7 @@ impl Agent {
         who: WhoEnds,
     ) -> Result<Option<oneshot::Receiver<()>>, LeaseError> {
         let now = self.now();
-        let (resource, held) = {
+        let (resource, ended, held) = {
             let mut state = self.state();
             let is_unheard = who == WhoEnds::CallerGone;
             if let (WhoEnds::Agent, Some(held)) = (who, state.held_mut(lease)) {
@@ -162,19 +174,30 @@ impl Agent {
             {
                 return Ok(None);
             }
-            let taken = state.end(lease, End::Releasing, now);
-            let (resource, held) = taken.ok_or(LeaseError::Unknown)?;
-            if let (true, Some(request)) = (is_unheard, &held.request) {
+            let unheard = state.held_mut(lease).filter(|_| is_unheard);
+            if let Some(request) = unheard.and_then(|held| held.request.clone()) {
                 // Its repetition is the first to be answered.
-                state.forget_answer(request);
+                state.forget_answer(&request);
             }
-            (resource, held)
+            let taken = state.end_or_keep(lease, End::Releasing, now);
+            taken.ok_or(LeaseError::Unknown)?
         };
         self.0.something_ended.notify_waiters();
-        self.0.metrics.lease_ended(now.since(held.since));
+        self.0.metrics.lease_ended(now.since(ended.since));
+        let Some(held) = held else {
+            tracing::debug!(
+                %resource, ownerId = %ended.owner, leaseId = %lease,
+                fencingToken = ended.token.get(), "lease released; its grant is kept"
+            );
+            self.wake_sweeper_for_kept(&resource);
+            let (done, heard) = oneshot::channel();
+            // There is nothing to wait for.
+            let _heard = done.send(());
+            return Ok(Some(heard));
+        };
         tracing::info!(
-            resource = %resource, ownerId = %held.owner, leaseId = %lease,
-            fencingToken = held.lease.token.get(), "lease released"
+            %resource, ownerId = %ended.owner, leaseId = %lease,
+            fencingToken = ended.token.get(), "lease released"
         );
         Ok(Some(self.spawn_give_back(Returning {
             resource,
@@ -349,8 +372,8 @@ impl Agent {
             let session = held.session.clone();
             if state.deadline_of(&session).is_none_or(|until| now < until) {
                 // Only this lease; judged and taken out in one step, so that no renewal comes
-                // between.
-                let ended = state.end(lease, End::Lost(loss), now);
+                // between. Who waits for the lock in this pod may have its grant.
+                let ended = state.end_or_keep(lease, End::Lost(loss), now);
                 drop(state);
                 self.after_loss(ended, loss, now);
                 return;
@@ -365,25 +388,22 @@ impl Agent {
     pub(super) fn lose_lease(&self, lease: &LeaseId, loss: Loss) {
         let now = self.now();
         let ended = self.state().end(lease, End::Lost(loss), now);
+        let ended = ended.map(|(resource, held)| (resource, held.ended(), Some(held)));
         self.after_loss(ended, loss, now);
     }
 
     /// Reports a lease that was lost and gives its grant back.
-    fn after_loss(&self, ended: Option<(Resource, Held)>, loss: Loss, now: Moment) {
-        let Some((resource, held)) = ended else {
+    fn after_loss(&self, ended: Option<(Resource, Ended, Option<Held>)>, loss: Loss, now: Moment) {
+        let Some((resource, ended, held)) = ended else {
             return;
         };
         self.0.something_ended.notify_waiters();
-        self.report_lost(&resource, &held, loss, now);
-        let grant = held.tenure.grant().clone();
-        let known = Some(held.stored);
+        self.report_lost(&resource, &ended, loss, now);
+        let Some(held) = held else {
+            return self.wake_sweeper_for_kept(&resource);
+        };
         // Nobody waits for it; the task goes on by itself.
-        let _done = self.spawn_give_back(Returning {
-            resource,
-            grant,
-            known,
-            lease: None,
-        });
+        let _done = self.spawn_give_back(held.into_returning(resource));
     }
 
     /// The store no longer names the grant of a lease that its app may believe in.
@@ -396,12 +416,12 @@ impl Agent {
     }
 
     /// One log line and the counters for a lease that its app did not end.
-    pub(super) fn report_lost(&self, resource: &Resource, held: &Held, loss: Loss, now: Moment) {
+    pub(super) fn report_lost(&self, resource: &Resource, ended: &Ended, loss: Loss, now: Moment) {
         self.0.metrics.lease_lost(loss.as_str());
-        self.0.metrics.lease_ended(now.since(held.since));
+        self.0.metrics.lease_ended(now.since(ended.since));
         tracing::warn!(
-            %resource, ownerId = %held.owner, leaseId = %held.lease.id,
-            fencingToken = held.lease.token.get(), reason = loss.as_str(), "lease lost"
+            %resource, ownerId = %ended.owner, leaseId = %ended.lease,
+            fencingToken = ended.token.get(), reason = loss.as_str(), "lease lost"
         );
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{GrantId, LeaseId, SessionId};
 use crate::protocol::lease::{Lease, Loss, Tenure};
 use crate::protocol::lock::Lock;
@@ -452,9 +453,11 @@ fn held_again(
         session: session.clone(),
         owner: record.owner(),
         life,
+        keep: record.keep(),
         metadata: record.metadata.clone(),
         acquired_at: WallTime(record.acquired_at_us),
         stored: stored.clone(),
+        share: FairShare::default(),
         since: now,
         request: record.request().and_then(|request| request.key()),
         // Whether its answer was heard is not known.

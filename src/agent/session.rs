@@ -16,6 +16,7 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::{Mint, Revision, Seen};
 use crate::store::{StoreError, Stored, within};
 
+use super::release::Returning;
 use super::state::LiveSession;
 use super::{AcquireError, Agent, Backoff, CALL_LIMIT};
 
@@ -151,7 +152,8 @@ impl Agent {
         over: CancellationToken,
     ) {
         self.spawn_keep_alive(id.clone());
-        self.spawn_watch(id, after, over);
+        self.spawn_watch(id.clone(), after, over.clone());
+        self.spawn_look_at_kept(id, over);
     }
 
     async fn list_for_session(&self) -> Result<Revision, AcquireError> {
@@ -386,7 +388,7 @@ impl Agent {
     /// away behind, once nobody may believe in them any more.
     pub(super) fn lose_session(&self, id: &SessionId, loss: Loss) {
         let now = self.now();
-        let (live, grants, promised_until) = {
+        let (live, leases, kept, promised_until) = {
             let mut state = self.state();
             let Some(live) = state.session.take_if(|live| live.id() == id) else {
                 return;
@@ -399,17 +401,19 @@ impl Agent {
                 line.changed.notify_one();
             }
             state.write_session_over();
-            (live, state.end_all_of(id, loss, now), state.promised_until)
+            let leases = state.end_all_of(id, loss, now);
+            (live, leases, state.take_kept_of(id), state.promised_until)
         };
-        tracing::warn!(session = %id, reason = %loss, leases = grants.len(), "session lost");
-        for (resource, _, held) in &grants {
-            self.report_lost(resource, held, loss, now);
+        tracing::warn!(session = %id, reason = %loss, leases = leases.len(), "session lost");
+        for (resource, held) in &leases {
+            self.report_lost(resource, &held.ended(), loss, now);
         }
         self.0.something_ended.notify_waiters();
-        let told_until = grants
-            .iter()
-            .map(|(_, _, held)| held.lease.told_until())
-            .max();
+        let told_until = leases.iter().map(|(_, held)| held.lease.told_until()).max();
+        let leases = leases
+            .into_iter()
+            .map(|(resource, held)| held.into_returning(resource));
+        let grants: Vec<Returning> = leases.chain(kept).collect();
         let agent = self.clone();
         let session = live.stored.value;
         self.spawn(async move {

@@ -2,6 +2,7 @@
 //! modules beside it, under the one mutex.
 
 mod ends;
+mod sights;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -9,33 +10,28 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
 use crate::protocol::lease::{Lease, Loss, Tenure};
 use crate::protocol::lock::Lock;
-use crate::protocol::observed::{Observed, Sight};
 use crate::protocol::session::{KeepAlive, RenewalFailures, Session};
 use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::{Revision, Seen, StoreWentBack};
+use crate::protocol::token::{Revision, Seen, StoreWentBack, Token};
 use crate::store::Stored;
 
 use super::Life;
 use super::election::Elections;
 use super::events::Over;
 use super::journal::Writer;
+use super::kept::Kept;
 use super::line::Line;
 use super::resume::Left;
+use sights::Sighting;
 
 /// How long the end of a lease is remembered.
 const ENDED_REMEMBERED: Duration = Duration::from_secs(600);
 /// How many ended leases are remembered at most.
 const ENDED_MAX: usize = 20_000;
-/// How many locks' last written states are kept for the next acquire.
-const KNOWN_MAX: usize = 1_000;
-/// How many unknown own grants are remembered; a forgotten one is found again.
-const SUSPECTS_MAX: usize = 1_000;
-/// How many other sessions are observed at once.
-const OBSERVED_MAX: usize = 1_000;
-
 /// Everything the agent remembers.
 #[derive(Default)]
 pub(super) struct State {
@@ -51,6 +47,8 @@ pub(super) struct State {
     pub(super) seen: Option<Seen>,
     /// The leases that are served, by resource: locks are not reentrant.
     pub(super) held: HashMap<Resource, Held>,
+    /// The grants that are kept between two leases, by resource.
+    pub(super) kept: HashMap<Resource, Kept>,
     /// Where each lease is.
     pub(super) resource_of: HashMap<LeaseId, Resource>,
     /// When the sweeper wakes next.
@@ -144,12 +142,16 @@ pub(super) struct Held {
     pub(super) owner: OwnerId,
     /// What keeps it alive, beside the session.
     pub(super) life: Life,
+    /// How long its grant is kept after it.
+    pub(super) keep: Duration,
     /// What the app wrote about itself.
     pub(super) metadata: BTreeMap<String, String>,
     /// When it was granted, for people.
     pub(super) acquired_at: WallTime,
     /// The lock as last seen with this grant, from the write that granted it on.
     pub(super) stored: Stored<Lock>,
+    /// What its grant may still do while others wait.
+    pub(super) share: FairShare,
     /// When it was granted.
     pub(super) since: Moment,
     /// The request that it answered.
@@ -160,6 +162,25 @@ pub(super) struct Held {
     pub(super) over: Option<watch::Sender<Option<Over>>>,
 }
 
+/// What is said of a lease that ended.
+pub(super) struct Ended {
+    pub(super) lease: LeaseId,
+    pub(super) owner: OwnerId,
+    pub(super) token: Token,
+    pub(super) since: Moment,
+}
+
+impl Held {
+    pub(super) fn ended(&self) -> Ended {
+        Ended {
+            lease: self.lease.id.clone(),
+            owner: self.owner.clone(),
+            token: self.lease.token,
+            since: self.since,
+        }
+    }
+}
+
 /// The attempts under way at one lock.
 #[derive(Default)]
 pub(super) struct UnderWay {
@@ -168,12 +189,6 @@ pub(super) struct UnderWay {
     /// The revision at which the watch told that our session does not hold the lock. A grant that
     /// was had before ended before its lease was made.
     pub(super) gone_at: Option<Revision>,
-}
-
-/// What was seen of another session, and when it was last looked at.
-struct Sighting {
-    observed: Observed,
-    looked_at: Moment,
 }
 
 /// How a lease ended.
@@ -201,7 +216,7 @@ pub(super) struct Answered {
     /// The lease it got.
     pub(super) lease: LeaseId,
     /// The rest of its body; none once the lease is over, when any body is answered with that.
-    pub(super) body: Option<(Life, BTreeMap<String, String>)>,
+    pub(super) body: Option<(Life, Duration, BTreeMap<String, String>)>,
 }
 
 impl State {
@@ -225,7 +240,7 @@ impl State {
     /// Adds a lease that is in the journal. `asked` is what its request asked for.
     pub(super) fn put(&mut self, resource: Resource, held: Held, asked: Life) {
         if let Some(key) = &held.request {
-            let body = Some((asked, held.metadata.clone()));
+            let body = Some((asked, held.keep, held.metadata.clone()));
             self.answered.insert(
                 key.clone(),
                 Answered {
@@ -249,97 +264,31 @@ impl State {
         now: Moment,
     ) -> Option<(Resource, Held)> {
         self.held_mut(lease)?.tenure.release_sent();
+        self.take_out(lease, end, now)
+    }
+
+    /// Takes a lease out and remembers how it ended; what becomes of its grant is the caller's to
+    /// see to. Who stands in line for its lock hears of it.
+    pub(super) fn take_out(
+        &mut self,
+        lease: &LeaseId,
+        end: End,
+        now: Moment,
+    ) -> Option<(Resource, Held)> {
         let resource = self.resource_of.remove(lease)?;
         let held = self.held.remove(&resource)?;
         self.write_end(lease, end, &held);
         held.tell_streams(end.into());
         self.elections.note_end(&resource, lease);
+        if let Some(line) = self.lines.get(&resource) {
+            line.changed.notify_one();
+        }
         if let Some(answered) = held.request.as_ref().and_then(|k| self.answered.get_mut(k)) {
             answered.body = None;
         }
         self.idle_since = now;
         self.remember_end(lease.clone(), end, held.request.clone(), now);
         Some((resource, held))
-    }
-
-    /// Takes note of a lock object that was read or written. Only a free lock is worth keeping:
-    /// an acquire of it then needs no read.
-    pub(super) fn note_lock(&mut self, stored: &Stored<Lock>) {
-        self.note_revision(stored.version);
-        let resource = &stored.value.resource;
-        if stored.value.grant.is_some() {
-            self.known.remove(resource);
-            return;
-        }
-        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(resource) {
-            // Any one will do: a forgotten lock costs its next acquire one read.
-            if let Some(other) = self.known.keys().next().cloned() {
-                self.known.remove(&other);
-            }
-        }
-        self.known.insert(resource.clone(), stored.clone());
-    }
-
-    /// Takes note of a revision of locks.
-    pub(super) fn note_revision(&mut self, revision: Revision) {
-        if let Some(seen) = &mut self.seen {
-            seen.note(revision);
-        }
-    }
-
-    /// The lock as last written, if it was free then. Whoever takes it must be ready for a
-    /// `Conflict`.
-    pub(super) fn take_known(&mut self, resource: &Resource) -> Option<Stored<Lock>> {
-        self.known.remove(resource)
-    }
-
-    /// Joins a sight of another session to what was seen of it before.
-    pub(super) fn observe(
-        &mut self,
-        session: &SessionId,
-        sight: Sight,
-        received: Moment,
-    ) -> Observed {
-        if self.observed.len() >= OBSERVED_MAX && !self.observed.contains_key(session) {
-            self.forget_a_sight();
-        }
-        let before = self.observed(session);
-        let observed = Observed::join(before, sight, received);
-        let sighting = Sighting {
-            observed,
-            looked_at: received,
-        };
-        self.observed.insert(session.clone(), sighting);
-        observed
-    }
-
-    /// What was seen of another session.
-    pub(super) fn observed(&self, session: &SessionId) -> Option<Observed> {
-        self.observed.get(session).map(|sighting| sighting.observed)
-    }
-
-    /// Forgets every sight: after a restore an old version may be seen again, and must not look
-    /// as if it had been silent all the time.
-    pub(super) fn forget_sights(&mut self) {
-        self.observed.clear();
-    }
-
-    /// The one that nobody asked about for longest. Not the one that was silent for longest: that
-    /// is the dead one.
-    fn forget_a_sight(&mut self) {
-        let sights = self.observed.iter();
-        let oldest = sights.min_by_key(|(_, sighting)| sighting.looked_at);
-        if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
-            self.observed.remove(&oldest);
-        }
-    }
-
-    /// Notes an own grant that nobody here knows; says whether it was noted before.
-    pub(super) fn suspected_before(&mut self, grant: &GrantId) -> bool {
-        if self.suspects.len() >= SUSPECTS_MAX {
-            self.suspects.clear();
-        }
-        !self.suspects.insert(grant.clone())
     }
 
     /// What the watch told last of the lock of a grant that is on its way back.
@@ -372,10 +321,10 @@ impl State {
         }
     }
 
-    /// Whether nothing needs the session: no lease, no attempt, no caller in line, no release
-    /// under way.
+    /// Whether nothing needs the session: no lease, no kept grant, no attempt, no caller in line,
+    /// no release under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.load() == 0
+        self.load() == 0 && self.kept.is_empty()
     }
 
     /// When the session is to be renewed: often while a lease, a place or an attempt hangs on it,
@@ -388,24 +337,22 @@ impl State {
         }
     }
 
-    /// The grants that a session holds, taken out with how they ended.
+    /// The leases of a session, taken out with how they ended.
     pub(super) fn end_all_of(
         &mut self,
         session: &SessionId,
         loss: Loss,
         now: Moment,
-    ) -> Vec<(Resource, GrantId, Held)> {
+    ) -> Vec<(Resource, Held)> {
         let leases: Vec<LeaseId> = self
             .held
             .values()
             .filter(|held| held.session == *session)
             .map(|held| held.lease.id.clone())
             .collect();
-        let ended = leases
+        leases
             .iter()
-            .filter_map(|lease| self.end(lease, End::Lost(loss), now));
-        ended
-            .map(|(resource, held)| (resource, held.tenure.grant().clone(), held))
+            .filter_map(|lease| self.end(lease, End::Lost(loss), now))
             .collect()
     }
 }
@@ -431,6 +378,7 @@ mod tests {
                 session: SessionId::from("s"),
                 owner: OwnerId::from("app"),
                 life: Life::Ttl(Duration::from_secs(10)),
+                keep: Duration::ZERO,
                 metadata: BTreeMap::new(),
                 acquired_at: WallTime(0),
                 stored: Stored {
@@ -438,6 +386,7 @@ mod tests {
                     version: Revision(7),
                     original: Original::new(()),
                 },
+                share: FairShare::default(),
                 since: Moment::default(),
                 request: None,
                 replayed: false,

@@ -271,9 +271,7 @@ impl Agent {
             if ours != Some(&grant.holder.session) {
                 return false;
             }
-            let held = state.held.get(resource);
-            let is_served = held.is_some_and(|held| *held.tenure.grant() == grant.id);
-            if is_served || state.claimed.contains(&grant.id) {
+            if state.serves(resource, &grant.id) || state.claimed.contains(&grant.id) {
                 return false;
             }
             state.returning.contains_key(&grant.id)
@@ -449,5 +447,6 @@ pub(super) fn holder_view(lock: &Lock, grant: &Grant) -> HolderView {
         token: lock.token,
         acquired_at: grant.acquired_at,
         metadata: grant.metadata.clone(),
+        kept: grant.kept,
     }
 }

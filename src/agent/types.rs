@@ -36,6 +36,8 @@ pub struct AcquireRequest {
     pub wait: Duration,
     /// Whether its place in the queue of an election is before those that are not preferred.
     pub preferred: bool,
+    /// How long the grant is kept after the lease, in case the app comes back; zero is not at all.
+    pub keep: Duration,
     /// The app's name for this request: a repetition gets the same lease.
     pub request_id: Option<String>,
 }
@@ -43,8 +45,8 @@ pub struct AcquireRequest {
 impl AcquireRequest {
     /// What makes a repetition of a `requestId` the same request. How long it waits does not: a
     /// client that repeats has less time left.
-    pub(super) fn body(&self) -> (Life, &BTreeMap<String, String>) {
-        (self.life, &self.metadata)
+    pub(super) fn body(&self) -> (Life, Duration, &BTreeMap<String, String>) {
+        (self.life, self.keep, &self.metadata)
     }
 }
 
@@ -101,6 +103,8 @@ pub struct HolderView {
     pub acquired_at: WallTime,
     /// What it wrote about itself.
     pub metadata: BTreeMap<String, String>,
+    /// Whether its pod keeps the lock between leases: who queues is given it, if it is not in use.
+    pub kept: bool,
 }
 
 /// As many streams of events are open as may be.

@@ -16,8 +16,9 @@ use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
-use crate::store::{LockEvent, LockWatch, StoreError, Stored, within};
+use crate::store::{LockEvent, LockWatch, Page, StoreError, Stored, within};
 
+use super::kept::others_wait;
 use super::{Agent, Backoff, CALL_LIMIT};
 
 /// The longest pause before the watch is opened again.
@@ -129,14 +130,24 @@ impl Agent {
             // Somebody ended the one that is served, and this one came after it or before.
             self.note_not_held(&resource, stored.version);
         }
+        if self.note_kept(&stored) {
+            return;
+        }
         {
             let mut state = self.state();
             if let Some(held) = state.held.get_mut(&resource)
                 && *held.tenure.grant() == grant
             {
                 if held.stored.version < stored.version {
+                    let others = others_wait(&stored.value, &held.session);
+                    let is_news = others != held.share.others_wait();
+                    held.share.note_others(others, self.now());
                     // Whoever joined the queue changed it; the release then needs no read.
                     held.stored = stored;
+                    if let Some(line) = state.lines.get(&resource).filter(|_| is_news) {
+                        // It may have to stand in the queue from now on.
+                        line.changed.notify_one();
+                    }
                 }
                 return;
             }
@@ -166,6 +177,7 @@ impl Agent {
         if let Some(under_way) = self.state().under_way.get_mut(resource) {
             under_way.gone_at = under_way.gone_at.max(Some(at));
         }
+        self.forget_kept_before(resource, at);
         let Some((lease, _, seen_at)) = self.served_grant(resource) else {
             return;
         };
@@ -188,16 +200,9 @@ impl Agent {
                         // The session is lost with it.
                         return after;
                     }
-                    if page.unreadable.is_empty() {
-                        self.note_missing(session, &page.items, page.revision);
-                    } else {
-                        // What is missing may be what somebody made unreadable.
-                        tracing::warn!(%session, locks = ?page.unreadable, "locks cannot be read");
-                    }
-                    for stored in page.items {
-                        self.note_held(stored);
-                    }
-                    return page.revision;
+                    let revision = page.revision;
+                    self.note_listed(session, page);
+                    return revision;
                 }
                 Err(error) => {
                     tracing::debug!(%session, %error, "the session's locks cannot be listed yet");
@@ -205,6 +210,19 @@ impl Agent {
                     failures = (failures + 1).min(16);
                 }
             }
+        }
+    }
+
+    /// What the session holds, as the store lists it.
+    pub(super) fn note_listed(&self, session: &SessionId, page: Page<Lock>) {
+        if page.unreadable.is_empty() {
+            self.note_missing(session, &page.items, page.revision);
+        } else {
+            // What is missing may be what somebody made unreadable.
+            tracing::warn!(%session, locks = ?page.unreadable, "locks cannot be read");
+        }
+        for stored in page.items {
+            self.note_held(stored);
         }
     }
 
@@ -219,7 +237,7 @@ impl Agent {
                 .iter()
                 .filter(|(_, held)| held.session == *session);
             let held = held.map(|(resource, _)| resource);
-            let missing = held.chain(state.under_way.keys());
+            let missing = held.chain(state.kept.keys()).chain(state.under_way.keys());
             missing.filter(|r| !listed.contains(r)).cloned().collect()
         };
         for resource in missing {

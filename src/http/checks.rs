@@ -17,6 +17,7 @@ use crate::protocol::ids::{
 
 const TTL_MAX_SECONDS: u64 = 86_400;
 const WAIT_MAX_SECONDS: u64 = 240;
+const KEEP_MAX_SECONDS: u64 = 3_600;
 const MAX_HOLD_DEFAULT_SECONDS: u64 = 86_400;
 const MAX_HOLD_MAX_SECONDS: u64 = 604_800;
 const REQUEST_ID_MAX_BYTES: usize = 128;
@@ -30,6 +31,7 @@ pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Pr
         owner: owner(body.owner_id.as_deref().unwrap_or(pod))?,
         life: Life::Ttl(ttl(&body.ttl_seconds)?),
         wait: wait(body.wait_seconds.as_ref())?,
+        keep: keep(body.keep_seconds.as_ref())?,
         metadata: metadata(body.metadata.unwrap_or_default())?,
         preferred: false,
         request_id: body.request_id.map(request_id).transpose()?,
@@ -45,6 +47,7 @@ pub(super) fn hold(body: HoldBody, pod: &str) -> Result<AcquireRequest, Problem>
             max_hold: max_hold(body.max_hold_seconds.as_ref())?,
         },
         wait: Duration::MAX,
+        keep: keep(body.keep_seconds.as_ref())?,
         metadata: metadata(body.metadata.unwrap_or_default())?,
         preferred: false,
         request_id: None,
@@ -61,6 +64,7 @@ pub(super) fn candidacy(
         resource: election.resource().to_string(),
         owner_id: body.owner_id,
         max_hold_seconds: body.max_hold_seconds,
+        keep_seconds: None,
         metadata: body.metadata,
     };
     Ok(AcquireRequest {
@@ -119,6 +123,20 @@ fn max_hold(seconds: Option<&Number>) -> Result<Duration, Problem> {
         _ => Err(invalid(format!(
             "maxHoldSeconds must be a whole number of seconds from 1 to {MAX_HOLD_MAX_SECONDS}; \
              leave it out for a day"
+        ))),
+    }
+}
+
+/// How long to keep the grant after the lease; not at all, where the app does not say.
+fn keep(seconds: Option<&Number>) -> Result<Duration, Problem> {
+    let Some(seconds) = seconds else {
+        return Ok(Duration::ZERO);
+    };
+    match seconds.as_u64() {
+        Some(whole @ 0..=KEEP_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
+        _ => Err(invalid(format!(
+            "keepSeconds is {seconds}; send a whole number of seconds from 0 to \
+             {KEEP_MAX_SECONDS}, for how long the pod keeps the lock in case it is asked for again"
         ))),
     }
 }

@@ -43,6 +43,11 @@ pub(super) struct AcquireBody {
     /// the place is kept for 10 seconds.
     #[schema(value_type = Option<u32>, nullable = false, minimum = 0, maximum = 240, default = 0)]
     pub(super) wait_seconds: Option<Number>,
+    /// For how many seconds the pod keeps the lock after this lease, in case the app comes back:
+    /// acquiring it again is then local, without a write. It goes at once to any other pod that
+    /// asks for it meanwhile, waiting or not. 0 is not at all.
+    #[schema(value_type = Option<u32>, nullable = false, minimum = 0, maximum = 3_600, default = 0)]
+    pub(super) keep_seconds: Option<Number>,
     /// What the app says of itself, for people: at most 16 entries of printable text, with keys of
     /// at most 63 and values of at most 256 bytes.
     #[serde(default, deserialize_with = "unique_entries")]
@@ -79,6 +84,9 @@ pub(super) struct HoldBody {
     #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 604_800,
         default = 86_400)]
     pub(super) max_hold_seconds: Option<Number>,
+    /// As in acquire.
+    #[schema(value_type = Option<u32>, nullable = false, minimum = 0, maximum = 3_600, default = 0)]
+    pub(super) keep_seconds: Option<Number>,
     /// As in acquire.
     #[serde(default, deserialize_with = "unique_entries")]
     #[schema(nullable = false)]

@@ -118,6 +118,7 @@ fn holder() -> HolderView {
         pod: "billing-6d5f-x2x9k".into(),
         token: Token::from_raw(1_842_000),
         acquired_at: SINCE,
+        kept: false,
         metadata: [("job".into(), "close-2026-04".into())].into(),
     }
 }

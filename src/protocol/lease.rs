@@ -283,6 +283,19 @@ impl Tenure {
         self.release_sent
     }
 
+    /// Whether another lease can be had from it.
+    #[must_use]
+    pub fn may_serve(&self) -> bool {
+        !self.release_sent && self.base.nth(self.served).is_some()
+    }
+
+    /// The token of the last lease; the base before the first one.
+    #[must_use]
+    pub fn last_token(&self) -> Token {
+        let last = self.served.saturating_sub(1);
+        self.base.nth(last).unwrap_or(self.base)
+    }
+
     /// A release is about to be sent. From here on there is no way back.
     pub fn release_sent(&mut self) {
         self.release_sent = true;

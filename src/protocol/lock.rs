@@ -42,6 +42,8 @@ pub struct Claim {
     pub claimant: Claimant,
     /// What the app wrote about itself.
     pub metadata: BTreeMap<String, String>,
+    /// Whether the agent shall keep the grant between leases.
+    pub kept: bool,
     /// Now, for people.
     pub at: WallTime,
     /// Whether it is to stand before those in the queue that are not preferred. Elections only;
@@ -415,7 +417,7 @@ impl Claim {
             holder: self.claimant.clone(),
             metadata: self.metadata.clone(),
             acquired_at: self.at,
-            kept: false,
+            kept: self.kept,
         }
     }
 

@@ -58,6 +58,7 @@ fn claim(pod: &Pod) -> Claim {
             session: session.id,
             session_ttl: session.ttl,
         },
+        kept: false,
         metadata: [("key".to_owned(), "value".to_owned())].into(),
         at: AT,
         preferred: false,

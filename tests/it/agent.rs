@@ -110,6 +110,7 @@ impl Pod {
             owner: OwnerId::from("app"),
             life: Life::Ttl(Duration::from_mins(10)),
             wait: Duration::ZERO,
+            keep: Duration::ZERO,
             metadata: BTreeMap::new(),
             preferred: false,
             request_id: request_id.map(str::to_owned),
@@ -136,13 +137,13 @@ impl Pod {
 }
 
 async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..1_000 {
+    for _ in 0..3_000 {
         if condition() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("{what} did not come true in 10 s");
+    panic!("{what} did not come true in 30 s");
 }
 
 #[tokio::test]

@@ -153,6 +153,7 @@ impl Rules {
                 session,
                 session_ttl: self.ttl,
             },
+            kept: false,
             metadata: BTreeMap::new(),
             at: WallTime::default(),
             preferred: false,

@@ -92,6 +92,7 @@ impl Agent {
                 max_hold: Duration::MAX,
             },
             wait: Duration::MAX,
+            keep: Duration::ZERO,
             metadata: BTreeMap::new(),
             preferred: campaign.preferred,
             request_id: None,

@@ -133,6 +133,9 @@ pub(in crate::agent) struct LeaseRecord {
     /// What was asked for, where a repetition of the request is measured by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<LifeRecord>,
+    /// For how long its grant was to be kept after it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    keep_ms: u64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(in crate::agent) metadata: BTreeMap<String, String>,
     /// In microseconds since 1970, for people.
@@ -155,6 +158,7 @@ impl LeaseRecord {
             owner: held.owner.to_string(),
             life,
             asked,
+            keep_ms: u64::try_from(held.keep.as_millis()).unwrap_or(u64::MAX),
             metadata: held.metadata.clone(),
             acquired_at_us: held.acquired_at.0,
             request_id,
@@ -183,6 +187,10 @@ impl LeaseRecord {
         self.asked.unwrap_or(self.life).into()
     }
 
+    pub(in crate::agent) const fn keep(&self) -> Duration {
+        Duration::from_millis(self.keep_ms)
+    }
+
     pub(in crate::agent) fn request(&self) -> Option<RequestRecord> {
         Some(RequestRecord {
             owner: self.owner.clone(),
@@ -201,6 +209,11 @@ impl LeaseRecord {
         let before = std::mem::replace(&mut self.life, life);
         self.asked.get_or_insert(before);
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A lease goes on by another TTL.

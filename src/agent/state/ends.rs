@@ -82,7 +82,7 @@ impl State {
 
     /// What a request that was answered with a lease had asked for.
     pub(in crate::agent) fn asked_for(&self, request: &RequestKey) -> Option<Life> {
-        let (life, _) = self.answered.get(request)?.body.as_ref()?;
+        let (life, ..) = self.answered.get(request)?.body.as_ref()?;
         Some(*life)
     }
 

@@ -37,6 +37,7 @@ fn claim(session: usize, grant: &str) -> Claim {
             session: SessionId::from(format!("s{session}")),
             session_ttl: SessionTtl::clamped(15),
         },
+        kept: false,
         metadata: BTreeMap::from([("build".to_owned(), "7".to_owned())]),
         at: WallTime(5),
         preferred: false,

@@ -34,6 +34,8 @@ async fn who_asks_again_has_kept_its_place() -> Result<()> {
         lock["status"]["lease"]["id"] == before[0]["leaseId"],
         "{lock}"
     );
+    // The next in this pod may go first while the others have not waited for long.
+    until_queued(&namespace, "res", 2).await?;
     b.release(&lease.id).await?.expect(204)?;
     let next = later.answer().await?.granted()?;
     ensure!(next.token > lease.token, "{next:?} after {lease:?}");

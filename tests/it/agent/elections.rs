@@ -72,6 +72,7 @@ impl Pod {
                 max_hold: Duration::from_hours(24),
             },
             wait: Duration::MAX,
+            keep: Duration::ZERO,
             metadata: BTreeMap::new(),
             preferred: false,
             request_id: None,

@@ -26,6 +26,7 @@ fn request(owner: &str, max_hold: Duration) -> AcquireRequest {
         owner: OwnerId::from(owner),
         life: Life::Connection { max_hold },
         wait: Duration::MAX,
+        keep: Duration::ZERO,
         metadata: BTreeMap::new(),
         preferred: false,
         request_id: None,

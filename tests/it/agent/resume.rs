@@ -315,6 +315,7 @@ async fn what_a_connection_held_runs_out_and_is_released_not_before() {
             max_hold: Duration::from_mins(10),
         },
         wait: Duration::MAX,
+        keep: Duration::ZERO,
         metadata: BTreeMap::new(),
         preferred: false,
         request_id: None,

@@ -67,6 +67,16 @@ async fn live(data: &Path, round: usize, random: &mut fastrand::Rng) -> BTreeMap
     let time = Duration::from_millis(random.u64(30..300));
     let apps = join_all((0..APPS).map(|app| work(&dev, round, app, &known)));
     let killing = async {
+        // However slow the machine is, there is a release to be remembered.
+        let has_released = || {
+            let known = known.lock().unwrap();
+            known
+                .values()
+                .any(|known| matches!(known, Known::Released(_)))
+        };
+        while !has_released() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         tokio::time::sleep(time).await;
         let killed = std::process::Command::new("kill")
             .args(["-9", &pid])

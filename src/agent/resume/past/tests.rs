@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::agent::journal::record::{LifeRecord, TtlRecord};
 use crate::agent::state::{Held, RequestKey};
+use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{OwnerId, Resource, SessionId};
 use crate::protocol::lease::Tenure;
 use crate::protocol::lock::Grant;
@@ -74,6 +75,8 @@ fn held(grant: &str, life: Life) -> Held {
         session: SessionId::from("a-1"),
         owner: OwnerId::from("app"),
         life,
+        keep: Duration::ZERO,
+        share: FairShare::default(),
         metadata: BTreeMap::from([("line\nbreak".into(), "\u{1f512}".into())]),
         acquired_at: WallTime(5),
         request: Some(RequestKey {

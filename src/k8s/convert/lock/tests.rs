@@ -72,6 +72,7 @@ fn claim(who: &str) -> Claim {
             session: who.into(),
             session_ttl: SessionTtl::clamped(15),
         },
+        kept: false,
         metadata: std::collections::BTreeMap::default(),
         at: WallTime(0),
         preferred: false,

@@ -1,0 +1,253 @@
+//! Grants that are kept between two leases: for the next caller of this pod that stands in line,
+//! or for an app that asked for it and may come back. The next lease then costs no write.
+//!
+//! What it does not do: keep a grant that others wait for longer than their share of waiting
+//! (`protocol::fair_share`). Invariant: a kept grant serves no lease, so no app believes in it, and
+//! it may be given back at any moment; once that has begun it serves nobody again.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::protocol::fair_share::FairShare;
+use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
+use crate::protocol::lease::Tenure;
+use crate::protocol::lock::Lock;
+use crate::protocol::time::Moment;
+use crate::protocol::token::Revision;
+use crate::store::{Stored, within};
+
+use super::release::Returning;
+use super::state::{End, Ended, Held, State};
+use super::{Agent, CALL_LIMIT};
+
+/// How many grants an agent keeps; the next one is given back at once.
+const KEPT_MAX: usize = 1_000;
+/// A line takes a grant that was kept for it at once, if it lives.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// A grant without a lease.
+pub(super) struct Kept {
+    pub(super) tenure: Tenure,
+    pub(super) session: SessionId,
+    /// The lock as last seen with this grant.
+    pub(super) stored: Stored<Lock>,
+    pub(super) share: FairShare,
+    /// Since when it serves nobody.
+    since: Moment,
+    /// Until when it is kept for an app that may come back; none when it is kept for a line alone.
+    for_app_until: Option<Moment>,
+}
+
+impl Kept {
+    /// When it is given back, if nobody comes for it.
+    pub(super) fn goes_at(&self) -> Moment {
+        self.for_app_until
+            .unwrap_or_else(|| self.since.after(TAKEN_WITHIN))
+    }
+
+    pub(super) fn into_returning(self, resource: Resource) -> Returning {
+        Returning {
+            resource,
+            grant: self.tenure.grant().clone(),
+            known: Some(self.stored),
+            lease: None,
+        }
+    }
+}
+
+/// Whom a grant is kept for.
+struct Keeping {
+    for_app_until: Option<Moment>,
+}
+
+impl State {
+    /// Takes a lease out that its app or the clock ended. Its grant is kept where somebody may come
+    /// for it; else it is given back, and the lease comes out with it.
+    pub(super) fn end_or_keep(
+        &mut self,
+        lease: &LeaseId,
+        end: End,
+        now: Moment,
+    ) -> Option<(Resource, Ended, Option<Held>)> {
+        let keeping = self.resource_of.get(lease).and_then(|resource| {
+            let app_ended = !matches!(end, End::Lost(_));
+            self.keeping(resource, app_ended, now)
+        });
+        let Some(keeping) = keeping else {
+            let (resource, held) = self.end(lease, end, now)?;
+            return Some((resource, held.ended(), Some(held)));
+        };
+        // Nothing is left to be said to the store.
+        let end = match end {
+            End::Releasing => End::Released,
+            end => end,
+        };
+        let (resource, held) = self.take_out(lease, end, now)?;
+        let ended = held.ended();
+        let kept = Kept {
+            tenure: held.tenure,
+            session: held.session,
+            stored: held.stored,
+            share: held.share,
+            since: now,
+            for_app_until: keeping.for_app_until,
+        };
+        self.kept.insert(resource.clone(), kept);
+        Some((resource, ended, None))
+    }
+
+    fn keeping(&self, resource: &Resource, app_ended: bool, now: Moment) -> Option<Keeping> {
+        let held = self.held.get(resource)?;
+        let is_valid = self
+            .deadline_of(&held.session)
+            .is_some_and(|until| now < until);
+        if self.draining || !is_valid || !held.tenure.may_serve() {
+            return None;
+        }
+        let is_marked = held.stored.value.grant.as_ref().is_some_and(|g| g.kept);
+        let for_app = app_ended
+            && is_marked
+            && !held.keep.is_zero()
+            && !held.share.others_wait()
+            && self.kept.len() < KEPT_MAX;
+        let for_app_until = for_app.then(|| now.after(held.keep));
+        let for_line = !held.share.is_used_up(now) && self.someone_is_in_line(resource, now);
+        (for_line || for_app).then_some(Keeping { for_app_until })
+    }
+
+    /// Whether the agent has this grant, with a lease or kept.
+    pub(super) fn serves(&self, resource: &Resource, grant: &GrantId) -> bool {
+        let held = self.held.get(resource).map(|held| held.tenure.grant());
+        let kept = self.kept.get(resource).map(|kept| kept.tenure.grant());
+        held == Some(grant) || kept == Some(grant)
+    }
+
+    /// The kept grants of a session that ended, on their way back.
+    pub(super) fn take_kept_of(&mut self, session: &SessionId) -> Vec<Returning> {
+        let of_it = |_: &Resource, kept: &mut Kept| kept.session == *session;
+        let gone = self.kept.extract_if(of_it);
+        gone.map(|(resource, kept)| kept.into_returning(resource))
+            .collect()
+    }
+}
+
+impl Agent {
+    /// Gives a kept grant back, if there is one.
+    pub(super) fn give_back_kept(&self, resource: &Resource) {
+        let Some(kept) = self.state().kept.remove(resource) else {
+            return;
+        };
+        // Nobody waits for it; the task goes on by itself.
+        let _done = self.spawn_give_back(kept.into_returning(resource.clone()));
+    }
+
+    /// At this revision the session did not hold the lock: a grant that was kept is gone. No app
+    /// believed in it, so there is nothing to be told.
+    pub(super) fn forget_kept_before(&self, resource: &Resource, at: Revision) {
+        let mut state = self.state();
+        let is_gone = state
+            .kept
+            .get(resource)
+            .is_some_and(|kept| kept.stored.version < at);
+        if !is_gone {
+            return;
+        }
+        state.kept.remove(resource);
+        if let Some(line) = state.lines.get(resource) {
+            line.changed.notify_one();
+        }
+        drop(state);
+        tracing::warn!(%resource, "the store no longer names a grant that was kept");
+    }
+
+    /// The line is gone: what was kept for it alone is given back.
+    pub(super) fn give_back_if_for_line(&self, resource: &Resource) {
+        let is_for_line = {
+            let state = self.state();
+            let kept = state.kept.get(resource);
+            kept.is_some_and(|kept| kept.for_app_until.is_none())
+        };
+        if is_for_line {
+            self.give_back_kept(resource);
+        }
+    }
+
+    /// Gives every kept grant back.
+    pub(super) fn give_back_all_kept(&self) {
+        let kept: Vec<Resource> = self.state().kept.keys().cloned().collect();
+        for resource in &kept {
+            self.give_back_kept(resource);
+        }
+    }
+
+    /// The lock as the watch or a read showed it, if it is one that is kept. Others who wait get it
+    /// at once; a line of this pod that it is kept for is on its way to it, and sees to that.
+    pub(super) fn note_kept(&self, seen: &Stored<Lock>) -> bool {
+        let resource = &seen.value.resource;
+        let now = self.now();
+        let must_go = {
+            let mut state = self.state();
+            let has_line = state.someone_is_in_line(resource, now);
+            let Some(kept) = state.kept.get_mut(resource) else {
+                return false;
+            };
+            if !seen.value.is_held_by(kept.tenure.grant()) {
+                return false;
+            }
+            if kept.stored.version < seen.version {
+                kept.stored = seen.clone();
+                let others = others_wait(&kept.stored.value, &kept.session);
+                kept.share.note_others(others, now);
+            }
+            kept.share.others_wait() && !has_line
+        };
+        if must_go {
+            self.give_back_kept(resource);
+        }
+        true
+    }
+
+    /// Lists from time to time what the session holds, while grants are kept: who waits for one is
+    /// told of by the watch, and a watch can be silent without being broken.
+    pub(super) fn spawn_look_at_kept(&self, session: SessionId, over: CancellationToken) {
+        let agent = self.clone();
+        self.spawn_supervised("the look at kept grants", move || {
+            let (agent, session, over) = (agent.clone(), session.clone(), over.clone());
+            async move {
+                tokio::select! {
+                    () = agent.look_at_kept(&session) => {}
+                    () = over.cancelled() => {}
+                    () = agent.0.stop.cancelled() => {}
+                }
+            }
+        });
+    }
+
+    async fn look_at_kept(&self, session: &SessionId) {
+        let third = self.0.config.session_ttl.get() / 3;
+        loop {
+            tokio::time::sleep(third.mul_f64(0.9 + 0.2 * fastrand::f64())).await;
+            let now = self.now();
+            let is_idle = |kept: &Kept| now.since(kept.since) >= third;
+            if !self.state().kept.values().any(is_idle) {
+                continue;
+            }
+            let before = self.seen_before_list();
+            match within(CALL_LIMIT, self.0.locks.list_held_by(session)).await {
+                Ok(page) => {
+                    if self.note_list(before, page.revision).is_ok() {
+                        self.note_listed(session, page);
+                    }
+                }
+                Err(error) => tracing::debug!(%session, %error, "the kept grants cannot be listed"),
+            }
+        }
+    }
+}
+
+/// Whether other sessions than this stand in the lock's queue.
+pub(super) fn others_wait(lock: &Lock, session: &SessionId) -> bool {
+    let mut waiters = lock.waiters.entries().iter();
+    waiters.any(|waiter| waiter.claimant.session != *session)
+}

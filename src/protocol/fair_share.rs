@@ -1,0 +1,119 @@
+//! How long an agent may go on serving its own callers from one grant while other pods wait.
+//!
+//! A lease after a lease inside one grant costs no write, so a pod whose callers keep coming would
+//! keep the lock for ever. The bound is on the others' waiting, not on the grant: a pod that is
+//! alone with its lock never gives it up for this, and a long lease is never cut short.
+
+use std::time::Duration;
+
+use super::time::Moment;
+
+/// After how long others have waited long enough.
+pub const OTHERS_WAIT: Duration = Duration::from_millis(100);
+/// How many leases may begin while others wait.
+pub const LEASES_BEFORE_OTHERS: u16 = 16;
+
+/// What one grant may still do for its own pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FairShare {
+    waiting: Option<Waiting>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Waiting {
+    since: Moment,
+    leases: u16,
+}
+
+impl FairShare {
+    /// The lock was seen, with other sessions in its queue or without.
+    pub fn note_others(&mut self, are_waiting: bool, now: Moment) {
+        if !are_waiting {
+            self.waiting = None;
+        } else if self.waiting.is_none() {
+            self.waiting = Some(Waiting {
+                since: now,
+                leases: 0,
+            });
+        }
+    }
+
+    /// A lease begins.
+    pub fn note_lease(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.leases = waiting.leases.saturating_add(1);
+        }
+    }
+
+    /// Whether others wait, as far as is known.
+    #[must_use]
+    pub const fn others_wait(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Whether it is the others' turn as soon as the lease that is served ends.
+    #[must_use]
+    pub fn is_used_up(&self, now: Moment) -> bool {
+        self.waiting.is_some_and(|waiting| {
+            waiting.leases >= LEASES_BEFORE_OTHERS || now >= waiting.since.after(OTHERS_WAIT)
+        })
+    }
+
+    /// When it will be the others' turn at the latest; none while nobody waits.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Moment> {
+        self.waiting.map(|waiting| waiting.since.after(OTHERS_WAIT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Moment {
+        Moment::since_boot(Duration::from_millis(milliseconds))
+    }
+
+    #[test]
+    fn who_is_alone_has_no_bound() {
+        let mut share = FairShare::default();
+        for _ in 0..100 {
+            share.note_lease();
+        }
+        assert!(!share.is_used_up(at(1_000_000)));
+        assert_eq!(share.ends_at(), None);
+    }
+
+    #[test]
+    fn others_wait_for_a_tenth_of_a_second_at_most() {
+        let mut share = FairShare::default();
+        share.note_others(true, at(1_000));
+        assert!(!share.is_used_up(at(1_099)));
+        assert!(share.is_used_up(at(1_100)));
+        assert_eq!(share.ends_at(), Some(at(1_100)));
+    }
+
+    #[test]
+    fn others_wait_for_sixteen_leases_at_most() {
+        let mut share = FairShare::default();
+        share.note_lease();
+        share.note_others(true, at(1_000));
+        for served in 0..16 {
+            assert!(!share.is_used_up(at(1_001)), "after {served}");
+            share.note_lease();
+        }
+        assert!(share.is_used_up(at(1_001)));
+    }
+
+    #[test]
+    fn more_who_wait_do_not_begin_it_anew_and_nobody_ends_it() {
+        let mut share = FairShare::default();
+        share.note_others(true, at(1_000));
+        share.note_others(true, at(1_090));
+        assert!(share.is_used_up(at(1_100)));
+        share.note_others(false, at(1_100));
+        assert!(!share.is_used_up(at(1_100)));
+        share.note_others(true, at(1_200));
+        assert!(!share.is_used_up(at(1_250)));
+    }
+}
