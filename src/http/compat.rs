@@ -138,6 +138,7 @@ mod tests {
                 pod: pod.into(),
                 token: Token::from_raw(7_000),
                 acquired_at: WallTime(1_775_001_600_123_456),
+                kept: false,
                 metadata: BTreeMap::new(),
             }),
             token: Token::from_raw(7_000),
