@@ -21,6 +21,7 @@ mod policies;
 mod refusals;
 mod restore;
 mod resume;
+mod reuse;
 mod rules;
 mod store;
 mod store_contract;

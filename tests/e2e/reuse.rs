@@ -1,0 +1,194 @@
+//! One grant, many leases: an app that comes back, and callers of one pod who wait for each other.
+//! What that costs the API server is counted where its requests pass.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::harness::{Class, Cluster, Lease, Namespace, Proxy, Sidecar, TakeOver, eventually};
+use crate::support::{Pair, acquire_in_time, sidecar, until_queued};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const WAIT_SECONDS: u64 = 60;
+
+fn kept(wait_seconds: u64) -> Value {
+    json!({"resource": "res", "ttlSeconds": 60, "keepSeconds": 600, "waitSeconds": wait_seconds})
+}
+
+/// What the API server says of the lock's grant.
+async fn grant(namespace: &Namespace) -> Result<Value> {
+    let lock = namespace.lock("res").await?.context("the lock")?;
+    Ok(lock["status"].clone())
+}
+
+/// A lease that follows another one in the same grant.
+fn ensure_follows(next: &Lease, before: &Lease) -> Result<()> {
+    ensure!(next.token == before.token + 1, "{next:?} after {before:?}");
+    let grant = |lease: &Lease| lease.id.rsplit_once('.').map(|(grant, _)| grant.to_owned());
+    ensure!(grant(next) == grant(before), "{next:?} after {before:?}");
+    Ok(())
+}
+
+/// How many requests have passed that are about locks.
+fn of_locks(proxy: &Proxy) -> usize {
+    let exchanges = proxy.exchanges();
+    let others = [Class::Renew, Class::Watch, Class::List];
+    exchanges
+        .iter()
+        .filter(|e| !others.contains(&e.class))
+        .count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_comes_back_costs_the_api_server_nothing() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("kept").await?;
+    let proxy = Proxy::start(&cluster).await?;
+    let a = sidecar(&namespace.pod("a").await?.through(&proxy.url)?, 15).await?;
+    let mut lease = a.acquire_with(&kept(0)).await?.granted()?;
+    let before = grant(&namespace).await?;
+    ensure!(before["lease"]["kept"] == true, "{before}");
+    let requests = of_locks(&proxy);
+    for round in 0..20 {
+        a.release(&lease.id).await?.expect(204)?;
+        a.renew(&lease.id).await?.problem(410, "lease_lost")?;
+        let next = a.acquire_with(&kept(round % 2)).await?.granted()?;
+        ensure_follows(&next, &lease)?;
+        a.verify("res", lease.token)
+            .await?
+            .problem(409, "stale_token")?;
+        lease = next;
+    }
+    let reads = 20;
+    ensure!(of_locks(&proxy) == requests + reads, "only verifying asks");
+    ensure!(grant(&namespace).await? == before, "nothing was written");
+    // Nobody asked to keep it any longer.
+    a.release(&lease.id).await?.expect(204)?;
+    let plain = a.acquire("res").await?.granted()?;
+    a.release(&plain.id).await?.expect(204)?;
+    ensure!(grant(&namespace).await?.get("holder").is_none());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_lock_goes_to_whoever_asks_for_it_elsewhere() -> Result<()> {
+    for wait in [0, WAIT_SECONDS] {
+        let Pair { namespace, a, b } = Pair::start("kept-given", TakeOver::Peer, 15).await?;
+        let first = a.acquire_with(&kept(0)).await?.granted()?;
+        a.release(&first.id).await?.expect(204)?;
+        let held = grant(&namespace).await?;
+        ensure!(held["holder"]["pod"] == "a", "{held}");
+
+        let second = b.wait_for("res", wait).await?.answer().await?.granted()?;
+        ensure!(second.token > first.token, "{second:?} after {first:?}");
+        // In use it is refused, and says why it took a moment.
+        let refused = a.acquire("res").await?.problem(409, "lock_held")?;
+        ensure!(refused.json["holder"]["pod"] == "b", "{}", refused.json);
+        b.release(&second.id).await?.expect(204)?;
+
+        let third = a.acquire_with(&kept(0)).await?.granted()?;
+        let refused = b.acquire("res").await?.problem(409, "lock_held")?;
+        let hint = refused.json["hint"].as_str().unwrap_or_default();
+        ensure!(
+            hint.contains("keeps the lock between leases"),
+            "{}",
+            refused.json
+        );
+        until_queued(&namespace, "res", 0).await?;
+        ensure!(third.token > second.token);
+        a.renew(&third.id).await?.granted()?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_of_one_pod_are_served_from_one_grant() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("local").await?;
+    let proxy = Proxy::start(&cluster).await?;
+    let a = sidecar(&namespace.pod("a").await?.through(&proxy.url)?, 15).await?;
+    let b = sidecar(&namespace.pod("b").await?, 15).await?;
+    let mut lease = a.acquire("res").await?.granted()?;
+    let mut line = Vec::new();
+    for _ in 0..10 {
+        line.push(a.wait_for("res", WAIT_SECONDS).await?);
+    }
+    until_waiting(&a, 10).await?;
+    let requests = of_locks(&proxy);
+    for waiting in line {
+        a.release(&lease.id).await?.expect(204)?;
+        let next = waiting.answer().await?.granted()?;
+        ensure_follows(&next, &lease)?;
+        lease = next;
+    }
+    ensure!(of_locks(&proxy) == requests, "{:?}", proxy.exchanges());
+
+    // Others have their turn, and the pod's own after them.
+    let other = b.wait_for("res", WAIT_SECONDS).await?;
+    let own = a.wait_for("res", WAIT_SECONDS).await?;
+    until_queued(&namespace, "res", 2).await?;
+    a.release(&lease.id).await?.expect(204)?;
+    let second = other.answer().await?.granted()?;
+    ensure!(second.token > lease.token, "{second:?} after {lease:?}");
+    b.release(&second.id).await?.expect(204)?;
+    let third = own.answer().await?.granted()?;
+    ensure!(third.token > second.token, "{third:?} after {second:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_line_of_a_pod_is_not_served_from_a_grant_that_a_person_took() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("kept-taken", TakeOver::Peer, 15).await?;
+    let first = a.acquire_with(&kept(0)).await?.granted()?;
+    a.release(&first.id).await?.expect(204)?;
+    let free = json!({"status": {"holder": null, "lease": null}});
+    namespace
+        .patch("distributedlocks/res/status", &free)
+        .await?;
+    let second = b.acquire("res").await?.granted()?;
+    eventually("the keeper to hear of it", LIMIT, async || {
+        a.log().contains("a grant that was kept").then_some(())
+    })
+    .await?;
+    a.acquire_with(&kept(0)).await?.problem(409, "lock_held")?;
+    b.release(&second.id).await?.expect(204)?;
+    let third = a.acquire_with(&kept(0)).await?.granted()?;
+    ensure!(third.token > second.token, "{third:?} after {second:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_lock_ends_with_its_sidecar() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("kept-dead", TakeOver::Peer, 5).await?;
+    let first = a.acquire_with(&kept(0)).await?.granted()?;
+    a.release(&first.id).await?.expect(204)?;
+    a.kill9()?;
+    let second = acquire_in_time(&b, "res", LIMIT).await?;
+    ensure!(second.token > first.token, "{second:?} after {first:?}");
+    let lock = grant(&namespace).await?;
+    ensure!(lock["holder"]["pod"] == "b", "{lock}");
+
+    let again = b.acquire_with(&kept(0)).await?.problem(409, "lock_held")?;
+    ensure!(again.json["holder"]["pod"] == "b", "{}", again.json);
+    b.release(&second.id).await?.expect(204)?;
+    let third = b.acquire_with(&kept(0)).await?.granted()?;
+    b.release(&third.id).await?.expect(204)?;
+    b.sigterm()?;
+    b.ended().await?;
+    ensure!(
+        grant(&namespace).await?.get("holder").is_none(),
+        "given back at the end"
+    );
+    Ok(())
+}
+
+/// Waits until so many callers stand in a sidecar's lines.
+async fn until_waiting(sidecar: &Sidecar, count: usize) -> Result<()> {
+    let line = format!("leasehold_callers_in_line {count}\n");
+    eventually(&format!("{count} callers in line"), LIMIT, async || {
+        let (_, metrics) = sidecar.admin("/metrics").await.ok()?;
+        metrics.contains(&line).then_some(())
+    })
+    .await
+}
