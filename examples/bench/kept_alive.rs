@@ -38,7 +38,26 @@ impl KeptAlive {
 
     /// Takes a free lock; the lease's id.
     pub(crate) async fn acquire(&mut self, resource: &str) -> Result<String> {
-        let body = json!({"resource": resource, "ownerId": "bench", "ttlSeconds": 3600});
+        self.acquire_with(resource, json!({})).await
+    }
+
+    /// Takes a lock that its pod keeps between leases.
+    pub(crate) async fn acquire_kept(&mut self, resource: &str) -> Result<String> {
+        let more = json!({"keepSeconds": 60});
+        self.acquire_with(resource, more).await
+    }
+
+    /// Waits in line for a lock.
+    pub(crate) async fn wait_for(&mut self, resource: &str) -> Result<String> {
+        let more = json!({"waitSeconds": 60});
+        self.acquire_with(resource, more).await
+    }
+
+    async fn acquire_with(&mut self, resource: &str, more: Value) -> Result<String> {
+        let mut body = json!({"resource": resource, "ownerId": "bench", "ttlSeconds": 3600});
+        if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
+            body.extend(more);
+        }
         let answer = self.call(Method::POST, "/v1/locks/acquire", Some(&body));
         let lease = answer.await?;
         Ok(lease["leaseId"].as_str().context("leaseId")?.to_owned())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::etcd_mutex::{EtcdMutex, Much};
-use crate::harness::{Namespace, Sidecar};
+use crate::harness::{Namespace, Sidecar, now};
 use crate::kept_alive::{KeptAlive, Rate};
 use crate::redis::{self, Persistence, Redis};
 use crate::rows::Rows;
@@ -26,11 +26,15 @@ const WARM_UP: usize = 10;
 /// How many calls the rate is made from.
 const RATE_CALLS: u32 = 5_000;
 const RESOURCE: &str = "bench:peers";
+const RESOURCE_WARM: &str = "bench:warm";
+const RESOURCE_LOCAL: &str = "bench:local";
 
 const OURS: &str = "leasehold";
+const OURS_WARM: &str = "leasehold, keepSeconds";
 const ETCD: &str = "etcd concurrency.Mutex";
 const REDIS_ALWAYS: &str = "Redis, fsync of each write";
 const REDIS_NONE: &str = "Redis, in memory";
+const OURS_HANDED_LOCAL: &str = "leasehold, one pod";
 const OURS_HANDED: &str = "leasehold, two pods";
 const ETCD_HANDED: &str = "etcd Mutex, two processes";
 const ETCD_HANDED_LOCAL: &str = "etcd Mutex, one process";
@@ -52,6 +56,7 @@ const NOTHING: &str = "no token; gone with the server";
 /// here.
 const UNCONTENDED: &[(&str, &str)] = &[
     (OURS, QUORUM_AND_TOKEN),
+    (OURS_WARM, "the same; the pod has had the lock before"),
     (ETCD, QUORUM),
     (REDIS_ALWAYS, RESTART),
     (REDIS_NONE, NOTHING),
@@ -60,6 +65,7 @@ const UNCONTENDED: &[(&str, &str)] = &[
 /// From the unlocking to the other's having it. Redis has no queue: who waits there polls.
 const HANDED_OVER: &[(&str, &str)] = &[
     (OURS_HANDED, "in line for 5 ms"),
+    (OURS_HANDED_LOCAL, "in line for 5 ms"),
     (ETCD_HANDED, "in line for 150 ms"),
     (ETCD_HANDED_LOCAL, "in line for 150 ms"),
     (ETCD_HANDED_SOON, "its watch has not caught up yet"),
@@ -72,6 +78,7 @@ pub(crate) async fn measure(ours: &str, etcd_mutex: &str, namespace: &Namespace)
     let sidecar = Sidecar::launch(ours, &pod).default_log().start().await?;
     let mut peers = Peers {
         ours: KeptAlive::to(&sidecar).await?,
+        beside: KeptAlive::to(&sidecar).await?,
         pair: Pair::new(ours, namespace).await?,
         etcd: EtcdMutex::start(etcd_mutex).await?,
         redis: both_redis().await?,
@@ -80,11 +87,17 @@ pub(crate) async fn measure(ours: &str, etcd_mutex: &str, namespace: &Namespace)
     println!();
     rows.print_noted("lock + unlock, uncontended", OURS, UNCONTENDED);
     rows.print_noted("unlock to the other's lock", OURS_HANDED, HANDED_OVER);
+    for local in [OURS_WARM, OURS_HANDED_LOCAL] {
+        let ratio = rows.median(local) / rows.median(ETCD);
+        println!("{local}: {ratio:.2} x etcd's lock + unlock (aim 0.25)");
+    }
     print_rate(&sidecar, &mut peers.ours).await
 }
 
 struct Peers<'a> {
     ours: KeptAlive,
+    /// Another app of the same pod.
+    beside: KeptAlive,
     pair: Pair,
     etcd: EtcdMutex<'a>,
     redis: Option<(Redis, Redis)>,
@@ -94,7 +107,9 @@ struct Peers<'a> {
 #[derive(Clone, Copy)]
 enum Turn {
     Ours,
+    OursWarm,
     OursHanded,
+    OursLocal,
     Etcd,
     EtcdSoon,
     Redis,
@@ -103,7 +118,9 @@ enum Turn {
 async fn take_turns(peers: &mut Peers<'_>) -> Result<Rows> {
     let mut turns = [
         Turn::Ours,
+        Turn::OursWarm,
         Turn::OursHanded,
+        Turn::OursLocal,
         Turn::Etcd,
         Turn::EtcdSoon,
         Turn::Redis,
@@ -114,6 +131,8 @@ async fn take_turns(peers: &mut Peers<'_>) -> Result<Rows> {
         for turn in turns {
             match turn {
                 Turn::Ours => ours(&mut peers.ours, &mut rows).await?,
+                Turn::OursWarm => warm(&mut peers.ours, &mut rows).await?,
+                Turn::OursLocal => local(peers, &mut rows).await?,
                 Turn::OursHanded => hand_over(&mut peers.pair, &mut rows).await?,
                 Turn::Etcd => etcd(&mut peers.etcd, &mut rows).await?,
                 Turn::EtcdSoon => etcd_soon(&mut peers.etcd, &mut rows).await?,
@@ -146,6 +165,41 @@ async fn ours(app: &mut KeptAlive, rows: &mut Rows) -> Result<()> {
         app.release(&lease).await
     };
     block(rows, OURS, call).await
+}
+
+/// No write: the pod keeps the lock in between.
+async fn warm(app: &mut KeptAlive, rows: &mut Rows) -> Result<()> {
+    block(rows, OURS_WARM, async || warm_pair(app).await).await
+}
+
+async fn warm_pair(app: &mut KeptAlive) -> Result<()> {
+    let lease = app.acquire_kept(RESOURCE_WARM).await?;
+    app.release(&lease).await
+}
+
+/// No write either: the next in line is in the same pod.
+async fn local(peers: &mut Peers<'_>, rows: &mut Rows) -> Result<()> {
+    let (mut holder, mut next) = (&mut peers.ours, &mut peers.beside);
+    let mut lease = holder.acquire(RESOURCE_LOCAL).await?;
+    for round in 0..WARM_UP + ROUNDS {
+        let waiting = async {
+            let lease = next.wait_for(RESOURCE_LOCAL).await?;
+            anyhow::Ok((lease, now()))
+        };
+        let releasing = async {
+            tokio::time::sleep(IN_LINE_SOON).await;
+            let begin = now();
+            holder.release(&lease).await?;
+            anyhow::Ok(begin)
+        };
+        let ((had, at), begin) = tokio::try_join!(waiting, releasing)?;
+        if round >= WARM_UP {
+            rows.add(OURS_HANDED_LOCAL, at.since(begin));
+        }
+        lease = had;
+        std::mem::swap(&mut holder, &mut next);
+    }
+    holder.release(&lease).await
 }
 
 async fn both(servers: &mut Option<(Redis, Redis)>, rows: &mut Rows) -> Result<()> {
@@ -210,6 +264,13 @@ async fn print_rate(sidecar: &Sidecar, ours: &mut KeptAlive) -> Result<()> {
     println!(
         "local renew: {:.0} calls per second over one kept connection, {:.0} for each second that \
          the sidecar computes",
+        rate.per_second, rate.per_core_second
+    );
+    ours.release(&lease).await?;
+    let rate = Rate::of(sidecar, RATE_CALLS, async || warm_pair(ours).await).await?;
+    println!(
+        "warm acquire + release: {:.0} pairs per second over one kept connection, {:.0} for each \
+         second that the sidecar computes (aim 5,000)",
         rate.per_second, rate.per_core_second
     );
     Ok(())
