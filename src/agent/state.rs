@@ -45,8 +45,9 @@ pub(super) struct State {
     pub(super) promised_until: Moment,
     /// The highest revision of locks seen, over all sessions of this agent.
     pub(super) seen: Option<Seen>,
-    /// The leases that are served, by resource: locks are not reentrant.
-    pub(super) held: HashMap<Resource, Held>,
+    /// The leases that are served, by resource: locks are not reentrant. Each in a box, because a
+    /// map is up to half empty.
+    pub(super) held: HashMap<Resource, Box<Held>>,
     /// The grants that are kept between two leases, by resource.
     pub(super) kept: HashMap<Resource, Kept>,
     /// Where each lease is.
@@ -219,6 +220,12 @@ pub(super) struct Answered {
     pub(super) body: Option<(Life, Duration, BTreeMap<String, String>)>,
 }
 
+fn share<T: Clone + PartialEq>(kept: &T, name: &mut T) {
+    if *name == *kept {
+        name.clone_from(kept);
+    }
+}
+
 impl State {
     pub(super) fn lease_count(&self) -> usize {
         self.held.len()
@@ -227,7 +234,7 @@ impl State {
     /// The lease by its id.
     pub(super) fn held_mut(&mut self, lease: &LeaseId) -> Option<&mut Held> {
         let resource = self.resource_of.get(lease)?;
-        self.held.get_mut(resource)
+        self.held.get_mut(resource).map(Box::as_mut)
     }
 
     /// Adds a lease that was just granted.
@@ -238,7 +245,8 @@ impl State {
     }
 
     /// Adds a lease that is in the journal. `asked` is what its request asked for.
-    pub(super) fn put(&mut self, resource: Resource, held: Held, asked: Life) {
+    pub(super) fn put(&mut self, resource: Resource, mut held: Held, asked: Life) {
+        self.share_names(&resource, &mut held);
         if let Some(key) = &held.request {
             let body = Some((asked, held.keep, held.metadata.clone()));
             self.answered.insert(
@@ -251,8 +259,23 @@ impl State {
         }
         self.resource_of
             .insert(held.lease.id.clone(), resource.clone());
-        self.held.insert(resource, held);
+        self.held.insert(resource, Box::new(held));
         self.elections.note_begin();
+    }
+
+    /// Names that came from the store with this lock give way to the same ones that are kept
+    /// already: a pod may hold thousands.
+    fn share_names(&self, resource: &Resource, held: &mut Held) {
+        let lock = &mut held.stored.value;
+        share(resource, &mut lock.resource);
+        let Some(grant) = &mut lock.grant else { return };
+        share(held.tenure.grant(), &mut grant.id);
+        share(&held.owner, &mut grant.holder.owner);
+        if let Some(live) = &self.session {
+            share(live.id(), &mut held.session);
+            share(&live.stored.value.pod, &mut grant.holder.pod);
+        }
+        share(&held.session, &mut grant.holder.session);
     }
 
     /// Takes a lease out and remembers how it ended. Its grant is given back, and from this step
@@ -276,7 +299,7 @@ impl State {
         now: Moment,
     ) -> Option<(Resource, Held)> {
         let resource = self.resource_of.remove(lease)?;
-        let held = self.held.remove(&resource)?;
+        let held = *self.held.remove(&resource)?;
         self.write_end(lease, end, &held);
         held.tell_streams(end.into());
         self.elections.note_end(&resource, lease);

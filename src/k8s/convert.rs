@@ -25,11 +25,9 @@ use crate::store::{Original, Page, StoreError, Stored};
 /// A JSON object.
 type Fields = Map<String, Value>;
 
-/// What [`Original`] carries: the object as it was read, and what was made of it.
-struct AsRead<T> {
-    object: Fields,
-    value: T,
-}
+/// What [`Original`] carries: the object as it was read, as text. It is kept for each lock that is
+/// held, and as a tree it takes several times as much.
+struct AsRead(Box<[u8]>);
 
 /// The `apiVersion` of everything here.
 #[must_use]
@@ -88,40 +86,31 @@ pub fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-fn stored<T: Clone + Send + Sync + 'static>(
-    mut object: Fields,
-    value: T,
-) -> Result<Stored<T>, StoreError> {
+fn stored<T>(mut object: Fields, value: T) -> Result<Stored<T>, StoreError> {
     let version = revision_of(object.get("metadata"), "metadata")?;
     // Bookkeeping of the API server, longer than all the rest. A write without it leaves it alone.
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.remove("managedFields");
     }
-    let original = Original::new(AsRead {
-        object,
-        value: value.clone(),
-    });
+    let text = serde_json::to_vec(&object)
+        .map_err(|error| StoreError::Unreadable(format!("it cannot be kept: {error}")))?;
     Ok(Stored {
         value,
         version,
-        original,
+        original: Original::new(AsRead(text.into_boxed_slice())),
     })
 }
 
 /// What an update starts with: the object as it was read, carrying the version to compare with.
-fn as_read<T: Send + Sync + 'static>(current: &Stored<T>) -> Result<(Fields, &T), StoreError> {
-    let Some(read) = current.original.get::<AsRead<T>>() else {
-        return Err(StoreError::Invalid(
-            "the object to update was not read from here".to_owned(),
-        ));
-    };
-    let mut object = read.object.clone();
-    let metadata = fields_mut(&mut object, "metadata");
-    metadata.insert(
+fn as_read<T>(current: &Stored<T>) -> Result<Fields, StoreError> {
+    let foreign = || StoreError::Invalid("the object to update was not read from here".to_owned());
+    let AsRead(text) = current.original.get().ok_or_else(foreign)?;
+    let mut object: Fields = serde_json::from_slice(text).map_err(|_| foreign())?;
+    fields_mut(&mut object, "metadata").insert(
         "resourceVersion".to_owned(),
         current.version.to_string().into(),
     );
-    Ok((object, &read.value))
+    Ok(object)
 }
 
 fn revision_of(metadata: Option<&Value>, place: &str) -> Result<Revision, StoreError> {

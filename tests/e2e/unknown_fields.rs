@@ -1,6 +1,6 @@
 //! Sidecars live for months: what a newer version wrote, an older one must not erase.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -68,6 +68,42 @@ async fn fields_of_a_newer_version_survive_a_sidecars_writes() -> Result<()> {
     // What was said about the last holder is not true of the next one.
     assert!(lock["status"]["holder"].get("newer").is_none(), "{lock}");
     Ok(())
+}
+
+// What the API server does for us, whatever we send: sidecars rely on it, and keep no managedFields.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_record_of_who_wrote_what_survives_writes_that_leave_it_out() -> Result<()> {
+    let Pair { namespace, a, .. } = Pair::start("managed", TakeOver::Peer, 15).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    let by_a_person = json!({"metadata": {"labels": {"team": "billing"}}});
+    let patched = namespace.patch("distributedlocks/res", &by_a_person);
+    let before = writers(&patched.await?)?;
+    assert_eq!(
+        before.len(),
+        3,
+        "creation, status and the person: {before:?}"
+    );
+
+    a.release(&lease.id).await?.expect(204)?;
+    a.acquire("res").await?.granted()?;
+    let after = namespace.lock("res").await?.unwrap_or_default();
+    assert_eq!(after["metadata"]["labels"]["team"], "billing", "{after}");
+    assert_eq!(after["status"]["transitions"], 2, "{after}");
+    assert_eq!(writers(&after)?, before);
+    Ok(())
+}
+
+/// Who wrote which fields: the object's `managedFields` without their times, in any order.
+fn writers(object: &Value) -> Result<Vec<String>> {
+    let entries = object["metadata"]["managedFields"].as_array();
+    let mut writers = Vec::new();
+    for entry in entries.context("an object must have managedFields")? {
+        let mut entry = entry.clone();
+        entry["time"] = Value::Null;
+        writers.push(entry.to_string());
+    }
+    writers.sort();
+    Ok(writers)
 }
 
 /// Puts the members of `patch` into `target`, at every level.

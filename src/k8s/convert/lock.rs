@@ -177,7 +177,9 @@ fn incident(value: &Value) -> Option<Incident> {
 /// # Errors
 /// `Invalid` when `current` was not read by this adapter or `next` guards another resource.
 pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
-    let (mut object, before) = as_read(current)?;
+    let mut object = as_read(current)?;
+    // As it was read: `current` has what the protocol made of it.
+    let before = &lock(&object)?;
     if before.resource != next.resource {
         return Err(StoreError::Invalid(
             "a lock's resource never changes".to_owned(),

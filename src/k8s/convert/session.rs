@@ -60,7 +60,8 @@ fn session(name: &str, object: &Fields) -> Result<Session, StoreError> {
 /// # Errors
 /// `Invalid` when `current` was not read by this adapter.
 pub fn write(current: &Stored<Session>, next: &Session) -> Result<Value, StoreError> {
-    let (mut object, before) = as_read(current)?;
+    let mut object = as_read(current)?;
+    let before = session(current.value.id.as_str(), &object)?;
     let status = fields_mut(&mut object, "status");
     status.insert("renewals".to_owned(), bounded(next.renewals).into());
     if before.renewed_at != next.renewed_at {
