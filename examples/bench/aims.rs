@@ -21,10 +21,16 @@ pub(crate) fn print(rows: &Rows, rss_kib: u64, binary_bytes: u64) {
         "transfer between two pods: {transfer:.3} ms, aim at most 1.5 x PUT and its event = \
          {most:.3} ms"
     );
-    let resident = millions(rss_kib * 1024) / 1.048_576;
+    let resident = mebibytes(rss_kib);
     println!("sidecar resident: {resident:.1} MiB, aim under 15 MiB");
     let binary = millions(binary_bytes);
     println!("release binary: {binary:.1} MB, aim under 15 MB");
+}
+
+/// Of so many KiB.
+#[allow(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
+pub(crate) fn mebibytes(kib: u64) -> f64 {
+    kib as f64 / 1024.0
 }
 
 #[allow(clippy::cast_precision_loss, reason = "sizes far below 2^53")]

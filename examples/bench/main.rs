@@ -14,6 +14,8 @@ mod client_go;
 mod departures;
 mod etcd_mutex;
 mod kept_alive;
+mod many_locks;
+mod many_pods;
 mod one_pod;
 mod peers;
 mod redis;
@@ -57,9 +59,18 @@ enum Part {
     Calls,
     /// What others' locks cost.
     Peers,
+    /// One pod with many locks.
+    ManyLocks,
+    /// Many pods with a lock each; last, because it leaves much in the store.
+    ManyPods,
 }
 
-const PARTS: &[(&str, Part)] = &[("calls", Part::Calls), ("peers", Part::Peers)];
+const PARTS: &[(&str, Part)] = &[
+    ("calls", Part::Calls),
+    ("peers", Part::Peers),
+    ("many-locks", Part::ManyLocks),
+    ("many-pods", Part::ManyPods),
+];
 
 // On one thread, as the sidecar itself: hops between threads of the instrument would be in each row.
 #[tokio::main(flavor = "current_thread")]
@@ -72,6 +83,8 @@ async fn main() -> Result<()> {
         match part {
             Part::Calls => calls(&programs, &namespace).await?,
             Part::Peers => peers::measure(ours, &programs.etcd_mutex, &namespace).await?,
+            Part::ManyLocks => many_locks::measure(ours, &namespace).await?,
+            Part::ManyPods => many_pods::measure(ours, &namespace).await?,
         }
     }
     Ok(())

@@ -17,6 +17,7 @@ mod floor;
 mod hold;
 mod idle;
 mod lost_answers;
+mod many_locks;
 mod policies;
 mod refusals;
 mod restore;

@@ -180,6 +180,12 @@ impl ControlPlane {
         audit::read(&self.audit_log())
     }
 
+    /// How long the API server has computed, and how long etcd.
+    pub(crate) async fn cpu_time(&self) -> Result<(Duration, Duration)> {
+        let api_server = cpu_time(&self.api_server).await?;
+        Ok((api_server, cpu_time(&self.etcd_process).await?))
+    }
+
     /// Picks a port until one is still free when the server wants it.
     async fn first_start(&self) -> Result<()> {
         for _ in 0..5 {
@@ -272,6 +278,12 @@ async fn signal(process: &Mutex<Option<Process>>, signal: Signal) -> Result<()> 
     let process = process.lock().await;
     let running = process.as_ref().context("who is signalled must run")?;
     running.signal(signal)
+}
+
+async fn cpu_time(process: &Mutex<Option<Process>>) -> Result<Duration> {
+    let process = process.lock().await;
+    let running = process.as_ref().context("who computes must run")?;
+    running.cpu_time()
 }
 
 /// What the API server reads at its start.

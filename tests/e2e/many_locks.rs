@@ -1,0 +1,51 @@
+//! What a pod costs the API server does not grow with the locks that it holds: all of them live by
+//! its one session.
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+
+use crate::harness::{Cluster, Served, TakeOver};
+use crate::support::{sidecar, until_renewed};
+
+const LOCKS: usize = 200;
+const RENEWALS: u64 = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_with_many_locks_writes_no_more_than_its_session() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let namespace = cluster.namespace("many").await?;
+    let pod = namespace.pod("a").await?;
+    let a = sidecar(&pod, 6).await?;
+    let taken = (0..LOCKS).map(async |number| {
+        let answer = a.acquire(&format!("res-{number}")).await?;
+        answer.granted()
+    });
+    try_join_all(taken).await?;
+
+    let of_the_pod = || -> Result<Vec<Served>> {
+        let served = cluster.control_plane().served()?.into_iter();
+        Ok(served.filter(|one| one.pod_uid == pod.uid).collect())
+    };
+    let renewals = async |at_least| -> Result<u64> {
+        let session = until_renewed(&namespace, "res-0", at_least).await?;
+        session["status"]["renewals"].as_u64().context("renewals")
+    };
+    // Before the requests are looked at here, and after them below: none is counted that is not
+    // in the session's own count too, but for one that is on its way.
+    let before = renewals(1).await?;
+    let known = of_the_pod()?.len();
+    renewals(before + RENEWALS).await?;
+    let came = of_the_pod()?.split_off(known);
+    let after = renewals(0).await?;
+
+    let is_renewal = |one: &Served| one.verb == "update" && one.uri.contains("/locksessions/");
+    assert!(came.iter().all(is_renewal), "{came:?}");
+    let bound = usize::try_from(after - before)? + 1;
+    assert!(came.len() <= bound, "{came:?}");
+    assert!(
+        came.len() + 1 >= usize::try_from(RENEWALS)?,
+        "the count must count"
+    );
+    assert_eq!(namespace.all("distributedlocks").await?.len(), LOCKS);
+    Ok(())
+}
