@@ -87,14 +87,14 @@ impl World {
         if node.has_expired() {
             to.push(Action::NoticeExpiry(index));
         }
-        if let Some(live) = &node.live {
-            let unknown = live.resuming && live.copy.is_none();
-            if live.call.is_none() && (live.must_read || unknown) {
-                to.extend(
-                    self.paces(false)
-                        .map(|pace| Action::ReadOwnSession(index, pace)),
-                );
-            }
+        if let Some(live) = &node.live
+            && live.call.is_none()
+            && live.must_read
+        {
+            to.extend(
+                self.paces(false)
+                    .map(|pace| Action::ReadOwnSession(index, pace)),
+            );
         }
     }
 
@@ -172,7 +172,9 @@ impl World {
 
     fn crash_actions(&self, index: usize, node: &Node, rules: &Rules, to: &mut Vec<Action>) {
         match node.down {
-            Some(Return::WithState | Return::WithoutState) => to.push(Action::Restart(index)),
+            Some(Return::WithState | Return::WithOlderState | Return::WithoutState) => {
+                to.push(Action::Restart(index));
+            }
             // A process with nothing to lose may as well crash when it has something.
             None if self.left.crashes > 0 && node.live.is_some() => {
                 let crash = |way: &Return| Action::Crash(index, *way);

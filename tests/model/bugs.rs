@@ -23,6 +23,8 @@ pub(crate) enum Bug {
     GrantReusedAfterRelease,
     /// A process that resumes takes any renewal that it reads for its own.
     ResumeTrustsARead,
+    /// A process that resumes with an older copy of its state releases at once what is not in it.
+    OrphansReleasedAtOnce,
 }
 
 #[cfg(test)]
@@ -129,6 +131,19 @@ mod tests {
             ..with(Bug::ResumeTrustsARead, crash)
         };
         violates("resumption trusts a read", EXCLUSION, rules);
+    }
+
+    #[test]
+    fn orphans_of_an_older_state_released_at_once_are_noticed() {
+        let crash = Budget {
+            crashes: 1,
+            ..Budget::default()
+        };
+        let rules = Rules {
+            returns: &[Return::WithOlderState],
+            ..with(Bug::OrphansReleasedAtOnce, crash)
+        };
+        violates("orphans released at once", EXCLUSION, rules);
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod store;
 mod world;
 
 use checks::holds;
+use node::Return;
 use rules::{Budget, Rules};
 
 /// Clocks of different rates, messages that take any time, a hung holder, take-over by a peer.
@@ -127,6 +128,25 @@ fn crashes_and_resumption() {
         "restart",
     ];
     holds("crashes", rules, &takes);
+}
+
+/// Processes that come back with a copy of their state file that does not know of the last leases.
+#[test]
+fn older_state() {
+    let rules = Rules {
+        clocks_differ: true,
+        returns: &[Return::WithOlderState],
+        budget: Budget {
+            crashes: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    holds(
+        "older state",
+        rules,
+        &["crash, keeping older state", "release"],
+    );
 }
 
 /// Three apps in line: hand-over, hanging up, a queue entry or a grant that nobody awaits; a join

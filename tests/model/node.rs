@@ -33,6 +33,8 @@ pub(crate) struct Node {
     pub(crate) renewals_left: u8,
     pub(crate) seen: Option<Seen>,
     pub(crate) live: Option<Live>,
+    /// Until when apps may believe what a state file does not say.
+    pub(crate) promised: Option<Moment>,
     pub(crate) desks: Vec<Desk>,
     pub(crate) apps: Vec<App>,
 }
@@ -51,10 +53,19 @@ pub(crate) enum Role {
 pub(crate) enum Return {
     /// With its state file.
     WithState,
+    /// With a copy of it from before its leases were given.
+    WithOlderState,
     /// Without it: as a new session under a new name.
     WithoutState,
     /// Not at all.
     Never,
+}
+
+impl Return {
+    /// Whether it knows its session.
+    pub(crate) fn has_state(self) -> bool {
+        matches!(self, Self::WithState | Self::WithOlderState)
+    }
 }
 
 /// The agent's own session.
@@ -67,7 +78,8 @@ pub(crate) struct Live {
     pub(crate) copy: Option<Versioned<Session>>,
     /// Before the first try of the write that is not confirmed yet.
     pub(crate) first_sent: Option<Moment>,
-    /// Known from a state file; a renewal must succeed before anything is believed.
+    /// Known from a state file; a renewal of the version in there must succeed before anything is
+    /// believed.
     pub(crate) resuming: bool,
     pub(crate) call: Option<Call>,
     pub(crate) must_read: bool,

@@ -24,6 +24,7 @@ impl Node {
         for app in &mut self.apps {
             app.believes_until = app.believes_until.map(back).filter(|until| *until > now);
         }
+        self.promised = self.promised.map(back).filter(|until| *until > now);
         if let Some(live) = &mut self.live {
             live.first_sent = live.first_sent.map(back);
             live.keep = live.keep.map(|keep| {

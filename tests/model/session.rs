@@ -65,10 +65,10 @@ impl Node {
         };
         let due = match live.keep {
             Some(keep) => keep.is_valid(now) && now >= keep.renew_at(0.0),
-            None => live.resuming && live.copy.is_some(),
+            None => live.resuming,
         };
         due && !self.outlasts(store, rules)
-            && self.is_busy()
+            && (self.is_busy() || live.resuming)
             && self.renewals_left > 0
             && live.call.is_none()
             && !live.must_read
@@ -157,6 +157,10 @@ impl Node {
                 } else {
                     Outcome::Over
                 }
+            }
+            // It may have been its own, sent before it crashed. Or not.
+            Answer::Conflict if live.resuming && rules.bug != Some(Bug::ResumeTrustsARead) => {
+                Outcome::Over
             }
             Answer::Conflict => {
                 live.must_read = true;

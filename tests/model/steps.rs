@@ -266,7 +266,9 @@ impl World {
                 }
                 match line {
                     Line::Session => {
-                        self.nodes[*node].live.as_mut().expect("it sent").must_read = true;
+                        let session = self.nodes[*node].live.as_mut().expect("it sent");
+                        // Who resumes tries again, on the same version.
+                        session.must_read = !session.resuming;
                     }
                     Line::Lock(lock) => self.nodes[*node].desks[*lock].must_read = true,
                 }
@@ -334,10 +336,12 @@ impl World {
             }
         }
         match &mut node.live {
-            Some(live) if way == Return::WithState && live.keep.is_some() => {
+            Some(live) if way.has_state() && live.keep.is_some() => {
                 calls.push(live.call.take());
-                live.keep = None;
-                live.copy = None;
+                let keep = live.keep.take();
+                if way == Return::WithOlderState {
+                    node.promised = keep.map(|keep| keep.valid_until());
+                }
                 live.first_sent = None;
                 live.resuming = true;
                 live.must_read = false;

@@ -112,6 +112,7 @@ impl Action {
             Self::ApplyStray(_) => ("apply after the time-out", None),
             Self::LoseStray(_) => ("lose", None),
             Self::Crash(_, Return::WithState) => ("crash, keeping state", None),
+            Self::Crash(_, Return::WithOlderState) => ("crash, keeping older state", None),
             Self::Crash(_, Return::WithoutState) => ("crash, losing state", None),
             Self::Crash(_, Return::Never) => ("crash for good", None),
             Self::Restart(_) => ("restart", None),
@@ -151,6 +152,7 @@ impl World {
                 renewals_left: rules.renewals_each,
                 seen: (node >= rules.agents).then(|| Seen::from_list(store.revision)),
                 live: None,
+                promised: None,
                 desks: vec![Desk::idle(); rules.locks],
                 apps: vec![
                     App {
@@ -206,6 +208,7 @@ impl World {
         let now = self.now(index);
         let mut due: Vec<Moment> = Vec::new();
         due.extend(node.apps.iter().filter_map(|app| app.believes_until));
+        due.extend(node.promised);
         if node.is_up() {
             if let Some(keep) = node
                 .keep()
