@@ -31,7 +31,7 @@ pub(in crate::agent) enum Record {
     Ttl(TtlRecord),
     /// A lease's end.
     Ended(EndedRecord),
-    /// What was answered to a request was heard by nobody.
+    /// What a request was answered with was heard by nobody; the lease's end follows.
     Unheard(RequestRecord),
 }
 
@@ -197,6 +197,11 @@ impl LeaseRecord {
             resource: self.resource.clone(),
             request_id: self.request_id.clone()?,
         })
+    }
+
+    /// Nobody heard that its request was answered with it.
+    pub(in crate::agent) fn forget_request(&mut self) {
+        self.request_id = None;
     }
 
     /// Its end.

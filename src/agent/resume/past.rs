@@ -179,9 +179,9 @@ impl Left {
             }
             Record::Ended(ended) => self.end(ended),
             Record::Unheard(request) => {
-                let of_it = |ended: &&mut EndedRecord| ended.request.as_ref() == Some(&request);
-                if let Some(ended) = self.ended.iter_mut().rev().find(of_it) {
-                    ended.request = None;
+                let of_it = |lease: &&mut LeaseRecord| lease.request().as_ref() == Some(&request);
+                if let Some(lease) = self.leases.values_mut().find(of_it) {
+                    lease.forget_request();
                 }
             }
         }
@@ -189,8 +189,15 @@ impl Left {
     }
 
     /// A lease is over.
-    pub(in crate::agent) fn end(&mut self, ended: EndedRecord) {
+    pub(in crate::agent) fn end(&mut self, mut ended: EndedRecord) {
         let lease = self.leases.remove(&LeaseId::from(ended.lease.as_str()));
+        if lease
+            .as_ref()
+            .is_some_and(|lease| lease.request().is_none())
+        {
+            // What nobody heard is no answer to a repetition.
+            ended.request = None;
+        }
         if let Some(lease) = lease.filter(|_| ended.gives_back) {
             self.given_back.insert(lease.grant());
         } else if let Some((grant, _)) = ended.lease.rsplit_once('.')

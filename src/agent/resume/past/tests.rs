@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::agent::journal::record::{LifeRecord, TtlRecord};
+use crate::agent::journal::record::{LifeRecord, RequestRecord, TtlRecord};
 use crate::agent::state::{Held, RequestKey};
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{OwnerId, Resource, SessionId};
@@ -175,6 +175,18 @@ fn the_last_word_on_a_session_and_on_a_lease_counts() {
         panic!("{:?}", left.leases);
     };
     assert_eq!((b.life, b.asked()), (life, seconds(30)));
+}
+
+#[test]
+fn an_answer_that_nobody_heard_is_none_to_a_repetition() {
+    let lease = held("a", seconds(30));
+    let request = lease.request.as_ref().map(RequestRecord::from).unwrap();
+    let end = EndedRecord::new("a.0".into(), End::Releasing, true, Some(request.clone()));
+    let granted = Record::Lease(Box::new(LeaseRecord::of(&lease, None)));
+    let heard = left(&[granted.clone(), Record::Ended(end.clone())]);
+    assert_eq!(heard.ended[0].request, Some(request.clone()));
+    let unheard = left(&[granted, Record::Unheard(request), Record::Ended(end)]);
+    assert_eq!(unheard.ended[0].request, None);
 }
 
 #[test]
