@@ -8,6 +8,7 @@ mod cluster;
 mod crd;
 mod dev;
 mod elections;
+mod file_limit;
 mod flags;
 mod listen;
 mod output;

@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::file_limit;
 use super::flags::Flags;
 use super::listen::{self, AdminDefault};
 use crate::admin;
@@ -65,6 +66,7 @@ impl Listeners {
         flags: &Flags,
         signalled: CancellationToken,
     ) -> anyhow::Result<()> {
+        file_limit::raise();
         let stop = CancellationToken::new();
         let mut servers = JoinSet::new();
         for listener in self.api {

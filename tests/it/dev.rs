@@ -1,6 +1,7 @@
 //! `leasehold dev` as a process of its own: what it says, what it refuses, what a kill -9 leaves,
 //! what becomes of its directory, and the faults that tests may ask for.
 
+mod connections;
 mod crashes;
 mod directory;
 mod elections;

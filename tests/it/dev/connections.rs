@@ -1,0 +1,33 @@
+//! More connections than a process may have open files, unless it asks for more.
+
+use std::process::Command;
+
+use tokio::net::TcpStream;
+
+use super::Dev;
+
+/// What the process starts with, and how many connections it is to serve.
+const ALLOWED: usize = 100;
+const CONNECTIONS: usize = 300;
+
+#[tokio::test]
+async fn there_is_room_for_more_connections_than_a_process_starts_with() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    let script = format!("ulimit -Sn {ALLOWED}; exec \"$@\"");
+    command
+        .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_leasehold"), "dev"])
+        .args(["--log-format=json", "--session-ttl=3"])
+        .args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
+        .arg("--data-dir")
+        .arg(data.path());
+    let dev = Dev::spawn(command).await;
+    let address = dev.url.trim_start_matches("http://").to_owned();
+    let mut idle = Vec::new();
+    for _ in 0..CONNECTIONS {
+        idle.push(TcpStream::connect(&address).await.unwrap());
+    }
+    dev.acquire("res").await;
+    let open = std::fs::read_dir(format!("/proc/{}/fd", dev.process.id()));
+    assert!(open.unwrap().count() > CONNECTIONS);
+}
