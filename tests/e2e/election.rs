@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Namespace, Pod, Sidecar, TakeOver, eventually, now};
+use crate::harness::{Answer, Cluster, Namespace, Pod, Sidecar, TakeOver, eventually, now};
 use crate::support::{BINARY, Pair};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -159,6 +159,44 @@ async fn who_steps_down_hands_the_lead_to_the_next_and_queues_behind() -> Result
         ensure!(now.election("jobs").await?.json["leader"] == false);
         led = after;
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_candidate_leads_next_and_takes_the_lead_from_nobody() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Strict).await?;
+    let namespace = cluster.namespace("election-preferred").await?;
+    let pods = [
+        namespace.pod("a").await?,
+        namespace.pod("b").await?,
+        namespace.pod("c").await?,
+    ];
+    let a = candidate(&pods[0], "jobs", 15).await?;
+    let first = a.until_leader("jobs").await?;
+    let b = candidate(&pods[1], "jobs", 15).await?;
+    until_waiting(&namespace, "jobs", 1).await?;
+    let launch = Sidecar::launch(BINARY, &pods[2]).arg("--elect").arg("jobs");
+    let c = launch.arg("--elect-preferred").start().await?;
+    until_waiting(&namespace, "jobs", 2).await?;
+    let waiters = lock_of(&namespace, "jobs").await?["status"]["waiters"].take();
+    ensure!(
+        waiters[0]["pod"] == "c" && waiters[0]["preferred"] == true,
+        "{waiters}"
+    );
+    ensure!(
+        waiters[1]["pod"] == "b" && waiters[1]["preferred"].is_null(),
+        "{waiters}"
+    );
+    let still = a.election("jobs").await?.json;
+    ensure!(
+        still["leader"] == true && still["leaseId"] == first["leaseId"],
+        "{still}"
+    );
+
+    let lease = first["leaseId"].as_str().context("a lease")?;
+    a.release(lease).await?.expect(204)?;
+    c.until_leader("jobs").await?;
+    ensure!(b.election("jobs").await?.json["leader"] == false);
     Ok(())
 }
 
