@@ -169,13 +169,15 @@ impl State {
     }
 
     /// How many wait for a lock, as far as is known here: the others in its queue, and the callers
-    /// of this agent, who may have one place for all of them or none yet.
+    /// of this agent, who may have one place for all of them, none yet, or one that is about to go.
     pub(super) fn waiting_for(&self, lock: &Lock) -> usize {
         let ours = self.session.as_ref().map(LiveSession::id);
         let entries = lock.waiters.entries().iter();
         let others = entries.filter(|waiter| Some(&waiter.claimant.session) != ours);
+        let others = others.count();
         let line = self.lines.get(&lock.resource);
-        others.count() + line.map_or(0, |line| line.callers.len())
+        let callers = line.map_or(0, |line| line.callers.len());
+        others + callers.max(lock.waiters.len() - others)
     }
 
     /// Takes a caller out of its line to answer it. None when it is no longer in it.
