@@ -187,7 +187,11 @@ async fn local(peers: &mut Peers<'_>, rows: &mut Rows) -> Result<()> {
             anyhow::Ok((lease, now()))
         };
         let releasing = async {
-            tokio::time::sleep(IN_LINE_SOON).await;
+            let until = now().after(IN_LINE_SOON);
+            // As before a transfer: a machine that idles is slow to wake.
+            while now() < until {
+                holder.renew(&lease).await?;
+            }
             let begin = now();
             holder.release(&lease).await?;
             anyhow::Ok(begin)

@@ -13,11 +13,13 @@ use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::lease::{Lease, Loss, Tenure, Told};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
+use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored};
 
 use super::bid::{Begun, Bid, Unsettled, request_key};
 use super::kept::others_wait;
 use super::line::KEPT_FOR;
+use super::local::FromKept;
 use super::resume::RESUMED_WITHIN;
 use super::state::Held;
 use super::take::Taken;
@@ -109,7 +111,7 @@ impl Agent {
     ) -> Result<Acquired, AcquireError> {
         let outcome = if !self.until_resumed(RESUMED_WITHIN).await {
             Err(AcquireError::Resuming)
-        } else if let Some(lease) = self.acquire_kept(&request, arrived) {
+        } else if let FromKept::Lease(lease) = self.acquire_kept(&request, arrived) {
             Ok(Acquired::Granted {
                 lease,
                 replayed: false,
@@ -130,17 +132,18 @@ impl Agent {
         request: &AcquireRequest,
         arrived: Moment,
     ) -> Result<Acquired, AcquireError> {
-        match self.acquire_at_once(request, arrived).await {
-            Ok(Acquired::Held { holder, .. }) if holder.kept => {
-                let wait = self.now().since(arrived) + KEPT_IS_GIVEN_WITHIN;
-                let request = AcquireRequest {
-                    wait,
-                    ..request.clone()
-                };
-                let outcome = self.acquire_in_line(&request, arrived).await;
-                outcome.map(explain_kept)
-            }
-            outcome => outcome,
+        let first = self.acquire_at_once(request, arrived).await;
+        if !matches!(&first, Ok(Acquired::Held { holder, .. }) if holder.kept) {
+            return first;
+        }
+        let request = AcquireRequest {
+            wait: self.now().since(arrived) + KEPT_IS_GIVEN_WITHIN,
+            ..request.clone()
+        };
+        match self.acquire_in_line(&request, arrived).await {
+            // That somebody has the lock is known; more could not be found out.
+            Err(AcquireError::Store(_) | AcquireError::TooManyWaiting { .. }) => first,
+            outcome => outcome.map(explain_kept),
         }
     }
 
@@ -211,14 +214,16 @@ impl Agent {
     ) -> Result<Acquired, AcquireError> {
         let attempt = loop {
             let ended = self.0.something_ended.notified();
-            if let Some(answer) = self.answer_locally(request, arrived)? {
-                return Ok(answer);
-            }
-            if let Some(lease) = self.acquire_kept_slowly(request, arrived).await? {
+            // First, because it may take a while, and a repetition be answered meanwhile.
+            let kept = self.acquire_kept_slowly(request, arrived).await?;
+            if let FromKept::Lease(lease) = kept {
                 return Ok(Acquired::Granted {
                     lease,
                     replayed: false,
                 });
+            }
+            if let Some(answer) = self.answer_locally(request, arrived)? {
+                return Ok(answer);
             }
             match self.begin_attempt(request)? {
                 Begun::Attempt(attempt) => break attempt,
@@ -311,7 +316,7 @@ impl Agent {
         }
         let is_here = {
             let state = self.state();
-            let is_for_line = state.lines.contains_key(&request.resource);
+            let is_for_line = state.someone_is_in_line(&request.resource, self.now());
             state.held.contains_key(&request.resource)
                 || (is_for_line && state.kept.contains_key(&request.resource))
         };
@@ -343,6 +348,7 @@ impl Agent {
         let mut tenure = Tenure::new(grant.clone(), stored.value.token);
         let mut lease = tenure.serve(now).ok_or(AcquireError::SessionLost)?;
         let span = Span { arrived, now };
+        let seen_at = stored.version;
         let told = begin_lease(&mut lease, request.life, span, deadline)
             .map_err(|_loss| AcquireError::SessionLost)?;
         let mut share = FairShare::default();
@@ -365,7 +371,7 @@ impl Agent {
             over: None,
         };
         let view = self.view(&request.resource, &held, told, span);
-        self.lose_what_was_served(&request.resource, grant);
+        self.lose_what_was_served(&request.resource, grant, seen_at);
         {
             let mut state = self.state();
             // Who stops has counted the leases that it waits for.
@@ -393,8 +399,11 @@ impl Agent {
     }
 
     /// The store gave this agent another grant of the lock, so a lease that is still served from
-    /// an older one is over: somebody ended that grant, and it was not heard of yet.
-    fn lose_what_was_served(&self, resource: &Resource, grant: &GrantId) {
+    /// an older one is over, and an older one that is kept is gone: somebody ended that grant, and
+    /// it was not heard of yet.
+    fn lose_what_was_served(&self, resource: &Resource, grant: &GrantId, seen_at: Revision) {
+        let now = self.now();
+        self.state().forget_kept_before(resource, seen_at, now);
         let served = self.served_grant(resource);
         if let Some((lease, older, _)) = served.filter(|(_, served, _)| served != grant) {
             tracing::debug!(grantId = %older, "another grant came in its place");

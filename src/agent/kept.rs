@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::protocol::election::is_election;
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
 use crate::protocol::lease::Tenure;
@@ -35,15 +36,25 @@ pub(super) struct Kept {
     pub(super) share: FairShare,
     /// Since when it serves nobody.
     since: Moment,
-    /// Until when it is kept for an app that may come back; none when it is kept for a line alone.
-    for_app_until: Option<Moment>,
+    whom: For,
+}
+
+/// Whom a grant is kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    /// The next in line of this pod.
+    Line,
+    /// An app that may come back until then; the next in line is served too.
+    App(Moment),
 }
 
 impl Kept {
     /// When it is given back, if nobody comes for it.
     pub(super) fn goes_at(&self) -> Moment {
-        self.for_app_until
-            .unwrap_or_else(|| self.since.after(TAKEN_WITHIN))
+        match self.whom {
+            For::Line => self.since.after(TAKEN_WITHIN),
+            For::App(until) => until,
+        }
     }
 
     pub(super) fn into_returning(self, resource: Resource) -> Returning {
@@ -56,11 +67,6 @@ impl Kept {
     }
 }
 
-/// Whom a grant is kept for.
-struct Keeping {
-    for_app_until: Option<Moment>,
-}
-
 impl State {
     /// Takes a lease out that its app or the clock ended. Its grant is kept where somebody may come
     /// for it; else it is given back, and the lease comes out with it.
@@ -70,11 +76,11 @@ impl State {
         end: End,
         now: Moment,
     ) -> Option<(Resource, Ended, Option<Held>)> {
-        let keeping = self.resource_of.get(lease).and_then(|resource| {
+        let whom = self.resource_of.get(lease).and_then(|resource| {
             let app_ended = !matches!(end, End::Lost(_));
-            self.keeping(resource, app_ended, now)
+            self.keep_for(resource, app_ended, now)
         });
-        let Some(keeping) = keeping else {
+        let Some(whom) = whom else {
             let (resource, held) = self.end(lease, end, now)?;
             return Some((resource, held.ended(), Some(held)));
         };
@@ -91,13 +97,13 @@ impl State {
             stored: held.stored,
             share: held.share,
             since: now,
-            for_app_until: keeping.for_app_until,
+            whom,
         };
         self.kept.insert(resource.clone(), kept);
         Some((resource, ended, None))
     }
 
-    fn keeping(&self, resource: &Resource, app_ended: bool, now: Moment) -> Option<Keeping> {
+    fn keep_for(&self, resource: &Resource, app_ended: bool, now: Moment) -> Option<For> {
         let held = self.held.get(resource)?;
         let is_valid = self
             .deadline_of(&held.session)
@@ -106,14 +112,60 @@ impl State {
             return None;
         }
         let is_marked = held.stored.value.grant.as_ref().is_some_and(|g| g.kept);
-        let for_app = app_ended
+        let is_for_app = app_ended
             && is_marked
             && !held.keep.is_zero()
             && !held.share.others_wait()
             && self.kept.len() < KEPT_MAX;
-        let for_app_until = for_app.then(|| now.after(held.keep));
-        let for_line = !held.share.is_used_up(now) && self.someone_is_in_line(resource, now);
-        (for_line || for_app).then_some(Keeping { for_app_until })
+        // A term may last for days: it goes to whoever is first in the queue, and under its own name.
+        let is_for_line = !is_election(resource)
+            && !held.share.is_used_up(now)
+            && self.someone_is_in_line(resource, now);
+        if is_for_app {
+            Some(For::App(now.after(held.keep)))
+        } else {
+            is_for_line.then_some(For::Line)
+        }
+    }
+
+    /// Takes a kept grant out. From this step on it is known to be on its way back.
+    fn take_kept(&mut self, resource: &Resource, now: Moment) -> Option<Returning> {
+        let kept = self.kept.remove(resource)?;
+        self.returning.insert(kept.tenure.grant().clone(), None);
+        self.idle_since = now;
+        Some(kept.into_returning(resource.clone()))
+    }
+
+    /// At this revision the session did not hold the lock: a grant that was kept before is gone.
+    /// No app believed in it, so there is nothing to be told.
+    pub(super) fn forget_kept_before(&mut self, resource: &Resource, at: Revision, now: Moment) {
+        let kept = self.kept.get(resource);
+        if kept.is_some_and(|kept| kept.stored.version < at) {
+            self.kept.remove(resource);
+            self.idle_since = now;
+            if let Some(line) = self.lines.get(resource) {
+                line.changed.notify_one();
+            }
+            tracing::warn!(%resource, "the store no longer names a grant that was kept");
+        }
+    }
+
+    /// The lock as it was seen with a grant that is kept; none when it is another one's. Says
+    /// whether the grant is to be given back: others wait for it, and no line of this pod is on its
+    /// way to it, which would see to that.
+    pub(super) fn note_kept(&mut self, seen: &Stored<Lock>, now: Moment) -> Option<bool> {
+        let resource = &seen.value.resource;
+        let has_line = self.someone_is_in_line(resource, now);
+        let kept = self.kept.get_mut(resource)?;
+        if !seen.value.is_held_by(kept.tenure.grant()) {
+            return None;
+        }
+        if kept.stored.version < seen.version {
+            kept.stored = seen.clone();
+            let others = others_wait(&kept.stored.value, &kept.session);
+            kept.share.note_others(others, now);
+        }
+        Some(kept.share.others_wait() && !has_line)
     }
 
     /// Whether the agent has this grant, with a lease or kept.
@@ -135,38 +187,47 @@ impl State {
 impl Agent {
     /// Gives a kept grant back, if there is one.
     pub(super) fn give_back_kept(&self, resource: &Resource) {
-        let Some(kept) = self.state().kept.remove(resource) else {
+        let now = self.now();
+        let Some(returning) = self.state().take_kept(resource, now) else {
             return;
         };
         // Nobody waits for it; the task goes on by itself.
-        let _done = self.spawn_give_back(kept.into_returning(resource.clone()));
+        let _done = self.spawn_give_back(returning);
     }
 
-    /// At this revision the session did not hold the lock: a grant that was kept is gone. No app
-    /// believed in it, so there is nothing to be told.
-    pub(super) fn forget_kept_before(&self, resource: &Resource, at: Revision) {
+    /// The grant of a resource that is kept here.
+    pub(super) fn kept_grant(&self, resource: &Resource) -> Option<GrantId> {
+        let state = self.state();
+        Some(state.kept.get(resource)?.tenure.grant().clone())
+    }
+
+    /// A grant that was kept before a read, and that the read no longer shows, is gone.
+    pub(super) fn notice_kept_gone(
+        &self,
+        resource: &Resource,
+        kept: Option<GrantId>,
+        read: Option<&Stored<Lock>>,
+    ) {
+        let Some(kept) = kept else { return };
+        let now = self.now();
+        let at = match read {
+            Some(stored) if stored.value.is_held_by(&kept) => return,
+            Some(stored) => stored.version,
+            None => Revision(u64::MAX),
+        };
         let mut state = self.state();
-        let is_gone = state
-            .kept
-            .get(resource)
-            .is_some_and(|kept| kept.stored.version < at);
-        if !is_gone {
-            return;
+        let is_same = |other: &Kept| *other.tenure.grant() == kept;
+        if state.kept.get(resource).is_some_and(is_same) {
+            state.forget_kept_before(resource, at, now);
         }
-        state.kept.remove(resource);
-        if let Some(line) = state.lines.get(resource) {
-            line.changed.notify_one();
-        }
-        drop(state);
-        tracing::warn!(%resource, "the store no longer names a grant that was kept");
     }
 
-    /// The line is gone: what was kept for it alone is given back.
+    /// The line is gone: what was kept for it alone, or what others wait for, is given back.
     pub(super) fn give_back_if_for_line(&self, resource: &Resource) {
         let is_for_line = {
             let state = self.state();
             let kept = state.kept.get(resource);
-            kept.is_some_and(|kept| kept.for_app_until.is_none())
+            kept.is_some_and(|kept| kept.whom == For::Line || kept.share.others_wait())
         };
         if is_for_line {
             self.give_back_kept(resource);
@@ -181,35 +242,9 @@ impl Agent {
         }
     }
 
-    /// The lock as the watch or a read showed it, if it is one that is kept. Others who wait get it
-    /// at once; a line of this pod that it is kept for is on its way to it, and sees to that.
-    pub(super) fn note_kept(&self, seen: &Stored<Lock>) -> bool {
-        let resource = &seen.value.resource;
-        let now = self.now();
-        let must_go = {
-            let mut state = self.state();
-            let has_line = state.someone_is_in_line(resource, now);
-            let Some(kept) = state.kept.get_mut(resource) else {
-                return false;
-            };
-            if !seen.value.is_held_by(kept.tenure.grant()) {
-                return false;
-            }
-            if kept.stored.version < seen.version {
-                kept.stored = seen.clone();
-                let others = others_wait(&kept.stored.value, &kept.session);
-                kept.share.note_others(others, now);
-            }
-            kept.share.others_wait() && !has_line
-        };
-        if must_go {
-            self.give_back_kept(resource);
-        }
-        true
-    }
-
-    /// Lists from time to time what the session holds, while grants are kept: who waits for one is
-    /// told of by the watch, and a watch can be silent without being broken.
+    /// Lists from time to time what the session holds, while grants are kept or used again: who waits
+    /// for one is told of by the watch, and a watch can be silent without being broken. Without a
+    /// write nothing else would show it.
     pub(super) fn spawn_look_at_kept(&self, session: SessionId, over: CancellationToken) {
         let agent = self.clone();
         self.spawn_supervised("the look at kept grants", move || {
@@ -230,7 +265,11 @@ impl Agent {
             tokio::time::sleep(third.mul_f64(0.9 + 0.2 * fastrand::f64())).await;
             let now = self.now();
             let is_idle = |kept: &Kept| now.since(kept.since) >= third;
-            if !self.state().kept.values().any(is_idle) {
+            let is_needed = {
+                let mut state = self.state();
+                std::mem::take(&mut state.reused_a_grant) || state.kept.values().any(is_idle)
+            };
+            if !is_needed {
                 continue;
             }
             let before = self.seen_before_list();

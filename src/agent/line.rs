@@ -161,6 +161,19 @@ impl State {
         })
     }
 
+    /// The grant that a line was told of, and has not looked at.
+    pub(super) fn told_grant(&self, resource: &Resource) -> Option<GrantId> {
+        let told = self.lines.get(resource)?.told.as_ref()?;
+        Some(told.value.grant.as_ref()?.id.clone())
+    }
+
+    /// What a line was told is old news.
+    pub(super) fn forget_told(&mut self, resource: &Resource) {
+        if let Some(line) = self.lines.get_mut(resource) {
+            line.told = None;
+        }
+    }
+
     /// Whether anybody waits in line for a lock, or is about to come back to its place.
     pub(super) fn someone_is_in_line(&self, resource: &Resource, now: Moment) -> bool {
         let line = self.lines.get(resource);

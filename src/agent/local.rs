@@ -39,48 +39,39 @@ pub(super) enum LocalTurn {
 impl Agent {
     /// A lease from a grant that was kept for an app that comes back, if there is one. No await
     /// comes in between, so nobody can hang up half served.
-    pub(super) fn acquire_kept(
-        &self,
-        request: &AcquireRequest,
-        arrived: Moment,
-    ) -> Option<LeaseView> {
+    pub(super) fn acquire_kept(&self, request: &AcquireRequest, arrived: Moment) -> FromKept {
+        let now = self.now();
         {
             let mut state = self.state();
-            let is_for_line = state.lines.contains_key(&request.resource);
+            let is_for_line = state.someone_is_in_line(&request.resource, now);
             if is_for_line || !state.kept.contains_key(&request.resource) {
-                return None;
+                return FromKept::Nothing;
             }
             if state.load() >= self.0.config.max_leases {
-                return None;
+                return FromKept::Nothing;
             }
             if let Some(key) = request_key(request)
-                && (state.asked.contains(&key) || state.answered(&key, self.now()).is_some())
+                && (state.asked.contains(&key) || state.answered(&key, now).is_some())
             {
-                return None;
+                return FromKept::Nothing;
             }
         }
-        match self.lease_from_kept(request, arrived) {
-            FromKept::Lease(lease) => Some(lease),
-            FromKept::RenewFirst | FromKept::Nothing => None,
-        }
+        self.lease_from_kept(request, arrived)
     }
 
-    /// The same when the session has to be renewed first.
+    /// The same, and the session is renewed first where that is needed.
     pub(super) async fn acquire_kept_slowly(
         &self,
         request: &AcquireRequest,
         arrived: Moment,
-    ) -> Result<Option<LeaseView>, AcquireError> {
-        let is_kept = {
-            let state = self.state();
-            state.kept.contains_key(&request.resource)
-                && !state.lines.contains_key(&request.resource)
-        };
-        if !is_kept {
-            return Ok(None);
+    ) -> Result<FromKept, AcquireError> {
+        match self.acquire_kept(request, arrived) {
+            FromKept::RenewFirst => {
+                self.ready_session(None).await?;
+                Ok(self.acquire_kept(request, arrived))
+            }
+            outcome => Ok(outcome),
         }
-        self.ready_session(None).await?;
-        Ok(self.acquire_kept(request, arrived))
     }
 
     /// The next lease of a kept grant.
@@ -116,6 +107,7 @@ impl Agent {
             return FromKept::Nothing;
         };
         kept.share.note_lease();
+        state.reused_a_grant = true;
         let held = Held {
             lease,
             tenure: kept.tenure,
@@ -150,13 +142,13 @@ impl Agent {
         if let Some(lease) = serving {
             self.end_if_lost(&lease);
         }
-        let state = self.state();
-        if state
-            .lines
-            .get(resource)
-            .is_some_and(|line| line.told.is_some())
-        {
-            return LocalTurn::No;
+        let mut state = self.state();
+        if let Some(told) = state.told_grant(resource) {
+            if !state.serves(resource, &told) {
+                return LocalTurn::No;
+            }
+            // Of what the line has got already.
+            state.forget_told(resource);
         }
         if let Some(kept) = state.kept.get(resource) {
             if !kept.share.is_used_up(now) {
@@ -169,7 +161,7 @@ impl Agent {
         let Some(held) = state.held.get(resource) else {
             return LocalTurn::No;
         };
-        if held.share.is_used_up(now) {
+        if held.share.is_used_up(now) || !held.tenure.may_serve() {
             return LocalTurn::No;
         }
         let slow = now.after(self.0.config.session_ttl.get() / 3);

@@ -86,7 +86,14 @@ impl Agent {
                 continue;
             };
             let pursued = match self.local_turn(&resource) {
-                LocalTurn::Serve => self.serve_locally(&front).await,
+                LocalTurn::Serve => {
+                    let served = self.serve_locally(&front).await;
+                    if served.is_ok() {
+                        // What went wrong before is over.
+                        (pursuit.trouble_since, pursuit.tries) = (None, 0);
+                    }
+                    served
+                }
                 LocalTurn::Wait(until) => {
                     if let Some(held) = self.held_here(&resource, true) {
                         self.note_last(&resource, Ok(held));

@@ -21,6 +21,8 @@ enum Own {
     Serving(Token),
     /// The last one that it gave; that lease is over.
     Kept(Token),
+    /// It is on its way back, and all its leases are over.
+    GivenBack,
 }
 
 impl Agent {
@@ -74,9 +76,10 @@ impl Agent {
     /// # Errors
     /// [`QueryError`] when it cannot be known.
     pub async fn verify(&self, resource: &Resource, token: Token) -> Result<Verified, QueryError> {
-        let before = self.served_grant(resource);
+        let (before, kept) = (self.served_grant(resource), self.kept_grant(resource));
         let read = self.read_lock(resource).await?;
         self.notice_loss(before, read.as_ref());
+        self.notice_kept_gone(resource, kept, read.as_ref());
         let verified = match &read {
             None => Verified::Unknown {
                 latest: Token::NONE,
@@ -102,6 +105,7 @@ impl Agent {
                     Verified::Stale { latest: own }
                 }
                 Some(Own::Serving(own) | Own::Kept(own)) => Verified::Unknown { latest: own },
+                Some(Own::GivenBack) => Verified::Stale { latest },
             },
         }
     }
@@ -114,17 +118,18 @@ impl Agent {
         if let Some(held) = state.held.get(resource) {
             return is_ours(held.tenure.grant()).then_some(Own::Serving(held.lease.token));
         }
-        let kept = state.kept.get(resource)?;
-        is_ours(kept.tenure.grant()).then(|| Own::Kept(kept.tenure.last_token()))
+        if let Some(kept) = state.kept.get(resource) {
+            return is_ours(kept.tenure.grant()).then(|| Own::Kept(kept.tenure.last_token()));
+        }
+        let grant = stored.value.grant.as_ref()?;
+        let is_given_back = state.returning.contains_key(&grant.id);
+        is_given_back.then_some(Own::GivenBack)
     }
 
     /// The lease of a resource that is served here, and the version at which its lock was last
     /// seen with its grant.
     pub(super) fn served_grant(&self, resource: &Resource) -> Option<(LeaseId, GrantId, Revision)> {
-        let state = self.state();
-        let held = state.held.get(resource)?;
-        let grant = held.tenure.grant().clone();
-        Some((held.lease.id.clone(), grant, held.stored.version))
+        self.state().served_grant(resource)
     }
 
     /// A lease that was served before a read, and whose grant the read no longer shows, is over:

@@ -2,8 +2,8 @@
 //! soon as it can.
 //!
 //! Once a release was sent, the grant is never used again: the agent only goes on releasing,
-//! because the first try may still land. Invariant: whoever takes a lease out of the state starts
-//! the release of its grant.
+//! because the first try may still land. Invariant: whoever takes a lease out of the state keeps its
+//! grant in the same step, or starts its release.
 //!
 //! A lock that does not name the grant is a success only when a release of ours may have landed.
 //! Before one was sent it means that the lease was lost, and nobody here knew.

@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) held: HashMap<Resource, Box<Held>>,
     /// The grants that are kept between two leases, by resource.
     pub(super) kept: HashMap<Resource, Kept>,
+    /// Some grant gave another lease since the store was last asked who waits.
+    pub(super) reused_a_grant: bool,
     /// Where each lease is.
     pub(super) resource_of: HashMap<LeaseId, Resource>,
     /// When the sweeper wakes next.
@@ -235,6 +237,14 @@ impl State {
     pub(super) fn held_mut(&mut self, lease: &LeaseId) -> Option<&mut Held> {
         let resource = self.resource_of.get(lease)?;
         self.held.get_mut(resource).map(Box::as_mut)
+    }
+
+    /// The lease of a resource that is served here, and the version at which its lock was last seen
+    /// with its grant.
+    pub(super) fn served_grant(&self, resource: &Resource) -> Option<(LeaseId, GrantId, Revision)> {
+        let held = self.held.get(resource)?;
+        let grant = held.tenure.grant().clone();
+        Some((held.lease.id.clone(), grant, held.stored.version))
     }
 
     /// Adds a lease that was just granted.

@@ -4,7 +4,8 @@
 //! the lock is read: one's own id in it means that the write landed. No write is repeated
 //! blindly; each goes out on the version it was decided on, but for the one that joins the queue.
 //!
-//! A session is begun only for a write: who is merely turned away costs the store one read.
+//! A session is begun only for a write: who is merely turned away costs the store one read (but for
+//! a lock that is marked as kept, whose queue is worth a try: `acquire`).
 
 use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::lock::{Decision, Grant, Lock, Refusal};

@@ -188,7 +188,7 @@ pub enum LeaseError {
 /// What a release came to. The lease is over in both cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// The store says that the lock is no longer ours.
+    /// The store says that the lock is no longer ours, or this agent keeps it for its next lease.
     Done,
     /// The store is away; the agent goes on trying.
     Pending,

@@ -130,18 +130,25 @@ impl Agent {
             // Somebody ended the one that is served, and this one came after it or before.
             self.note_not_held(&resource, stored.version);
         }
-        if self.note_kept(&stored) {
-            return;
-        }
+        let now = self.now();
         {
+            // Under one lock: a lease may end, and its grant be kept, at any time.
             let mut state = self.state();
+            match state.note_kept(&stored, now) {
+                Some(true) => {
+                    drop(state);
+                    return self.give_back_kept(&resource);
+                }
+                Some(false) => return,
+                None => state.forget_kept_before(&resource, stored.version, now),
+            }
             if let Some(held) = state.held.get_mut(&resource)
                 && *held.tenure.grant() == grant
             {
                 if held.stored.version < stored.version {
                     let others = others_wait(&stored.value, &held.session);
                     let is_news = others != held.share.others_wait();
-                    held.share.note_others(others, self.now());
+                    held.share.note_others(others, now);
                     // Whoever joined the queue changed it; the release then needs no read.
                     held.stored = stored;
                     if let Some(line) = state.lines.get(&resource).filter(|_| is_news) {
@@ -171,14 +178,19 @@ impl Agent {
     }
 
     /// At this revision our session did not hold this lock. A lease that is served from an older
-    /// grant is over: somebody else ended that grant. What is under way hears of it when its lease
+    /// grant is over, and a grant that is kept is gone: somebody else ended it. What is under way hears of it when its lease
     /// is made.
     pub(super) fn note_not_held(&self, resource: &Resource, at: Revision) {
-        if let Some(under_way) = self.state().under_way.get_mut(resource) {
-            under_way.gone_at = under_way.gone_at.max(Some(at));
-        }
-        self.forget_kept_before(resource, at);
-        let Some((lease, _, seen_at)) = self.served_grant(resource) else {
+        let now = self.now();
+        let served = {
+            let mut state = self.state();
+            if let Some(under_way) = state.under_way.get_mut(resource) {
+                under_way.gone_at = under_way.gone_at.max(Some(at));
+            }
+            state.forget_kept_before(resource, at, now);
+            state.served_grant(resource)
+        };
+        let Some((lease, _, seen_at)) = served else {
             return;
         };
         if seen_at < at {

@@ -238,6 +238,8 @@ impl Lock {
         Some(Self {
             grant: Some(Grant {
                 acquired_at: held.acquired_at,
+                // Others have decided by it.
+                kept: held.kept,
                 ..claim.to_grant()
             }),
             ..self.clone()

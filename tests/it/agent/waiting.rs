@@ -1,6 +1,7 @@
 //! Waiting in line, on a store in memory and in paused time: what takes a TTL takes none here.
 
 mod joins;
+mod kept;
 mod local;
 mod repeated;
 mod trouble;

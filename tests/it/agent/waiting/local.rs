@@ -1,36 +1,26 @@
-//! Callers of one pod that are served from one grant: those in line, and those who come back.
+//! Callers of one pod in line who are served from one grant.
 
 use std::time::Duration;
 
-use leasehold::agent::{AcquireError, AcquireRequest, Acquired, LeaseView, Life, OnTerm, Verified};
+use leasehold::agent::{AcquireRequest, LeaseView, Life};
 use leasehold::protocol::fair_share::{LEASES_BEFORE_OTHERS, OTHERS_WAIT};
 use leasehold::protocol::ids::Resource;
-use leasehold::store::StoreError;
 
-use super::{granted, holder, in_line, queue, release, request, settled, spawn, two_pods};
+use super::{granted, in_line, queue, release, request, settled, spawn, two_pods};
 use crate::agent::{Pod, eventually};
-use crate::memory_store::{Call, MemoryStore};
+use crate::memory_store::{Call, Half, MemoryStore};
 
-const KEEP: Duration = Duration::from_secs(60);
-
-fn kept(wait: u64) -> AcquireRequest {
-    AcquireRequest {
-        keep: KEEP,
-        ..request("app", wait)
-    }
-}
-
-async fn take(pod: &Pod, request: AcquireRequest) -> LeaseView {
+pub(super) async fn take(pod: &Pod, request: AcquireRequest) -> LeaseView {
     granted(spawn(&pod.agent, request)).await
 }
 
-fn next_of(lease: &LeaseView) -> (String, u64) {
+pub(super) fn next_of(lease: &LeaseView) -> (String, u64) {
     let (grant, n) = lease.lease.as_str().rsplit_once('.').unwrap();
     let n: u64 = n.parse().unwrap();
     (format!("{grant}.{}", n + 1), lease.token.get() + 1)
 }
 
-fn names(lease: &LeaseView) -> (String, u64) {
+pub(super) fn names(lease: &LeaseView) -> (String, u64) {
     (lease.lease.to_string(), lease.token.get())
 }
 
@@ -115,187 +105,111 @@ async fn the_lock_of_a_silent_app_goes_to_the_next_in_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_app_that_comes_back_is_served_without_a_write() {
+async fn the_lead_of_an_election_goes_to_who_is_first_and_not_to_the_same_pod() {
     let store = MemoryStore::default();
-    let a = Pod::in_paused_time("a", &store);
-    let mut lease = take(&a, kept(0)).await;
-    let grant = store.lock("r").unwrap().grant.unwrap();
-    assert!(grant.kept, "everybody can see it");
-    let writes = store.writes();
-    for wait in [0, 30, 0] {
-        release(&a, &lease).await;
-        let ended = a.agent.renew(&lease.lease, None, a.now());
-        assert!(ended.is_err(), "its lease is over all the same");
-        let next = take(&a, kept(wait)).await;
-        assert_eq!(names(&next), next_of(&lease));
-        lease = next;
-    }
-    assert_eq!(store.writes(), writes);
-    release(&a, &lease).await;
-    assert!(!a.is_free("r"));
-    tokio::time::sleep(KEEP + Duration::from_millis(20)).await;
-    assert!(a.is_free("r"), "for as long as was asked for");
-    assert!(take(&a, kept(0)).await.token > lease.token);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_nobody_asked_to_keep_is_given_back_at_once() {
-    let store = MemoryStore::default();
-    let a = Pod::in_paused_time("a", &store);
-    let lease = take(&a, kept(0)).await;
-    release(&a, &lease).await;
-    let plain = take(&a, request("app", 0)).await;
-    assert_eq!(names(&plain), next_of(&lease));
-    release(&a, &plain).await;
-    assert!(a.is_free("r"));
-    let lease = take(&a, request("app", 0)).await;
-    release(&a, &lease).await;
-    assert!(a.is_free("r"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kept_lock_is_given_to_who_tries_or_waits_elsewhere() {
-    for wait in [0, 60] {
-        let (_, a, b) = two_pods();
-        let first = take(&a, kept(0)).await;
-        release(&a, &first).await;
-        let since = b.now();
-        let second = granted(spawn(&b.agent, request("b", wait))).await;
-        assert!(second.token > first.token);
-        assert!(b.now().since(since) < Duration::from_millis(100), "{wait}");
-        assert_eq!(holder(&b).as_deref(), Some("b"));
-        // It was not kept from the one who has it now.
-        let third = spawn(&a.agent, kept(60));
-        settled().await;
-        assert!(!third.is_finished());
-        release(&b, &second).await;
-        assert!(granted(third).await.token > second.token);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kept_lock_in_use_is_refused_after_a_quarter_of_a_second() {
-    let (_, a, b) = two_pods();
-    let first = take(&a, kept(0)).await;
-    let since = b.now();
-    let answer = spawn(&b.agent, request("b", 0)).await.unwrap();
-    let took = b.now().since(since);
-    let Ok(Acquired::Held {
-        hint: Some(hint), ..
-    }) = answer
-    else {
-        panic!("{answer:?}");
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let run = |owner: &str| AcquireRequest {
+        resource: Resource::parse("election:e").unwrap(),
+        ..request(owner, 240)
     };
-    assert!(hint.contains("250 ms"), "{hint}");
-    assert!(took >= Duration::from_millis(250), "{took:?}");
-    assert!(took < Duration::from_millis(300), "{took:?}");
-    eventually("it left the queue", || queue(&b).is_empty()).await;
-    assert!(a.agent.renew(&first.lease, None, a.now()).is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_waits_for_a_kept_lock_gets_it_although_the_watch_says_nothing() {
-    let (store, a, b) = two_pods();
-    let first = take(&a, kept(0)).await;
-    let _stalled = store.stall_watches();
-    release(&a, &first).await;
-    let since = b.now();
-    granted(spawn(&b.agent, request("b", 60))).await;
-    let took = b.now().since(since);
-    assert!(
-        took < Duration::from_secs(17),
-        "{took:?}: two looks and a read"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_token_of_an_ended_lease_is_stale_although_its_grant_is_kept() {
-    let (_, a, b) = two_pods();
-    let resource = Resource::parse("r").unwrap();
-    let first = take(&a, kept(0)).await;
-    release(&a, &first).await;
-    let verified = a.agent.verify(&resource, first.token).await.unwrap();
-    assert!(matches!(verified, Verified::Stale { latest } if latest == first.token));
-    let second = take(&a, kept(0)).await;
-    let verified = a.agent.verify(&resource, first.token).await.unwrap();
-    assert!(matches!(verified, Verified::Stale { latest } if latest == second.token));
-    let verified = a.agent.verify(&resource, second.token).await.unwrap();
-    assert_eq!(verified, Verified::Current { exact: true });
-    let verified = b.agent.verify(&resource, first.token).await.unwrap();
-    assert_eq!(
-        verified,
-        Verified::Current { exact: false },
-        "others cannot tell"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_kept_grant_ends_with_its_session_and_with_its_lock() {
-    let store = MemoryStore::default();
-    let a = Pod::in_paused_time("a", &store);
-    let first = take(&a, kept(0)).await;
-    release(&a, &first).await;
-    store.revoke_session(&store.session_of("r").unwrap());
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    let second = take(&a, kept(0)).await;
-    assert_ne!(names(&second), next_of(&first), "it is another grant");
-    assert!(second.token > first.token);
-    release(&a, &second).await;
-    store.delete_lock("r");
+    let lead = take(
+        &a,
+        AcquireRequest {
+            wait: Duration::ZERO,
+            ..run("a")
+        },
+    )
+    .await;
+    let local = spawn(&a.agent, run("local"));
+    let preferred = AcquireRequest {
+        preferred: true,
+        ..run("preferred")
+    };
+    let preferred = spawn(&b.agent, preferred);
+    eventually("it stands in the queue", || {
+        store.lock("election:e").unwrap().waiters.len() == 1
+    })
+    .await;
+    release(&a, &lead).await;
+    let next = granted(preferred).await;
+    assert!(next.token > lead.token);
     settled().await;
-    let third = take(&a, kept(0)).await;
-    assert_ne!(names(&third), next_of(&second));
-    assert!(third.token > second.token);
+    assert!(!local.is_finished());
+    release(&b, &next).await;
+    assert!(granted(local).await.token > next.token);
+    let grant = store.lock("election:e").unwrap().grant.unwrap();
+    assert_eq!(grant.holder.owner.as_str(), "local", "people see who leads");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopping_agent_keeps_nothing() {
+async fn a_line_that_hears_of_its_grant_before_the_answer_asks_for_no_place() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
-    let first = take(&a, kept(0)).await;
-    release(&a, &first).await;
-    let since = a.now();
-    a.agent.shut_down(OnTerm::Wait).await;
-    assert!(a.is_free("r"));
-    assert!(a.now().since(since) < Duration::from_secs(1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_session_is_renewed_for_a_kept_grant_and_before_its_next_lease() {
-    let store = MemoryStore::default();
-    let a = Pod::in_paused_time("a", &store);
-    let first = take(&a, kept(0)).await;
-    release(&a, &first).await;
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(!a.is_free("r"));
-    store.fail(Call::RenewSession, StoreError::Unavailable("away".into()));
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    let answer = spawn(&a.agent, kept(0)).await.unwrap();
-    assert!(
-        matches!(answer, Err(AcquireError::Store(StoreError::Unavailable(_)))),
-        "less than half is left, and it cannot be renewed: {answer:?}"
-    );
-    store.heal();
-    let second = take(&a, kept(0)).await;
-    assert!(second.token > first.token);
-    assert!(second.valid_for > Duration::from_secs(7));
-}
-
-#[tokio::test(start_paused = true)]
-async fn when_its_tokens_are_used_up_a_grant_is_taken_anew() {
-    let store = MemoryStore::default();
-    let a = Pod::in_paused_time("a", &store);
-    let mut lease = take(&a, kept(0)).await;
+    a.lease("other").await;
+    settled().await;
+    let gate = store.hold(Call::UpdateLock, Half::Answer);
+    let one = spawn(&a.agent, request("one", 240));
+    let two = spawn(&a.agent, request("two", 240));
+    eventually("the grant is written", || gate.arrived() > 0).await;
+    settled().await;
+    gate.open();
+    let lease = granted(one).await;
     let writes = store.writes();
-    for _ in 1..1_000 {
-        release(&a, &lease).await;
-        let next = take(&a, kept(0)).await;
-        assert_eq!(names(&next), next_of(&lease));
-        lease = next;
+    settled().await;
+    release(&a, &lease).await;
+    assert_eq!(names(&granted(two).await), next_of(&lease));
+    assert_eq!(store.writes(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_was_handed_its_lock_serves_the_rest_of_itself_without_a_write() {
+    let (store, a, b) = two_pods();
+    let first = a.lease("r").await;
+    let line: Vec<_> = ["one", "two", "three"]
+        .map(|owner| spawn(&b.agent, request(owner, 240)))
+        .into_iter()
+        .collect();
+    eventually("it stands in the queue", || queue(&b).len() == 1).await;
+    settled().await;
+    // The event of the granting write comes before the answer that tells of it.
+    release(&a, &first).await;
+    settled().await;
+    let writes = store.writes();
+    let mut before: Option<LeaseView> = None;
+    for waiting in line {
+        if let Some(before) = &before {
+            release(&b, before).await;
+        }
+        let lease = granted(waiting).await;
+        if let Some(before) = &before {
+            assert_eq!(names(&lease), next_of(before));
+        }
+        settled().await;
+        assert!(queue(&b).is_empty());
+        before = Some(lease);
     }
     assert_eq!(store.writes(), writes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_not_needed_any_more_is_given_up() {
+    let (_, a, b) = two_pods();
+    let mut lease = a.lease("r").await;
+    let local = spawn(&a.agent, request("local", 240));
+    let other = in_line(&b, "other", 240).await;
+    tokio::time::sleep(OTHERS_WAIT * 2).await;
+    assert_eq!(queue(&b), ["other", "local"]);
+    other.abort();
+    assert!(other.await.is_err());
+    eventually("the other has left", || queue(&b) == ["local"]).await;
+    settled().await;
     release(&a, &lease).await;
-    let next = take(&a, kept(0)).await;
-    assert_ne!(names(&next), next_of(&lease));
-    assert!(next.token > lease.token);
+    let next = granted(local).await;
+    assert_eq!(names(&next), next_of(&lease), "nobody else waits");
+    lease = next;
+    eventually("its place is gone", || queue(&a).is_empty()).await;
+    assert!(a.agent.renew(&lease.lease, None, a.now()).is_ok());
 }
