@@ -141,17 +141,28 @@ impl Journal for StateFile {
 
     /// Written under another name and put in the place of the old one: at any moment one of both
     /// is there.
-    fn replace(&mut self, records: &[Vec<u8>]) -> io::Result<()> {
+    fn replace(
+        &mut self,
+        records: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
+    ) -> io::Result<()> {
+        let composed = frame::compose(records)?;
         let unfinished = self.path(UNFINISHED);
-        let file = private().truncate(true).open(&unfinished)?;
-        let (text, chain) = frame::compose(records);
-        file.write_all_at(&text, 0)?;
-        fs::rename(&unfinished, self.path(FILE))?;
+        let finished = write_new(&unfinished, &composed.text).and_then(|file| {
+            fs::rename(&unfinished, self.path(FILE))?;
+            Ok(file)
+        });
+        if finished.is_err()
+            && let Err(error) = fs::remove_file(&unfinished)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            // It takes the space that the next records need.
+            tracing::warn!(%error, file = %unfinished.display(), "an unfinished file stays");
+        }
         self.open = Some(Open {
-            file,
-            chain,
-            records: records.len() as u64,
-            bytes: text.len() as u64,
+            file: finished?,
+            chain: composed.chain,
+            records: composed.records,
+            bytes: composed.text.len() as u64,
         });
         Ok(())
     }
@@ -186,6 +197,12 @@ impl Open {
         self.records += 1;
         frame::write_count(&self.file, self.records)
     }
+}
+
+fn write_new(path: &Path, text: &[u8]) -> io::Result<File> {
+    let file = private().truncate(true).open(path)?;
+    file.write_all_at(text, 0)?;
+    Ok(file)
 }
 
 /// A file that is made where it is missing, for nobody else to read.

@@ -3,14 +3,18 @@
 //!
 //! The port knows bytes; what they say is in `record`, and what a restarted agent makes of them in
 //! `resume`. Everything is written under the state's mutex, at the two places where a lease comes
-//! and goes, so the journal never says less than what anybody was told. A journal that fails is given up
-//! and made void: one with gaps in it would lie.
+//! and goes, so the journal never says less than what anybody was told. A journal that takes no record
+//! is given up and made void: one with gaps in it would lie.
+//!
+//! It is written anew from the state, so that is done before a record is added and never after: what the
+//! record says is not in the state yet.
 
 pub(super) mod record;
 
 use std::io;
 
 use crate::protocol::ids::LeaseId;
+use crate::protocol::lease::Loss;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::SessionTtl;
 
@@ -33,8 +37,9 @@ pub trait Journal: Send + 'static {
     /// Puts these in the place of all records, in one step.
     ///
     /// # Errors
-    /// As [`Journal::append`].
-    fn replace(&mut self, records: &[Vec<u8>]) -> io::Result<()>;
+    /// When it did not; then all is as it was, and records can still be added.
+    fn replace(&mut self, records: &mut dyn Iterator<Item = io::Result<Vec<u8>>>)
+    -> io::Result<()>;
 
     /// How large it is.
     fn bytes(&self) -> u64;
@@ -92,6 +97,8 @@ pub(super) struct Writer {
     identity: Identity,
     /// How large it may get before it is written anew.
     limit: u64,
+    /// Whether the last try to write it anew failed, and that was said.
+    is_short: bool,
 }
 
 impl Writer {
@@ -102,25 +109,37 @@ impl Writer {
             journal,
             identity,
             limit,
+            is_short: false,
         }
     }
 
-    /// Begins anew with these.
+    /// Begins anew with these. Each is made when it is written: there may be thousands.
     ///
     /// # Errors
-    /// When they are not known to be there.
-    pub(super) fn begin(&mut self, records: &[Record]) -> io::Result<()> {
+    /// When the records are as they were.
+    fn begin(&mut self, records: impl Iterator<Item = Record>) -> io::Result<()> {
         let head = Record::Agent(self.identity.clone());
-        let all = std::iter::once(&head).chain(records).map(Record::to_bytes);
-        let all = all.collect::<io::Result<Vec<_>>>()?;
-        self.journal.replace(&all)?;
+        let all = std::iter::once(head).chain(records);
+        let begun = self
+            .journal
+            .replace(&mut all.map(|record| record.to_bytes()));
+        // After a failure not before it has grown as much again: each try costs what it writes.
         self.limit = limit_of(&*self.journal);
-        Ok(())
+        begun
     }
 
     pub(super) fn set_aside(&mut self) -> io::Result<()> {
         self.journal.set_aside()
     }
+}
+
+/// Whether a lease ended because its session did: what was told of it runs out before its grant is
+/// given back.
+const fn is_of_session(end: End) -> bool {
+    matches!(
+        end,
+        End::Lost(Loss::SessionExpired | Loss::SessionRevoked | Loss::StoreRestored)
+    )
 }
 
 fn limit_of(journal: &dyn Journal) -> u64 {
@@ -135,30 +154,56 @@ impl State {
             return;
         }
         let Some(record) = make(self) else { return };
+        // What is not taken up yet is in the journal alone.
+        if self.resuming.is_none() {
+            self.compact_journal();
+        }
         let Some(writer) = &mut self.journal else {
             return;
         };
         let bytes = record.to_bytes();
-        let written = bytes.and_then(|bytes| writer.journal.append(&bytes));
-        // What is not taken up yet is in the journal alone.
-        let is_full = writer.journal.bytes() > writer.limit && self.resuming.is_none();
-        match written {
-            Ok(()) if is_full => self.begin_journal(),
-            Ok(()) => {}
-            Err(error) => self.give_up_journal(&error),
+        if let Err(error) = bytes.and_then(|bytes| writer.journal.append(&bytes)) {
+            self.give_up_journal(&error);
         }
     }
 
-    /// Writes the journal anew, with what is worth keeping.
+    /// Writes the journal anew, with what is worth keeping and nothing of what is in it.
     pub(super) fn begin_journal(&mut self) {
-        let Some(mut writer) = self.journal.take() else {
-            return;
-        };
-        let begun = writer.begin(&self.worth_keeping());
-        self.journal = Some(writer);
-        if let Err(error) = begun {
+        if let Err(error) = self.try_begin_journal() {
             self.give_up_journal(&error);
         }
+    }
+
+    /// Writes the journal anew once most of it is about what is over.
+    fn compact_journal(&mut self) {
+        let journal = self.journal.as_ref();
+        if journal.is_some_and(|writer| writer.journal.bytes() > writer.limit) {
+            self.shorten_journal();
+        }
+    }
+
+    /// Writes the journal anew. Where that fails, what is in it is true all the same.
+    pub(super) fn shorten_journal(&mut self) {
+        let begun = self.try_begin_journal();
+        let Some(writer) = &mut self.journal else {
+            return;
+        };
+        let was_short = std::mem::replace(&mut writer.is_short, begun.is_err());
+        if let (Err(error), false) = (begun, was_short) {
+            tracing::warn!(
+                %error, bytes = writer.journal.bytes(),
+                "the state file cannot be written anew and goes on growing; give its volume more space"
+            );
+        }
+    }
+
+    fn try_begin_journal(&mut self) -> io::Result<()> {
+        let Some(mut writer) = self.journal.take() else {
+            return Ok(());
+        };
+        let begun = writer.begin(self.worth_keeping());
+        self.journal = Some(writer);
+        begun
     }
 
     fn give_up_journal(&mut self, error: &io::Error) {
@@ -208,10 +253,11 @@ impl State {
     }
 
     /// A lease's end: before the release is sent.
-    pub(super) fn write_end(&mut self, lease: &LeaseId, end: End, held: &Held) {
-        let request = held.request.as_ref().map(RequestRecord::from);
-        let gives_back = held.tenure.is_release_sent();
-        self.write(|_| {
+    pub(super) fn write_end(&mut self, lease: &LeaseId, end: End) {
+        self.write(|state| {
+            let held = state.held.get(state.resource_of.get(lease)?)?;
+            let request = held.request.as_ref().map(RequestRecord::from);
+            let gives_back = held.tenure.is_release_sent() && !is_of_session(end);
             let lease = lease.to_string();
             Some(Record::Ended(EndedRecord::new(
                 lease, end, gives_back, request,
@@ -237,16 +283,12 @@ impl State {
         )))
     }
 
-    fn worth_keeping(&self) -> Vec<Record> {
+    fn worth_keeping(&self) -> impl Iterator<Item = Record> {
         let leases = self.held.values().map(|held| {
             let asked = held.request.as_ref().and_then(|key| self.asked_for(key));
             Record::Lease(Box::new(LeaseRecord::of(held, asked)))
         });
         let ends = self.last_ends(ENDS_KEPT).map(Record::Ended);
-        self.session_record()
-            .into_iter()
-            .chain(ends)
-            .chain(leases)
-            .collect()
+        self.session_record().into_iter().chain(ends).chain(leases)
     }
 }

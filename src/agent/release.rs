@@ -175,7 +175,8 @@ impl Agent {
                 return Ok(None);
             }
             let unheard = state.held_mut(lease).filter(|_| is_unheard);
-            if let Some(request) = unheard.and_then(|held| held.request.clone()) {
+            // Taken out of the lease too: neither its end nor what is written of it has it then.
+            if let Some(request) = unheard.and_then(|held| held.request.take()) {
                 // Its repetition is the first to be answered.
                 state.forget_answer(&request);
             }

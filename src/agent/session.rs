@@ -400,8 +400,9 @@ impl Agent {
                 // Its place in the queue is dead with the session.
                 line.changed.notify_one();
             }
-            state.write_session_over();
+            // In this order on file, so that each lease has its own reason there.
             let leases = state.end_all_of(id, loss, now);
+            state.write_session_over();
             (live, leases, state.take_kept_of(id), state.promised_until)
         };
         tracing::warn!(session = %id, reason = %loss, leases = leases.len(), "session lost");

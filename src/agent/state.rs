@@ -308,9 +308,10 @@ impl State {
         end: End,
         now: Moment,
     ) -> Option<(Resource, Held)> {
+        // On file first: what is in neither place would be nobody's.
+        self.write_end(lease, end);
         let resource = self.resource_of.remove(lease)?;
         let held = *self.held.remove(&resource)?;
-        self.write_end(lease, end, &held);
         held.tell_streams(end.into());
         self.elections.note_end(&resource, lease);
         if let Some(line) = self.lines.get(&resource) {

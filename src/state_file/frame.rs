@@ -156,15 +156,32 @@ fn parse_head(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
     Ok((count.ok_or(Damage::NoStateFile)?, body))
 }
 
-/// A whole file.
-pub(super) fn compose(records: &[Vec<u8>]) -> (Vec<u8>, Chain) {
-    let count = records.len();
-    let mut text = format!("{MAGIC}{FORMAT} {count:0COUNT_DIGITS$}\n").into_bytes();
-    let mut chain = Chain::begin();
+/// A whole file, as it is written in one go.
+pub(super) struct Composed {
+    pub(super) text: Vec<u8>,
+    pub(super) chain: Chain,
+    pub(super) records: u64,
+}
+
+/// Composes a file. Its records are in memory once.
+pub(super) fn compose(
+    records: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
+) -> io::Result<Composed> {
+    let mut composed = Composed {
+        text: head(0),
+        chain: Chain::begin(),
+        records: 0,
+    };
     for record in records {
-        chain.frame(record, &mut text);
+        composed.chain.frame(&record?, &mut composed.text);
+        composed.records += 1;
     }
-    (text, chain)
+    composed.text[..HEAD].copy_from_slice(&head(composed.records));
+    Ok(composed)
+}
+
+fn head(records: u64) -> Vec<u8> {
+    format!("{MAGIC}{FORMAT} {records:0COUNT_DIGITS$}\n").into_bytes()
 }
 
 /// Says in the first line how many records are whole. A process cannot die within it: the bytes

@@ -26,10 +26,14 @@ fn records(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(record).collect()
 }
 
+fn replace(file: &mut StateFile, count: usize) -> io::Result<()> {
+    file.replace(&mut records(count).into_iter().map(Ok))
+}
+
 /// A file of so many records, each appended.
 fn written(directory: &TempDir, count: usize) -> Vec<u8> {
     let mut file = open(directory);
-    file.replace(&[]).unwrap();
+    replace(&mut file, 0).unwrap();
     for record in records(count) {
         file.append(&record).unwrap();
     }
@@ -67,11 +71,56 @@ fn replacing_leaves_nothing_of_what_was() {
     let mut file = open(&directory);
     file.read().unwrap();
     let before = file.bytes();
-    file.replace(&records(2)).unwrap();
+    replace(&mut file, 2).unwrap();
     assert!(file.bytes() < before);
     file.append(&records(3)[2]).unwrap();
     drop(file);
     assert_eq!(found(&directory), Past::Records(records(3)));
+}
+
+#[test]
+fn what_cannot_be_replaced_is_as_it_was_and_goes_on() {
+    let directory = directory();
+    written(&directory, 3);
+    let mut file = open(&directory);
+    file.read().unwrap();
+    // Also root may not write to a directory as if it were a file.
+    let unfinished = directory.path().join(UNFINISHED);
+    fs::create_dir(&unfinished).unwrap();
+    assert!(replace(&mut file, 1).is_err());
+    fs::remove_dir(&unfinished).unwrap();
+    // Nor is a record that cannot be made one that is left out.
+    let mut broken = vec![Ok(b"{}".to_vec()), Err(io::ErrorKind::Other.into())].into_iter();
+    assert!(file.replace(&mut broken).is_err());
+    assert!(!unfinished.exists());
+    file.append(&records(4)[3]).unwrap();
+    drop(file);
+    assert_eq!(found(&directory), Past::Records(records(4)));
+}
+
+#[test]
+fn a_writer_that_dies_while_it_replaces_leaves_one_of_both() {
+    let directory = directory();
+    let old = written(&directory, 3);
+    let (file, unfinished) = (
+        directory.path().join(FILE),
+        directory.path().join(UNFINISHED),
+    );
+    let whole = written(&self::directory(), 2);
+    for new in [&b""[..], &whole[..whole.len() / 2], &whole[..]] {
+        // Before the rename, with any part of it written.
+        fs::write(&file, &old).unwrap();
+        fs::write(&unfinished, new).unwrap();
+        assert_eq!(found(&directory), Past::Records(records(3)));
+        assert!(!unfinished.exists());
+    }
+    // What nobody put in its place is nobody's, also where there is no other.
+    fs::remove_file(&file).unwrap();
+    fs::write(&unfinished, &whole).unwrap();
+    assert_eq!(found(&directory), Past::Nothing);
+    // Behind the rename.
+    fs::write(&file, &whole).unwrap();
+    assert_eq!(found(&directory), Past::Records(records(2)));
 }
 
 #[test]

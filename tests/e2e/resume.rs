@@ -80,8 +80,8 @@ impl Node {
         let parsed = records.iter().map(|record| serde_json::from_slice(record));
         let mut values = parsed.collect::<Result<Vec<Value>, _>>()?;
         change(&mut values);
-        let records: Vec<Vec<u8>> = values.iter().map(|v| v.to_string().into_bytes()).collect();
-        Ok(file.replace(&records)?)
+        let mut records = values.iter().map(|v| Ok(v.to_string().into_bytes()));
+        Ok(file.replace(&mut records)?)
     }
 }
 

@@ -1,13 +1,14 @@
 //! An agent whose process dies and is started again, on the store in memory, with a state file on
 //! a disk and one clock for both: what goes on, what does not, and when.
 
+mod file;
 mod refusals;
 mod unclear;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leasehold::agent::{Memory, Past};
+use leasehold::agent::Memory;
 use leasehold::protocol::lock::Grant;
 use leasehold::protocol::token::Token;
 use leasehold::state_file::StateFile;
@@ -68,6 +69,10 @@ impl Node {
         let directory = self.directories.last().unwrap().path();
         let mut memory = memory(directory).expect("nobody else has it");
         change(&mut memory);
+        self.start_from(adjust, memory)
+    }
+
+    fn start_from(&self, adjust: impl FnOnce(&mut Config), memory: Memory) -> Pod {
         let mut config = Config::new(pod_ref("a"));
         adjust(&mut config);
         let store = self.store.over_a_connection();
@@ -402,67 +407,4 @@ async fn a_release_that_is_not_on_file_ends_the_lease_when_it_lands() {
     })
     .await;
     assert!(pod.lease("r").await.token > lease.token);
-}
-
-#[tokio::test]
-async fn a_journal_that_grows_is_written_anew_and_loses_nothing() {
-    let mut node = Node::new();
-    let pod = node.start();
-    let kept = pod.lease("kept").await;
-    let size = || fs::metadata(node.file()).unwrap().len();
-    let mut before = size();
-    for _ in 0.. {
-        let lease = pod.lease("r").await;
-        pod.agent.release(&lease.lease).await.unwrap();
-        if size() < std::mem::replace(&mut before, size()) {
-            break;
-        }
-        assert!(before < 1_000_000, "it grows and grows");
-    }
-    let pod = node.kill_and_start(&pod);
-    let again = renewed(&pod, &kept).await.unwrap();
-    assert_eq!(again.token, kept.token);
-}
-
-#[tokio::test]
-async fn a_disk_that_takes_nothing_more_leaves_no_file_and_the_agent_goes_on() {
-    struct Full(Option<StateFile>);
-    impl leasehold::agent::Journal for Full {
-        fn append(&mut self, _: &[u8]) -> std::io::Result<()> {
-            Err(std::io::ErrorKind::StorageFull.into())
-        }
-        fn replace(&mut self, records: &[Vec<u8>]) -> std::io::Result<()> {
-            self.0.as_mut().unwrap().replace(records)
-        }
-        fn bytes(&self) -> u64 {
-            0
-        }
-        fn void(&mut self) -> std::io::Result<()> {
-            leasehold::agent::Journal::void(self.0.as_mut().unwrap())
-        }
-        fn set_aside(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let node = Node::new();
-    let directory = node.directories[0].path();
-    let full = Full(StateFile::open(directory).unwrap());
-    let memory = Memory {
-        journal: Box::new(full),
-        past: Past::Nothing,
-        boot_id: "boot".into(),
-        namespace: "team-a".into(),
-    };
-    let store = Arc::new(node.store.clone());
-    let clock = Arc::new(node.clock.clone());
-    let config = Config::new(pod_ref("a"));
-    let pod = Pod {
-        agent: Agent::with_memory(config, store.clone(), store, clock, memory),
-        store: node.store.clone(),
-        clock: node.clock.clone(),
-    };
-    assert!(node.file().exists());
-    let lease = pod.lease("r").await;
-    assert!(!node.file().exists(), "a file with gaps would lie");
-    pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
 }

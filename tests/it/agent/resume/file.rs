@@ -1,0 +1,260 @@
+//! The file itself: it is written anew when it has grown, at any record, and a disk that refuses
+//! costs what it must.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use leasehold::agent::Journal;
+
+use super::*;
+
+/// How much of what is over is in the file when it is written anew.
+const GARBAGE: u64 = 256 * 1024;
+
+/// What a disk refuses.
+#[derive(Default)]
+struct Refuses {
+    append: AtomicBool,
+    replace: AtomicBool,
+    void: AtomicBool,
+}
+
+/// A state file on a disk that may refuse.
+struct Disk {
+    file: StateFile,
+    refuses: Arc<Refuses>,
+}
+
+impl Disk {
+    fn asked(refuses: &AtomicBool) -> io::Result<()> {
+        if refuses.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+impl Journal for Disk {
+    fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        Self::asked(&self.refuses.append)?;
+        self.file.append(record)
+    }
+
+    fn replace(
+        &mut self,
+        records: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
+    ) -> io::Result<()> {
+        Self::asked(&self.refuses.replace)?;
+        self.file.replace(records)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+
+    fn void(&mut self) -> io::Result<()> {
+        Self::asked(&self.refuses.void)?;
+        self.file.void()
+    }
+
+    fn set_aside(&mut self) -> io::Result<()> {
+        self.file.set_aside()
+    }
+}
+
+impl Node {
+    fn size(&self) -> u64 {
+        fs::metadata(self.file()).unwrap().len()
+    }
+
+    /// Starts the sidecar on a disk that refuses what it is told to.
+    fn start_on_disk(&self) -> (Pod, Arc<Refuses>) {
+        let refuses = Arc::new(Refuses::default());
+        let mut file = StateFile::open(self.directories.last().unwrap().path())
+            .unwrap()
+            .unwrap();
+        let past = file.read().unwrap();
+        let disk = Disk {
+            file,
+            refuses: refuses.clone(),
+        };
+        let pod = self.start_from(
+            |_| {},
+            Memory {
+                journal: Box::new(disk),
+                past,
+                boot_id: "boot".into(),
+                namespace: "team-a".into(),
+            },
+        );
+        (pod, refuses)
+    }
+
+    /// Writes records that are about what is over, until the next record of any kind finds the file
+    /// too large. It was so large when it was begun.
+    fn fill(&self, pod: &Pod, lease: &LeaseView, begun: u64) {
+        for seconds in (60..=61).cycle() {
+            if self.size() > 2 * begun + GARBAGE {
+                return;
+            }
+            let ttl = Duration::from_secs(seconds);
+            pod.agent.renew(&lease.lease, Some(ttl), pod.now()).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_anew_by_an_acquire_has_its_lease() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let begun = node.size();
+    let kept = pod.lease("kept").await;
+    node.fill(&pod, &kept, begun);
+    let full = node.size();
+    let answer = pod.acquire_as("r", Some("id-1")).await;
+    let Ok(Acquired::Granted { lease, .. }) = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(node.size() < full, "it was not written anew");
+    let pod = node.kill_and_start(&pod);
+    for lease in [&kept, &lease] {
+        let again = renewed(&pod, lease).await.unwrap();
+        assert_eq!((&again.lease, again.token), (&lease.lease, lease.token));
+    }
+    let repeated = pod.acquire_as("r", Some("id-1")).await;
+    assert!(
+        matches!(&repeated, Ok(Acquired::Granted { lease: again, replayed: true }) if again.lease == lease.lease),
+        "{repeated:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_anew_by_a_release_has_its_end() {
+    let mut node = Node::new();
+    let pod = node.start();
+    let begun = node.size();
+    let kept = pod.lease("kept").await;
+    let Ok(Acquired::Granted { lease, .. }) = pod.acquire_as("r", Some("id-1")).await else {
+        panic!("not granted");
+    };
+    node.fill(&pod, &kept, begun);
+    let full = node.size();
+    pod.agent.release(&lease.lease).await.unwrap();
+    assert!(node.size() < full, "it was not written anew");
+    let pod = node.kill_and_start(&pod);
+    renewed(&pod, &kept).await.unwrap();
+    let over = pod.agent.renew(&lease.lease, None, pod.now());
+    assert_eq!(over, Err(LeaseError::Released));
+    let repeated = pod.acquire_as("r", Some("id-1")).await;
+    assert!(
+        matches!(repeated, Err(AcquireError::RequestEnded { .. })),
+        "{repeated:?}"
+    );
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_heard_is_no_answer_also_in_a_file_that_was_written_anew() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let begun = node.size();
+    let kept = pod.lease("kept").await;
+    {
+        let hung_up = pod.acquire_as("r", Some("id-1"));
+        tokio::pin!(hung_up);
+        assert!(futures::poll!(hung_up).is_pending());
+    }
+    eventually("the lock was taken", || !pod.is_free("r")).await;
+    eventually("nobody repeated it", || pod.is_free("r")).await;
+    node.fill(&pod, &kept, begun);
+    let full = node.size();
+    pod.lease("s").await;
+    assert!(node.size() < full, "it was not written anew");
+    let pod = node.kill_and_start(&pod);
+    renewed(&pod, &kept).await.unwrap();
+    let repeated = pod.acquire_as("r", Some("id-1")).await;
+    let is_first = |answer: &_| {
+        matches!(
+            answer,
+            Ok(Acquired::Granted {
+                replayed: false,
+                ..
+            })
+        )
+    };
+    assert!(is_first(&repeated), "{repeated:?}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_anew_goes_on_growing_and_is_good() {
+    let mut node = Node::new();
+    let (pod, refuses) = node.start_on_disk();
+    let begun = node.size();
+    let kept = pod.lease("kept").await;
+    refuses.replace.store(true, Ordering::SeqCst);
+    node.fill(&pod, &kept, begun);
+    let full = node.size();
+    let lease = pod.lease("r").await;
+    assert!(node.size() > full);
+    // It is not tried with each record from then on; there is room again before the next try.
+    node.fill(&pod, &kept, full);
+    refuses.replace.store(false, Ordering::SeqCst);
+    let full = node.size();
+    let third = pod.lease("s").await;
+    assert!(
+        node.size() < full,
+        "it is written anew as soon as it can be"
+    );
+    let pod = node.kill_and_start(&pod);
+    for lease in [&kept, &lease, &third] {
+        assert_eq!(renewed(&pod, lease).await.unwrap().token, lease.token);
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_more_leaves_no_file_and_the_agent_goes_on() {
+    let node = Node::new();
+    let (pod, refuses) = node.start_on_disk();
+    assert!(node.file().exists());
+    refuses.append.store(true, Ordering::SeqCst);
+    let lease = pod.lease("r").await;
+    assert!(!node.file().exists(), "a file with gaps would lie");
+    pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+}
+
+/// The file stays, and is an older copy of what it should be: what was told since runs out before
+/// anybody else has it.
+#[tokio::test(start_paused = true)]
+async fn a_file_with_gaps_that_cannot_be_removed_gives_nothing_up_too_early() {
+    let mut node = Node::in_paused_time();
+    let (pod, refuses) = node.start_on_disk();
+    let kept = pod.lease("kept").await;
+    refuses.append.store(true, Ordering::SeqCst);
+    refuses.void.store(true, Ordering::SeqCst);
+    let arrived = pod.now();
+    let lease = pod.lease("r").await;
+    let told_until = arrived.after(lease.valid_for);
+    pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+    let pod = node.kill_and_start(&pod);
+    renewed(&pod, &kept).await.unwrap();
+    let unknown = pod.agent.renew(&lease.lease, None, pod.now());
+    assert_eq!(unknown, Err(LeaseError::Unknown));
+    assert_stays_held_until(&node, &pod, "r", told_until).await;
+}
+
+/// Each lease has its own reason on file, and not that of the restart.
+#[tokio::test(start_paused = true)]
+async fn why_a_session_was_lost_is_known_to_the_next_process() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    let session = node.store.session_of("r").unwrap();
+    node.store.revoke_session(&session);
+    let revoked = lost(Loss::SessionRevoked);
+    eventually("the session is lost", || {
+        pod.agent.lease(&lease.lease, pod.now()) == revoked
+    })
+    .await;
+    let pod = node.kill_and_start(&pod);
+    assert_eq!(pod.agent.lease(&lease.lease, pod.now()), revoked);
+}
