@@ -9,6 +9,7 @@
 mod harness;
 
 mod aims;
+mod app_death;
 mod baseline;
 mod client_go;
 mod departures;
@@ -57,7 +58,7 @@ struct Programs {
 enum Part {
     /// The calls of which there are many, the holders' goings, and the aims of both.
     Calls,
-    /// What others' locks cost.
+    /// What others' locks cost, and what happens when an app dies.
     Peers,
     /// One pod with many locks.
     ManyLocks,
@@ -82,7 +83,10 @@ async fn main() -> Result<()> {
         let namespace = cluster.namespace("bench").await?;
         match part {
             Part::Calls => calls(&programs, &namespace).await?,
-            Part::Peers => peers::measure(ours, &programs.etcd_mutex, &namespace).await?,
+            Part::Peers => {
+                peers::measure(ours, &programs.etcd_mutex, &namespace).await?;
+                app_death::measure(ours, &namespace).await?;
+            }
             Part::ManyLocks => many_locks::measure(ours, &namespace).await?,
             Part::ManyPods => many_pods::measure(ours, &namespace).await?,
         }

@@ -252,6 +252,9 @@ mod tests {
         assert_eq!(check(Value::Null), Ok(for_seconds(86_400)));
         assert_eq!(check(json!(1)), Ok(for_seconds(1)));
         assert_eq!(check(json!(604_800)), Ok(for_seconds(604_800)));
+        let kept = json!({"resource": "r", "keepSeconds": 3_601});
+        let kept = hold(serde_json::from_value(kept).unwrap(), "pod-a");
+        assert_eq!(kept.unwrap_err().code(), Code::InvalidRequest);
         for refused in [json!(0), json!(604_801), json!(-1), json!(1.5)] {
             assert_eq!(
                 check(refused.clone()),
@@ -268,6 +271,8 @@ mod tests {
             json!({"ttlSeconds": 86_400}),
             json!({"waitSeconds": 0}),
             json!({"waitSeconds": 240}),
+            json!({"keepSeconds": 0}),
+            json!({"keepSeconds": 3_600}),
             json!({"ownerId": "x".repeat(256)}),
             json!({"requestId": "x".repeat(128)}),
             json!({"metadata": {"k".repeat(63): "v".repeat(256)}}),
@@ -291,6 +296,9 @@ mod tests {
             (json!({"ttlSeconds": 86_401}), Code::TtlOutOfRange),
             (json!({"waitSeconds": 241}), Code::InvalidRequest),
             (json!({"waitSeconds": -1}), Code::InvalidRequest),
+            (json!({"keepSeconds": 3_601}), Code::InvalidRequest),
+            (json!({"keepSeconds": -1}), Code::InvalidRequest),
+            (json!({"keepSeconds": 0.5}), Code::InvalidRequest),
             (json!({"ownerId": ""}), Code::InvalidRequest),
             (json!({"ownerId": "x".repeat(257)}), Code::InvalidRequest),
             (json!({"ownerId": "a\tb"}), Code::InvalidRequest),
