@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::protocol::election::is_election;
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{GrantId, LeaseId, SessionId};
 use crate::protocol::lease::{Lease, Loss, Tenure};
@@ -447,6 +448,9 @@ fn held_again(
         return None;
     };
     let token = Token::from_raw(record.token);
+    // Whom the earlier process told of a lead is not known.
+    let has_readers = is_election(&stored.value.resource);
+    let readers_until = Some(told_until).filter(|_| has_readers).unwrap_or_default();
     Some(Held {
         lease: Lease::resumed(record.lease(), token, told_until, now, ttl),
         tenure: Tenure::resumed(record.grant(), stored.value.token),
@@ -462,6 +466,8 @@ fn held_again(
         request: record.request().and_then(|request| request.key()),
         // Whether its answer was heard is not known.
         replayed: true,
+        readers_until,
+        is_closing: false,
         over: None,
     })
 }

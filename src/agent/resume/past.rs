@@ -234,12 +234,12 @@ impl Left {
             }
         }
         for lease in self.leases.into_values() {
-            let is_of_connection = matches!(lease.life.into(), Life::Connection { .. });
+            let is_resumable = matches!(lease.life.into(), Life::Ttl(_));
             let resource = lease.resource();
             let is_of = |stored: &Stored<Lock>| Some(&stored.value.resource) == resource.as_ref();
             match held.get(&lease.grant()) {
-                // Who held it by a connection has none any more.
-                _ if is_of_connection => plan.lost.push((lease, Loss::AgentRestarted)),
+                // Who held it by a connection has none any more, and a campaign runs anew.
+                _ if !is_resumable => plan.lost.push((lease, Loss::AgentRestarted)),
                 Some(stored) if is_of(stored) => {
                     let stored = stored.clone();
                     held.remove(&lease.grant());
