@@ -180,9 +180,11 @@ impl Journal for StateFile {
         }
     }
 
-    fn set_aside(&mut self) -> io::Result<()> {
+    fn set_aside(&mut self) -> io::Result<PathBuf> {
         self.open = None;
-        fs::rename(self.path(FILE), self.path(REFUSED))
+        let refused = self.path(REFUSED);
+        fs::rename(self.path(FILE), &refused)?;
+        Ok(refused)
     }
 }
 

@@ -138,11 +138,7 @@ impl Agent {
         opening: fn(LeaseView) -> LeaseEvent,
         place: StreamPlace,
     ) -> Option<LeaseEvents> {
-        let over = {
-            let mut state = self.state();
-            let held = state.held_mut(lease);
-            held.filter(|held| !held.is_closing)?.follow()
-        };
+        let over = self.state().held_mut(lease)?.follow();
         Some(LeaseEvents {
             agent: self.clone(),
             lease: lease.clone(),

@@ -12,6 +12,7 @@
 pub(super) mod record;
 
 use std::io;
+use std::path::PathBuf;
 
 use crate::protocol::ids::LeaseId;
 use crate::protocol::lease::Loss;
@@ -50,11 +51,12 @@ pub trait Journal: Send + 'static {
     /// When that is not known.
     fn void(&mut self) -> io::Result<()>;
 
-    /// Moves what an earlier process left out of the way, for people to look at.
+    /// Moves what an earlier process left out of the way, for people to look at; says where it is
+    /// then.
     ///
     /// # Errors
     /// When it is still there; `replace` then overwrites it.
-    fn set_aside(&mut self) -> io::Result<()>;
+    fn set_aside(&mut self) -> io::Result<PathBuf>;
 }
 
 /// What an earlier process left in a journal.
@@ -128,7 +130,7 @@ impl Writer {
         begun
     }
 
-    pub(super) fn set_aside(&mut self) -> io::Result<()> {
+    pub(super) fn set_aside(&mut self) -> io::Result<PathBuf> {
         self.journal.set_aside()
     }
 }
@@ -257,7 +259,9 @@ impl State {
         self.write(|state| {
             let held = state.held.get(state.resource_of.get(lease)?)?;
             let request = held.request.as_ref().map(RequestRecord::from);
-            let gives_back = held.tenure.is_release_sent() && !is_of_session(end);
+            let is_sent = held.tenure.is_release_sent();
+            let is_held_back = state.is_held_back(held.tenure.grant());
+            let gives_back = is_sent && !is_held_back && !is_of_session(end);
             let lease = lease.to_string();
             Some(Record::Ended(EndedRecord::new(
                 lease, end, gives_back, request,

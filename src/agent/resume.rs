@@ -7,29 +7,32 @@
 //! deadline that the apps were told at most; then the session is left to expire, and a new one is
 //! begun with the next acquire.
 
+mod bound;
 mod past;
+mod plan;
+mod refusal;
+mod taken_over;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::protocol::election::is_election;
-use crate::protocol::fair_share::FairShare;
-use crate::protocol::ids::{GrantId, LeaseId, SessionId};
-use crate::protocol::lease::{Lease, Loss, Tenure};
+use crate::protocol::ids::{LeaseId, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::{KeepAlive, Session};
-use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::Token;
+use crate::protocol::time::Moment;
 use crate::store::{LockStore, Page, SessionStore, StoreError, Stored, within};
 
-use super::journal::record::{LeaseRecord, Record, SessionRecord};
+use super::journal::record::SessionRecord;
 use super::journal::{Memory, Writer};
 use super::release::{Ending, Returning};
-use super::state::{End, Held, LiveSession, State};
-use super::{Agent, Backoff, CALL_LIMIT, Config, LeaseError, Life, OnTerm};
+use super::state::LiveSession;
+use super::{Agent, Backoff, CALL_LIMIT, Config, OnTerm};
+pub(super) use bound::Bound;
 pub(super) use past::Left;
-use past::{Plan, Refusal};
+use past::Refused;
+use plan::Unserved;
+use refusal::Refusal;
 
 /// How long an acquire waits until it is known which locks are held.
 pub(super) const RESUMED_WITHIN: Duration = Duration::from_secs(5);
@@ -39,6 +42,13 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const SHORTEST_CALL: Duration = Duration::from_millis(50);
 /// How long an agent whose apps have ended waits for what it may have to release.
 const RESUMED_AT_THE_END: Duration = Duration::from_secs(3);
+
+/// Which part of the time that is left one try may take: one in so many.
+#[derive(Clone, Copy)]
+struct Share(u32);
+
+const A_QUARTER: Share = Share(4);
+const ALL: Share = Share(1);
 
 /// A session that lives on, and what it holds.
 struct TakenUp {
@@ -83,37 +93,60 @@ impl Agent {
         } = &self.0.config;
         let identity = memory.identity(pod, *session_ttl);
         let now = self.now();
-        let left = past::read(&memory.past, &identity, *session_ttl, now);
-        let mut writer = Writer::behind(memory.journal, identity);
-        if let Err(refusal) = &left {
-            report_refusal(refusal, None, 0);
-            // One that is well, only not for us, need not be looked at.
-            if refusal.is_of_the_file()
-                && let Err(error) = writer.set_aside()
-            {
-                tracing::warn!(%error, "the state file cannot be put aside; it is overwritten");
-            }
-        }
-        let left = left.ok().flatten().unwrap_or_default();
+        let mut writer = Writer::behind(memory.journal, identity.clone());
+        let left = match past::read(&memory.past, &identity, *session_ttl, now) {
+            Ok(left) => left,
+            Err(refused) => self.refuse(refused, &mut writer),
+        };
         let session = left.session.clone();
         {
             let mut state = self.state();
             state.journal = Some(writer);
-            if let Some(session) = &session {
-                state.promised_until = session.valid_until();
-                state.resuming = Some(left);
-            } else {
-                state.remember_ends(left, now);
-                state.begin_journal();
-            }
+            state.recall(left, now);
         }
         if let Some(session) = session {
             let agent = self.clone();
-            self.spawn(async move { agent.resume(session).await });
+            self.spawn_supervised("the resumption", move || {
+                agent.clone().resume(session.clone())
+            });
         }
     }
 
-    async fn resume(&self, session: SessionRecord) {
+    /// A journal is not gone on with. What is left of it is how its leases ended, where they were this
+    /// pod's.
+    fn refuse(&self, Refused { why, left }: Refused, writer: &mut Writer) -> Left {
+        let mut left = *left;
+        // One that is well, only not for us, need not be looked at.
+        let put = why.is_of_the_file().then(|| writer.set_aside());
+        let session = left.session.take();
+        let is_known = session.is_some() || !left.leases.is_empty();
+        let leases = is_known.then_some(left.leases.len());
+        let session = session.as_ref().map(|session| session.id.as_str());
+        let put = put.transpose().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the state file cannot be put aside; it is overwritten");
+            None
+        });
+        why.report(session, leases, put.as_deref());
+        if !why.is_of_own_file() {
+            return Left::default();
+        }
+        self.count_lost(&why, &mut left);
+        left
+    }
+
+    /// None of the leases goes on, for this reason.
+    fn count_lost(&self, why: &Refusal, left: &mut Left) {
+        for _ in &left.leases {
+            self.0.metrics.lease_lost(why.loss().as_str());
+        }
+        left.end_all(why.loss());
+    }
+
+    async fn resume(self, session: SessionRecord) {
+        if self.state().resuming.is_none() {
+            // Started again, behind the point from which it is not undone.
+            return;
+        }
         match self.take_up(&session).await {
             Ok(taken_up) => self.go_on(taken_up, session.valid_until()),
             Err(NotTakenUp::Refused(refusal)) => self.begin_anew(&refusal, &session),
@@ -129,7 +162,8 @@ impl Agent {
         if self.now() >= until {
             return Err(Refusal::DeadlinePassed.into());
         }
-        let found = self.ask_until(until, || self.0.sessions.get(&id)).await?;
+        let get = || self.0.sessions.get(&id);
+        let found = self.ask_until(until, A_QUARTER, get).await?;
         let found = found.ok_or(Refusal::Revoked)?;
         if found.value.revoked.is_some() {
             return Err(Refusal::Revoked.into());
@@ -143,9 +177,9 @@ impl Agent {
         self.state()
             .write_renewed(&stored, keep_alive.valid_until());
         let before = self.seen_before_list();
-        let page = self
-            .ask_until(until, || self.0.locks.list_held_by(&id))
-            .await?;
+        // There is nothing to be tried after it, and it may have thousands of locks to tell of.
+        let list = || self.0.locks.list_held_by(&id);
+        let page = self.ask_until(until, ALL, list).await?;
         if self.note_list(before, page.revision).is_err() {
             return Err(Refusal::StoreRestored.into());
         }
@@ -171,22 +205,28 @@ impl Agent {
         // unanswered try is repeated on the same version, so one that landed makes the next one fail:
         // it cannot be told from somebody else's.
         let write = || self.0.sessions.update(found, &next);
-        let stored = self.ask_until(until, write).await?;
+        let stored = self.ask_until(until, A_QUARTER, write).await?;
         if found.version.leapt_to(stored.version) {
             return Err(Refusal::StoreRestored.into());
         }
         Ok((stored, KeepAlive::begun(sent, found.value.ttl)))
     }
 
-    /// Asks until there is an answer that says something, at the longest until the deadline.
-    async fn ask_until<T, F>(&self, until: Moment, call: impl Fn() -> F) -> Result<T, NotTakenUp>
+    /// Asks until there is an answer that says something, at the longest until the deadline. One try has
+    /// this share of the time that is left.
+    async fn ask_until<T, F>(
+        &self,
+        until: Moment,
+        Share(share): Share,
+        call: impl Fn() -> F,
+    ) -> Result<T, NotTakenUp>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
         let mut tries = 0;
         loop {
             let left = until.since(self.now());
-            let limit = (left / 4).clamp(SHORTEST_CALL, CALL_LIMIT);
+            let limit = (left / share).clamp(SHORTEST_CALL, CALL_LIMIT);
             let answer = within(limit, call()).await;
             let is_too_late = self.now() >= until;
             let error = match answer {
@@ -248,48 +288,26 @@ impl Agent {
                 "lease lost"
             );
         }
-        for (grant, stored) in plan.in_time {
-            self.give_back_in_time(grant, stored, told_until);
-        }
-        for (grant, stored) in plan.at_once {
-            let ended = plan.ended.iter().rev();
-            let mut leases = ended.map(|ended| LeaseId::from(ended.lease.as_str()));
-            let last = leases.find(|lease| lease.is_of(&grant));
-            let ending = last.map(|lease| Ending {
-                lease,
-                session: session.clone(),
-                seen_at: stored.version,
-                told_until,
-            });
-            // Nobody waits for it; the task goes on by itself.
-            let _done = self.spawn_give_back(Returning {
-                resource: stored.value.resource.clone(),
-                grant,
-                known: Some(stored),
-                lease: ending,
-            });
+        for unserved in plan.at_once.into_iter().chain(plan.in_time) {
+            self.give_back_unserved(unserved, &session, told_until);
         }
     }
 
-    /// Releases a grant when nobody can have been told any more that it goes on. Until then it is
-    /// nobody's, and no orphan either.
-    fn give_back_in_time(&self, grant: GrantId, stored: Stored<Lock>, told_until: Moment) {
-        let agent = self.clone();
-        let on_its_way = self.on_its_way(grant.clone());
-        self.spawn(async move {
-            // Timers only wake.
-            while agent.now() < told_until {
-                agent.sleep_until(told_until).await;
-            }
-            let what = Returning {
-                resource: stored.value.resource,
-                grant,
-                // Its queue may have changed meanwhile.
-                known: None,
-                lease: None,
-            };
-            agent.give_back(what, Backoff::endless()).await;
-            drop(on_its_way);
+    /// Releases a grant that nobody serves: at once, or when what was told of it has run out.
+    fn give_back_unserved(&self, unserved: Unserved, session: &SessionId, told_until: Moment) {
+        let seen_at = unserved.stored.as_ref().map(|stored| stored.version);
+        let ending = unserved.lease.map(|lease| Ending {
+            lease,
+            session: session.clone(),
+            seen_at: seen_at.unwrap_or_default(),
+            told_until,
+        });
+        // Nobody waits for it; the task goes on by itself.
+        let _done = self.spawn_give_back(Returning {
+            resource: unserved.resource,
+            grant: unserved.grant,
+            known: unserved.stored,
+            lease: ending,
         });
     }
 
@@ -300,16 +318,12 @@ impl Agent {
         let Some(mut left) = state.resuming.take() else {
             return;
         };
-        report_refusal(refusal, Some(&session.id), left.leases.len());
-        for _ in &left.leases {
-            self.0.metrics.lease_lost(refusal.loss().as_str());
-        }
+        refusal.report(Some(&session.id), Some(left.leases.len()), None);
+        self.count_lost(refusal, &mut left);
         // What was told is the old session's, and nothing of that is touched.
         state.promised_until = Moment::default();
         left.session = None;
-        left.end_all(refusal.loss());
-        state.remember_ends(left, now);
-        state.begin_journal();
+        state.recall(left, now);
     }
 
     /// Waits until it is known what goes on; false when that takes too long.
@@ -354,128 +368,4 @@ impl Agent {
         let now = self.now();
         self.state().end_unresumed(lease, now)
     }
-}
-
-impl State {
-    /// Why there is nothing to say of a lease that is not served and did not end.
-    pub(super) fn unserved(&self, lease: &LeaseId) -> LeaseError {
-        match &self.resuming {
-            Some(left) if left.serves(lease) => LeaseError::Resuming,
-            _ => LeaseError::Unknown,
-        }
-    }
-
-    fn end_unresumed(&mut self, lease: &LeaseId, now: Moment) -> bool {
-        let Some(left) = &mut self.resuming else {
-            return false;
-        };
-        let Some(record) = left.leases.get(lease).cloned() else {
-            return false;
-        };
-        left.end(record.ended(End::Releasing, true));
-        let request = record.request().and_then(|request| request.key());
-        self.write_ended(record.ended(End::Releasing, true));
-        self.remember_end(lease.clone(), End::Releasing, request, now);
-        true
-    }
-
-    /// Remembers how the leases of an earlier process ended, all of them.
-    fn remember_ends(&mut self, left: Left, now: Moment) {
-        for ended in left.ended {
-            let lease = LeaseId::from(ended.lease.as_str());
-            self.release_ended(&lease, End::Released);
-            self.remember_earlier(lease, ended.end(), ended.request, now);
-        }
-    }
-
-    /// Makes the plan true in memory and in the journal.
-    fn take_over(&mut self, plan: &Plan, session: &SessionId, told_until: Moment, now: Moment) {
-        for ended in &plan.ended {
-            let lease = LeaseId::from(ended.lease.as_str());
-            let is_on_its_way = plan.at_once.iter().any(|(grant, _)| lease.is_of(grant));
-            let end = match ended.end() {
-                End::Released if is_on_its_way => End::Releasing,
-                end => end,
-            };
-            if !is_on_its_way {
-                // Its app released it while it was not known whether it goes on; it does not.
-                self.release_ended(&lease, End::Lost(Loss::GrantGone));
-            }
-            self.remember_earlier(lease, end, ended.request.clone(), now);
-        }
-        for (record, stored) in &plan.resumed {
-            let Some(held) = held_again(record, stored, session, told_until, now) else {
-                continue;
-            };
-            let resource = stored.value.resource.clone();
-            self.put(resource, held, record.asked());
-        }
-        for (record, loss) in &plan.lost {
-            let ended = record.ended(End::Lost(*loss), false);
-            let request = ended.request.clone();
-            self.write_ended(ended);
-            self.remember_earlier(record.lease(), End::Lost(*loss), request, now);
-        }
-        if plan.in_time.is_empty() {
-            // What was told is in the leases that go on.
-            self.promised_until = Moment::default();
-        }
-        self.idle_since = now;
-        // From here on no orphan: they are on their way back, if slowly.
-        let returning = plan.in_time.iter().chain(&plan.at_once);
-        for (grant, _) in returning {
-            self.returning.insert(grant.clone(), None);
-        }
-    }
-
-    /// The session was renewed, and is not taken up yet.
-    fn write_renewed(&mut self, stored: &Stored<Session>, valid_until: Moment) {
-        let session = SessionRecord::new(stored, valid_until);
-        self.write(|_| Some(Record::Session(session)));
-    }
-}
-
-/// A lease of an earlier process, as it is served from now on. Its grant's other tokens are spent.
-fn held_again(
-    record: &LeaseRecord,
-    stored: &Stored<Lock>,
-    session: &SessionId,
-    told_until: Moment,
-    now: Moment,
-) -> Option<Held> {
-    let life = Life::from(record.life);
-    let Life::Ttl(ttl) = life else {
-        return None;
-    };
-    let token = Token::from_raw(record.token);
-    // Whom the earlier process told of a lead is not known.
-    let has_readers = is_election(&stored.value.resource);
-    let readers_until = Some(told_until).filter(|_| has_readers).unwrap_or_default();
-    Some(Held {
-        lease: Lease::resumed(record.lease(), token, told_until, now, ttl),
-        tenure: Tenure::resumed(record.grant(), stored.value.token),
-        session: session.clone(),
-        owner: record.owner(),
-        life,
-        keep: record.keep(),
-        metadata: record.metadata.clone(),
-        acquired_at: WallTime(record.acquired_at_us),
-        stored: stored.clone(),
-        share: FairShare::default(),
-        since: now,
-        request: record.request().and_then(|request| request.key()),
-        // Whether its answer was heard is not known.
-        replayed: true,
-        readers_until,
-        is_closing: false,
-        over: None,
-    })
-}
-
-/// The one line that says why nothing goes on.
-fn report_refusal(refusal: &Refusal, session: Option<&str>, leases: usize) {
-    tracing::warn!(
-        reason = %refusal, session, leases,
-        "the state file is not gone on with; the next acquire begins a new session"
-    );
 }

@@ -25,7 +25,7 @@ use super::events::Over;
 use super::journal::Writer;
 use super::kept::Kept;
 use super::line::Line;
-use super::resume::Left;
+use super::resume::{Bound, Left};
 use sights::Sighting;
 
 /// How long the end of a lease is remembered.
@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) resuming: Option<Left>,
     /// Until when apps may believe what that process told them, also of leases that do not go on.
     pub(super) promised_until: Moment,
+    /// What that process told, as far as it binds this one.
+    pub(super) bound: Bound,
     /// The highest revision of locks seen, over all sessions of this agent.
     pub(super) seen: Option<Seen>,
     /// The leases that are served, by resource: locks are not reentrant. Each in a box, because a
@@ -161,12 +163,6 @@ pub(super) struct Held {
     pub(super) request: Option<RequestKey>,
     /// Whether a repetition of that request was answered with it too.
     pub(super) replayed: bool,
-    /// Until when those may believe in it who were told of it by an election's answer, and not by
-    /// a call that names it. Its holder's end does not end that.
-    pub(super) readers_until: Moment,
-    /// Whoever held it has ended it. Nobody is told of it any more; it is here only until its
-    /// readers' time is over.
-    pub(super) is_closing: bool,
     /// Tells its streams of events, if there were any, that it is over.
     pub(super) over: Option<watch::Sender<Option<Over>>>,
 }
@@ -275,8 +271,8 @@ impl State {
         }
         self.resource_of
             .insert(held.lease.id.clone(), resource.clone());
-        self.elections.note_begin(&resource, held.since);
         self.held.insert(resource, Box::new(held));
+        self.elections.note_begin();
     }
 
     /// Names that came from the store with this lock give way to the same ones that are kept
@@ -294,23 +290,6 @@ impl State {
         share(&held.session, &mut grant.holder.session);
     }
 
-    /// Ends a lease for its holder and everybody who asks from now on, although its grant cannot be
-    /// given up yet: those who were told of it by an election's answer may still believe in it.
-    pub(super) fn close(&mut self, lease: &LeaseId, now: Moment) {
-        let Some(held) = self.held_mut(lease) else {
-            return;
-        };
-        held.is_closing = true;
-        held.tell_streams(Over::Released);
-        let request = held.request.clone();
-        if let Some(answered) = request.and_then(|key| self.answered.get_mut(&key)) {
-            answered.body = None;
-        }
-        if let Some(resource) = self.resource_of.get(lease) {
-            self.elections.note_end(resource, now);
-        }
-    }
-
     /// Takes a lease out and remembers how it ended. Its grant is given back, and from this step
     /// on it serves nobody: nothing can come between the end and that.
     pub(super) fn end(
@@ -319,6 +298,7 @@ impl State {
         end: End,
         now: Moment,
     ) -> Option<(Resource, Held)> {
+        self.hold_back(lease, now);
         self.held_mut(lease)?.tenure.release_sent();
         self.take_out(lease, end, now)
     }
@@ -336,7 +316,7 @@ impl State {
         let resource = self.resource_of.remove(lease)?;
         let held = *self.held.remove(&resource)?;
         held.tell_streams(end.into());
-        self.elections.note_end(&resource, now);
+        self.elections.note_end(&resource, lease);
         if let Some(line) = self.lines.get(&resource) {
             line.changed.notify_one();
         }
@@ -447,8 +427,6 @@ mod tests {
                 since: Moment::default(),
                 request: None,
                 replayed: false,
-                readers_until: Moment::default(),
-                is_closing: false,
                 over: None,
             },
         );

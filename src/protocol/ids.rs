@@ -76,11 +76,11 @@ impl LeaseId {
         Self(format!("{grant}.{n}").into())
     }
 
-    /// Whether it is of this grant.
+    /// The grant that it is of; none when it was not made by [`LeaseId::of`].
     #[must_use]
-    pub fn is_of(&self, grant: &GrantId) -> bool {
-        let of = self.0.rsplit_once('.').map(|(of, _)| of);
-        of == Some(grant.as_str())
+    pub fn grant(&self) -> Option<GrantId> {
+        let (grant, _) = self.0.rsplit_once('.')?;
+        Some(GrantId::from(grant))
     }
 }
 
@@ -216,6 +216,7 @@ mod tests {
         let grant = GrantId::from("g1");
         let lease = LeaseId::of(&grant, 7);
         assert_eq!(lease.as_str(), "g1.7");
-        assert!(lease.is_of(&grant) && !lease.is_of(&GrantId::from("g")));
+        assert_eq!(lease.grant(), Some(grant));
+        assert_eq!(LeaseId::from("none").grant(), None);
     }
 }

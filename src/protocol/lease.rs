@@ -93,8 +93,8 @@ pub struct Lease {
     told_until: Moment,
     /// When the app's silence ends it; of one that a connection holds, when it ends in any case.
     silent_until: Moment,
-    /// Whether something else than the app's renewing keeps it alive.
-    is_bound: bool,
+    /// Whether a connection keeps it alive, and not the app's renewing.
+    by_connection: bool,
 }
 
 impl Lease {
@@ -106,7 +106,7 @@ impl Lease {
             token,
             told_until: now,
             silent_until: Moment::since_boot(Duration::MAX),
-            is_bound: false,
+            by_connection: false,
         }
     }
 
@@ -125,25 +125,20 @@ impl Lease {
             token,
             told_until,
             silent_until: now.after(ttl),
-            is_bound: false,
+            by_connection: false,
         }
     }
 
     /// Lets a connection keep it alive: no silence of its app ends it, and it ends at this moment.
     pub const fn bind_to_connection(&mut self, ends_at: Moment) {
         self.silent_until = ends_at;
-        self.is_bound = true;
-    }
-
-    /// Lets it live as long as its session: nobody has to renew it, and nothing else ends it.
-    pub const fn bind_to_session(&mut self) {
-        self.bind_to_connection(Moment::since_boot(Duration::MAX));
+        self.by_connection = true;
     }
 
     /// When a lease that a connection holds ends in any case.
     #[must_use]
     pub fn hold_ends_at(&self) -> Option<Moment> {
-        self.is_bound.then_some(self.silent_until)
+        self.by_connection.then_some(self.silent_until)
     }
 
     /// Tells the app how long it may act: `ttl` from now, and never beyond the session's deadline.
@@ -163,7 +158,7 @@ impl Lease {
         if let Some(loss) = self.lost(now, session_until) {
             return Err(loss);
         }
-        if !self.is_bound {
+        if !self.by_connection {
             self.silent_until = now.after(ttl);
         }
         self.tell_again(arrived, now, session_until)
@@ -210,7 +205,7 @@ impl Lease {
         if now >= session_until {
             return Some(Loss::SessionExpired);
         }
-        let loss = if self.is_bound {
+        let loss = if self.by_connection {
             Loss::MaxHold
         } else {
             Loss::AppSilent

@@ -3,6 +3,7 @@
 //! whoever believes in the old leases is left alone until their time is up.
 
 mod crash_points;
+mod many;
 mod refused;
 
 use std::path::PathBuf;
@@ -45,7 +46,11 @@ impl Node {
     }
 
     fn launch(&self, pod: &Pod) -> Launch {
-        let launch = Sidecar::launch(BINARY, pod).session_ttl(TTL_SECONDS);
+        self.launch_with(pod, TTL_SECONDS)
+    }
+
+    fn launch_with(&self, pod: &Pod, ttl_seconds: u64) -> Launch {
+        let launch = Sidecar::launch(BINARY, pod).session_ttl(ttl_seconds);
         launch
             .arg("--state-dir")
             .arg(&self.state.display().to_string())

@@ -22,7 +22,8 @@ impl State {
     }
 
     /// Remembers how a lease of an earlier process ended, unless this one knows better. A repetition
-    /// of its request is told so, unless that was answered anew since.
+    /// of its request is told so, unless that was answered with one that is served. They come oldest
+    /// first, and the last answer to a request counts.
     pub(in crate::agent) fn remember_earlier(
         &mut self,
         lease: LeaseId,
@@ -35,11 +36,14 @@ impl State {
         }
         let request = request.and_then(|request| request.key());
         if let Some(key) = &request {
-            let answered = Answered {
-                lease: lease.clone(),
-                body: None,
-            };
-            self.answered.entry(key.clone()).or_insert(answered);
+            let is_served = |answered: &Answered| answered.body.is_some();
+            if !self.answered.get(key).is_some_and(is_served) {
+                let answered = Answered {
+                    lease: lease.clone(),
+                    body: None,
+                };
+                self.answered.insert(key.clone(), answered);
+            }
         }
         self.remember_end(lease, end, request, now);
     }
@@ -53,7 +57,8 @@ impl State {
             let end = *self.ended.get(lease)?;
             let is_kept = end == End::Releasing || place >= last_from;
             let request = request.as_ref().map(Into::into);
-            let gives_back = end == End::Releasing;
+            let is_held_back = |grant| self.is_held_back(&grant);
+            let gives_back = end == End::Releasing && !lease.grant().is_some_and(is_held_back);
             is_kept.then(|| EndedRecord::new(lease.to_string(), end, gives_back, request))
         })
     }

@@ -1,7 +1,9 @@
 //! An agent whose process dies and is started again, on the store in memory, with a state file on
 //! a disk and one clock for both: what goes on, what does not, and when.
 
+mod elections;
 mod file;
+mod grants;
 mod refusals;
 mod unclear;
 
@@ -313,19 +315,7 @@ async fn what_a_connection_held_runs_out_and_is_released_not_before() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let arrived = pod.now();
-    let request = AcquireRequest {
-        resource: Resource::parse("r").unwrap(),
-        owner: OwnerId::from("app"),
-        life: Life::Connection {
-            max_hold: Duration::from_mins(10),
-        },
-        wait: Duration::MAX,
-        keep: Duration::ZERO,
-        metadata: BTreeMap::new(),
-        preferred: false,
-        request_id: None,
-    };
-    let mut hold = pod.agent.hold(request, arrived).await.unwrap();
+    let mut hold = hold(&pod, "r").await;
     let Some(leasehold::agent::LeaseEvent::Acquired(lease)) = hold.next().await else {
         panic!("not acquired");
     };
@@ -335,6 +325,31 @@ async fn what_a_connection_held_runs_out_and_is_released_not_before() {
     assert_eq!(renewed(&pod, &lease).await, lost(Loss::AgentRestarted));
     let told_until = arrived.after(lease.valid_for);
     assert_stays_held_until(&node, &pod, "r", told_until).await;
+}
+
+async fn hold(pod: &Pod, resource: &str) -> leasehold::agent::Hold {
+    let request = AcquireRequest {
+        life: Life::Connection {
+            max_hold: Duration::from_mins(10),
+        },
+        wait: Duration::MAX,
+        ..kept(resource, Duration::ZERO)
+    };
+    pod.agent.hold(request, pod.now()).await.unwrap()
+}
+
+/// A lock that is to be kept for so long for the app that has it.
+fn kept(resource: &str, keep: Duration) -> AcquireRequest {
+    AcquireRequest {
+        resource: Resource::parse(resource).unwrap(),
+        owner: OwnerId::from("app"),
+        life: Life::Ttl(Duration::from_mins(10)),
+        wait: Duration::ZERO,
+        keep,
+        metadata: BTreeMap::new(),
+        preferred: false,
+        request_id: None,
+    }
 }
 
 /// A lock of which this agent knows nothing is nobody's and no orphan, until this.

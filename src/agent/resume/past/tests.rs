@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::agent::Life;
 use crate::agent::journal::record::{LifeRecord, RequestRecord, TtlRecord};
+use crate::agent::resume::plan::Unserved;
 use crate::agent::state::{Held, RequestKey};
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{OwnerId, Resource, SessionId};
 use crate::protocol::lease::Tenure;
-use crate::protocol::lock::Grant;
+use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::time::WallTime;
 use crate::protocol::token::{Revision, Token};
-use crate::store::Original;
+use crate::store::{Original, Page, Stored};
 
 const NOW: Moment = Moment::since_boot(Duration::from_secs(100));
 
@@ -87,8 +89,6 @@ fn held(grant: &str, life: Life) -> Held {
         stored,
         since: NOW,
         replayed: false,
-        readers_until: Moment::default(),
-        is_closing: false,
         over: None,
     }
 }
@@ -112,13 +112,11 @@ fn journal(records: &[Record]) -> Past {
 }
 
 fn left(records: &[Record]) -> Left {
-    read(&journal(records), &identity(), ttl(), NOW)
-        .unwrap()
-        .unwrap()
+    read(&journal(records), &identity(), ttl(), NOW).unwrap()
 }
 
 fn refusal(past: &Past, own: &Identity) -> Refusal {
-    read(past, own, ttl(), NOW).unwrap_err()
+    read(past, own, ttl(), NOW).unwrap_err().why
 }
 
 fn page(locks: Vec<Stored<Lock>>) -> Page<Lock> {
@@ -165,14 +163,14 @@ fn the_last_word_on_a_session_and_on_a_lease_counts() {
     ]);
     assert_eq!(
         left.session
+            .as_ref()
             .unwrap()
             .valid_until()
             .elapsed_since_boot()
             .as_secs(),
         110
     );
-    assert!(left.given_back.contains(&GrantId::from("a")));
-    assert_eq!(left.ended[0].end(), End::Released);
+    assert_eq!(left.end_of(&left.ended[0]), ("a.0".into(), End::Releasing));
     let [b] = left.leases.values().collect::<Vec<_>>()[..] else {
         panic!("{:?}", left.leases);
     };
@@ -259,6 +257,12 @@ fn records_that_make_no_sense_are_refused() {
     }
 }
 
+fn names(grants: &[Unserved]) -> Vec<String> {
+    let mut names: Vec<_> = grants.iter().map(|u| u.grant.to_string()).collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn only_what_journal_and_store_agree_on_goes_on() {
     let by_connection = held(
@@ -301,11 +305,6 @@ fn only_what_journal_and_store_agree_on_goes_on() {
         lost,
         [("b.0", Loss::GrantGone), ("d.0", Loss::AgentRestarted)]
     );
-    let names = |grants: &[(GrantId, Stored<Lock>)]| {
-        let mut names: Vec<_> = grants.iter().map(|(grant, _)| grant.to_string()).collect();
-        names.sort();
-        names
-    };
     assert_eq!(names(&plan.at_once), ["c"]);
     assert_eq!(names(&plan.in_time), ["another", "d", "e", "f"]);
 }
@@ -316,4 +315,81 @@ fn a_grant_of_another_lock_is_not_the_leases() {
     assert!(plan.resumed.is_empty());
     assert_eq!(plan.lost[0].1, Loss::GrantGone);
     assert_eq!(plan.in_time.len(), 1);
+}
+
+/// Only the last of a grant's leases waits for its release; that of the others is over.
+#[test]
+fn of_the_leases_of_one_grant_only_the_last_is_on_its_way() {
+    let left = left(&[
+        session(110),
+        ended("g.0", End::Releasing, false),
+        ended("g.1", End::Lost(Loss::AppSilent), false),
+        ended("g.2", End::Releasing, true),
+        ended("h.0", End::Lost(Loss::GrantGone), true),
+    ]);
+    let ends: Vec<_> = left.ended.iter().map(|ended| left.end_of(ended)).collect();
+    assert_eq!(
+        ends,
+        [
+            ("g.0".into(), End::Released),
+            ("g.1".into(), End::Lost(Loss::AppSilent)),
+            ("g.2".into(), End::Releasing),
+            ("h.0".into(), End::Lost(Loss::GrantGone)),
+        ]
+    );
+    let plan = left.plan(page(vec![stored("g", "g")]));
+    assert_eq!(names(&plan.at_once), ["g"]);
+    assert_eq!(plan.at_once[0].lease, Some("g.2".into()));
+    assert_eq!(plan.settled, [("h.0".into(), End::Released)]);
+}
+
+/// What its app ended since may have had a later lease that is not on file.
+#[test]
+fn what_was_ended_since_is_given_back_in_time_and_lost_where_it_is_gone() {
+    let mut left = left(&[session(110), lease("a"), lease("b")]);
+    for id in ["a.0", "b.0"] {
+        assert!(left.end_since(&id.into()).is_some());
+        assert!(left.end_since(&id.into()).is_none());
+    }
+    let plan = left.plan(page(vec![stored("a", "a")]));
+    assert!(plan.resumed.is_empty() && plan.lost.is_empty() && plan.at_once.is_empty());
+    assert_eq!(names(&plan.in_time), ["a"]);
+    assert_eq!(plan.in_time[0].lease, Some("a.0".into()));
+    assert_eq!(plan.settled, [("b.0".into(), End::Lost(Loss::GrantGone))]);
+}
+
+#[test]
+fn a_lock_that_cannot_be_read_is_not_gone() {
+    let listed = |locks| Page {
+        unreadable: vec!["b: no token".into()],
+        ..page(locks)
+    };
+    let left = left(&[session(110), lease("a"), lease("b"), lease("c")]);
+    let plan = left.plan(listed(vec![stored("a", "a"), stored("c", "another")]));
+    assert_eq!(plan.resumed.len(), 1);
+    let lost: Vec<_> = plan.lost.iter().map(|(l, loss)| (&*l.id, *loss)).collect();
+    let restarted = Loss::AgentRestarted;
+    // That of c can be read; which lock it is that cannot is not known.
+    assert_eq!(lost, [("b.0", restarted), ("c.0", restarted)]);
+    assert_eq!(names(&plan.in_time), ["another", "b", "c"]);
+}
+
+#[test]
+fn a_refused_journal_says_what_it_had() {
+    let past = journal(&[session(110), lease("a"), ended("b.0", End::Releasing, true)]);
+    let own = Identity {
+        boot_id: "other".into(),
+        ..identity()
+    };
+    let refused = read(&past, &own, ttl(), NOW).unwrap_err();
+    assert_eq!(refused.left.session.unwrap().id, "a-1");
+    assert_eq!(refused.left.leases.len(), 1);
+}
+
+/// The writer died between the end of a lost session's leases and that of the session.
+#[test]
+fn without_a_session_no_lease_goes_on() {
+    let left = left(&[lease("a")]);
+    assert!(left.leases.is_empty());
+    assert_eq!(left.ended[0].end(), End::Lost(Loss::AgentRestarted));
 }

@@ -57,7 +57,7 @@ impl Journal for Disk {
         self.file.void()
     }
 
-    fn set_aside(&mut self) -> io::Result<()> {
+    fn set_aside(&mut self) -> io::Result<PathBuf> {
         self.file.set_aside()
     }
 }

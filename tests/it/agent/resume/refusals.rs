@@ -1,6 +1,8 @@
 //! What a restarted agent does not go on with: each for its reason, with a session of its own from
 //! then on, larger tokens, and nothing of the old session touched.
 
+use leasehold::agent::Past;
+
 use super::*;
 
 /// Kills a sidecar with one lease, lets the world change, starts it, and sees it begin anew.
@@ -84,7 +86,24 @@ async fn another_ttl() {
     let adjust = |config: &mut Config| {
         config.session_ttl = leasehold::protocol::time::SessionTtl::clamped(16);
     };
-    begins_anew("ttl", nothing, adjust, as_it_is, LeaseError::Unknown).await;
+    let lost = LeaseError::Lost(Loss::AgentRestarted);
+    begins_anew("ttl", nothing, adjust, as_it_is, lost).await;
+}
+
+/// The clock since boot cannot go back, so the file says what nobody was told.
+#[tokio::test]
+async fn a_deadline_that_no_session_has() {
+    let change = |memory: &mut Memory| {
+        let Past::Records(records) = &mut memory.past else {
+            panic!("there are records");
+        };
+        for record in records {
+            let text = String::from_utf8(record.clone()).unwrap();
+            *record = text.replace("Ns\":10", "Ns\":20").into_bytes();
+        }
+    };
+    let lost = LeaseError::Lost(Loss::AgentRestarted);
+    begins_anew("future", nothing, same, change, lost).await;
 }
 
 #[tokio::test]

@@ -1,0 +1,84 @@
+//! What a process told its apps binds the one after it: no grant that it had is given back before
+//! that has run out.
+//!
+//! Also one whose lease went on and was ended by its app: the journal may be an older copy of itself,
+//! and then a later lease of the same grant was told to somebody. What is not kept from: in such a copy
+//! the earlier lease did not end, so it goes on beside the later one until that has run out. Only the
+//! tokens tell the two apart; no other pod has the lock meanwhile.
+
+use std::collections::HashSet;
+
+use crate::agent::Agent;
+use crate::agent::state::State;
+use crate::protocol::ids::{GrantId, LeaseId};
+use crate::protocol::time::Moment;
+
+/// What the process before told, as far as it binds this one.
+#[derive(Default)]
+pub(in crate::agent) struct Bound {
+    /// Until when its apps may believe what it told them.
+    pub(super) until: Moment,
+    /// The grants of the leases that went on.
+    pub(super) resumed: HashSet<GrantId>,
+    /// Those, and others that it left, that serve nobody any more and are given back then: no release
+    /// of them was sent.
+    pub(super) waiting: HashSet<GrantId>,
+    /// Whoever stops the agent knows that the apps have ended.
+    apps_have_ended: bool,
+}
+
+impl State {
+    /// A lease is about to end. If its grant may have another that is not on file, that has to run
+    /// out first.
+    pub(in crate::agent) fn hold_back(&mut self, lease: &LeaseId, now: Moment) {
+        if now >= self.bound.until || self.bound.apps_have_ended {
+            // Nor is any other from here on.
+            self.bound.resumed.clear();
+            return;
+        }
+        let Some(held) = self.held_mut(lease) else {
+            return;
+        };
+        let grant = held.tenure.grant().clone();
+        if self.bound.resumed.remove(&grant) {
+            self.bound.waiting.insert(grant);
+            self.promised_until = self.promised_until.max(self.bound.until);
+        }
+    }
+
+    /// Whether the grant of a lease that is over is not given back yet, and no release was sent.
+    pub(in crate::agent) fn is_held_back(&self, grant: &GrantId) -> bool {
+        self.bound.waiting.contains(grant)
+    }
+}
+
+impl Agent {
+    /// Waits until a grant may be given back that the process before had; false when the agent stops
+    /// before.
+    pub(in crate::agent) async fn until_unbound(&self, grant: &GrantId) -> bool {
+        loop {
+            let changed = self.0.something_ended.notified();
+            let until = {
+                let mut state = self.state();
+                let until = state.bound.until;
+                if self.now() >= until || state.bound.apps_have_ended {
+                    state.bound.waiting.remove(grant);
+                    return true;
+                }
+                until
+            };
+            // Timers only wake.
+            tokio::select! {
+                () = changed => {}
+                () = self.sleep_until(until) => {}
+                () = self.0.stop.cancelled() => return false,
+            }
+        }
+    }
+
+    /// The apps have ended: nobody believes in anything any more.
+    pub(in crate::agent) fn release_from_what_was_told(&self) {
+        self.state().bound.apps_have_ended = true;
+        self.0.something_ended.notify_waiters();
+    }
+}

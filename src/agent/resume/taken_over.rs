@@ -1,0 +1,146 @@
+//! What an earlier process left, in the state of this one: what its leases are answered while it is not
+//! known whether they go on, and from then on.
+
+use std::mem;
+
+use super::past::Left;
+use super::plan::Plan;
+use crate::agent::journal::record::{LeaseRecord, Record, SessionRecord};
+use crate::agent::kept::others_wait;
+use crate::agent::state::{End, Held, State};
+use crate::agent::{LeaseError, Life};
+use crate::protocol::fair_share::FairShare;
+use crate::protocol::ids::{LeaseId, SessionId};
+use crate::protocol::lease::{Lease, Tenure};
+use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
+use crate::protocol::time::{Moment, WallTime};
+use crate::protocol::token::Token;
+use crate::store::Stored;
+
+impl State {
+    /// Why there is nothing to say of a lease that is not served and did not end.
+    pub(in crate::agent) fn unserved(&self, lease: &LeaseId) -> LeaseError {
+        match &self.resuming {
+            Some(left) if left.leases.contains_key(lease) => LeaseError::Resuming,
+            _ => LeaseError::Unknown,
+        }
+    }
+
+    /// An app ends a lease of which it is not known whether it goes on. No release is sent before that
+    /// is, and what was told has run out.
+    pub(super) fn end_unresumed(&mut self, lease: &LeaseId, now: Moment) -> bool {
+        let left = self.resuming.as_mut();
+        let Some(record) = left.and_then(|left| left.end_since(lease)) else {
+            return false;
+        };
+        let ended = record.ended(End::Releasing, false);
+        let request = ended.request.clone();
+        self.write_ended(ended);
+        self.remember_earlier(lease.clone(), End::Releasing, request, now);
+        true
+    }
+
+    /// Knows from here on what an earlier process left: how leases ended, and, if it had a session,
+    /// that it is to be found out which of the others go on.
+    pub(super) fn recall(&mut self, mut left: Left, now: Moment) {
+        for ended in mem::take(&mut left.ended) {
+            let (lease, end) = left.end_of(&ended);
+            self.remember_earlier(lease, end, ended.request, now);
+        }
+        if let Some(session) = &left.session {
+            self.promised_until = session.valid_until();
+            self.resuming = Some(left);
+            return;
+        }
+        // Whatever is on its way is no concern of a session to come.
+        let since = left.ended_since.iter().map(LeaseRecord::lease);
+        for lease in left.given_back.into_values().chain(since) {
+            self.release_ended(&lease, End::Released);
+        }
+        self.begin_journal();
+    }
+
+    /// Makes the plan true in memory and in the journal.
+    pub(super) fn take_over(
+        &mut self,
+        plan: &Plan,
+        session: &SessionId,
+        told_until: Moment,
+        now: Moment,
+    ) {
+        for (lease, end) in &plan.settled {
+            self.release_ended(lease, *end);
+        }
+        self.bound.until = told_until;
+        for (record, stored) in &plan.resumed {
+            let Some(held) = held_again(record, stored, session, told_until, now) else {
+                continue;
+            };
+            let resource = stored.value.resource.clone();
+            self.bound.resumed.insert(record.grant());
+            self.put(resource, held, record.asked());
+        }
+        for (record, loss) in &plan.lost {
+            let request = record.request();
+            self.remember_earlier(record.lease(), End::Lost(*loss), request, now);
+        }
+        let in_time = plan.in_time.iter().map(|unserved| unserved.grant.clone());
+        self.bound.waiting.extend(in_time);
+        if plan.in_time.is_empty() {
+            // What was told is in the leases that go on.
+            self.promised_until = Moment::default();
+        }
+        self.idle_since = now;
+        // From here on no orphan: they are on their way back, if slowly.
+        let returning = plan.in_time.iter().chain(&plan.at_once);
+        for unserved in returning {
+            self.returning.insert(unserved.grant.clone(), None);
+        }
+        for (record, loss) in &plan.lost {
+            self.write_ended(record.ended(End::Lost(*loss), false));
+        }
+        // Else it would grow with each death.
+        self.shorten_journal();
+    }
+
+    /// The session was renewed, and is not taken up yet.
+    pub(super) fn write_renewed(&mut self, stored: &Stored<Session>, valid_until: Moment) {
+        let session = SessionRecord::new(stored, valid_until);
+        self.write(|_| Some(Record::Session(session)));
+    }
+}
+
+/// A lease of an earlier process, as it is served from now on. Its grant's other tokens are spent.
+fn held_again(
+    record: &LeaseRecord,
+    stored: &Stored<Lock>,
+    session: &SessionId,
+    told_until: Moment,
+    now: Moment,
+) -> Option<Held> {
+    let life = Life::from(record.life);
+    let Life::Ttl(ttl) = life else {
+        return None;
+    };
+    let token = Token::from_raw(record.token);
+    let mut share = FairShare::default();
+    share.note_others(others_wait(&stored.value, session), now);
+    Some(Held {
+        lease: Lease::resumed(record.lease(), token, told_until, now, ttl),
+        tenure: Tenure::resumed(record.grant(), stored.value.token),
+        session: session.clone(),
+        owner: record.owner(),
+        life,
+        keep: record.keep(),
+        metadata: record.metadata.clone(),
+        acquired_at: WallTime(record.acquired_at_us),
+        stored: stored.clone(),
+        share,
+        since: now,
+        request: record.request().and_then(|request| request.key()),
+        // Whether its answer was heard is not known.
+        replayed: true,
+        over: None,
+    })
+}

@@ -1,0 +1,57 @@
+//! Readers of an election in a pod whose sidecar died: nobody is told that it leads before that is
+//! known again.
+
+use leasehold::protocol::election::ElectionName;
+
+use super::*;
+use crate::memory_store::Half;
+
+const RESOURCE: &str = "election:e";
+
+/// Whether this pod says that it leads, and what it says of others.
+async fn leads(pod: &Pod) -> (bool, Option<String>) {
+    let election = ElectionName::parse("e").unwrap();
+    let view = pod.agent.election(&election, pod.now()).await.unwrap();
+    let holder = view.holder.map(|holder| holder.pod);
+    (view.lead.is_some(), holder)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lead_is_not_told_before_it_is_known_to_go_on() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let lease = pod.lease(RESOURCE).await;
+    let own = Some("a".to_owned());
+    assert_eq!(leads(&pod).await, (true, own.clone()));
+    node.kill(&pod);
+    let gate = node.store.hold(Call::RenewSession, Half::Request);
+    let pod = node.start();
+    eventually("the renewal is sent", || gate.arrived() > 0).await;
+    assert_eq!(leads(&pod).await, (false, own.clone()));
+    gate.open();
+    assert_eq!(renewed(&pod, &lease).await.unwrap().token, lease.token);
+    assert_eq!(leads(&pod).await, (true, own));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lead_that_a_connection_held_is_told_to_nobody_and_runs_out() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let mut hold = hold(&pod, RESOURCE).await;
+    let Some(leasehold::agent::LeaseEvent::Acquired(lease)) = hold.next().await else {
+        panic!("not acquired");
+    };
+    assert!(leads(&pod).await.0);
+    let told_until = pod.now().after(lease.valid_for);
+    node.kill(&pod);
+    drop(hold);
+    let gate = node.store.hold(Call::RenewSession, Half::Request);
+    let pod = node.start();
+    eventually("the renewal is sent", || gate.arrived() > 0).await;
+    let own = Some("a".to_owned());
+    assert_eq!(leads(&pod).await, (false, own.clone()));
+    gate.open();
+    assert_eq!(renewed(&pod, &lease).await, lost(Loss::AgentRestarted));
+    assert_eq!(leads(&pod).await, (false, own));
+    assert_stays_held_until(&node, &pod, RESOURCE, told_until).await;
+}

@@ -1,0 +1,210 @@
+//! A grant that served one lease after the other when its sidecar died, or was kept for an app that may
+//! come back.
+
+use super::*;
+
+const KEEP: Duration = Duration::from_secs(60);
+
+async fn take(pod: &Pod, request: AcquireRequest) -> LeaseView {
+    match pod.agent.acquire(request, pod.now()).await {
+        Ok(Acquired::Granted { lease, .. }) => lease,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// The second lease of a grant, and the first, which is over.
+async fn second_of_a_grant(pod: &Pod) -> (LeaseView, LeaseView) {
+    let first = take(pod, kept("r", KEEP)).await;
+    pod.agent.release(&first.lease).await.unwrap();
+    let second = take(pod, kept("r", KEEP)).await;
+    assert_eq!(second.token.get(), first.token.get() + 1);
+    (second, first)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_lease_of_a_grant_goes_on_and_those_before_it_stay_over() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let (second, first) = second_of_a_grant(&pod).await;
+    let pod = node.kill_and_start(&pod);
+    let again = renewed(&pod, &second).await.unwrap();
+    assert_eq!((&again.lease, again.token), (&second.lease, second.token));
+    let over = pod.agent.renew(&first.lease, None, pod.now());
+    assert_eq!(over, Err(LeaseError::Released));
+    assert_eq!(pod.agent.release(&first.lease).await, Ok(Released::Done));
+}
+
+/// The agent died behind the end of the last lease: what is on its way is that one's alone.
+#[tokio::test(start_paused = true)]
+async fn an_earlier_lease_of_a_grant_that_is_given_back_was_released_long_ago() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let (second, first) = second_of_a_grant(&pod).await;
+    // Another pod wants it, so it is given back; the release never arrives.
+    let other = Pod::in_paused_time("other", &node.store);
+    let waiting = wait(&other, "r");
+    eventually("it waits", || {
+        node.store
+            .lock("r")
+            .is_some_and(|lock| lock.waiters.len() == 1)
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    node.store
+        .fail(Call::UpdateLock, StoreError::Unavailable("away".into()));
+    let released = pod.agent.release(&second.lease).await;
+    assert_eq!(released, Ok(Released::Pending));
+    node.kill(&pod);
+    let pod = node.start();
+    eventually("the session is taken up", || {
+        let sessions = node.store.sessions();
+        sessions.iter().any(|session| session.renewals > 0)
+    })
+    .await;
+    assert_eq!(
+        pod.agent.release(&second.lease).await,
+        Ok(Released::Pending)
+    );
+    assert_eq!(pod.agent.release(&first.lease).await, Ok(Released::Done));
+    node.store.heal();
+    let next = waiting.await.unwrap();
+    assert!(next.token > second.token);
+}
+
+/// Nobody on file goes on with it, and what an older copy would not know runs out first.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_was_kept_idle_is_given_back_when_what_was_told_has_run_out() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let (second, _) = second_of_a_grant(&pod).await;
+    let told_until = pod.now().after(second.valid_for);
+    pod.agent.release(&second.lease).await.unwrap();
+    assert!(!pod.is_free("r"), "it is kept");
+    let pod = node.kill_and_start(&pod);
+    assert_stays_held_until(&node, &pod, "r", told_until).await;
+    assert_eq!(
+        pod.agent.renew(&second.lease, None, pod.now()),
+        Err(LeaseError::Released)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_lease_keeps_its_grant_for_nobody() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let lease = take(&pod, kept("r", KEEP)).await;
+    let pod = node.kill_and_start(&pod);
+    renewed(&pod, &lease).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+    // What was told before has run out by now.
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
+    assert!(pod.is_free("r"));
+}
+
+/// The file is an older copy of itself, in which an earlier lease of the grant goes on.
+#[tokio::test(start_paused = true)]
+async fn a_later_lease_that_is_not_on_file_runs_out_before_its_grant_is_given_back() {
+    for deaths in [1, 2] {
+        let mut node = Node::in_paused_time();
+        let pod = node.start();
+        let first = take(&pod, kept("r", KEEP)).await;
+        let older = fs::read(node.file()).unwrap();
+        pod.agent.release(&first.lease).await.unwrap();
+        let second = take(&pod, kept("r", KEEP)).await;
+        let told_until = pod.now().after(second.valid_for);
+        node.kill(&pod);
+        fs::write(node.file(), older).unwrap();
+        let mut pod = node.start();
+        // It cannot be told that it ended.
+        renewed(&pod, &first).await.unwrap();
+        let released = pod.agent.release(&first.lease).await;
+        assert_eq!(released, Ok(Released::Pending), "and at once");
+        let over = pod.agent.renew(&first.lease, None, pod.now());
+        assert_eq!(over, Err(LeaseError::Released));
+        if deaths == 2 {
+            // No release is on file that was not sent.
+            pod = node.kill_and_start(&pod);
+            eventually("it is known what goes on", || {
+                futures::FutureExt::now_or_never(pod.agent.release(&first.lease)).is_some()
+            })
+            .await;
+            while pod.now() < told_until {
+                assert!(!pod.is_free("r"), "it was given up too early");
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            eventually("the lock is free", || pod.is_free("r")).await;
+            continue;
+        }
+        assert_stays_held_until(&node, &pod, "r", told_until).await;
+        assert_eq!(pod.agent.release(&first.lease).await, Ok(Released::Done));
+    }
+}
+
+/// The session is not ended under what was told.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_stops_waits_for_what_was_told_before_its_restart() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let first = take(&pod, kept("r", Duration::ZERO)).await;
+    let told_until = pod.now().after(first.valid_for);
+    let session = node.store.session_of("r").unwrap();
+    let pod = node.kill_and_start(&pod);
+    renewed(&pod, &first).await.unwrap();
+    assert_eq!(pod.agent.release(&first.lease).await, Ok(Released::Pending));
+    let agent = pod.agent.clone();
+    let stopping = tokio::spawn(async move { agent.shut_down(OnTerm::Wait).await });
+    while pod.now() < told_until {
+        let is_over = node.store.session(&session).unwrap().revoked.is_some();
+        assert!(!is_over && !pod.is_free("r"));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    stopping.await.unwrap();
+    assert!(pod.is_free("r"));
+}
+
+/// Those who waited before the restart are not forgotten: a caller of this pod takes its place behind
+/// them.
+#[tokio::test(start_paused = true)]
+async fn others_that_waited_before_have_their_turn_before_the_own_pod() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    let other = Pod::in_paused_time("other", &node.store);
+    let waiting = wait(&other, "r");
+    let queue = |count: usize| {
+        let lock = node.store.lock("r");
+        lock.is_some_and(|lock| lock.waiters.len() == count)
+    };
+    eventually("it waits", || queue(1)).await;
+    node.kill(&pod);
+    let pod = node.start();
+    renewed(&pod, &lease).await.unwrap();
+    let own = wait(&pod, "r");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(
+        node.store.lock("r").unwrap().waiters.len() == 2,
+        "it stands in the queue as soon as it is the others' turn"
+    );
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    pod.agent.release(&lease.lease).await.unwrap();
+    let theirs = waiting.await.unwrap();
+    assert!(!own.is_finished());
+    other.agent.release(&theirs.lease).await.unwrap();
+    assert!(own.await.unwrap().token > theirs.token);
+}
+
+/// Waits for a lock.
+fn wait(pod: &Pod, resource: &str) -> tokio::task::JoinHandle<LeaseView> {
+    let request = AcquireRequest {
+        wait: Duration::from_mins(2),
+        ..kept(resource, Duration::ZERO)
+    };
+    let (agent, arrived) = (pod.agent.clone(), pod.now());
+    tokio::spawn(async move {
+        match agent.acquire(request, arrived).await {
+            Ok(Acquired::Granted { lease, .. }) => lease,
+            other => panic!("not granted: {other:?}"),
+        }
+    })
+}
