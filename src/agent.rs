@@ -182,6 +182,12 @@ impl Agent {
         &self.0.config.pod
     }
 
+    /// The TTL of its sessions.
+    #[must_use]
+    pub fn session_ttl(&self) -> Duration {
+        self.0.config.session_ttl.get()
+    }
+
     /// The metrics, with the gauges brought up to date.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
@@ -221,6 +227,7 @@ impl Agent {
             for line in state.lines.values() {
                 line.changed.notify_one();
             }
+            state.elections.wake_streams();
         }
         self.0.streams_changed.notify_waiters();
         if on_term == OnTerm::ReleaseNow {

@@ -368,6 +368,8 @@ impl Agent {
             since: now,
             request: request_key(request),
             replayed: false,
+            readers_until: Moment::default(),
+            is_closing: false,
             over: None,
         };
         let view = self.view(&request.resource, &held, told, span);
@@ -445,6 +447,10 @@ pub(super) fn begin_lease(
         Life::Connection { max_hold } => {
             lease.bind_to_connection(span.now.after(max_hold));
             max_hold
+        }
+        Life::Campaign => {
+            lease.bind_to_session();
+            Duration::MAX
         }
     };
     lease.tell(span.arrived, span.now, ttl, session_until)

@@ -4,9 +4,12 @@
 //! agent as any other. Others' leadership is what the store said last, with its age; it is asked
 //! only when somebody wants to know and what is known is old.
 //!
-//! Invariant: what a reader was told outlives the connection that held the lease, or not: whoever
-//! ends a lease because its connection ended waits until the readers' time is over too. So that a
-//! dead app is succeeded soon, readers of such a lease are told of a short time only.
+//! Readers of a lead may be others than the app that holds it, and that app speaks for itself alone.
+//! Invariant: once it has ended its lease, by DELETE or with its connection, nobody is told of that
+//! lease any more, and its grant is given up when the readers' time is over. So that it is succeeded
+//! soon, they are told of a short time only. A lead that the agent runs for by itself is the whole
+//! pod's: its readers are told the session's deadline, and whoever ends it ends it for all.
+//! A loss, a person's force and a stop that does not wait end both, as they end everything.
 
 mod campaign;
 mod events;
@@ -18,7 +21,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::protocol::election::ElectionName;
+use crate::protocol::election::{ElectionName, is_election};
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Told;
 use crate::protocol::time::Moment;
@@ -38,23 +41,10 @@ const SHORTEST_TOLD: Duration = Duration::from_secs(1);
 pub(super) struct Elections {
     /// Told when somebody leads who did not, also elsewhere.
     changed: Arc<Notify>,
-    /// The leases by which the agent itself leads, and not an app's connection.
-    own: HashMap<Resource, LeaseId>,
     /// Those that the agent itself runs for.
     campaigns: HashSet<Resource>,
-    /// The leases whose readers were told of them.
-    readers: HashMap<LeaseId, Readers>,
     /// What the store said.
     seen: HashMap<Resource, Seen>,
-}
-
-/// Who was told of a lease by an election's answer.
-#[derive(Clone, Copy, Debug, Default)]
-struct Readers {
-    /// Until when the last of them may believe in it.
-    told_until: Moment,
-    /// The connection that held the lease has ended; nobody is told of it any more.
-    is_closing: bool,
 }
 
 /// An election as this agent sees it.
@@ -97,17 +87,25 @@ pub enum ElectionError {
 }
 
 impl Elections {
-    /// A lease began.
-    pub(super) fn note_begin(&self) {
-        self.changed.notify_waiters();
+    /// A lease began at this moment. Who led before is no news any more.
+    pub(super) fn note_begin(&mut self, resource: &Resource, at: Moment) {
+        self.note_change(resource, at);
     }
 
-    /// A lease ended, and nobody is bound by it any more.
-    pub(super) fn note_end(&mut self, resource: &Resource, lease: &LeaseId) {
-        self.readers.remove(lease);
-        if self.own.get(resource) == Some(lease) {
-            self.own.remove(resource);
+    /// A lease ended at this moment, or began to. Who leads now only the store knows.
+    pub(super) fn note_end(&mut self, resource: &Resource, at: Moment) {
+        self.note_change(resource, at);
+    }
+
+    fn note_change(&mut self, resource: &Resource, at: Moment) {
+        if is_election(resource) {
+            self.forget_seen(resource, at);
+            self.wake_streams();
         }
+    }
+
+    /// Lets the streams look at what is true now.
+    pub(super) fn wake_streams(&self) {
         self.changed.notify_waiters();
     }
 }
@@ -154,8 +152,8 @@ impl Agent {
         })
     }
 
-    /// What readers of a lease are told of that a connection holds: it is as long as they keep the
-    /// next leader waiting when the connection ends.
+    /// What readers of an app's lease are told of: it is as long as they keep the next leader waiting
+    /// when the app ends it.
     fn short(&self) -> Duration {
         (self.0.config.session_ttl.get() / 10).max(SHORTEST_TOLD)
     }
@@ -169,22 +167,6 @@ impl Agent {
             metadata: held.metadata.clone(),
             kept: false,
         }
-    }
-
-    /// Whoever held a lease has gone. None when it may be released now; else the moment until which
-    /// readers of its election may believe in it: it is released then, and nobody is told of it
-    /// any more.
-    pub(super) fn readers_until(&self, lease: &LeaseId) -> Option<Moment> {
-        let now = self.now();
-        let mut state = self.state();
-        let changed = state.elections.changed.clone();
-        let readers = state.elections.readers.get_mut(lease)?;
-        if now >= readers.told_until {
-            return None;
-        }
-        readers.is_closing = true;
-        changed.notify_waiters();
-        Some(readers.told_until)
     }
 
     /// Waits until a moment, or the agent's end.
@@ -208,20 +190,14 @@ impl State {
         (arrived, now): (Moment, Moment),
         short: Duration,
     ) -> Option<Told> {
-        let is_own = self.elections.own.get(resource) == Some(lease);
-        let readers = self.elections.readers.get(lease).copied();
-        let mut readers = readers.unwrap_or_default();
-        if readers.is_closing {
-            return None;
-        }
         let session = &self.held.get(resource)?.session;
         let deadline = self.deadline_of(session)?;
         let is_draining = self.draining;
         let held = self.held.get_mut(resource);
-        let held = held.filter(|held| held.lease.id == *lease)?;
+        let held = held.filter(|held| held.lease.id == *lease && !held.is_closing)?;
         let bound = match held.life {
-            Life::Connection { .. } if !is_own => now.after(short),
-            Life::Connection { .. } | Life::Ttl(_) => deadline,
+            Life::Connection { .. } | Life::Ttl(_) => now.after(short),
+            Life::Campaign => deadline,
         };
         let told = if is_draining {
             held.lease.last_told(arrived, now)
@@ -229,11 +205,32 @@ impl State {
             held.lease.tell_again(arrived, now, deadline.min(bound))
         };
         let until = told.ok()?.until.min(bound);
-        readers.told_until = readers.told_until.max(until);
-        self.elections.readers.insert(lease.clone(), readers);
+        held.readers_until = held.readers_until.max(until);
         Some(Told {
             until,
             valid_for: until.since(arrived),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_leases_of_elections_wake_its_streams() {
+        let mut elections = Elections::default();
+        let changed = elections.changed.clone();
+        let lock = Resource::parse("jobs").unwrap();
+        let election = ElectionName::parse("jobs").unwrap();
+        let mut told = Box::pin(changed.notified());
+        told.as_mut().enable();
+        elections.note_begin(&lock, Moment::default());
+        elections.note_end(&lock, Moment::default());
+        assert_eq!(told.as_mut().now_or_never(), None);
+        elections.note_begin(election.resource(), Moment::default());
+        assert_eq!(told.now_or_never(), Some(()));
     }
 }

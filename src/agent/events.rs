@@ -138,7 +138,11 @@ impl Agent {
         opening: fn(LeaseView) -> LeaseEvent,
         place: StreamPlace,
     ) -> Option<LeaseEvents> {
-        let over = self.state().held_mut(lease)?.follow();
+        let over = {
+            let mut state = self.state();
+            let held = state.held_mut(lease);
+            held.filter(|held| !held.is_closing)?.follow()
+        };
         Some(LeaseEvents {
             agent: self.clone(),
             lease: lease.clone(),

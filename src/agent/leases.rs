@@ -32,7 +32,7 @@ impl Agent {
                     ttl.unwrap_or(before)
                 }
                 // It has none, and needs no renewing; the app is told what it has.
-                Life::Connection { .. } => {
+                Life::Connection { .. } | Life::Campaign => {
                     return held.lease.tell_again(arrived, now, deadline);
                 }
             };
@@ -52,7 +52,9 @@ impl Agent {
             held.replayed = true;
             match held.life {
                 Life::Ttl(ttl) => held.lease.tell(arrived, now, ttl, deadline),
-                Life::Connection { .. } => held.lease.tell_again(arrived, now, deadline),
+                Life::Connection { .. } | Life::Campaign => {
+                    held.lease.tell_again(arrived, now, deadline)
+                }
             }
         })
     }
@@ -89,6 +91,9 @@ impl Agent {
         let deadline = session.and_then(|session| state.deadline_of(&session));
         let deadline = deadline.ok_or(LeaseError::Lost(Loss::SessionExpired))?;
         let held = state.held.get_mut(&resource).ok_or(LeaseError::Unknown)?;
+        if held.is_closing {
+            return Err(LeaseError::Released);
+        }
         let told = if draining {
             held.lease.last_told(arrived, now)
         } else {

@@ -122,6 +122,8 @@ impl Agent {
             since: now,
             request: request_key(request),
             replayed: false,
+            readers_until: Moment::default(),
+            is_closing: false,
             over: None,
         };
         let view = self.view(&request.resource, &held, told, Span { arrived, now });

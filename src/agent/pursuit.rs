@@ -57,6 +57,17 @@ struct Pursuit {
     trouble_since: Option<Moment>,
 }
 
+impl Pursuit {
+    /// Whether the place in the queue is that of a preferred candidate, and who is first in line is
+    /// none; or the other way round.
+    fn has_place_of_another_kind(&self, front: &Front) -> bool {
+        let session = self.bid.as_ref().and_then(Bid::session);
+        let queued = self.queued.as_ref().zip(session);
+        let place = queued.and_then(|(lock, session)| lock.value.waiters.entry_of(session));
+        place.is_some_and(|place| place.preferred != front.request.preferred)
+    }
+}
+
 /// What one round came to.
 enum Round {
     /// The lock is ours.
@@ -139,6 +150,10 @@ impl Agent {
 
     /// One round towards the lock: what the watch told, a read, or a look at the holder.
     async fn pursue(&self, front: &Front, pursuit: &mut Pursuit) -> Result<Round, AcquireError> {
+        if pursuit.has_place_of_another_kind(front) {
+            // Its place in the queue is taken by preference, and cannot be changed: a new one is.
+            self.give_up_bid(&front.request.resource, pursuit).await;
+        }
         let mut bid = self.bid_for(front, pursuit.bid.take());
         let round = self.pursue_by(&mut bid, pursuit).await;
         pursuit.bid = Some(bid);

@@ -19,8 +19,8 @@ use crate::store::{StoreError, Stored, within};
 
 use super::cleanup::CLEARED_WITHIN;
 use super::events::Over;
-use super::state::{End, Ended, Held};
-use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Released};
+use super::state::{End, Ended, Held, State};
+use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Life, Released};
 
 /// How long the app waits for the store before it is told `Pending`.
 const ANSWER_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
@@ -58,6 +58,46 @@ enum WhoEnds {
     Agent,
     /// Nobody was told of it: its caller hung up.
     CallerGone,
+}
+
+/// When the grant of a lease that is to end can be given up.
+enum PlannedEnd {
+    /// There is nothing to end.
+    Nothing,
+    /// At once.
+    Now,
+    /// Then. The lease is over all the same.
+    Later(Moment),
+}
+
+impl State {
+    /// Whether a lease is to end, and when its grant can be given up.
+    fn plan_end(&mut self, lease: &LeaseId, who: WhoEnds, now: Moment) -> PlannedEnd {
+        let Some(held) = self.held_mut(lease) else {
+            return PlannedEnd::Nothing;
+        };
+        if who == WhoEnds::Agent {
+            held.tell_streams(Over::Lost(Loss::AgentStopping));
+            return PlannedEnd::Now;
+        }
+        let is_unheard = who == WhoEnds::CallerGone;
+        if is_unheard && held.replayed {
+            return PlannedEnd::Nothing;
+        }
+        // A campaign's lease is the whole pod's, and so is the word of the app that ends it.
+        let ends_for_all = who == WhoEnds::App && held.life == Life::Campaign;
+        let end = match held.readers_until {
+            until if now >= until || ends_for_all => PlannedEnd::Now,
+            _ if held.is_closing => return PlannedEnd::Nothing,
+            until => PlannedEnd::Later(until),
+        };
+        // Taken out of the lease too: neither its end nor what is written of it has it then.
+        if let Some(request) = held.request.take_if(|_| is_unheard) {
+            // Its repetition is the first to be answered.
+            self.forget_answer(&request);
+        }
+        end
+    }
 }
 
 /// A lease that ended while its app could believe in it.
@@ -109,10 +149,12 @@ impl Agent {
             // In time or not, the state says what is known.
             let _in_time = tokio::time::timeout(ANSWER_LIMIT, heard).await;
         }
-        match self.state().ended(lease) {
+        let mut state = self.state();
+        match state.ended(lease) {
             Some(End::Released) => Ok(Released::Done),
             Some(End::Releasing) => Ok(Released::Pending),
             Some(End::Lost(loss)) => Err(LeaseError::Lost(loss)),
+            None if state.held_mut(lease).is_some() => Ok(Released::Pending),
             None => Err(LeaseError::Unknown),
         }
     }
@@ -120,31 +162,16 @@ impl Agent {
     /// Releases a lease whose caller hung up, unless a repetition of its request was answered
     /// with it: then somebody believes in it.
     pub(super) fn release_undelivered(&self, lease: &LeaseId) {
-        self.release_of_gone(lease, WhoEnds::CallerGone, "the caller hung up; released");
+        if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::CallerGone) {
+            tracing::info!(leaseId = %lease, "the caller hung up; released");
+        }
     }
 
-    /// Ends a lease whose connection ended, at once. One that is over already needs no end.
+    /// Ends a lease whose connection ended. One that is over already needs no end.
     pub(super) fn release_hung_up(&self, lease: &LeaseId) {
-        let words = "the connection that held it ended; released";
-        self.release_of_gone(lease, WhoEnds::App, words);
-    }
-
-    /// Releases a lease whose holder is gone: at once, or when those who were told of it by an
-    /// election's answer may no longer believe in it. One that ended meanwhile is none to release.
-    fn release_of_gone(&self, lease: &LeaseId, who: WhoEnds, words: &'static str) {
-        let Some(until) = self.readers_until(lease) else {
-            if let Ok(Some(_done)) = self.start_release(lease, who) {
-                tracing::info!(leaseId = %lease, "{words}");
-            }
-            return;
-        };
-        let (agent, lease) = (self.clone(), lease.clone());
-        self.spawn(async move {
-            agent.until_or_stop(until).await;
-            if !agent.0.stop.is_cancelled() {
-                agent.release_of_gone(&lease, who, words);
-            }
-        });
+        if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::App) {
+            tracing::info!(leaseId = %lease, "the connection that held it ended; released");
+        }
     }
 
     /// Releases a lease because the agent stops.
@@ -153,36 +180,31 @@ impl Agent {
         let _done = self.start_release(lease, WhoEnds::Agent);
     }
 
-    /// Takes the lease out and starts giving its grant back. None when there is no such lease (any
-    /// more), or when it was told to somebody although its caller is gone: the check and the
-    /// taking out are one step under the state's mutex.
+    /// Ends the lease and starts giving its grant back: at once, or when those who were told of it
+    /// by an election's answer may no longer believe in it. None when there is no such lease (any
+    /// more), when that has begun before, or when it was told to somebody although its caller is
+    /// gone. The checks and the end are one step under the state's mutex.
     fn start_release(
         &self,
         lease: &LeaseId,
         who: WhoEnds,
     ) -> Result<Option<oneshot::Receiver<()>>, LeaseError> {
-        let now = self.now();
-        let (resource, ended, held) = {
+        let (now, taken) = {
             let mut state = self.state();
-            let is_unheard = who == WhoEnds::CallerGone;
-            if let (WhoEnds::Agent, Some(held)) = (who, state.held_mut(lease)) {
-                held.tell_streams(Over::Lost(Loss::AgentStopping));
-            }
-            if state
-                .held_mut(lease)
-                .is_none_or(|held| is_unheard && held.replayed)
-            {
-                return Ok(None);
-            }
-            let unheard = state.held_mut(lease).filter(|_| is_unheard);
-            // Taken out of the lease too: neither its end nor what is written of it has it then.
-            if let Some(request) = unheard.and_then(|held| held.request.take()) {
-                // Its repetition is the first to be answered.
-                state.forget_answer(&request);
-            }
-            let taken = state.end_or_keep(lease, End::Releasing, now);
-            taken.ok_or(LeaseError::Unknown)?
+            // Read under the mutex: what a reader is told is judged before this or after.
+            let now = self.now();
+            let taken = match state.plan_end(lease, who, now) {
+                PlannedEnd::Nothing => return Ok(None),
+                PlannedEnd::Later(until) => {
+                    state.close(lease, now);
+                    drop(state);
+                    return Ok(Some(self.spawn_release_at(lease.clone(), until)));
+                }
+                PlannedEnd::Now => state.end_or_keep(lease, End::Releasing, now),
+            };
+            (now, taken)
         };
+        let (resource, ended, held) = taken.ok_or(LeaseError::Unknown)?;
         self.0.something_ended.notify_waiters();
         self.0.metrics.lease_ended(now.since(ended.since));
         let Some(held) = held else {
@@ -211,6 +233,23 @@ impl Agent {
             }),
             known: Some(held.stored),
         })))
+    }
+
+    /// Releases a lease that is over for its holder when its readers' time is over too. The receiver
+    /// hears when the store has said what became of it.
+    fn spawn_release_at(&self, lease: LeaseId, until: Moment) -> oneshot::Receiver<()> {
+        let (done, receiver) = oneshot::channel();
+        let agent = self.clone();
+        self.spawn(async move {
+            agent.until_or_stop(until).await;
+            // Its clock may have ended it meanwhile, or the agent's stop; then nothing is left to do.
+            if let Ok(Some(heard)) = agent.start_release(&lease, WhoEnds::App) {
+                let _heard = heard.await;
+            }
+            // Nobody may be waiting any more.
+            let _unheard = done.send(());
+        });
+        receiver
     }
 
     /// Starts giving a grant back, in a task that no caller can cut off. The receiver hears when

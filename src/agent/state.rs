@@ -163,6 +163,12 @@ pub(super) struct Held {
     pub(super) request: Option<RequestKey>,
     /// Whether a repetition of that request was answered with it too.
     pub(super) replayed: bool,
+    /// Until when those may believe in it who were told of it by an election's answer, and not by
+    /// a call that names it. Its holder's end does not end that.
+    pub(super) readers_until: Moment,
+    /// Whoever held it has ended it. Nobody is told of it any more; it is here only until its
+    /// readers' time is over.
+    pub(super) is_closing: bool,
     /// Tells its streams of events, if there were any, that it is over.
     pub(super) over: Option<watch::Sender<Option<Over>>>,
 }
@@ -271,8 +277,8 @@ impl State {
         }
         self.resource_of
             .insert(held.lease.id.clone(), resource.clone());
+        self.elections.note_begin(&resource, held.since);
         self.held.insert(resource, Box::new(held));
-        self.elections.note_begin();
     }
 
     /// Names that came from the store with this lock give way to the same ones that are kept
@@ -288,6 +294,23 @@ impl State {
             share(&live.stored.value.pod, &mut grant.holder.pod);
         }
         share(&held.session, &mut grant.holder.session);
+    }
+
+    /// Ends a lease for its holder and everybody who asks from now on, although its grant cannot be
+    /// given up yet: those who were told of it by an election's answer may still believe in it.
+    pub(super) fn close(&mut self, lease: &LeaseId, now: Moment) {
+        let Some(held) = self.held_mut(lease) else {
+            return;
+        };
+        held.is_closing = true;
+        held.tell_streams(Over::Released);
+        let request = held.request.clone();
+        if let Some(answered) = request.and_then(|key| self.answered.get_mut(&key)) {
+            answered.body = None;
+        }
+        if let Some(resource) = self.resource_of.get(lease) {
+            self.elections.note_end(resource, now);
+        }
     }
 
     /// Takes a lease out and remembers how it ended. Its grant is given back, and from this step
@@ -316,7 +339,7 @@ impl State {
         let resource = self.resource_of.remove(lease)?;
         let held = *self.held.remove(&resource)?;
         held.tell_streams(end.into());
-        self.elections.note_end(&resource, lease);
+        self.elections.note_end(&resource, now);
         if let Some(line) = self.lines.get(&resource) {
             line.changed.notify_one();
         }
@@ -427,6 +450,8 @@ mod tests {
                 since: Moment::default(),
                 request: None,
                 replayed: false,
+                readers_until: Moment::default(),
+                is_closing: false,
                 over: None,
             },
         );

@@ -19,6 +19,9 @@ pub enum Life {
         /// After how long the lease ends in any case.
         max_hold: Duration,
     },
+    /// Nothing: it is the agent's own, in an election that it runs for, and lives as long as the
+    /// session.
+    Campaign,
 }
 
 /// A request for a lock.
@@ -34,7 +37,8 @@ pub struct AcquireRequest {
     pub metadata: BTreeMap<String, String>,
     /// How long to wait in line for it; zero is one try.
     pub wait: Duration,
-    /// Whether its place in the queue of an election is before those that are not preferred.
+    /// Whether its place in the queue of an election is before those that are not preferred. A line
+    /// of one pod has the place that its first caller asks for.
     pub preferred: bool,
     /// How long the grant is kept after the lease, in case the app comes back; zero is not at all.
     pub keep: Duration,

@@ -4,9 +4,10 @@
 //!
 //! Both name the leader and no more: there is no token and no validity in it, and an app that acts
 //! on it may do so when another one leads already. What is kept is this: the own pod is named only
-//! while it leads by its own deadline.
+//! while it leads by its own deadline, and another only by what the store said within a session TTL.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -54,9 +55,16 @@ struct Leader {
 }
 
 impl Leader {
-    fn of(view: &ElectionView, own_pod: &str, compat: &Compat) -> Self {
+    fn of(view: &ElectionView, agent: &Agent, compat: &Compat) -> Self {
+        let (own_pod, ttl) = (&*agent.pod().name, agent.session_ttl());
+        Self::as_told(view, own_pod, ttl, compat)
+    }
+
+    fn as_told(view: &ElectionView, own_pod: &str, ttl: Duration, compat: &Compat) -> Self {
         let leads = view.lead.is_some();
-        let holder = view.holder.as_ref();
+        // Who led so long ago may have lost the lead since, with no renewal in between.
+        let is_old = view.age.is_some_and(|age| age >= ttl);
+        let holder = view.holder.as_ref().filter(|_| leads || !is_old);
         // What the store says of the own pod is no lead.
         match holder.filter(|holder| leads || holder.pod != own_pod) {
             None => Self::default(),
@@ -88,7 +96,7 @@ async fn leader(
     // Theirs say so where no election has run yet.
     let leader = view.map_or_else(
         |_unknown| Leader::default(),
-        |view| Leader::of(&view, &api.agent.pod().name, &compat),
+        |view| Leader::of(&view, &api.agent, &compat),
     );
     ([(CACHE_CONTROL, "no-store")], Json(leader)).into_response()
 }
@@ -100,18 +108,19 @@ async fn stream(
     connection: Option<Extension<Connection>>,
 ) -> Result<Response, Problem> {
     let events = api.agent.election_events(&compat.election, arrived).await?;
-    let own_pod = api.agent.pod().name.clone();
-    let frames = futures::stream::unfold(events, move |mut events| {
-        let (compat, own_pod) = (compat.clone(), own_pod.clone());
+    let agent = api.agent.clone();
+    let frames = futures::stream::unfold((events, None), move |(mut events, said)| {
+        let (agent, compat) = (agent.clone(), compat.clone());
         async move {
             let event = events.next().await?;
-            let frame = if event.is_change {
-                Leader::of(&event.view, &own_pod, &compat).frame()
+            let leader = Leader::of(&event.view, &agent, &compat);
+            let frame = if event.is_change || said.as_ref() != Some(&leader) {
+                leader.frame()
             } else {
                 // A comment: a sign of life that no client takes for a change.
                 ":\n\n".to_owned()
             };
-            Some((frame, events))
+            Some((frame, (events, Some(leader))))
         }
     });
     Ok(super::events::answer(frames, connection))
@@ -124,7 +133,8 @@ mod tests {
     use crate::protocol::ids::{LeaseId, OwnerId};
     use crate::protocol::token::Token;
     use std::collections::BTreeMap;
-    use std::time::Duration;
+
+    const TTL: Duration = Duration::from_secs(15);
 
     fn view(pod: &str, leads: bool) -> ElectionView {
         ElectionView {
@@ -153,7 +163,7 @@ mod tests {
             election,
             nais: false,
         };
-        let name = |pod, leads| Leader::of(&view(pod, leads), "a", &compat).name;
+        let name = |pod, leads| Leader::as_told(&view(pod, leads), "a", TTL, &compat).name;
         assert_eq!(name("a", true), "a");
         assert_eq!(
             name("a", false),
@@ -164,12 +174,32 @@ mod tests {
     }
 
     #[test]
+    fn another_pod_is_named_by_no_word_that_is_older_than_a_session() {
+        let compat = Compat {
+            election: ElectionName::parse("e").unwrap(),
+            nais: false,
+        };
+        let name = |pod, leads, age| {
+            let age = Some(age);
+            let view = ElectionView {
+                age,
+                ..view(pod, leads)
+            };
+            Leader::as_told(&view, "a", TTL, &compat).name
+        };
+        let just_before = Duration::from_millis(14_999);
+        assert_eq!(name("b", false, just_before), "b");
+        assert_eq!(name("b", false, TTL), "");
+        assert_eq!(name("a", true, TTL), "a", "it knows by itself");
+    }
+
+    #[test]
     fn each_is_answered_in_its_own_words() {
         let compat = |nais| Compat {
             election: ElectionName::parse("e").unwrap(),
             nais,
         };
-        let said = |compat| Leader::of(&view("b", false), "a", &compat).frame();
+        let said = |compat| Leader::as_told(&view("b", false), "a", TTL, &compat).frame();
         assert_eq!(said(compat(false)), "data: {\"name\":\"b\"}\n\n");
         let nais = "data: {\"name\":\"b\",\"last_update\":\"2026-04-01T00:00:00Z\"}\n\n";
         assert_eq!(said(compat(true)), nais);

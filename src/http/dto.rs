@@ -115,7 +115,8 @@ pub(super) struct CandidacyBody {
     #[schema(nullable = false)]
     pub(super) metadata: Option<BTreeMap<String, String>>,
     /// Whether this candidate goes before all that are not preferred and wait: then the lead is
-    /// handed to it at the next term. It is taken from nobody.
+    /// handed to it at the next term. It is taken from nobody. Of several candidates in one pod, who
+    /// came first counts; and it makes no room in a queue that is full.
     #[schema(nullable = false, default = false)]
     pub(super) preferred: Option<bool>,
 }
@@ -342,7 +343,8 @@ impl PendingDto {
             lease_id,
             release: "pending",
             detail: "the lease is over; the store has not confirmed it yet, and the agent goes on \
-                     trying until it has freed the lock there (its log says what is in the way)",
+                     trying until it has freed the lock there (its log says what is in the way). \
+                     A lead that others were told of is freed when their time is over",
         }
     }
 }

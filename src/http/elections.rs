@@ -40,11 +40,12 @@ impl<S: Send + Sync> FromRequestParts<S> for ElectionInPath {
 /// `leader` is true only while this very pod leads, by its sidecar's own clock; then the app may act
 /// as the leader for `validForMs`, counted from when it sent this request. Ask as often as you like:
 /// it is answered from memory, and of other pods' leads the API server is asked once a second at
-/// most. While that is away, `leader` is still right, and `ageMs` says how old the rest is.
+/// most. That is waited for for 100 ms, or a second where nothing is known from before; while it is
+/// away, `leader` is still right, and `ageMs` says how old the rest is.
 ///
-/// A lead that a candidacy's connection holds is told for a tenth of the session's TTL (at least a
-/// second): so soon after the end of the connection the next one leads. One that the sidecar holds
-/// by itself (`--elect`) is told to its deadline.
+/// A lead that an app holds (a candidacy) is told for a tenth of the session's TTL (at least a second):
+/// so soon after its connection ended, or it was released, the next one leads. One that the sidecar
+/// holds by itself (`--elect`) is told to its deadline.
 #[utoipa::path(
     get, operation_id = "getElection", path = "/v1/elections/{name}", tag = "elections",
     params(("name" = String, Path, description = "A DNS label of at most 56 characters")),
@@ -90,8 +91,8 @@ pub(super) async fn events(
 /// Runs for an election for as long as the connection
 ///
 /// As hold, on the resource `election:<name>`: it waits in line without a limit, leads from
-/// `acquired` on, and hands the lead on when the connection ends, or its app dies. If others were told
-/// of the lead by `GET`, the next one leads when their time is over.
+/// `acquired` on, and hands the lead on when the connection ends, or its app dies, or it is released. If
+/// others were told of the lead by `GET`, the next one leads when their time is over.
 #[utoipa::path(
     post, operation_id = "runForElection", path = "/v1/elections/{name}/candidacy",
     tag = "elections",

@@ -28,7 +28,8 @@ const EVENT_STREAM: &str = "text/event-stream";
 /// Holds a lock for as long as the connection
 ///
 /// Waits in line without a limit, and answers with server-sent events. The lock is held until the
-/// client closes the connection, or dies: then it is released at once. No renewing is needed, and
+/// client closes the connection, or dies: then it is released at once (a lead that others were told
+/// of by an election's answer: when their time is over). No renewing is needed, and
 /// the app may act for as long as the newest `validForMs` says, counted from when it sent this
 /// request. There is no requestId: a repetition is a second caller.
 ///

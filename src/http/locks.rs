@@ -94,13 +94,18 @@ pub(super) async fn get(
 /// The lease is over at once, whatever the answer; stop before sending this. Repeating it is no
 /// error. A lease that was lost before is 410 `lease_lost`, also when the agent learns it only
 /// now: then somebody else may have had the lock meanwhile.
+///
+/// A candidacy's lease is over for all who ask at once; who was told by `GET /v1/elections/{name}` that
+/// this pod leads has its time, and the answer waits for that, two seconds at most. A lead that the
+/// sidecar has by itself (`--elect`) is handed on at once: whoever sends this speaks for the pod.
 #[utoipa::path(
     delete, operation_id = "releaseLease", path = "/v1/locks/{leaseId}", tag = "locks",
     params(("leaseId" = String, Path, description = "As acquire gave it")),
     responses(
         (status = 204, description = "Released, now or before"),
         (status = 202, description = "The lease is over, and the store has not confirmed it yet; \
-            the agent goes on trying",
+            the agent goes on trying. Or it is the lead of an election that others were told of, and \
+            their time is not over yet",
             body = PendingDto),
     ),
 )]

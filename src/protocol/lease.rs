@@ -93,8 +93,8 @@ pub struct Lease {
     told_until: Moment,
     /// When the app's silence ends it; of one that a connection holds, when it ends in any case.
     silent_until: Moment,
-    /// Whether a connection keeps it alive, and not the app's renewing.
-    by_connection: bool,
+    /// Whether something else than the app's renewing keeps it alive.
+    is_bound: bool,
 }
 
 impl Lease {
@@ -106,7 +106,7 @@ impl Lease {
             token,
             told_until: now,
             silent_until: Moment::since_boot(Duration::MAX),
-            by_connection: false,
+            is_bound: false,
         }
     }
 
@@ -125,20 +125,25 @@ impl Lease {
             token,
             told_until,
             silent_until: now.after(ttl),
-            by_connection: false,
+            is_bound: false,
         }
     }
 
     /// Lets a connection keep it alive: no silence of its app ends it, and it ends at this moment.
     pub const fn bind_to_connection(&mut self, ends_at: Moment) {
         self.silent_until = ends_at;
-        self.by_connection = true;
+        self.is_bound = true;
+    }
+
+    /// Lets it live as long as its session: nobody has to renew it, and nothing else ends it.
+    pub const fn bind_to_session(&mut self) {
+        self.bind_to_connection(Moment::since_boot(Duration::MAX));
     }
 
     /// When a lease that a connection holds ends in any case.
     #[must_use]
     pub fn hold_ends_at(&self) -> Option<Moment> {
-        self.by_connection.then_some(self.silent_until)
+        self.is_bound.then_some(self.silent_until)
     }
 
     /// Tells the app how long it may act: `ttl` from now, and never beyond the session's deadline.
@@ -158,7 +163,7 @@ impl Lease {
         if let Some(loss) = self.lost(now, session_until) {
             return Err(loss);
         }
-        if !self.by_connection {
+        if !self.is_bound {
             self.silent_until = now.after(ttl);
         }
         self.tell_again(arrived, now, session_until)
@@ -205,7 +210,7 @@ impl Lease {
         if now >= session_until {
             return Some(Loss::SessionExpired);
         }
-        let loss = if self.by_connection {
+        let loss = if self.is_bound {
             Loss::MaxHold
         } else {
             Loss::AppSilent

@@ -76,21 +76,15 @@ impl Agent {
 
     fn own_lead(&self, campaign: &Campaign) -> Option<LeaseId> {
         let state = self.state();
-        state
-            .elections
-            .own
-            .get(campaign.election.resource())
-            .cloned()
+        let held = state.held.get(campaign.election.resource())?;
+        (held.life == Life::Campaign).then(|| held.lease.id.clone())
     }
 
     async fn candidacy(&self, campaign: &Campaign) -> Result<LeaseId, AcquireError> {
-        let resource = campaign.election.resource().clone();
         let request = AcquireRequest {
-            resource: resource.clone(),
+            resource: campaign.election.resource().clone(),
             owner: OwnerId::from(&*self.pod().name),
-            life: Life::Connection {
-                max_hold: Duration::MAX,
-            },
+            life: Life::Campaign,
             wait: Duration::MAX,
             keep: Duration::ZERO,
             metadata: BTreeMap::new(),
@@ -98,15 +92,7 @@ impl Agent {
             request_id: None,
         };
         match self.acquire(request, self.now()).await? {
-            Acquired::Granted { lease, .. } => {
-                let lease = lease.lease;
-                let mut state = self.state();
-                // Lost before anybody was told of it, it is nobody's.
-                if state.held_mut(&lease).is_some() {
-                    state.elections.own.insert(resource, lease.clone());
-                }
-                Ok(lease)
-            }
+            Acquired::Granted { lease, .. } => Ok(lease.lease),
             // Its time is never up.
             Acquired::Held { .. } => Err(AcquireError::GrantEnded),
         }

@@ -58,8 +58,8 @@ impl Agent {
         arrived: Moment,
     ) -> Result<ElectionEvents, ElectionError> {
         let place = self.stream_place()?;
-        // Whether there is such an election is answered as any question is. This claims the lead
-        // for no time: what is asked again counts from the same arrival.
+        // Whether there is such an election is answered as any question is. The lead is recorded as
+        // told by this already; the first event tells it at once, from the same arrival.
         if self.lead(election, arrived).is_none() {
             self.seen_election(election).await?;
         }

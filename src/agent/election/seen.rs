@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use crate::protocol::election::{ElectionName, is_election};
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::Lock;
@@ -21,8 +23,10 @@ use crate::agent::{Agent, HolderView, QueryError};
 /// How old an answer about others may get before the store is asked, and how soon it is asked
 /// again after it did not answer.
 pub(super) const FRESH_FOR: Duration = Duration::from_secs(1);
-/// How long a reader waits for the store.
+/// How long a reader waits for the store who would know nothing else.
 const READ_LIMIT: Duration = Duration::from_secs(1);
+/// How long a reader waits who can be told what is known from before. The read goes on.
+const KNOWN_READ_LIMIT: Duration = Duration::from_millis(100);
 /// How many elections are known at once.
 const KNOWN_MAX: usize = 1_000;
 
@@ -31,6 +35,8 @@ const KNOWN_MAX: usize = 1_000;
 pub(super) struct Seen {
     /// Before the read was sent; and what it found. None before the first answer.
     found: Option<(Moment, Found)>,
+    /// A read that was sent before this says nothing: the lead changed here since.
+    changed_at: Moment,
     /// When the store did not answer last.
     failed_at: Option<Moment>,
     /// One reader at a time asks, for all.
@@ -80,33 +86,55 @@ impl Agent {
         if let Some(view) = self.view_seen_within(election, self.fresh_for(resource)) {
             return view;
         }
-        let asking = self.asking(resource);
-        let _one_at_a_time = asking.lock().await;
+        let is_known = self
+            .view_seen_within(election, Duration::MAX)
+            .is_some_and(|known| known.is_ok());
+        let asked = if is_known {
+            let asked = self.ask_in_turn(resource);
+            let in_time = tokio::time::timeout(KNOWN_READ_LIMIT, asked).await;
+            in_time.unwrap_or(Ok(()))
+        } else {
+            self.ask_in_turn(resource).await
+        };
+        match asked {
+            Err(error) if !error.is_transient() => Err(QueryError::from(error).into()),
+            asked => {
+                let known = self.view_seen_within(election, Duration::MAX);
+                known.unwrap_or_else(|| Err(not_known(asked.err())))
+            }
+        }
+    }
+
+    /// Has the store asked by one reader for all, and waits for what it says. The read goes on, and
+    /// is noted, when nobody waits for it any more.
+    async fn ask_in_turn(&self, resource: &Resource) -> Result<(), StoreError> {
+        let one_at_a_time = self.asking(resource).lock_owned().await;
         // Somebody may have asked while this waited for its turn, in vain or not.
-        let is_away = self.was_unanswered_just_now(resource);
-        let fresh_for = if is_away {
-            Duration::MAX
-        } else {
-            self.fresh_for(resource)
-        };
-        if let Some(view) = self.view_seen_within(election, fresh_for) {
-            return view;
+        if self.is_seen_within(resource, self.fresh_for(resource))
+            || self.was_unanswered_just_now(resource)
+        {
+            return Ok(());
         }
-        if is_away {
-            let words = "who leads is not known, and it did not answer just now";
-            return Err(QueryError::from(StoreError::Unavailable(words.into())).into());
-        }
-        let Err(error) = within(READ_LIMIT, self.read_lock(resource)).await else {
-            let noted = self.view_seen_within(election, Duration::MAX);
-            return noted.unwrap_or_else(|| Err(ElectionError::Unknown(election.clone())));
-        };
-        let known = if error.is_transient() {
-            self.note_unanswered(resource);
-            self.view_seen_within(election, Duration::MAX)
-        } else {
-            None
-        };
-        known.unwrap_or_else(|| Err(QueryError::from(error).into()))
+        let (answered, answer) = oneshot::channel();
+        let (agent, resource) = (self.clone(), resource.clone());
+        self.spawn(async move {
+            let read = within(READ_LIMIT, agent.read_lock(&resource)).await;
+            if read.as_ref().is_err_and(StoreError::is_transient) {
+                agent.note_unanswered(&resource);
+            }
+            drop(one_at_a_time);
+            // Nobody may be waiting any more.
+            let _unheard = answered.send(read.map(|_noted| ()));
+        });
+        answer.await.unwrap_or(Ok(()))
+    }
+
+    fn is_seen_within(&self, resource: &Resource, longest: Duration) -> bool {
+        let now = self.now();
+        let state = self.state();
+        let seen = state.elections.seen.get(resource);
+        let found = seen.and_then(|seen| seen.found.as_ref());
+        found.is_some_and(|(as_of, _)| now.since(*as_of) < longest)
     }
 
     /// Who waits in line for the lead reads the lock every third of the TTL anyway.
@@ -168,7 +196,8 @@ impl Agent {
         let seen = state.elections.seen_mut(resource);
         seen.failed_at = None;
         let before = seen.found.as_ref();
-        if before.is_some_and(|(as_of, _)| *as_of > asked_at) {
+        let is_old = before.is_some_and(|(as_of, _)| *as_of > asked_at);
+        if is_old || asked_at < seen.changed_at {
             return;
         }
         let is_news = before.is_none_or(|(_, before)| !before.names_the_leader_of(&found));
@@ -192,7 +221,24 @@ impl Agent {
     }
 }
 
+/// Why nothing is known of who leads.
+fn not_known(error: Option<StoreError>) -> ElectionError {
+    let error = error.unwrap_or_else(|| {
+        let words = "who leads is not known: it did not answer just now, or that changed meanwhile";
+        StoreError::Unavailable(words.into())
+    });
+    QueryError::from(error).into()
+}
+
 impl super::Elections {
+    /// The lead of this agent began or ended at this moment: what the store said before is of a
+    /// leader before.
+    pub(super) fn forget_seen(&mut self, resource: &Resource, at: Moment) {
+        let seen = self.seen_mut(resource);
+        seen.found = None;
+        seen.changed_at = at;
+    }
+
     fn seen_mut(&mut self, resource: &Resource) -> &mut Seen {
         if self.seen.len() >= KNOWN_MAX && !self.seen.contains_key(resource) {
             let as_of = |seen: &Seen| seen.found.as_ref().map(|(as_of, _)| *as_of);

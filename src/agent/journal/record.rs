@@ -97,6 +97,7 @@ impl SessionRecord {
 pub(in crate::agent) enum LifeRecord {
     TtlMs(u64),
     MaxHoldMs(u64),
+    Campaign,
 }
 
 impl From<Life> for LifeRecord {
@@ -105,6 +106,7 @@ impl From<Life> for LifeRecord {
         match life {
             Life::Ttl(ttl) => Self::TtlMs(ms(ttl)),
             Life::Connection { max_hold } => Self::MaxHoldMs(ms(max_hold)),
+            Life::Campaign => Self::Campaign,
         }
     }
 }
@@ -116,6 +118,7 @@ impl From<LifeRecord> for Life {
             LifeRecord::MaxHoldMs(ms) => Self::Connection {
                 max_hold: Duration::from_millis(ms),
             },
+            LifeRecord::Campaign => Self::Campaign,
         }
     }
 }

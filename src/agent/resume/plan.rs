@@ -135,12 +135,13 @@ impl Left {
 impl Plan {
     /// What becomes of a lease that was not over.
     fn decide(&mut self, lease: LeaseRecord, listed: &mut Listed) {
-        let is_of_connection = matches!(lease.life.into(), Life::Connection { .. });
+        let is_resumable = matches!(lease.life.into(), Life::Ttl(_));
         let unread = listed.unread(&lease, None);
         let is_unread = unread.is_some();
         self.in_time.extend(unread);
-        if is_of_connection || is_unread {
-            // Who held it by a connection has none any more; nothing goes on unseen.
+        if !is_resumable || is_unread {
+            // Who held it by a connection has none any more, and a campaign runs anew; nothing goes
+            // on unseen.
             self.lost.push((lease, Loss::AgentRestarted));
         } else if let Some(stored) = listed.take(&lease) {
             self.resumed.push((lease, stored));

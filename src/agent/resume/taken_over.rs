@@ -9,6 +9,7 @@ use crate::agent::journal::record::{LeaseRecord, Record, SessionRecord};
 use crate::agent::kept::others_wait;
 use crate::agent::state::{End, Held, State};
 use crate::agent::{LeaseError, Life};
+use crate::protocol::election::is_election;
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{LeaseId, SessionId};
 use crate::protocol::lease::{Lease, Tenure};
@@ -124,6 +125,9 @@ fn held_again(
         return None;
     };
     let token = Token::from_raw(record.token);
+    // Whom the earlier process told of a lead is not known.
+    let has_readers = is_election(&stored.value.resource);
+    let readers_until = Some(told_until).filter(|_| has_readers).unwrap_or_default();
     let mut share = FairShare::default();
     share.note_others(others_wait(&stored.value, session), now);
     Some(Held {
@@ -141,6 +145,8 @@ fn held_again(
         request: record.request().and_then(|request| request.key()),
         // Whether its answer was heard is not known.
         replayed: true,
+        readers_until,
+        is_closing: false,
         over: None,
     })
 }

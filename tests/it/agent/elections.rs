@@ -1,6 +1,7 @@
 //! Elections as an agent sees them: who is told that it leads, for how long, and what that binds.
 
 mod campaigns;
+mod closing;
 mod told;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use leasehold::agent::{
     AcquireRequest, Campaign, ElectionError, ElectionEvents, ElectionView, Hold, LeaseEvent, Life,
 };
 use leasehold::protocol::election::ElectionName;
-use leasehold::protocol::ids::OwnerId;
+use leasehold::protocol::ids::{LeaseId, OwnerId};
 use leasehold::protocol::time::Moment;
 
 use super::Pod;
@@ -65,6 +66,10 @@ impl Pod {
 
     /// A candidacy that a connection holds, which leads.
     async fn candidacy(&self) -> Hold {
+        self.candidacy_as(false).await
+    }
+
+    async fn candidacy_as(&self, preferred: bool) -> Hold {
         let request = AcquireRequest {
             resource: name("e").resource().clone(),
             owner: OwnerId::from("app"),
@@ -74,17 +79,21 @@ impl Pod {
             wait: Duration::MAX,
             keep: Duration::ZERO,
             metadata: BTreeMap::new(),
-            preferred: false,
+            preferred,
             request_id: None,
         };
         self.agent.hold(request, self.now()).await.unwrap()
     }
 
     async fn leading_candidacy(&self) -> Hold {
+        self.candidacy_with_lease().await.0
+    }
+
+    async fn candidacy_with_lease(&self) -> (Hold, LeaseId) {
         let mut hold = self.candidacy().await;
         loop {
             match hold.next().await {
-                Some(LeaseEvent::Acquired(_)) => return hold,
+                Some(LeaseEvent::Acquired(view)) => return (hold, view.lease),
                 Some(_) => {}
                 None => panic!("it came to nothing"),
             }

@@ -45,13 +45,19 @@ async fn a_candidacy_is_a_hold_and_its_leader_is_told_token_lease_and_time() {
         (200, &json!(true))
     );
 
-    // To step down is to release.
+    // To step down is to release. It is over at once; who was told of it has its time.
     let lease = told["leaseId"].as_str().unwrap();
-    let released = sidecar.delete(&format!("/v1/locks/{lease}")).await;
-    assert_eq!(released.status, 204);
+    let path = format!("/v1/locks/{lease}");
+    let released = sidecar.delete(&path).await;
+    let pending = &released.body["release"];
+    assert_eq!((released.status, pending), (202, &json!("pending")));
     assert_eq!(candidacy.next().await, None);
     let after = sidecar.get("/v1/elections/jobs").await;
     assert_eq!((after.status, &after.body["leader"]), (200, &json!(false)));
+    sidecar.get(&path).await.is_problem(410, "lease_lost", "");
+    sidecar.clock.advance(std::time::Duration::from_secs(2));
+    until_free(&sidecar, "election:jobs").await;
+    assert_eq!(sidecar.delete(&path).await.status, 204);
 }
 
 #[tokio::test]

@@ -89,6 +89,8 @@ fn held(grant: &str, life: Life) -> Held {
         stored,
         since: NOW,
         replayed: false,
+        readers_until: Moment::default(),
+        is_closing: false,
         over: None,
     }
 }

@@ -211,3 +211,36 @@ async fn a_preferred_candidate_is_handed_the_lead_first_and_takes_it_from_nobody
         assert_eq!(b.leads_until().await, None);
     }
 }
+
+/// Its line has one place, of the kind that its first caller asked for. When that one goes, the next
+/// one's place is of its own kind.
+#[tokio::test(start_paused = true)]
+async fn a_place_in_the_queue_is_of_the_kind_that_the_first_caller_asks_for() {
+    for first in [false, true] {
+        let store = MemoryStore::default();
+        let [a, b, c] = pods(&store, ["a", "b", "c"]);
+        a.run();
+        a.until_leader().await;
+        b.run();
+        until_waiting(&store, 1).await;
+        let place_of_c = || {
+            let lock = store.lock(RESOURCE).unwrap();
+            let entries = lock.waiters.entries();
+            let place = entries.iter().position(|w| &*w.claimant.pod.name == "c");
+            place.map(|place| (place, entries[place].preferred))
+        };
+        let expected = |preferred: bool| Some((usize::from(!preferred), preferred));
+        let mut earlier = c.candidacy_as(first).await;
+        earlier.next().await.unwrap();
+        eventually("c waits", || place_of_c() == expected(first)).await;
+        let mut later = c.candidacy_as(!first).await;
+        later.next().await.unwrap();
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(place_of_c(), expected(first), "who came first counts");
+        drop(earlier);
+        eventually("its place is another", || place_of_c() == expected(!first)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(place_of_c(), expected(!first));
+        assert!(a.leads_until().await.is_some());
+    }
+}

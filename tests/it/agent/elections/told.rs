@@ -252,6 +252,44 @@ async fn a_stream_of_a_lead_by_connection_speaks_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_of_a_follower_ends_as_soon_as_its_agent_stops() {
+    let (_, a, b) = two_pods();
+    let _lead = a.leading_candidacy().await;
+    let mut events = b.election_events().await;
+    assert!(events.next().await.unwrap().is_change);
+    let following = tokio::spawn(async move { events.next().await });
+    // It sleeps until the next sign of life is due.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let before = b.now();
+    b.agent.shut_down(OnTerm::Wait).await;
+    assert_eq!(following.await.unwrap(), None);
+    assert_eq!(b.now(), before);
+}
+
+/// The API server takes half a second for each answer.
+#[tokio::test(start_paused = true)]
+async fn who_can_be_told_something_does_not_wait_for_a_slow_store() {
+    let (store, a, b) = two_pods();
+    let lead = a.leading_candidacy().await;
+    let first = b.view().await.token;
+    store.slow_down(Duration::from_millis(500));
+    drop(lead);
+    eventually("it is free", || a.is_free(RESOURCE)).await;
+    let next = a.leading_candidacy().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let asked = b.now();
+    let view = b.view().await;
+    assert_eq!(view.token, first, "what is known from before");
+    assert!(view.age.unwrap() >= Duration::from_secs(2));
+    assert!(b.now().since(asked) <= Duration::from_millis(100));
+    // The read goes on, and is noted.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let view = b.view().await;
+    assert!(view.token > first && view.age.unwrap() < Duration::from_secs(1));
+    drop(next);
+}
+
+#[tokio::test(start_paused = true)]
 async fn streams_of_elections_are_counted_with_the_others() {
     let store = MemoryStore::default();
     let a = Pod::new("a", &store, |config| config.max_streams = 2);
