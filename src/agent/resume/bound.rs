@@ -8,6 +8,8 @@
 
 use std::collections::HashSet;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::agent::Agent;
 use crate::agent::state::State;
 use crate::protocol::ids::{GrantId, LeaseId};
@@ -23,15 +25,16 @@ pub(in crate::agent) struct Bound {
     /// Those, and others that it left, that serve nobody any more and are given back then: no release
     /// of them was sent.
     pub(super) waiting: HashSet<GrantId>,
-    /// Whoever stops the agent knows that the apps have ended.
-    apps_have_ended: bool,
+    /// Whoever stops the agent knows that the apps have ended. Of its own, because thousands may wait
+    /// for it.
+    apps_ended: CancellationToken,
 }
 
 impl State {
     /// A lease is about to end. If its grant may have another that is not on file, that has to run
     /// out first.
     pub(in crate::agent) fn hold_back(&mut self, lease: &LeaseId, now: Moment) {
-        if now >= self.bound.until || self.bound.apps_have_ended {
+        if now >= self.bound.until || self.bound.apps_ended.is_cancelled() {
             // Nor is any other from here on.
             self.bound.resumed.clear();
             return;
@@ -57,19 +60,21 @@ impl Agent {
     /// before.
     pub(in crate::agent) async fn until_unbound(&self, grant: &GrantId) -> bool {
         loop {
-            let changed = self.0.something_ended.notified();
-            let until = {
+            let (until, apps_ended) = {
                 let mut state = self.state();
-                let until = state.bound.until;
-                if self.now() >= until || state.bound.apps_have_ended {
+                let Bound {
+                    until, apps_ended, ..
+                } = &state.bound;
+                let (until, apps_ended) = (*until, apps_ended.clone());
+                if self.now() >= until || apps_ended.is_cancelled() {
                     state.bound.waiting.remove(grant);
                     return true;
                 }
-                until
+                (until, apps_ended)
             };
             // Timers only wake.
             tokio::select! {
-                () = changed => {}
+                () = apps_ended.cancelled() => {}
                 () = self.sleep_until(until) => {}
                 () = self.0.stop.cancelled() => return false,
             }
@@ -78,7 +83,6 @@ impl Agent {
 
     /// The apps have ended: nobody believes in anything any more.
     pub(in crate::agent) fn release_from_what_was_told(&self) {
-        self.state().bound.apps_have_ended = true;
-        self.0.something_ended.notify_waiters();
+        self.state().bound.apps_ended.cancel();
     }
 }

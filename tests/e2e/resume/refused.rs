@@ -1,6 +1,8 @@
 //! What is not gone on with, each for its reason: the log names it, the next acquire has a session of
 //! its own and larger tokens, and nobody gets the old lock before its app's time is up.
 
+use std::path::Path;
+
 use super::*;
 
 /// What is wrong with what a sidecar finds.
@@ -34,6 +36,11 @@ async fn begins_anew(
     ensure!(said.len() == 1, "one line says so: {}", a.log());
     let reason = said[0]["reason"].as_str().unwrap_or_default();
     ensure!(reason.contains(case.reason), "{reason:?}");
+    ensure!(said[0]["whatToDo"].is_string(), "{}", said[0]);
+    let old = said[0]["oldFile"].as_str();
+    ensure!(old.is_some() == (case.answer == UNKNOWN), "{}", said[0]);
+    ensure!(old.is_none_or(|old| Path::new(old) == node.state.join("state.refused")));
+    ensure!(old.is_none_or(|old| Path::new(old).exists()), "{old:?}");
 
     let fresh = acquire(&a, "fresh").await?.0;
     ensure!(
