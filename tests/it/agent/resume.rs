@@ -157,12 +157,19 @@ async fn it_goes_on_through_many_deaths() {
     let mut node = Node::new();
     let mut pod = node.start();
     let lease = pod.lease("r").await;
+    let mut sizes = Vec::new();
     for _ in 0..5 {
         node.clock.advance(Duration::from_secs(9));
         pod = node.kill_and_start(&pod);
         let again = renewed(&pod, &lease).await.unwrap();
         assert_eq!((&again.lease, again.token), (&lease.lease, lease.token));
+        sizes.push(fs::metadata(node.file()).unwrap().len());
     }
+    // But for the digits of its numbers.
+    assert!(
+        sizes[4] <= sizes[0] + 4,
+        "it grows with each death: {sizes:?}"
+    );
     assert_eq!(node.store.sessions().len(), 1);
 }
 
