@@ -57,6 +57,7 @@ use crate::protocol::session::PodRef;
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::store::{LockStore, SessionStore};
 use backoff::Backoff;
+use metrics::Gauges;
 use state::State;
 
 /// How long one call to the store may take before its outcome counts as unknown and is looked up.
@@ -192,22 +193,20 @@ impl Agent {
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         let now = self.now();
-        let (remaining, leases, (waiters, streams)) = {
+        let gauges = {
             let state = self.state();
-            let remaining = state
-                .session
-                .as_ref()
-                .map(|live| live.keep_alive.remaining(now));
-            let remaining = remaining.unwrap_or_default();
-            (
-                remaining,
-                state.lease_count(),
-                (state.waiting, state.streams),
-            )
+            let live = state.session.as_ref();
+            let remaining = live.map(|live| live.keep_alive.remaining(now));
+            Gauges {
+                session_remaining: remaining.unwrap_or_default(),
+                leases: state.lease_count(),
+                waiters: state.waiting,
+                streams: state.streams,
+                kept: state.kept.len(),
+                has_journal: state.journal.is_some(),
+            }
         };
-        self.0
-            .metrics
-            .set_gauges(remaining, leases, waiters, streams);
+        self.0.metrics.set_gauges(&gauges);
         &self.0.metrics
     }
 

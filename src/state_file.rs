@@ -104,6 +104,12 @@ impl StateFile {
     /// [`OpenError`] when the file is there and cannot be read or written.
     pub fn read(&mut self) -> Result<Past, OpenError> {
         let path = self.path(FILE);
+        // Reading a pipe would wait for somebody to write to it.
+        let is_other = fs::metadata(&path).is_ok_and(|found| !found.is_file());
+        if is_other {
+            let error = io::Error::other("it is no regular file; remove it");
+            return Err(io_error(&path)(error));
+        }
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Past::Nothing),

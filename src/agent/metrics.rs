@@ -27,6 +27,8 @@ pub struct Metrics {
     leases: IntGauge,
     waiters: IntGauge,
     streams: IntGauge,
+    kept: IntGauge,
+    state_file: IntGauge,
     late_watches: IntCounter,
 }
 
@@ -40,6 +42,18 @@ const WAIT_BUCKETS: [f64; 10] = [0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 30.0, 60.0, 1
 const HOLD_BUCKETS: [f64; 10] = [
     0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0,
 ];
+
+const STATE_FILE_HELP: &str = "1 while the state file is written, so that a restart goes on.";
+
+/// What is so just now.
+pub(super) struct Gauges {
+    pub(super) session_remaining: Duration,
+    pub(super) leases: usize,
+    pub(super) waiters: usize,
+    pub(super) streams: usize,
+    pub(super) kept: usize,
+    pub(super) has_journal: bool,
+}
 
 impl Metrics {
     /// Registers everything.
@@ -102,6 +116,8 @@ impl Metrics {
             leases: gauge("leasehold_leases", "Leases served now."),
             waiters: gauge("leasehold_callers_in_line", "Callers in line now."),
             streams: gauge("leasehold_event_streams", "Streams of events open now."),
+            kept: gauge("leasehold_kept_grants", "Locks kept without a lease now."),
+            state_file: gauge("leasehold_state_file_written", STATE_FILE_HELP),
             late_watches: single(
                 "leasehold_watch_late_total",
                 "Grants found by reading that the watch had not told of.",
@@ -121,17 +137,15 @@ impl Metrics {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    pub(super) fn set_gauges(
-        &self,
-        session_remaining: Duration,
-        leases: usize,
-        waiters: usize,
-        streams: usize,
-    ) {
-        self.session_seconds.set(session_remaining.as_secs_f64());
-        self.leases.set(i64::try_from(leases).unwrap_or(i64::MAX));
-        self.waiters.set(i64::try_from(waiters).unwrap_or(i64::MAX));
-        self.streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
+    pub(super) fn set_gauges(&self, now: &Gauges) {
+        let count = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.session_seconds
+            .set(now.session_remaining.as_secs_f64());
+        self.leases.set(count(now.leases));
+        self.waiters.set(count(now.waiters));
+        self.streams.set(count(now.streams));
+        self.kept.set(count(now.kept));
+        self.state_file.set(i64::from(now.has_journal));
     }
 
     pub(super) fn acquired(&self, outcome: &str, took: Duration) {

@@ -276,7 +276,7 @@ impl Agent {
         self.look_after_session(session.clone(), revision, over);
         tracing::info!(
             %session, leases = plan.resumed.len(), lost = plan.lost.len(),
-            released = plan.at_once.len() + plan.in_time.len(),
+            released = plan.at_once.len(), released_later = plan.in_time.len(),
             "went on with the session of the process before"
         );
         for (lease, loss) in &plan.lost {

@@ -309,7 +309,9 @@ pub(super) struct LocksDto {
 pub(super) struct VerifiedDto {
     /// Always true.
     pub(super) current: bool,
-    /// Whether it is known to be the very lease's token: only the agent that gave it knows.
+    /// Whether it is known to be the very lease's token: only the agent that gave it knows. Without
+    /// that it may be an earlier lease's of the same pod, when the pod used its grant again: what
+    /// refuses smaller tokens than it has seen tells them apart.
     pub(super) exact: bool,
 }
 

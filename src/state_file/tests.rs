@@ -157,6 +157,20 @@ fn a_directory_that_cannot_be_used_is_an_error_that_says_so() {
 }
 
 #[test]
+fn what_is_no_file_is_not_waited_for() {
+    let directory = directory();
+    let path = directory.path().join(FILE);
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.unwrap().success());
+    let mut file = StateFile::open(directory.path()).unwrap().unwrap();
+    let error = file.read().unwrap_err();
+    assert!(
+        format!("{error:?}").contains("no regular file"),
+        "{error:?}"
+    );
+}
+
+#[test]
 fn a_file_of_another_version_is_refused_by_name() {
     let directory = directory();
     let path = directory.path().join(FILE);

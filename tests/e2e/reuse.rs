@@ -79,6 +79,8 @@ async fn a_kept_lock_goes_to_whoever_asks_for_it_elsewhere() -> Result<()> {
         a.release(&first.id).await?.expect(204)?;
         let held = grant(&namespace).await?;
         ensure!(held["holder"]["pod"] == "a", "{held}");
+        let (_, metrics) = a.admin("/metrics").await?;
+        ensure!(metrics.contains("leasehold_kept_grants 1\n"), "{metrics}");
 
         let second = b.wait_for("res", wait).await?.answer().await?.granted()?;
         ensure!(second.token > first.token, "{second:?} after {first:?}");
