@@ -7,8 +7,10 @@ mod told;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use leasehold::agent::{
-    AcquireRequest, Campaign, ElectionError, ElectionEvents, ElectionView, Hold, LeaseEvent, Life,
+    AcquireRequest, Campaign, ElectionError, ElectionEvents, ElectionView, Hold, Lead, LeaseEvent,
+    Life,
 };
 use leasehold::protocol::election::ElectionName;
 use leasehold::protocol::ids::{LeaseId, OwnerId};
@@ -43,6 +45,12 @@ impl Pod {
 
     async fn view(&self) -> ElectionView {
         self.ask().await.unwrap()
+    }
+
+    /// The lead, if it is told without any wait.
+    fn lead_now(&self) -> Option<Lead> {
+        let view = self.ask().now_or_never();
+        view.and_then(Result::ok).and_then(|view| view.lead)
     }
 
     /// Until when this pod leads, as it says now; none when it does not.

@@ -109,6 +109,26 @@ async fn a_lead_by_connection_outlives_it_for_as_long_as_readers_were_told() {
     }
 }
 
+/// No timer runs before the first question does.
+#[tokio::test]
+async fn a_machine_that_slept_past_the_deadline_does_not_lead_when_it_wakes() {
+    let store = MemoryStore::default();
+    for by_connection in [true, false] {
+        let a = Pod::new("a", &store, |_| {});
+        let held = if by_connection {
+            Some(a.leading_candidacy().await)
+        } else {
+            a.run();
+            None
+        };
+        eventually("it leads", || a.lead_now().is_some()).await;
+        a.clock.advance(SHARE);
+        assert_eq!(a.lead_now(), None, "asked at once");
+        drop(held);
+        store.edit_lock(RESOURCE, |lock| lock.grant = None);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_readers_a_lead_by_connection_ends_with_it() {
     let (store, a, b) = two_pods();
