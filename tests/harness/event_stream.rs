@@ -147,6 +147,11 @@ impl Curl {
         self.process.signal(Signal::CONT)
     }
 
+    /// Whether it has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.process.exited().ok().flatten().is_some()
+    }
+
     /// Waits for its end, which comes with that of the stream.
     pub(crate) async fn ended(&self) -> Result<ExitStatus> {
         self.process.wait(LIMIT).await

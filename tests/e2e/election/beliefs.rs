@@ -95,12 +95,53 @@ pub(super) fn changes(terms: &[Term]) -> usize {
         .count()
 }
 
-/// The longest time between two terms in which nobody believed to lead.
-pub(super) fn longest_gap(terms: &[Term]) -> Duration {
-    let gaps = terms
-        .windows(2)
-        .map(|pair| pair[1].from.since(pair[0].until));
-    gaps.max().unwrap_or_default()
+/// A lead that its app gave back, and when that was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GivenBack {
+    pub(super) token: u64,
+    pub(super) answered: Moment,
+}
+
+/// Nobody who asked after a lead was given back is told of it, not even for no time.
+///
+/// # Errors
+/// Who was.
+pub(super) fn check_given_back(beliefs: &[Belief], given_back: &[GivenBack]) -> Result<(), String> {
+    for given_back in given_back {
+        let mut told = beliefs
+            .iter()
+            .filter(|belief| belief.token == given_back.token);
+        if let Some(belief) = told.find(|belief| belief.sent >= given_back.answered) {
+            return Err(format!("{belief:?} was asked for after {given_back:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// When nobody believed to lead, between the first belief and the last: also in the middle of a term.
+pub(super) fn gaps(beliefs: &[Belief]) -> Vec<(Moment, Moment)> {
+    let mut times: Vec<_> = beliefs
+        .iter()
+        .filter(|belief| !belief.is_empty())
+        .map(|belief| (belief.received, belief.until()))
+        .collect();
+    times.sort_unstable();
+    let mut gaps = Vec::new();
+    let mut led_until = times.first().map_or_else(Moment::default, |first| first.0);
+    for (from, until) in times {
+        if from > led_until {
+            gaps.push((led_until, from));
+        }
+        led_until = led_until.max(until);
+    }
+    gaps
+}
+
+/// The longest time in which nobody believed to lead.
+pub(super) fn longest_gap(beliefs: &[Belief]) -> Duration {
+    let gaps = gaps(beliefs);
+    let lengths = gaps.iter().map(|(from, until)| until.since(*from));
+    lengths.max().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -134,7 +175,31 @@ mod tests {
         assert_eq!(terms.len(), 4);
         assert_eq!((terms[0].from, terms[0].until), (at(10), at(150)));
         assert_eq!(changes(&terms), 2);
-        assert_eq!(longest_gap(&terms), Duration::from_millis(70));
+        assert_eq!(longest_gap(&beliefs), Duration::from_millis(70));
+    }
+
+    #[test]
+    fn a_hole_in_a_term_is_a_gap_too() {
+        let beliefs = [
+            belief(0, 1000, 250, 260, 100),
+            belief(0, 1000, 0, 10, 100),
+            belief(0, 1000, 50, 60, 10),
+        ];
+        assert_eq!(terms(&beliefs).unwrap().len(), 1);
+        assert_eq!(gaps(&beliefs), [(at(100), at(260))]);
+    }
+
+    #[test]
+    fn who_asks_after_a_lead_was_given_back_is_not_told_of_it() {
+        let given_back = |at_ms| {
+            [GivenBack {
+                token: 1000,
+                answered: at(at_ms),
+            }]
+        };
+        let beliefs = [belief(0, 1000, 50, 60, 0), belief(1, 2000, 70, 80, 10)];
+        assert!(check_given_back(&beliefs, &given_back(50)).is_err());
+        assert_eq!(check_given_back(&beliefs, &given_back(51)), Ok(()));
     }
 
     #[test]

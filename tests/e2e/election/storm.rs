@@ -4,19 +4,30 @@
 //! `LEASEHOLD_SEED` repeats what is done to whom, `LEASEHOLD_STORM_SECONDS` says for how long. When
 //! what was done takes effect is up to the machine.
 
+use std::cmp::Reverse;
 use std::env;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use leasehold::protocol::time::Moment;
+use reqwest::Client;
 
-use super::beliefs::{changes, longest_gap, terms};
+use super::beliefs::{changes, check_given_back, gaps, terms};
 use super::candidates::{Candidates, ELECTION};
 use super::until_all_run;
-use crate::harness::{Cluster, TakeOver, now};
+use crate::harness::{Cluster, Sidecar, TakeOver, now};
 
 const CANDIDATES: usize = 5;
+/// So many of them run by a connection.
+const BY_CONNECTION: usize = 1;
+/// Apps ask so long before a process that hangs goes on.
+const ASKED_BEFORE: Duration = Duration::from_millis(50);
 const TTL_SECONDS: u64 = 3;
 const LASTS_SECONDS: u64 = 180;
+/// So many times without a leader are explained.
+const LONGEST_TOLD: usize = 4;
+/// What was done so long before may still be the cause.
+const BEFORE: Duration = Duration::from_secs(8);
 /// So often somebody else must have led for the check to mean something: once in so many seconds.
 const CHANGE_EVERY: u64 = 15;
 
@@ -30,9 +41,10 @@ enum Trouble {
     StoreHangs,
     StoreDies,
     HangInOutage,
+    KillHolder,
 }
 
-const TROUBLES: [Trouble; 13] = [
+const TROUBLES: [Trouble; 15] = [
     Trouble::Kill,
     Trouble::Kill,
     Trouble::Kill,
@@ -46,6 +58,8 @@ const TROUBLES: [Trouble; 13] = [
     Trouble::StoreHangs,
     Trouble::StoreDies,
     Trouble::HangInOutage,
+    Trouble::KillHolder,
+    Trouble::KillHolder,
 ];
 
 fn number_from_env(name: &str) -> Result<Option<u64>> {
@@ -59,6 +73,17 @@ struct Storm {
     cluster: std::sync::Arc<Cluster>,
     candidates: Candidates,
     dice: fastrand::Rng,
+    /// When the store was away.
+    outages: Vec<(Moment, Moment)>,
+    log: Vec<Done>,
+}
+
+/// What was done, from when to when.
+struct Done {
+    from: Moment,
+    until: Moment,
+    trouble: Trouble,
+    victim: usize,
 }
 
 impl Storm {
@@ -79,7 +104,8 @@ impl Storm {
     }
 
     async fn strike(&mut self, trouble: Trouble, victim: usize, wait: Duration) -> Result<()> {
-        let control_plane = self.cluster.control_plane();
+        let cluster = self.cluster.clone();
+        let control_plane = cluster.control_plane();
         match trouble {
             Trouble::Kill => {
                 if let Some(process) = self.candidates.take_process(victim) {
@@ -90,9 +116,10 @@ impl Storm {
             }
             Trouble::Hang => {
                 if let Some(process) = self.candidates.process(victim) {
+                    let apps = self.candidates.connected(victim).await;
                     process.freeze()?;
                     tokio::time::sleep(wait).await;
-                    process.thaw()?;
+                    self.thaw(victim, &process, &apps).await?;
                 }
             }
             Trouble::Stop => {
@@ -112,23 +139,69 @@ impl Storm {
             Trouble::HangInOutage => {
                 let process = self.candidates.process(victim);
                 let process = process.context("it was started again")?;
+                let apps = self.candidates.connected(victim).await;
                 process.freeze()?;
                 control_plane.freeze().await?;
                 tokio::time::sleep(wait).await;
                 if self.dice.bool() {
-                    process.thaw()?;
+                    self.thaw(victim, &process, &apps).await?;
                     tokio::time::sleep(wait / 4).await;
                 }
                 control_plane.thaw().await?;
-                process.thaw()?;
+                self.thaw(victim, &process, &apps).await?;
             }
             Trouble::StoreDies => {
                 control_plane.kill_api_server().await?;
                 tokio::time::sleep(wait / 2).await;
                 control_plane.start_api_server().await?;
             }
+            Trouble::KillHolder => self.candidates.kill_holder()?,
         }
         Ok(())
+    }
+
+    /// Lets a process go on that hangs, and that apps have asked just before.
+    async fn thaw(&mut self, victim: usize, process: &Sidecar, apps: &[Client]) -> Result<()> {
+        self.candidates.ask_all(victim, apps);
+        tokio::time::sleep(ASKED_BEFORE).await;
+        process.thaw()
+    }
+
+    fn note(&mut self, done: Done) {
+        let has_outage = matches!(
+            done.trouble,
+            Trouble::StoreHangs | Trouble::StoreDies | Trouble::HangInOutage
+        );
+        if has_outage {
+            self.outages.push((done.from, done.until));
+        }
+        self.log.push(done);
+    }
+
+    /// How much of a time the store was there.
+    fn there_in(&self, (from, until): (Moment, Moment)) -> Duration {
+        let outages = self.outages.iter();
+        let away = outages.map(|outage| outage.1.min(until).since(outage.0.max(from)));
+        until.since(from).saturating_sub(away.sum())
+    }
+
+    /// Says of the longest times without a leader what was done in them and shortly before.
+    fn explain(&self, mut gaps: Vec<(Moment, Moment)>) -> Vec<String> {
+        gaps.sort_unstable_by_key(|gap| Reverse(self.there_in(*gap)));
+        let mut lines = Vec::new();
+        for gap in gaps.into_iter().take(LONGEST_TOLD) {
+            let (long, there) = (gap.1.since(gap.0), self.there_in(gap));
+            lines.push(format!(
+                "nobody led for {long:?}, {there:?} of it with the store"
+            ));
+            let is_near = |done: &&Done| done.from < gap.1 && gap.0 < done.until.after(BEFORE);
+            for done in self.log.iter().filter(is_near) {
+                let (before, after) = (gap.0.since(done.from), done.from.since(gap.0));
+                let (what, long) = ((done.trouble, done.victim), done.until.since(done.from));
+                lines.push(format!("  -{before:?} +{after:?}: {what:?} for {long:?}"));
+            }
+        }
+        lines
     }
 }
 
@@ -140,30 +213,46 @@ async fn never_two_candidates_believe_to_lead_whatever_happens() -> Result<()> {
     println!("LEASEHOLD_SEED={seed}");
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("election-storm").await?;
-    let candidates = Candidates::start(&namespace, CANDIDATES, TTL_SECONDS).await?;
+    let candidates = Candidates::start(&namespace, CANDIDATES, BY_CONNECTION, TTL_SECONDS).await?;
     until_all_run(&namespace, ELECTION, CANDIDATES).await?;
     let mut storm = Storm {
         cluster,
         candidates,
         dice: fastrand::Rng::with_seed(seed),
+        outages: Vec::new(),
+        log: Vec::new(),
     };
     let ends_at = now().after(Duration::from_secs(seconds));
     while now() < ends_at {
         let (trouble, victim, wait) = storm.pick();
         println!("{trouble:?} of {victim} for {wait:?}");
+        let from = now();
         storm.strike(trouble, victim, wait).await?;
+        storm.note(Done {
+            from,
+            until: now(),
+            trouble,
+            victim,
+        });
         let pause = storm.wait_of(1_500);
         tokio::time::sleep(pause).await;
     }
     // When all is well again, all run, and one leads.
     until_all_run(&namespace, ELECTION, CANDIDATES).await?;
-    let beliefs = storm.candidates.beliefs().await?;
+    let (beliefs, given_back) = std::mem::take(&mut storm.candidates).beliefs().await?;
+    println!("{}", storm.explain(gaps(&beliefs)).join("\n"));
+    check_given_back(&beliefs, &given_back).map_err(anyhow::Error::msg)?;
     let terms = terms(&beliefs).map_err(anyhow::Error::msg)?;
-    let (changes, gap) = (changes(&terms), longest_gap(&terms));
+    let changes = changes(&terms);
+    let of_connection = terms
+        .iter()
+        .filter(|term| term.candidate.0 >= CANDIDATES - BY_CONNECTION);
     println!(
-        "{} answers of a leader, {} terms, {changes} changes, longest gap {gap:?}",
+        "{} answers of a leader, {} terms ({} by a connection), {changes} changes, {} given back",
         beliefs.len(),
-        terms.len()
+        terms.len(),
+        of_connection.count(),
+        given_back.len()
     );
     ensure!(
         changes as u64 >= seconds / CHANGE_EVERY,
