@@ -29,6 +29,13 @@ use super::{AcquireError, AcquireRequest, Acquired, Agent, LeaseError, LeaseView
 /// How long who tries stands in the queue of a lock that is kept between leases.
 const KEPT_IS_GIVEN_WITHIN: Duration = Duration::from_millis(250);
 
+/// It was not given.
+const KEPT_AND_IN_USE: &str = "its pod keeps the lock between leases and gives it to whoever asks \
+     when it is idle; it did not within 250 ms, so it is in use";
+/// It could not be asked for.
+const KEPT_AND_UNKNOWN: &str = "its pod keeps the lock between leases; whether it is in use could \
+     not be found out, because its queue was not joined within 250 ms";
+
 /// An outcome on its way to a caller who may have hung up: then the lease is released, at once or
 /// when its request was not repeated in time.
 pub(super) struct Delivery {
@@ -142,8 +149,10 @@ impl Agent {
         };
         match self.acquire_in_line(&request, arrived).await {
             // That somebody has the lock is known; more could not be found out.
-            Err(AcquireError::Store(_) | AcquireError::TooManyWaiting { .. }) => first,
-            outcome => outcome.map(explain_kept),
+            Err(AcquireError::Store(_) | AcquireError::TooManyWaiting { .. }) => {
+                first.map(|held| explain_kept(held, KEPT_AND_UNKNOWN))
+            }
+            outcome => outcome.map(|held| explain_kept(held, KEPT_AND_IN_USE)),
         }
     }
 
@@ -416,7 +425,7 @@ impl Agent {
 }
 
 /// What to say of a kept lock that was not given.
-fn explain_kept(outcome: Acquired) -> Acquired {
+fn explain_kept(outcome: Acquired, words: &str) -> Acquired {
     match outcome {
         Acquired::Held {
             holder,
@@ -425,11 +434,7 @@ fn explain_kept(outcome: Acquired) -> Acquired {
         } if holder.kept => Acquired::Held {
             holder,
             queue_length,
-            hint: Some(
-                "its pod keeps the lock between leases and gives it to whoever asks when it is \
-                 idle; it did not within 250 ms, so it is in use"
-                    .into(),
-            ),
+            hint: Some(words.into()),
         },
         outcome => outcome,
     }

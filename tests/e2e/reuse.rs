@@ -82,7 +82,11 @@ async fn a_kept_lock_goes_to_whoever_asks_for_it_elsewhere() -> Result<()> {
         let (_, metrics) = a.admin("/metrics").await?;
         ensure!(metrics.contains("leasehold_kept_grants 1\n"), "{metrics}");
 
-        let second = b.wait_for("res", wait).await?.answer().await?.granted()?;
+        let second = match wait {
+            // A quarter of a second may be too short for a busy machine, and then one tries again.
+            0 => acquire_in_time(&b, "res", LIMIT).await?,
+            _ => b.wait_for("res", wait).await?.answer().await?.granted()?,
+        };
         ensure!(second.token > first.token, "{second:?} after {first:?}");
         // In use it is refused, and says why it took a moment.
         let refused = a.acquire("res").await?.problem(409, "lock_held")?;
