@@ -15,10 +15,12 @@
 pub mod election;
 pub mod fair_share;
 pub mod ids;
+pub mod incident;
 pub mod lease;
 pub mod lock;
 pub mod observed;
 pub mod queue;
 pub mod session;
+pub mod settings;
 pub mod time;
 pub mod token;

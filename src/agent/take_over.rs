@@ -8,7 +8,8 @@
 use std::time::Duration;
 
 use crate::protocol::ids::SessionId;
-use crate::protocol::lock::{Claim, Ending, Grant, IncidentKind, Lock};
+use crate::protocol::incident::{Ending, IncidentKind};
+use crate::protocol::lock::{Claim, Grant, Lock};
 use crate::protocol::observed::{Sight, Verdict};
 use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
 use crate::protocol::time::Moment;

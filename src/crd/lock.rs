@@ -164,6 +164,16 @@ pub struct DistributedLockStatus {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub incidents: Vec<IncidentRecord>,
 
+    /// What is worth knowing about the lock. `LongHeld` is true while one grant has lasted longer
+    /// than `longHeldSeconds`; the operator writes it, and only when it changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        extend("x-kubernetes-list-type" = "map"),
+        extend("x-kubernetes-list-map-keys" = ["type"])
+    )]
+    pub conditions: Vec<ConditionRecord>,
+
     /// How often the lock was granted since its object was made.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
@@ -262,6 +272,10 @@ pub struct IncidentRecord {
     /// `ForceReleased` (a person ended it), `ReleasedOnRequest` (a person asked, the app let go).
     #[schemars(length(max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
     pub kind: String,
+    /// The grant that ended: its `status.lease.id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub lease_id: Option<String>,
     /// The first fencing token of the grant that ended.
     #[schemars(range(min = 0, max = 9_007_199_254_739_992_i64))]
     pub token: i64,
@@ -277,4 +291,25 @@ pub struct IncidentRecord {
     /// Why, in words.
     #[schemars(length(max = REASON_MAX))]
     pub reason: String,
+}
+
+/// A condition, in the form that Kubernetes' own kinds have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConditionRecord {
+    /// Which one it is: `LongHeld`.
+    #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
+    pub r#type: String,
+    /// Whether it holds: `True`, `False` or `Unknown`.
+    #[schemars(length(max = 7), regex(pattern = "^(True|False|Unknown)$"))]
+    pub status: String,
+    /// Why, in one word.
+    #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
+    pub reason: String,
+    /// Why, in words.
+    #[schemars(length(max = REASON_MAX))]
+    pub message: String,
+    /// Since when, by the wall clock of the operator.
+    #[schemars(length(max = 40), extend("format" = "date-time"))]
+    pub last_transition_time: String,
 }

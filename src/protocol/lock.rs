@@ -6,17 +6,15 @@
 //! queue alone needs no swap; the store does that to the lock as it finds it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::election::is_election;
-use super::ids::{GrantId, OwnerId, Resource, SessionId};
+use super::ids::{GrantId, Resource, SessionId};
+use super::incident::{Ending, INCIDENTS_MAX, Incident};
 use super::queue::{Join, Queue, Waiter};
 use super::session::Claimant;
+use super::settings::Settings;
 use super::time::WallTime;
 use super::token::{Mint, Revision, Token, TokenExhausted};
-
-/// How many incidents a lock remembers.
-pub const INCIDENTS_MAX: usize = 8;
 
 /// A lock held by a session, as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,38 +49,6 @@ pub struct Claim {
     pub preferred: bool,
 }
 
-/// How a grant ended that its holder did not end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum IncidentKind {
-    /// Its session was silent for too long.
-    Expired,
-    /// Its pod ended.
-    PodEnded,
-    /// A person ended it.
-    ForceReleased,
-    /// A person asked for it and the app let go.
-    ReleasedOnRequest,
-}
-
-/// The record of a grant's end that its holder did not ask for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Incident {
-    /// When, for people.
-    pub at: WallTime,
-    /// What happened.
-    pub kind: IncidentKind,
-    /// The first token of the grant that ended.
-    pub token: Token,
-    /// Who held it.
-    pub owner: OwnerId,
-    /// In which pod.
-    pub pod: Arc<str>,
-    /// Who ended it.
-    pub actor: Arc<str>,
-    /// Why, in words.
-    pub reason: Arc<str>,
-}
-
 /// One lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lock {
@@ -98,6 +64,8 @@ pub struct Lock {
     pub incidents: Vec<Incident>,
     /// How often it was granted.
     pub transitions: u64,
+    /// What people set for it. Read only.
+    pub settings: Settings,
 }
 
 /// Why a claim is not granted.
@@ -149,6 +117,7 @@ impl Lock {
             waiters: Queue::default(),
             incidents: Vec::new(),
             transitions: 0,
+            settings: Settings::default(),
         }
     }
 
@@ -293,6 +262,25 @@ impl Lock {
         }
     }
 
+    /// The lock after a person ended this grant by force: the first living waiter's, else free,
+    /// with the incident in the same write. None when that grant does not hold it.
+    ///
+    /// Its holder may go on believing until it hears of it: from here on only the token protects.
+    #[must_use]
+    pub fn force_release(
+        &self,
+        at: Revision,
+        mint: &Mint,
+        grant: &GrantId,
+        is_dead: impl Fn(&SessionId) -> bool,
+        ending: &Ending,
+    ) -> Option<Self> {
+        let held = self.grant.as_ref().filter(|held| held.id == *grant)?;
+        let living = self.waiters.without_dead(is_dead);
+        let recorded = self.with_incident(ending.incident(held, self.token));
+        Some(recorded.handed_on(&living, at, mint, ending.at))
+    }
+
     /// The same grant with a new, larger base: after a suspected restore, or when its tokens are
     /// used up. None when this grant does not hold the lock.
     ///
@@ -381,33 +369,6 @@ impl Lock {
         Self {
             incidents,
             ..self.clone()
-        }
-    }
-}
-
-/// Why somebody else ends a grant.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Ending {
-    /// Now, for people.
-    pub at: WallTime,
-    /// What kind of end it is.
-    pub kind: IncidentKind,
-    /// Who ends it.
-    pub actor: Arc<str>,
-    /// Why, in words.
-    pub reason: Arc<str>,
-}
-
-impl Ending {
-    fn incident(&self, grant: &Grant, token: Token) -> Incident {
-        Incident {
-            at: self.at,
-            kind: self.kind,
-            token,
-            owner: grant.holder.owner.clone(),
-            pod: grant.holder.pod.name.clone(),
-            actor: self.actor.clone(),
-            reason: self.reason.clone(),
         }
     }
 }

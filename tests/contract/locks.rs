@@ -1,7 +1,8 @@
 //! One lock: made, written by compare-and-swap, deleted and made again.
 
 use futures::future::join_all;
-use leasehold::protocol::lock::{Ending, IncidentKind, Lock};
+use leasehold::protocol::incident::{Ending, IncidentKind};
+use leasehold::protocol::lock::Lock;
 use leasehold::protocol::token::{Revision, Token};
 use leasehold::store::StoreError;
 

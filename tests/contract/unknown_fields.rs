@@ -2,7 +2,7 @@
 //! server keeps unknown fields only where its definitions were opened up for them.
 
 use leasehold::protocol::ids::Resource;
-use leasehold::protocol::lock::{Ending, IncidentKind};
+use leasehold::protocol::incident::{Ending, IncidentKind};
 use serde_json::Value;
 
 use super::{AT, Adapter, resource};

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::RwLock;
 
 use leasehold::clock::{Clock, SystemClock};
-use leasehold::protocol::lock::{INCIDENTS_MAX, Lock};
+use leasehold::protocol::incident::INCIDENTS_MAX;
+use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::QUEUE_MAX;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use leasehold::protocol::ids::{GrantId, SessionId};
-use leasehold::protocol::lock::{Decision, IncidentKind, Lock};
+use leasehold::protocol::incident::IncidentKind;
+use leasehold::protocol::lock::{Decision, Lock};
 use leasehold::protocol::observed::{Observed, Sight, Verdict};
 use leasehold::protocol::session::Session;
 use leasehold::protocol::time::{Moment, SessionTtl, WallTime};

@@ -2,7 +2,8 @@
 //! grants, deletes and restores at the scale of real revisions, and deadlines over many renewals.
 
 use leasehold::protocol::ids::{GrantId, SessionId};
-use leasehold::protocol::lock::{Decision, IncidentKind, Lock};
+use leasehold::protocol::incident::IncidentKind;
+use leasehold::protocol::lock::{Decision, Lock};
 use leasehold::protocol::observed::{Observed, Sight, Verdict};
 use leasehold::protocol::session::KeepAlive;
 use leasehold::protocol::time::{Moment, SessionTtl, WallTime};

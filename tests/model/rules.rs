@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use leasehold::protocol::ids::{GrantId, OwnerId, Resource, SessionId};
-use leasehold::protocol::lock::{Claim, Ending, IncidentKind, Lock};
+use leasehold::protocol::incident::{Ending, IncidentKind};
+use leasehold::protocol::lock::{Claim, Lock};
 use leasehold::protocol::session::{
     Claimant, PodRef, RenewalFailures, Revocation, RevokeReason, Session,
 };

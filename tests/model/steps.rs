@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use leasehold::protocol::lock::{IncidentKind, Lock};
+use leasehold::protocol::incident::IncidentKind;
+use leasehold::protocol::lock::Lock;
 use leasehold::protocol::token::{Mint, Revision, Seen};
 
 use crate::bugs::Bug;

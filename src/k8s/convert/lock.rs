@@ -1,5 +1,8 @@
 //! A lock from the wire and to the wire.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -7,11 +10,13 @@ use super::{
     time_text, ttl_seconds, wall_time,
 };
 use crate::crd::REASON_MAX;
-use crate::crd::lock::{Holder, IncidentRecord, LeaseRecord, WaiterRecord};
+use crate::crd::lock::{self as wire, Holder, IncidentRecord, LeaseRecord, WaiterRecord};
 use crate::protocol::ids::Resource;
-use crate::protocol::lock::{Grant, INCIDENTS_MAX, Incident, IncidentKind, Lock};
+use crate::protocol::incident::{INCIDENTS_MAX, Incident, IncidentKind};
+use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::session::{Claimant, PodRef};
+use crate::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use crate::protocol::token::Token;
 use crate::store::{StoreError, Stored};
 
@@ -67,8 +72,12 @@ fn lock(object: &Fields) -> Result<Lock, StoreError> {
     let resource: String = required(&spec, "spec", "resource")?;
     let resource = Resource::parse(&resource)
         .map_err(|invalid| StoreError::Unreadable(format!("spec.resource: {invalid}")))?;
+    let settings = settings(&spec);
     let Some(status) = part::<Fields>(object, "lock", "status")? else {
-        return Ok(Lock::unheld(resource));
+        return Ok(Lock {
+            settings,
+            ..Lock::unheld(resource)
+        });
     };
     let token: i64 = required(&status, "status", "token")?;
     let token = u64::try_from(token)
@@ -90,7 +99,39 @@ fn lock(object: &Fields) -> Result<Lock, StoreError> {
             .filter_map(incident)
             .collect(),
         transitions: count(part(&status, "status", "transitions")?.unwrap_or_default()),
+        settings,
     })
+}
+
+/// What cannot be read of it counts as not set: no grant hangs on it.
+fn settings(spec: &Fields) -> Settings {
+    let seconds = |name| {
+        let value = spec.get(name).and_then(Value::as_u64)?;
+        Some(Duration::from_secs(value))
+    };
+    let request = part::<wire::ReleaseRequest>(spec, "spec", "releaseRequest");
+    Settings {
+        retain: seconds("retainSeconds"),
+        long_held: seconds("longHeldSeconds"),
+        release_request: request
+            .ok()
+            .flatten()
+            .map(|request| Arc::new(request.into())),
+    }
+}
+
+impl From<wire::ReleaseRequest> for ReleaseRequest {
+    fn from(request: wire::ReleaseRequest) -> Self {
+        Self {
+            lease: request.lease_id.into(),
+            mode: match request.mode {
+                wire::ReleaseMode::Ask => ReleaseMode::Ask,
+                wire::ReleaseMode::Force => ReleaseMode::Force,
+            },
+            reason: request.reason.into(),
+            actor: request.actor.into(),
+        }
+    }
 }
 
 fn grant(status: &Fields) -> Result<Option<Grant>, StoreError> {
@@ -157,13 +198,8 @@ fn incident(value: &Value) -> Option<Incident> {
     let record = IncidentRecord::deserialize(value).ok()?;
     Some(Incident {
         at: wall_time(&record.at),
-        kind: match record.kind.as_str() {
-            "Expired" => IncidentKind::Expired,
-            "PodEnded" => IncidentKind::PodEnded,
-            "ForceReleased" => IncidentKind::ForceReleased,
-            "ReleasedOnRequest" => IncidentKind::ReleasedOnRequest,
-            _ => return None,
-        },
+        kind: IncidentKind::from_name(&record.kind)?,
+        grant: record.lease_id.map(Into::into),
         token: Token::from_raw(u64::try_from(record.token).ok()?),
         owner: record.owner_id.into(),
         pod: record.pod.into(),
@@ -286,7 +322,9 @@ fn write_incidents(status: &mut Fields, before: &Lock, next: &Lock) -> Result<()
     Ok(())
 }
 
-const INCIDENT: &[&str] = &["at", "kind", "token", "ownerId", "pod", "actor", "reason"];
+const INCIDENT: &[&str] = &[
+    "at", "kind", "leaseId", "token", "ownerId", "pod", "actor", "reason",
+];
 
 impl From<&Grant> for Holder {
     fn from(grant: &Grant) -> Self {
@@ -331,15 +369,10 @@ impl From<&Waiter> for WaiterRecord {
 
 impl From<&Incident> for IncidentRecord {
     fn from(incident: &Incident) -> Self {
-        let kind = match incident.kind {
-            IncidentKind::Expired => "Expired",
-            IncidentKind::PodEnded => "PodEnded",
-            IncidentKind::ForceReleased => "ForceReleased",
-            IncidentKind::ReleasedOnRequest => "ReleasedOnRequest",
-        };
         Self {
             at: time_text(incident.at),
-            kind: kind.to_owned(),
+            kind: incident.kind.name().to_owned(),
+            lease_id: incident.grant.as_ref().map(ToString::to_string),
             token: bounded(incident.token.get()),
             owner_id: incident.owner.to_string(),
             pod: incident.pod.to_string(),

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::protocol::election::is_election;
+use crate::protocol::ids::OwnerId;
+use crate::protocol::incident::IncidentKind;
 use crate::protocol::queue::QUEUE_MAX;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::SessionTtl;
@@ -268,7 +270,35 @@ fn a_take_over_serves_the_first_living_waiter_then_the_taker_then_nobody() {
         assert_eq!(incident.token, line.token);
         assert_eq!(incident.owner, OwnerId::from("o1"));
         assert_eq!(incident.kind, IncidentKind::Expired);
+        assert_eq!(incident.grant, Some("g1".into()));
     }
+}
+
+#[test]
+fn a_force_release_ends_the_named_grant_alone_and_hands_on_to_the_living() {
+    let line = queued(&queued(&held(1, "g1"), 2, "g2"), 3, "g3");
+    let forced = Ending {
+        kind: IncidentKind::ForceReleased,
+        ..ending()
+    };
+    let force = |grant: &str, dead_ones: &[&str]| {
+        let is_dead = |id: &SessionId| dead_ones.contains(&id.as_str());
+        line.force_release(Revision(20), &mint(), &grant.into(), is_dead, &forced)
+    };
+    for (dead_ones, winner) in [
+        (&[][..], Some("g2")),
+        (&["s2"], Some("g3")),
+        (&["s2", "s3"], None),
+    ] {
+        let next = force("g1", dead_ones).unwrap();
+        assert_eq!(next.grant.map(|grant| grant.id), winner.map(GrantId::from));
+        assert_eq!(
+            next.incidents.last().unwrap().kind,
+            IncidentKind::ForceReleased
+        );
+    }
+    assert_eq!(force("g2", &[]), None, "it waits and holds nothing");
+    assert_eq!(force("gone", &[]), None);
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl EmbeddedStore {
             let before = there.as_ref().map(stored_lock).transpose()?;
             let record =
                 there.map_or_else(|| LockRecord::unheld(&lock.resource), |found| found.record);
-            let record = record.updated(&lock);
+            let record = record.updated(&lock).with_settings(&lock.settings);
             inner.write_lock(write, &mut history, before, &lock.resource, &record)
         })
         .await

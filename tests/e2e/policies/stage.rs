@@ -99,6 +99,7 @@ pub(super) fn incident(kind: &str, holder: &User, actor: &str) -> IncidentRecord
     IncidentRecord {
         at: TIME.to_owned(),
         kind: kind.to_owned(),
+        lease_id: None,
         token: TOKEN,
         owner_id: holder.name.clone(),
         pod: holder.name.clone(),

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use leasehold::agent::{LeaseError, Released};
 use leasehold::protocol::ids::{GrantId, LeaseId, SessionId};
+use leasehold::protocol::incident::{Incident, IncidentKind};
 use leasehold::protocol::lease::Loss;
-use leasehold::protocol::lock::{Grant, Incident, IncidentKind, Lock};
+use leasehold::protocol::lock::{Grant, Lock};
 use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Token;
 use leasehold::store::StoreError;
@@ -24,6 +25,7 @@ fn force_release(lock: &mut Lock) {
         at: WallTime(0),
         kind: IncidentKind::ForceReleased,
         token: lock.token,
+        grant: Some(grant.id),
         owner: grant.holder.owner,
         pod: grant.holder.pod.name,
         actor: "somebody".into(),

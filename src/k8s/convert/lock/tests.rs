@@ -1,7 +1,8 @@
 //! What survives a write, what does not, and what is refused.
 
 use super::*;
-use crate::protocol::lock::{Claim, Decision, Ending};
+use crate::protocol::incident::Ending;
+use crate::protocol::lock::{Claim, Decision};
 use crate::protocol::time::{SessionTtl, WallTime};
 use crate::protocol::token::{Mint, Revision, Seen};
 use proptest::prelude::*;
@@ -91,8 +92,38 @@ fn ending() -> Ending {
 #[test]
 fn a_lock_without_a_status_was_never_held() {
     let stored = read(object(Value::Null)).unwrap();
-    assert_eq!(stored.value, Lock::unheld(Resource::parse("r").unwrap()));
+    let expected = Lock {
+        settings: Settings {
+            retain: Some(Duration::from_secs(60)),
+            ..Settings::default()
+        },
+        ..Lock::unheld(Resource::parse("r").unwrap())
+    };
+    assert_eq!(stored.value, expected);
     assert_eq!(stored.version, Revision(7));
+}
+
+#[test]
+fn what_people_set_is_read_and_what_makes_no_sense_counts_as_not_set() {
+    let mut lock = object(Value::Null);
+    let request = json!({"leaseId": "g.0", "mode": "Force", "reason": "why", "actor": "me"});
+    lock["spec"]["longHeldSeconds"] = json!(5);
+    lock["spec"]["releaseRequest"] = request;
+    let settings = read(lock.clone()).unwrap().value.settings;
+    assert_eq!(settings.long_held, Some(Duration::from_secs(5)));
+    let request = settings.release_request.unwrap();
+    assert_eq!(request.mode, ReleaseMode::Force);
+    assert!(request.names(&"g".into()));
+
+    lock["spec"]["releaseRequest"]["mode"] = json!("Beg");
+    lock["spec"]["retainSeconds"] = json!(-1);
+    assert_eq!(
+        read(lock).unwrap().value.settings,
+        Settings {
+            long_held: Some(Duration::from_secs(5)),
+            ..Settings::default()
+        }
+    );
 }
 
 #[test]

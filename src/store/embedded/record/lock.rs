@@ -1,14 +1,18 @@
 //! A lock's document.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Unknown, unreadable};
 use crate::protocol::ids::Resource;
-use crate::protocol::lock::{Grant, INCIDENTS_MAX, Incident, IncidentKind, Lock};
+use crate::protocol::incident::{INCIDENTS_MAX, Incident, IncidentKind};
+use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::session::{Claimant, PodRef};
+use crate::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use crate::protocol::time::{SessionTtl, WallTime};
 use crate::protocol::token::Token;
 use crate::store::StoreError;
@@ -27,6 +31,12 @@ pub(in crate::store::embedded) struct LockRecord {
     incidents: Vec<IncidentRecord>,
     #[serde(default)]
     transitions: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retain_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    long_held_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    release_request: Option<ReleaseRequestRecord>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -76,11 +86,24 @@ struct WaiterRecord {
 struct IncidentRecord {
     at: i64,
     kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lease_id: Option<String>,
     token: u64,
     owner_id: String,
     pod: String,
     actor: String,
     reason: String,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReleaseRequestRecord {
+    lease_id: String,
+    force: bool,
+    reason: String,
+    actor: String,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -95,6 +118,9 @@ impl LockRecord {
             waiters: Vec::new(),
             incidents: Vec::new(),
             transitions: 0,
+            retain_seconds: None,
+            long_held_seconds: None,
+            release_request: None,
             unknown: Unknown::new(),
         }
     }
@@ -121,7 +147,28 @@ impl LockRecord {
                 .filter_map(IncidentRecord::incident)
                 .collect(),
             transitions: self.transitions,
+            settings: self.settings(),
         })
+    }
+
+    fn settings(&self) -> Settings {
+        let request = self.release_request.as_ref();
+        Settings {
+            retain: self.retain_seconds.map(Duration::from_secs),
+            long_held: self.long_held_seconds.map(Duration::from_secs),
+            release_request: request.map(|request| Arc::new(request.request())),
+        }
+    }
+
+    /// The same document with what people set for the lock.
+    pub(in crate::store::embedded) fn with_settings(self, settings: &Settings) -> Self {
+        let request = settings.release_request.as_ref();
+        Self {
+            retain_seconds: settings.retain.map(|retain| retain.as_secs()),
+            long_held_seconds: settings.long_held.map(|long_held| long_held.as_secs()),
+            release_request: request.map(|request| ReleaseRequestRecord::new(request)),
+            ..self
+        }
     }
 
     /// The sessions that it names, whether or not the rest makes sense.
@@ -156,6 +203,9 @@ impl LockRecord {
             waiters: waiters.collect(),
             incidents: self.updated_incidents(&next.incidents),
             transitions: next.transitions,
+            retain_seconds: self.retain_seconds,
+            long_held_seconds: self.long_held_seconds,
+            release_request: self.release_request.clone(),
             unknown: self.unknown.clone(),
         }
     }
@@ -254,15 +304,10 @@ impl WaiterRecord {
 
 impl IncidentRecord {
     fn new(incident: &Incident) -> Self {
-        let kind = match incident.kind {
-            IncidentKind::Expired => "Expired",
-            IncidentKind::PodEnded => "PodEnded",
-            IncidentKind::ForceReleased => "ForceReleased",
-            IncidentKind::ReleasedOnRequest => "ReleasedOnRequest",
-        };
         Self {
             at: incident.at.0,
-            kind: kind.to_owned(),
+            kind: incident.kind.name().to_owned(),
+            lease_id: incident.grant.as_ref().map(ToString::to_string),
             token: incident.token.get(),
             owner_id: incident.owner.to_string(),
             pod: incident.pod.to_string(),
@@ -276,18 +321,38 @@ impl IncidentRecord {
     fn incident(&self) -> Option<Incident> {
         Some(Incident {
             at: WallTime(self.at),
-            kind: match self.kind.as_str() {
-                "Expired" => IncidentKind::Expired,
-                "PodEnded" => IncidentKind::PodEnded,
-                "ForceReleased" => IncidentKind::ForceReleased,
-                "ReleasedOnRequest" => IncidentKind::ReleasedOnRequest,
-                _ => return None,
-            },
+            kind: IncidentKind::from_name(&self.kind)?,
+            grant: self.lease_id.as_deref().map(Into::into),
             token: Token::from_raw(self.token),
             owner: self.owner_id.as_str().into(),
             pod: self.pod.as_str().into(),
             actor: self.actor.as_str().into(),
             reason: self.reason.as_str().into(),
         })
+    }
+}
+
+impl ReleaseRequestRecord {
+    fn new(request: &ReleaseRequest) -> Self {
+        Self {
+            lease_id: request.lease.to_string(),
+            force: request.mode == ReleaseMode::Force,
+            reason: request.reason.to_string(),
+            actor: request.actor.to_string(),
+            unknown: Unknown::new(),
+        }
+    }
+
+    fn request(&self) -> ReleaseRequest {
+        ReleaseRequest {
+            lease: self.lease_id.as_str().into(),
+            mode: if self.force {
+                ReleaseMode::Force
+            } else {
+                ReleaseMode::Ask
+            },
+            reason: self.reason.as_str().into(),
+            actor: self.actor.as_str().into(),
+        }
     }
 }

@@ -1,0 +1,75 @@
+//! What people set in a lock's spec. The protocol reads it and never writes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ids::{GrantId, LeaseId};
+
+/// What people set for one lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// How long the object is kept while it is free and idle; the operator's own setting unless
+    /// said.
+    pub retain: Option<Duration>,
+    /// Held longer than this it is marked as long-held; the operator's own setting unless said.
+    pub long_held: Option<Duration>,
+    /// Somebody's wish that a grant ends.
+    pub release_request: Option<Arc<ReleaseRequest>>,
+}
+
+/// A person's wish that a grant ends, on the record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReleaseRequest {
+    /// The grant to end, as the person wrote it.
+    pub lease: Arc<str>,
+    /// How it is meant.
+    pub mode: ReleaseMode,
+    /// Why, in words.
+    pub reason: Arc<str>,
+    /// Who asks; the API server vouches for it.
+    pub actor: Arc<str>,
+}
+
+/// How a release request is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReleaseMode {
+    /// The app is told and decides.
+    Ask,
+    /// The grant ends.
+    Force,
+}
+
+impl ReleaseRequest {
+    /// Whether it is about this grant. An app's lease id, which its log may show, names the grant
+    /// that it is of.
+    #[must_use]
+    pub fn names(&self, grant: &GrantId) -> bool {
+        *self.lease == *grant.as_str()
+            || LeaseId::from(&*self.lease).grant().as_ref() == Some(grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_names_a_grant_by_its_own_id_or_by_one_of_its_leases() {
+        for (lease, names) in [
+            ("g1", true),
+            ("g1.0", true),
+            ("g1.12", true),
+            ("g", false),
+            ("g12", false),
+            ("", false),
+        ] {
+            let request = ReleaseRequest {
+                lease: lease.into(),
+                mode: ReleaseMode::Ask,
+                reason: "test".into(),
+                actor: "me".into(),
+            };
+            assert_eq!(request.names(&GrantId::from("g1")), names, "{lease}");
+        }
+    }
+}
