@@ -6,6 +6,7 @@
 
 pub mod embedded;
 pub mod faulty;
+pub mod fleet;
 
 use std::any::Any;
 use std::fmt;

@@ -164,8 +164,8 @@ pub struct DistributedLockStatus {
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub incidents: Vec<IncidentRecord>,
 
-    /// What is worth knowing about the lock. `LongHeld` is true while one grant has lasted longer
-    /// than `longHeldSeconds`; the operator writes it, and only when it changes.
+    /// What is worth knowing about the lock. `LongHeld` is there while one grant has lasted longer
+    /// than `longHeldSeconds`: the operator writes it once, and it goes with the grant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),

@@ -64,6 +64,8 @@ pub struct Lock {
     pub incidents: Vec<Incident>,
     /// How often it was granted.
     pub transitions: u64,
+    /// Since when its grant counts as long-held, if the operator marked it. It goes with the grant.
+    pub long_held: Option<WallTime>,
     /// What people set for it. Read only.
     pub settings: Settings,
 }
@@ -117,6 +119,7 @@ impl Lock {
             waiters: Queue::default(),
             incidents: Vec::new(),
             transitions: 0,
+            long_held: None,
             settings: Settings::default(),
         }
     }
@@ -281,6 +284,18 @@ impl Lock {
         Some(recorded.handed_on(&living, at, mint, ending.at))
     }
 
+    /// The lock marked as long-held, or no longer so; none when it is so already, or when nobody
+    /// holds it and it is to be marked.
+    #[must_use]
+    pub fn marked_long_held(&self, since: Option<WallTime>) -> Option<Self> {
+        let changes = since.is_some() != self.long_held.is_some();
+        let makes_sense = since.is_none() || self.grant.is_some();
+        (changes && makes_sense).then(|| Self {
+            long_held: since,
+            ..self.clone()
+        })
+    }
+
     /// The same grant with a new, larger base: after a suspected restore, or when its tokens are
     /// used up. None when this grant does not hold the lock.
     ///
@@ -330,6 +345,7 @@ impl Lock {
             token: mint.base(at, self.token)?,
             waiters,
             transitions: self.transitions.saturating_add(1),
+            long_held: None,
             ..self.clone()
         })
     }
@@ -353,6 +369,7 @@ impl Lock {
         Self {
             grant: None,
             waiters: Queue::default(),
+            long_held: None,
             ..self.clone()
         }
     }

@@ -10,13 +10,16 @@ use super::{
     time_text, ttl_seconds, wall_time,
 };
 use crate::crd::REASON_MAX;
-use crate::crd::lock::{self as wire, Holder, IncidentRecord, LeaseRecord, WaiterRecord};
+use crate::crd::lock::{
+    self as wire, ConditionRecord, Holder, IncidentRecord, LeaseRecord, WaiterRecord,
+};
 use crate::protocol::ids::Resource;
 use crate::protocol::incident::{INCIDENTS_MAX, Incident, IncidentKind};
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
+use crate::protocol::time::WallTime;
 use crate::protocol::token::Token;
 use crate::store::{StoreError, Stored};
 
@@ -99,9 +102,55 @@ fn lock(object: &Fields) -> Result<Lock, StoreError> {
             .filter_map(incident)
             .collect(),
         transitions: count(part(&status, "status", "transitions")?.unwrap_or_default()),
+        long_held: long_held(&status),
         settings,
     })
 }
+
+/// The condition's name.
+const LONG_HELD: &str = "LongHeld";
+
+fn long_held(status: &Fields) -> Option<WallTime> {
+    let conditions = status.get("conditions").and_then(Value::as_array)?;
+    let condition = conditions.iter().find(|c| c["type"] == LONG_HELD)?;
+    let since = condition["lastTransitionTime"].as_str().unwrap_or_default();
+    (condition["status"] == "True").then(|| wall_time(since))
+}
+
+/// Makes the condition or takes it away; others stay as they were read.
+fn write_long_held(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
+    if before.long_held == next.long_held {
+        return Ok(());
+    }
+    let mut conditions = match status.remove("conditions") {
+        Some(Value::Array(conditions)) => conditions,
+        _ => Vec::new(),
+    };
+    conditions.retain(|condition| condition["type"] != LONG_HELD);
+    if let (Some(since), Some(grant)) = (next.long_held, &next.grant) {
+        let message = format!(
+            "{} in pod {} has held the lock since {}; nothing is taken from it. Where it should \
+             not: stop that app, delete its pod, or ask for the release with spec.releaseRequest",
+            grant.holder.owner,
+            grant.holder.pod.name,
+            time_text(grant.acquired_at),
+        );
+        let condition = ConditionRecord {
+            r#type: LONG_HELD.to_owned(),
+            status: "True".to_owned(),
+            reason: "HeldTooLong".to_owned(),
+            message: cut(&message, REASON_MAX),
+            last_transition_time: time_text(since),
+        };
+        conditions.push(overlay(None, CONDITION, &condition)?);
+    }
+    if !conditions.is_empty() {
+        status.insert("conditions".to_owned(), conditions.into());
+    }
+    Ok(())
+}
+
+const CONDITION: &[&str] = &["type", "status", "reason", "message", "lastTransitionTime"];
 
 /// What cannot be read of it counts as not set: no grant hangs on it.
 fn settings(spec: &Fields) -> Settings {
@@ -225,6 +274,7 @@ pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
     write_grant(status, before, next)?;
     write_waiters(status, before, next)?;
     write_incidents(status, before, next)?;
+    write_long_held(status, before, next)?;
     status.insert("token".to_owned(), bounded(next.token.get()).into());
     status.insert("transitions".to_owned(), bounded(next.transitions).into());
     Ok(Value::Object(object))

@@ -104,6 +104,35 @@ fn a_lock_without_a_status_was_never_held() {
 }
 
 #[test]
+fn a_long_held_grant_is_marked_once_and_the_mark_goes_with_the_grant() {
+    let mut marked = held(&["b"]);
+    marked["conditions"] = json!([{"type": "Other", "status": "True", "new": 1}]);
+    let stored = read(object(marked)).unwrap();
+    assert_eq!(stored.value.long_held, None);
+    let next = stored.value.marked_long_held(Some(WallTime(0))).unwrap();
+    assert_eq!(next.marked_long_held(Some(WallTime(1))), None);
+    let written = write(&stored, &next).unwrap();
+    let conditions = written["status"]["conditions"].as_array().unwrap();
+    assert_eq!(conditions[0]["new"], 1, "others stay");
+    assert_eq!(conditions[1]["type"], "LongHeld");
+    assert_eq!(conditions[1]["lastTransitionTime"], EPOCH);
+    assert_eq!(
+        written["status"]["holder"],
+        object(held(&["b"]))["status"]["holder"]
+    );
+
+    let stored = read(written).unwrap();
+    assert_eq!(stored.value.long_held, Some(WallTime(0)));
+    let released = stored
+        .value
+        .release(stored.version, &MINT, &"g-a".into(), WallTime(1));
+    let written = write(&stored, &released.unwrap()).unwrap();
+    let conditions = written["status"]["conditions"].as_array().unwrap();
+    assert_eq!(conditions.len(), 1);
+    assert_eq!(conditions[0]["type"], "Other");
+}
+
+#[test]
 fn what_people_set_is_read_and_what_makes_no_sense_counts_as_not_set() {
     let mut lock = object(Value::Null);
     let request = json!({"leaseId": "g.0", "mode": "Force", "reason": "why", "actor": "me"});

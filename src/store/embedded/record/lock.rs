@@ -32,6 +32,8 @@ pub(in crate::store::embedded) struct LockRecord {
     #[serde(default)]
     transitions: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    long_held: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     retain_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     long_held_seconds: Option<u64>,
@@ -118,6 +120,7 @@ impl LockRecord {
             waiters: Vec::new(),
             incidents: Vec::new(),
             transitions: 0,
+            long_held: None,
             retain_seconds: None,
             long_held_seconds: None,
             release_request: None,
@@ -147,6 +150,7 @@ impl LockRecord {
                 .filter_map(IncidentRecord::incident)
                 .collect(),
             transitions: self.transitions,
+            long_held: self.long_held.map(WallTime),
             settings: self.settings(),
         })
     }
@@ -203,6 +207,7 @@ impl LockRecord {
             waiters: waiters.collect(),
             incidents: self.updated_incidents(&next.incidents),
             transitions: next.transitions,
+            long_held: next.long_held.map(|since| since.0),
             retain_seconds: self.retain_seconds,
             long_held_seconds: self.long_held_seconds,
             release_request: self.release_request.clone(),

@@ -1,0 +1,147 @@
+//! The port of the operator: all locks and sessions of all namespaces, told as they change.
+//!
+//! A feed never ends. It says what there is, then what changes; where it lost the thread it says
+//! everything anew. It may be late, and nothing may be concluded from its silence: who acts on
+//! what it told writes by compare-and-swap, or asks first.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+
+use super::{StoreError, Stored};
+use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
+use crate::protocol::token::Revision;
+
+/// Where an object is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// An object and where it is.
+#[derive(Clone, Debug)]
+pub struct Placed<T> {
+    /// Where.
+    pub place: Place,
+    /// The object's own id: one that is made anew under the same name has another.
+    pub uid: Arc<str>,
+    /// The object.
+    pub stored: Stored<T>,
+}
+
+/// What a feed tells.
+#[derive(Clone, Debug)]
+pub enum Told<T> {
+    /// All that there is follows. What is not among it by [`Told::Complete`] is gone.
+    Anew,
+    /// This is there, newly or changed.
+    There(Box<T>),
+    /// This is there and makes no sense.
+    Unreadable {
+        /// Where.
+        place: Place,
+        /// The object's own id.
+        uid: Arc<str>,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// This is not there any more.
+    Gone(Place),
+    /// That was all.
+    Complete,
+    /// The feed cannot tell just now, and tries on by itself.
+    Interrupted(StoreError),
+}
+
+/// What is told, in the order of each object's revisions.
+pub type Feed<T> = BoxStream<'static, Told<T>>;
+
+/// What the kubelet reports of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodReport {
+    /// Where it is.
+    pub place: Place,
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// Whether its phase is Succeeded or Failed.
+    pub is_terminal: bool,
+    /// Whether somebody deletes it.
+    pub is_deleted: bool,
+    /// Whether its end was written by another than the kubelet: the garbage collector of pods, or
+    /// a controller that gave its node up.
+    pub is_presumed: bool,
+    /// How many containers its spec has, of all kinds that run while or before it does.
+    pub declared: usize,
+    /// What is reported of them.
+    pub containers: Vec<ContainerReport>,
+}
+
+/// What the kubelet reports of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerReport {
+    /// It runs, or waits to.
+    Alive,
+    /// It ended.
+    Terminated,
+    /// The kubelet lost sight of it, and says that it ended.
+    Unknown,
+}
+
+/// All locks and sessions, and the pods that hold them.
+#[async_trait]
+pub trait FleetStore: Send + Sync + 'static {
+    /// All locks.
+    fn locks(&self) -> Feed<Placed<Lock>>;
+
+    /// All sessions.
+    fn sessions(&self) -> Feed<Placed<Session>>;
+
+    /// The pods whose phase says that they ended, and no others.
+    fn ended_pods(&self) -> Feed<PodReport>;
+
+    /// The revision of the store, by a consistent listing of locks.
+    async fn revision(&self) -> Result<Revision, StoreError>;
+
+    /// A lock, as of now; none when there is none.
+    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError>;
+
+    /// A session, as of now; none when there is none.
+    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError>;
+
+    /// A pod, as of now; none when there is none.
+    async fn pod(&self, place: &Place) -> Result<Option<PodReport>, StoreError>;
+
+    /// Compare-and-swap on the version of `current`.
+    async fn update_lock(
+        &self,
+        current: &Placed<Lock>,
+        next: &Lock,
+    ) -> Result<Placed<Lock>, StoreError>;
+
+    /// Compare-and-swap on the version of `current`.
+    async fn update_session(
+        &self,
+        current: &Placed<Session>,
+        next: &Session,
+    ) -> Result<Placed<Session>, StoreError>;
+
+    /// Deletes the object if it is still this one, at this version. `Conflict` when it is not,
+    /// `NotFound` when there is none.
+    async fn delete_lock(&self, current: &Placed<Lock>) -> Result<(), StoreError>;
+
+    /// Deletes the object if it is still this one, at this version. `Conflict` when it is not,
+    /// `NotFound` when there is none.
+    async fn delete_session(&self, current: &Placed<Session>) -> Result<(), StoreError>;
+}
