@@ -4,6 +4,7 @@
 //! write: `Unavailable` was not applied, `Ambiguous` may have been, and only who re-reads knows.
 //! Every call an adapter makes has a timeout; no adapter repeats a write by itself.
 
+pub mod cluster;
 pub mod embedded;
 pub mod faulty;
 pub mod fleet;

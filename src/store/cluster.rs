@@ -1,0 +1,67 @@
+//! The operator's other ports: what it tells people of a lock, and the labels of pods.
+//!
+//! Only a cluster has them; nothing about who holds a lock hangs on either.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use super::fleet::Place;
+use crate::protocol::time::WallTime;
+
+/// Something that happened to a lock, for `kubectl describe` and `kubectl events`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The name of its object, made from what happened, so that a repetition finds it there.
+    pub name: Arc<str>,
+    /// The lock.
+    pub lock: Place,
+    /// The lock object's own id.
+    pub lock_uid: Arc<str>,
+    /// The pod that it is about, by name and, where it is known, uid.
+    pub pod: Option<(Arc<str>, Option<Arc<str>>)>,
+    /// Whether somebody should look.
+    pub is_warning: bool,
+    /// What happened, in one word.
+    pub reason: &'static str,
+    /// What was done, in one word.
+    pub action: &'static str,
+    /// What happened, in words.
+    pub message: String,
+    /// When, for people.
+    pub at: WallTime,
+}
+
+/// Where notes are kept, for an hour or so.
+#[async_trait]
+pub trait Notes: Send + Sync + 'static {
+    /// Where the operator's own notes are, by namespace and name.
+    async fn known(&self) -> Result<HashSet<Place>, StoreError>;
+
+    /// Writes a note. One of that name that is there already is left as it is.
+    async fn write(&self, note: &Note) -> Result<(), StoreError>;
+}
+
+/// A pod that has a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelledPod {
+    /// Where it is.
+    pub place: Place,
+    /// Its uid.
+    pub uid: Arc<str>,
+}
+
+/// One label of pods, whose value is always `true`.
+#[async_trait]
+pub trait PodLabels: Send + Sync + 'static {
+    /// The pods of a namespace that have it, by a consistent listing.
+    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError>;
+
+    /// Gives it to a pod, if the pod is still this one. `NotFound` or `Conflict` when it is not.
+    async fn give(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError>;
+
+    /// Takes it from a pod, if the pod is still this one. `NotFound` or `Conflict` when it is not.
+    async fn take(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError>;
+}
