@@ -70,7 +70,7 @@ mod wait;
 
 pub(crate) use audit::Served;
 pub(crate) use binaries::{Binaries, KubeVersion, target_directory};
-pub(crate) use cluster::{Cluster, Namespace, TakeOver};
+pub(crate) use cluster::{Cluster, Namespace, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use etcd::Etcd;
 pub(crate) use event_stream::{Curl, Event, SleepyClient};

@@ -10,6 +10,7 @@
 
 mod grants;
 mod objects;
+mod operator;
 mod ordinary;
 mod queues;
 mod stage;

@@ -29,7 +29,7 @@ pub(crate) async fn apply_file(client: &Client, file: &Path) -> Result<Vec<Dynam
     Ok(applied)
 }
 
-/// Applies one cluster-wide object.
+/// Applies one object, in the namespace that it names if it names one.
 pub(crate) async fn apply(client: &Client, object: &Value) -> Result<DynamicObject> {
     let types: TypeMeta = serde_json::from_value(object.clone())?;
     let kind = GroupVersionKind::try_from(&types)?;
@@ -37,7 +37,10 @@ pub(crate) async fn apply(client: &Client, object: &Value) -> Result<DynamicObje
     let name = object["metadata"]["name"]
         .as_str()
         .context("an object that we ship must have a name")?;
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
     let params = PatchParams::apply("leasehold-tests").force();
     Ok(api.patch(name, &params, &Patch::Apply(object)).await?)
 }

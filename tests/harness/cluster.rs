@@ -1,4 +1,5 @@
-//! A control plane with Leasehold installed: definitions, roles and policies as we ship them.
+//! A control plane with Leasehold installed: definitions, roles and policies as we ship them, and the
+//! operator's namespace and service account. Nothing runs there unless a test starts it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,9 +12,18 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-use super::apply::{apply_file, repository, until_policies_are_enforced, until_served};
+use super::apply::{apply, apply_file, repository, until_policies_are_enforced, until_served};
 use super::binaries::KubeVersion;
 use super::control_plane::{ControlPlane, Purpose};
+use super::pod::Pod;
+
+/// The operator's namespace. The policies know it by this name and the next.
+pub(crate) const OPERATOR_NAMESPACE: &str = "leasehold-system";
+/// The operator's service account.
+pub(crate) const OPERATOR_ACCOUNT: &str = "leasehold-operator";
+const RBAC: &str = "charts/leasehold/files/rbac";
+/// What is installed only where a test asks for it.
+const LEADER_LABELS: &str = "operator-leader-labels.yaml";
 
 /// Who may take over from a dead holder: which of the two policy sets is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +117,29 @@ impl Cluster {
         namespace.bind_sidecar_role("app").await?;
         Ok(namespace)
     }
+
+    /// The operator's namespace, which tests of a shared cluster share.
+    pub(crate) async fn operator_namespace(self: &Arc<Self>) -> Result<Namespace> {
+        Ok(Namespace {
+            name: OPERATOR_NAMESPACE.to_owned(),
+            client: self.admin().await?,
+            cluster: Arc::clone(self),
+        })
+    }
+
+    /// A pod of the operator, with the rights that we ship and no more. The name must be the test's
+    /// own.
+    pub(crate) async fn operator_pod(self: &Arc<Self>, name: &str) -> Result<Pod> {
+        let namespace = self.operator_namespace().await?;
+        namespace.pod_with_rights(name, OPERATOR_ACCOUNT).await
+    }
+
+    /// Lets the operator label the pods of those who lead, which is off by default.
+    pub(crate) async fn allow_leader_labels(&self) -> Result<()> {
+        let file = repository(RBAC).join(LEADER_LABELS);
+        apply_file(&self.admin().await?, &file).await?;
+        Ok(())
+    }
 }
 
 /// A namespace of a test's own.
@@ -158,20 +191,34 @@ async fn install(client: &Client, mode: TakeOver) -> Result<()> {
     for kind in ["distributedlocks", "locksessions"] {
         until_served(client, kind).await?;
     }
-    let left_out = match mode {
+    make_operators_account(client).await?;
+    let other_mode = match mode {
         TakeOver::Strict => "take-over-peer.yaml",
         TakeOver::Peer => "take-over-strict.yaml",
     };
-    for folder in ["rbac", "admission"] {
-        let folder = repository("charts/leasehold/files").join(folder);
+    for folder in [RBAC, "charts/leasehold/files/admission"] {
         let mut files = Vec::new();
-        for entry in std::fs::read_dir(&folder)? {
+        for entry in std::fs::read_dir(repository(folder))? {
             files.push(entry?.path());
         }
         files.sort();
-        for file in files.iter().filter(|file| !file.ends_with(left_out)) {
+        files.retain(|file| !file.ends_with(other_mode) && !file.ends_with(LEADER_LABELS));
+        for file in &files {
             apply_file(client, file).await?;
         }
     }
     until_policies_are_enforced(client).await
+}
+
+/// What the operator's rights are bound to, and what its pods take for granted.
+async fn make_operators_account(client: &Client) -> Result<()> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": OPERATOR_NAMESPACE}});
+    apply(client, &namespace).await?;
+    for account in ["default", OPERATOR_ACCOUNT] {
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": account, "namespace": OPERATOR_NAMESPACE}});
+        apply(client, &account).await?;
+    }
+    Ok(())
 }

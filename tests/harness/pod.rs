@@ -32,7 +32,12 @@ pub(crate) struct Pod {
 impl Namespace {
     /// A pod of the service account `app`, whose rights are in effect.
     pub(crate) async fn pod(&self, name: &str) -> Result<Pod> {
-        let pod = self.pod_of(name, "app").await?;
+        self.pod_with_rights(name, "app").await
+    }
+
+    /// A pod of another service account that may do what a sidecar may, when it may do it.
+    pub(crate) async fn pod_with_rights(&self, name: &str, account: &str) -> Result<Pod> {
+        let pod = self.pod_of(name, account).await?;
         pod.until_it_may_make_locks().await?;
         Ok(pod)
     }

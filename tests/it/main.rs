@@ -14,4 +14,5 @@ mod faulty_store;
 mod http_api;
 mod memory_store;
 mod openapi;
+mod rights;
 mod tidy;

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
@@ -13,7 +12,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, Namespace, TakeOver, eventually};
+use crate::harness::{
+    Cluster, Namespace, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver, eventually,
+};
 
 /// A namespace of a test's own.
 pub(super) struct World {
@@ -67,38 +68,27 @@ impl World {
         kubeconfig.client().await.expect("a client")
     }
 
-    /// The operator's `ServiceAccount`. What its role will be is not tried here.
+    /// The operator, who has every right in this namespace: so the policies alone hold it here.
     pub(super) async fn operator(&self) -> Client {
-        let metadata = json!({"metadata": {"name": "leasehold-system"}});
-        made(&Api::<NamespaceObject>::all(self.admin.clone()), metadata).await;
-        let accounts = Api::<ServiceAccount>::namespaced(self.admin.clone(), "leasehold-system");
-        made(
-            &accounts,
-            json!({"metadata": {"name": "leasehold-operator"}}),
-        )
-        .await;
         let binding = json!({
             "metadata": {"name": "operator-of-the-test"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
                 "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": "leasehold-operator",
-                "namespace": "leasehold-system"}],
+            "subjects": [{"kind": "ServiceAccount", "name": OPERATOR_ACCOUNT,
+                "namespace": OPERATOR_NAMESPACE}],
         });
-        made(&Api::<ClusterRoleBinding>::all(self.admin.clone()), binding).await;
-        let request =
-            serde_json::from_value(json!({"spec": {"audiences": []}})).expect("a request");
-        let answer = accounts
-            .create_token_request("leasehold-operator", &PostParams::default(), &request)
-            .await
-            .expect("a token");
-        let token = answer.status.expect("a token").token;
-        let kubeconfig = self
-            .namespace
-            .kubeconfig("operator", &token)
-            .expect("a kubeconfig");
-        let client = kubeconfig.client().await.expect("a client");
+        made(&self.api::<RoleBinding>(&self.admin), binding).await;
+        let client = self.bare_operator().await;
         self.until_allowed(&client, "update").await;
         client
+    }
+
+    /// The operator with the rights that we ship.
+    pub(super) async fn bare_operator(&self) -> Client {
+        let name = format!("operator-of-{}", self.namespace.name);
+        let pod = self.namespace.cluster.operator_pod(&name).await;
+        let pod = pod.expect("a pod");
+        pod.client().await.expect("a client")
     }
 
     /// A person who may see and update locks here, and has these verbs beside.

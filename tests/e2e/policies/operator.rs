@@ -1,0 +1,86 @@
+//! The operator: what its role gives it.
+
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::json;
+
+use super::world::World;
+use crate::harness::{OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver};
+
+const OURS: &str = "leasehold.dev";
+
+/// Verb, API group and resource of what the operator may do in every namespace.
+const EVERYWHERE: [(&str, &str, &str); 10] = [
+    ("watch", OURS, "distributedlocks"),
+    ("delete", OURS, "distributedlocks"),
+    ("update", OURS, "distributedlocks/status"),
+    ("list", OURS, "locksessions"),
+    ("delete", OURS, "locksessions"),
+    ("update", OURS, "locksessions/status"),
+    ("watch", "", "pods"),
+    ("get", "", "pods"),
+    ("create", "events.k8s.io", "events"),
+    ("list", "events.k8s.io", "events"),
+];
+
+/// The same for its own namespace, where it is a candidate of an election like any pod.
+const AT_HOME: [(&str, &str, &str); 3] = [
+    ("create", OURS, "distributedlocks"),
+    ("patch", OURS, "distributedlocks/status"),
+    ("create", OURS, "locksessions"),
+];
+
+/// The same for nowhere.
+const NOWHERE: [(&str, &str, &str); 14] = [
+    ("update", OURS, "distributedlocks"),
+    ("patch", OURS, "distributedlocks"),
+    ("force-release", OURS, "distributedlocks"),
+    ("deletecollection", OURS, "distributedlocks"),
+    ("update", OURS, "locksessions"),
+    ("patch", "", "pods"),
+    ("update", "", "pods"),
+    ("delete", "", "pods"),
+    ("update", "", "pods/status"),
+    ("get", "", "secrets"),
+    ("list", "", "nodes"),
+    ("create", "", "serviceaccounts/token"),
+    ("impersonate", "", "users"),
+    ("patch", "events.k8s.io", "events"),
+];
+
+#[tokio::test]
+async fn the_operator_has_a_sidecars_rights_at_home_and_its_own_everywhere() {
+    let world = World::new(TakeOver::Strict).await;
+    world.bare_operator().await;
+    for (namespace, home) in [("default", false), (OPERATOR_NAMESPACE, true)] {
+        for (rights, given) in [(&EVERYWHERE[..], true), (&AT_HOME, home), (&NOWHERE, false)] {
+            for right in rights {
+                let may = may_the_operator(&world, namespace, *right).await;
+                assert_eq!(may, given, "{right:?} in {namespace}");
+            }
+        }
+    }
+}
+
+async fn may_the_operator(
+    world: &World,
+    namespace: &str,
+    (verb, group, resource): (&str, &str, &str),
+) -> bool {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let review = json!({"metadata": {}, "spec": {
+        "user": format!("system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR_ACCOUNT}"),
+        "groups": ["system:serviceaccounts", "system:authenticated"],
+        "resourceAttributes": {"namespace": namespace, "verb": verb, "group": group,
+            "resource": resource, "subresource": subresource},
+    }});
+    let review: SubjectAccessReview = serde_json::from_value(review).expect("a review");
+    let reviews = Api::all(world.admin.clone());
+    let answer = reviews.create(&PostParams::default(), &review).await;
+    answer
+        .expect("an answer")
+        .status
+        .expect("an answer")
+        .allowed
+}
