@@ -419,8 +419,15 @@ impl Agent {
             let Some((held, loss)) = state.lost_lease(lease, now) else {
                 return;
             };
-            let session = held.session.clone();
+            let (session, is_closing) = (held.session.clone(), held.is_closing);
             if state.deadline_of(&session).is_none_or(|until| now < until) {
+                if is_closing {
+                    drop(state);
+                    // Its app ended it long ago. Its readers were told of no more than it had itself,
+                    // so their time is over too.
+                    let _done = self.start_release(lease, WhoEnds::App);
+                    return;
+                }
                 // Only this lease; judged and taken out in one step, so that no renewal comes
                 // between. Who waits for the lock in this pod may have its grant.
                 let ended = state.end_or_keep(lease, End::Lost(loss), now);

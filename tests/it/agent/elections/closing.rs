@@ -22,10 +22,14 @@ fn two_pods() -> (MemoryStore, Pod, Pod) {
 
 /// An app's own lease of the election's lock, with a `requestId`.
 async fn acquire(pod: &Pod) -> Result<Acquired, AcquireError> {
+    acquire_for(pod, Duration::from_mins(10)).await
+}
+
+async fn acquire_for(pod: &Pod, ttl: Duration) -> Result<Acquired, AcquireError> {
     let request = AcquireRequest {
         resource: name("e").resource().clone(),
         owner: OwnerId::from("app"),
-        life: Life::Ttl(Duration::from_mins(10)),
+        life: Life::Ttl(ttl),
         wait: Duration::ZERO,
         keep: Duration::ZERO,
         metadata: BTreeMap::new(),
@@ -190,4 +194,24 @@ async fn who_led_and_loses_the_lead_in_an_outage_does_not_name_the_leader_before
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
+}
+
+/// Its own time and its readers' are over at one moment. Whoever looks first, its app had ended it.
+#[tokio::test(start_paused = true)]
+async fn a_closing_lease_whose_time_is_up_was_released_and_not_lost() {
+    let store = MemoryStore::default();
+    let a = Pod::new("a", &store, |_| {});
+    let ttl = Duration::from_secs(1);
+    let Ok(Acquired::Granted { lease, .. }) = acquire_for(&a, ttl).await else {
+        panic!("it is free");
+    };
+    assert_eq!(a.lead_now().unwrap().valid_for, ttl);
+    let releasing = a.agent.release(&lease.lease).now_or_never();
+    assert_eq!(releasing, None, "its readers' time is not over");
+    // No timer has seen that yet.
+    a.clock.advance(ttl);
+    let released = Err(LeaseError::Released);
+    assert_eq!(a.agent.lease(&lease.lease, a.now()), released);
+    eventually("the lock is free", || a.is_free(RESOURCE)).await;
+    assert_eq!(a.agent.release(&lease.lease).await, Ok(Released::Done));
 }
