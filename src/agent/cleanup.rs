@@ -163,6 +163,7 @@ impl Agent {
                         grant,
                         known,
                         lease: None,
+                        may_have_landed: false,
                     };
                     self.give_back(what, Backoff::endless()).await;
                     return;

@@ -258,15 +258,17 @@ impl State {
     pub(super) fn write_end(&mut self, lease: &LeaseId, end: End) {
         self.write(|state| {
             let held = state.held.get(state.resource_of.get(lease)?)?;
-            let request = held.request.as_ref().map(RequestRecord::from);
-            let is_sent = held.tenure.is_release_sent();
-            let is_held_back = state.is_held_back(held.tenure.grant());
-            let gives_back = is_sent && !is_held_back && !is_of_session(end);
-            let lease = lease.to_string();
-            Some(Record::Ended(EndedRecord::new(
-                lease, end, gives_back, request,
-            )))
+            Some(state.end_record(held, end))
         });
+    }
+
+    fn end_record(&self, held: &Held, end: End) -> Record {
+        let request = held.request.as_ref().map(RequestRecord::from);
+        let is_sent = held.tenure.is_release_sent();
+        let is_held_back = self.is_held_back(held.tenure.grant());
+        let gives_back = is_sent && !is_held_back && !is_of_session(end);
+        let lease = held.lease.id.to_string();
+        Record::Ended(EndedRecord::new(lease, end, gives_back, request))
     }
 
     /// The end of a lease that is not served.
@@ -289,6 +291,9 @@ impl State {
 
     fn worth_keeping(&self) -> impl Iterator<Item = Record> {
         let leases = self.held.values().map(|held| {
+            if held.is_closing {
+                return self.end_record(held, End::Releasing);
+            }
             let asked = held.request.as_ref().and_then(|key| self.asked_for(key));
             Record::Lease(Box::new(LeaseRecord::of(held, asked)))
         });

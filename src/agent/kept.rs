@@ -63,6 +63,7 @@ impl Kept {
             grant: self.tenure.grant().clone(),
             known: Some(self.stored),
             lease: None,
+            may_have_landed: false,
         }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Returning {
     pub(super) known: Option<Stored<Lock>>,
     /// The lease whose end this completes; none when it was over already.
     pub(super) lease: Option<Ending>,
+    /// Whether a release was sent whose outcome is not known.
+    pub(super) may_have_landed: bool,
 }
 
 impl Held {
@@ -45,6 +47,7 @@ impl Held {
             grant: self.tenure.grant().clone(),
             known: Some(self.stored),
             lease: None,
+            may_have_landed: false,
         }
     }
 }
@@ -232,6 +235,7 @@ impl Agent {
                 told_until: held.lease.told_until(),
             }),
             known: Some(held.stored),
+            may_have_landed: false,
         })))
     }
 
@@ -320,10 +324,9 @@ impl Agent {
 
     /// Tries until the lock no longer names the grant, or the tries are used up.
     pub(super) async fn give_back(&self, mut what: Returning, mut backoff: Backoff) -> GivenBack {
-        let mut may_have_landed = false;
         let (mut refused_since, mut outrun) = (None, 0);
         loop {
-            match self.try_give_back(&mut what, &mut may_have_landed).await {
+            match self.try_give_back(&mut what).await {
                 Ok(Some(given_back)) => {
                     self.0.metrics.release("released");
                     return given_back;
@@ -357,13 +360,8 @@ impl Agent {
         }
     }
 
-    /// One try; none when another write came first. `may_have_landed` is set when a release was
-    /// sent whose outcome is not known.
-    async fn try_give_back(
-        &self,
-        what: &mut Returning,
-        may_have_landed: &mut bool,
-    ) -> Result<Option<GivenBack>, StoreError> {
+    /// One try; none when another write came first.
+    async fn try_give_back(&self, what: &mut Returning) -> Result<Option<GivenBack>, StoreError> {
         let current = match what.known.take() {
             Some(known) => Some(known),
             None => match self.read_lock(&what.resource).await {
@@ -381,7 +379,7 @@ impl Agent {
         });
         let Some((current, next)) = released else {
             let seen_at = current.map(|current| current.version);
-            return Ok(Some(if *may_have_landed {
+            return Ok(Some(if what.may_have_landed {
                 GivenBack::Done
             } else {
                 GivenBack::WasGone(seen_at)
@@ -405,7 +403,7 @@ impl Agent {
                 Ok(None)
             }
             Err(error) => {
-                *may_have_landed |= matches!(error, StoreError::Ambiguous(_));
+                what.may_have_landed |= matches!(error, StoreError::Ambiguous(_));
                 Err(error)
             }
         }

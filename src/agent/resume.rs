@@ -308,6 +308,7 @@ impl Agent {
             grant: unserved.grant,
             known: unserved.stored,
             lease: ending,
+            may_have_landed: unserved.may_have_landed,
         });
     }
 

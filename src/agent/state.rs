@@ -299,6 +299,8 @@ impl State {
     /// Ends a lease for its holder and everybody who asks from now on, although its grant cannot be
     /// given up yet: those who were told of it by an election's answer may still believe in it.
     pub(super) fn close(&mut self, lease: &LeaseId, now: Moment) {
+        // On file first: after a restart it is to be served to nobody either.
+        self.write_end(lease, End::Releasing);
         let Some(held) = self.held_mut(lease) else {
             return;
         };

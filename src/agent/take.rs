@@ -288,6 +288,7 @@ impl Agent {
                 grant,
                 known: None,
                 lease: None,
+                may_have_landed: false,
             });
         }
         true

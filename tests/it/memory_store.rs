@@ -36,6 +36,7 @@ struct Control {
     gate: Option<Gate>,
     unanswered: Option<Call>,
     late_join: Option<LateJoin>,
+    unreadable: Option<Resource>,
     watches: Vec<Watch>,
     /// How long each call is on its way.
     latency: Duration,
@@ -147,6 +148,11 @@ impl MemoryStore {
     /// Lets every call through again.
     pub(crate) fn heal(&self) {
         self.control().hook = None;
+    }
+
+    /// Lets later lists of what a session holds say of a lock only that it cannot be read.
+    pub(crate) fn make_unreadable_in_lists(&self, name: &str) {
+        self.control().unreadable = Some(resource(name));
     }
 
     /// Holds back every later call of this kind, before or after it is done.
@@ -330,7 +336,12 @@ impl LockStore for MemoryStore {
 
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
         let listed = self.store.list_held_by(session);
-        self.serve(Call::ListHeldLocks, listed).await
+        let mut page = self.serve(Call::ListHeldLocks, listed).await?;
+        if let Some(unreadable) = &self.control().unreadable {
+            page.items.retain(|lock| lock.value.resource != *unreadable);
+            page.unreadable.push(format!("{unreadable}: no token"));
+        }
+        Ok(page)
     }
 
     async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {

@@ -224,6 +224,11 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 /// A lease goes on by another TTL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -272,6 +277,10 @@ pub(in crate::agent) struct EndedRecord {
     lost: Option<String>,
     /// Whether its grant serves nobody from here on, so that its release may be on its way.
     pub(in crate::agent) gives_back: bool,
+    /// Whether its app ended it, and its grant is kept from everybody for a while: no release is sent
+    /// yet.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(in crate::agent) held_back: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::agent) request: Option<RequestRecord>,
 }
@@ -291,6 +300,7 @@ impl EndedRecord {
             lease,
             lost,
             gives_back,
+            held_back: end == End::Releasing && !gives_back,
             request,
         }
     }

@@ -10,7 +10,7 @@ use super::refusal::Refusal;
 use crate::agent::Past;
 use crate::agent::journal::record::{EndedRecord, Identity, LeaseRecord, Record, SessionRecord};
 use crate::agent::state::End;
-use crate::protocol::ids::{GrantId, LeaseId};
+use crate::protocol::ids::{GrantId, LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::{Moment, SessionTtl};
 
@@ -23,11 +23,20 @@ pub(in crate::agent) struct Left {
     pub(super) leases: BTreeMap<LeaseId, LeaseRecord>,
     /// How others ended, oldest first.
     pub(super) ended: Vec<EndedRecord>,
-    /// The grants that serve nobody any more, each with its last lease: their releases may have been
-    /// sent.
-    pub(super) given_back: HashMap<GrantId, LeaseId>,
+    /// The grants that serve nobody any more, each with its last lease.
+    pub(super) returning: HashMap<GrantId, LastLease>,
     /// Those that their apps ended since, while it was not known whether they go on.
     pub(super) ended_since: Vec<LeaseRecord>,
+}
+
+/// The last lease of a grant that serves nobody any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LastLease {
+    pub(super) lease: LeaseId,
+    /// What it locked; none where that is not on file any more.
+    pub(super) resource: Option<Resource>,
+    /// Whether its release was to be sent at once. Others were kept from everybody for a while.
+    pub(super) is_given_back: bool,
 }
 
 /// A journal that is not gone on with.
@@ -149,20 +158,47 @@ impl Left {
             // What nobody heard is no answer to a repetition.
             ended.request = None;
         }
-        if ended.gives_back {
-            // The lease's record may have been dropped when the journal was written anew.
-            let grant = lease.map(|lease| lease.grant()).or_else(|| id.grant());
-            self.given_back.extend(grant.map(|grant| (grant, id)));
+        // The lease's record may have been dropped when the journal was written anew.
+        let grant = lease.as_ref().map(LeaseRecord::grant);
+        if let Some(grant) = grant.or_else(|| id.grant()) {
+            self.end_in_grant(grant, id, lease.as_ref(), &ended);
         }
         self.ended.push(ended);
     }
 
-    /// How a lease ended that is not served any more. One whose release may be on its way has ended
-    /// when the store says so.
+    /// What the end of a lease says of its grant. The last word on that counts.
+    fn end_in_grant(
+        &mut self,
+        grant: GrantId,
+        id: LeaseId,
+        lease: Option<&LeaseRecord>,
+        ended: &EndedRecord,
+    ) {
+        let before = self.returning.remove(&grant);
+        let before = before.filter(|before| before.lease == id);
+        if before.is_some() {
+            // Its app had ended it; this is how that went on.
+            self.ended.retain(|before| before.lease != ended.lease);
+        }
+        if ended.gives_back || ended.held_back {
+            let requested = || ended.request.as_ref()?.key().map(|key| key.resource);
+            let resource = lease.and_then(LeaseRecord::resource);
+            let resource = resource.or_else(|| before?.resource).or_else(requested);
+            let last = LastLease {
+                lease: id,
+                resource,
+                is_given_back: ended.gives_back,
+            };
+            self.returning.insert(grant, last);
+        }
+    }
+
+    /// How a lease ended that is not served any more. One that its app ended is released when the store
+    /// says so, which it may not have yet.
     pub(super) fn end_of(&self, ended: &EndedRecord) -> (LeaseId, End) {
         let lease = LeaseId::from(ended.lease.as_str());
-        let is_last = |grant: &GrantId| self.given_back.get(grant) == Some(&lease);
-        let is_on_its_way = ended.gives_back && lease.grant().as_ref().is_some_and(is_last);
+        let last = lease.grant().and_then(|grant| self.returning.get(&grant));
+        let is_on_its_way = last.is_some_and(|last| last.lease == lease);
         let end = match ended.end() {
             End::Released if is_on_its_way => End::Releasing,
             end => end,

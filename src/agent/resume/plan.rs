@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::past::Left;
+use super::past::{LastLease, Left};
 use crate::agent::Life;
 use crate::agent::journal::record::LeaseRecord;
 use crate::agent::state::End;
@@ -27,7 +27,8 @@ pub(in crate::agent) struct Plan {
     /// Grants whose last lease was ended by its app or the agent: they are released at once.
     pub(super) at_once: Vec<Unserved>,
     /// Grants that no lease in the journal goes on with. Nobody should know of them but those who
-    /// held by a connection, and whose app ended the lease since; what those were told has to run out.
+    /// held by a connection, whose app ended the lease since, and who were told of a lead that its app
+    /// had ended; what those were told has to run out.
     /// So it has for others, because a journal that is an older copy of itself does not know what was
     /// told since.
     pub(super) in_time: Vec<Unserved>,
@@ -42,6 +43,8 @@ pub(super) struct Unserved {
     pub(super) stored: Option<Stored<Lock>>,
     /// The lease whose end its release completes, if there is one.
     pub(super) lease: Option<LeaseId>,
+    /// Whether the process before may have sent a release.
+    pub(super) may_have_landed: bool,
 }
 
 impl Unserved {
@@ -51,6 +54,7 @@ impl Unserved {
             grant,
             stored: Some(stored),
             lease,
+            may_have_landed: false,
         }
     }
 }
@@ -92,6 +96,7 @@ impl Listed {
             grant,
             stored: None,
             lease: ends,
+            may_have_landed: false,
         })
     }
 }
@@ -116,14 +121,8 @@ impl Left {
                 plan.settled.push((id, End::Lost(Loss::GrantGone)));
             }
         }
-        for (grant, lease) in self.given_back {
-            match listed.held.remove(&grant) {
-                Some(stored) => {
-                    let returned = Unserved::listed(grant, stored, Some(lease));
-                    plan.at_once.push(returned);
-                }
-                None => plan.settled.push((lease, End::Released)),
-            }
+        for (grant, last) in self.returning {
+            plan.decide_returning(grant, last, &mut listed);
         }
         let others = listed.held.into_iter();
         let others = others.map(|(grant, stored)| Unserved::listed(grant, stored, None));
@@ -147,6 +146,31 @@ impl Plan {
             self.resumed.push((lease, stored));
         } else {
             self.lost.push((lease, Loss::GrantGone));
+        }
+    }
+
+    /// What becomes of a grant whose last lease was over.
+    fn decide_returning(&mut self, grant: GrantId, last: LastLease, listed: &mut Listed) {
+        let stored = listed.held.remove(&grant);
+        if stored.is_none() && !listed.has_gaps {
+            return self.settled.push((last.lease, End::Released));
+        }
+        let found = stored.as_ref().map(|stored| stored.value.resource.clone());
+        let Some(resource) = found.or(last.resource) else {
+            // It may be there, and nothing says where: its lease stays one that is being released.
+            return;
+        };
+        let unserved = Unserved {
+            resource,
+            grant,
+            stored,
+            lease: Some(last.lease),
+            may_have_landed: true,
+        };
+        if last.is_given_back {
+            self.at_once.push(unserved);
+        } else {
+            self.in_time.push(unserved);
         }
     }
 }

@@ -56,7 +56,8 @@ impl State {
         }
         // Whatever is on its way is no concern of a session to come.
         let since = left.ended_since.iter().map(LeaseRecord::lease);
-        for lease in left.given_back.into_values().chain(since) {
+        let returning = left.returning.into_values().map(|last| last.lease);
+        for lease in returning.chain(since) {
             self.release_ended(&lease, End::Released);
         }
         self.begin_journal();

@@ -4,6 +4,7 @@
 mod elections;
 mod file;
 mod grants;
+mod held_back;
 mod refusals;
 mod unclear;
 

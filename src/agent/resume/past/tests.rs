@@ -345,6 +345,59 @@ fn of_the_leases_of_one_grant_only_the_last_is_on_its_way() {
     assert_eq!(plan.settled, [("h.0".into(), End::Released)]);
 }
 
+/// Its app ended it, and something has to run out before its grant is given back.
+#[test]
+fn a_lease_that_is_held_back_is_given_back_in_time_and_not_released_before() {
+    let records = [
+        session(110),
+        lease("a"),
+        ended("a.0", End::Releasing, false),
+        lease("b"),
+        ended("b.0", End::Releasing, false),
+        // The grant of this one was kept for whoever comes next.
+        lease("c"),
+        ended("c.0", End::Released, false),
+    ];
+    let left = left(&records);
+    let ends: Vec<_> = left
+        .ended
+        .iter()
+        .map(|ended| left.end_of(ended).1)
+        .collect();
+    assert_eq!(ends, [End::Releasing, End::Releasing, End::Released]);
+    let plan = left.plan(page(vec![stored("a", "a"), stored("c", "c")]));
+    assert_eq!(names(&plan.in_time), ["a", "c"]);
+    let lease_of = |grant: &str| {
+        let mut grants = plan.in_time.iter();
+        let unserved = grants.find(|unserved| unserved.grant == GrantId::from(grant));
+        unserved.unwrap().lease.clone()
+    };
+    assert_eq!((lease_of("a"), lease_of("c")), (Some("a.0".into()), None));
+    assert_eq!(plan.settled, [("b.0".into(), End::Released)]);
+    assert!(plan.at_once.is_empty() && plan.lost.is_empty());
+}
+
+#[test]
+fn the_last_word_on_a_lease_that_was_held_back_counts() {
+    let gone = End::Lost(Loss::GrantGone);
+    for (end, gives_back) in [(End::Releasing, true), (gone, true), (gone, false)] {
+        let left = left(&[
+            session(110),
+            lease("a"),
+            ended("a.0", End::Releasing, false),
+            ended("a.0", end, gives_back),
+        ]);
+        assert_eq!(left.ended.len(), 1);
+        assert_eq!(left.end_of(&left.ended[0]), ("a.0".into(), end));
+        let plan = left.plan(page(vec![stored("a", "a")]));
+        let (at_once, in_time) = (names(&plan.at_once), names(&plan.in_time));
+        assert_eq!(
+            (at_once.len(), in_time.len()),
+            if gives_back { (1, 0) } else { (0, 1) }
+        );
+    }
+}
+
 /// What its app ended since may have had a later lease that is not on file.
 #[test]
 fn what_was_ended_since_is_given_back_in_time_and_lost_where_it_is_gone() {
@@ -374,6 +427,41 @@ fn a_lock_that_cannot_be_read_is_not_gone() {
     // That of c can be read; which lock it is that cannot is not known.
     assert_eq!(lost, [("b.0", restarted), ("c.0", restarted)]);
     assert_eq!(names(&plan.in_time), ["another", "b", "c"]);
+}
+
+/// Which lock it is that cannot be read is not known.
+#[test]
+fn a_release_of_a_lock_that_may_be_one_that_cannot_be_read_is_sent_again() {
+    let request = RequestRecord::from(held("c", seconds(30)).request.as_ref().unwrap());
+    let left = left(&[
+        session(110),
+        // Their leases were dropped when the journal was written anew.
+        Record::Ended(EndedRecord::new(
+            "c.0".into(),
+            End::Releasing,
+            true,
+            Some(request),
+        )),
+        ended("d.0", End::Releasing, true),
+        lease("a"),
+        ended("a.0", End::Releasing, true),
+        lease("b"),
+        ended("b.0", End::Releasing, false),
+    ]);
+    let plan = left.plan(Page {
+        unreadable: vec!["a: no token".into()],
+        ..page(vec![])
+    });
+    assert_eq!(
+        (names(&plan.at_once), names(&plan.in_time)),
+        (vec!["a".to_owned(), "c".to_owned()], vec!["b".to_owned()],)
+    );
+    for unserved in plan.at_once.iter().chain(&plan.in_time) {
+        assert!(unserved.may_have_landed && unserved.stored.is_none());
+        assert_eq!(unserved.resource.to_string(), unserved.grant.to_string());
+    }
+    // Nobody knows what d.0 locked: it is not called released.
+    assert_eq!(plan.settled, []);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Readers of an election in a pod whose sidecar died: nobody is told that it leads before that is
 //! known again.
 
+use futures::FutureExt as _;
 use leasehold::protocol::election::ElectionName;
 
 use super::*;
@@ -31,6 +32,27 @@ async fn a_lead_is_not_told_before_it_is_known_to_go_on() {
     gate.open();
     assert_eq!(renewed(&pod, &lease).await.unwrap().token, lease.token);
     assert_eq!(leads(&pod).await, (true, own));
+}
+
+/// Its app ended it; only those who were told of it before may still believe.
+#[tokio::test(start_paused = true)]
+async fn a_lead_that_its_app_ended_is_not_served_again_and_runs_out() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let lease = pod.lease(RESOURCE).await;
+    let told_until = pod.now().after(lease.valid_for);
+    assert!(leads(&pod).await.0);
+    let releasing = pod.agent.release(&lease.lease).now_or_never();
+    assert_eq!(releasing, None, "its readers' time is not over");
+    let pod = node.kill_and_start(&pod);
+    assert_eq!(renewed(&pod, &lease).await, Err(LeaseError::Released));
+    // That is answered when it is known what goes on.
+    pod.lease("other").await;
+    assert_eq!(leads(&pod).await, (false, Some("a".to_owned())));
+    let pending = Ok(Released::Pending);
+    assert_eq!(pod.agent.release(&lease.lease).await, pending);
+    assert_stays_held_until(&node, &pod, RESOURCE, told_until).await;
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
 }
 
 #[tokio::test(start_paused = true)]

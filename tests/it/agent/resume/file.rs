@@ -242,6 +242,56 @@ async fn a_file_with_gaps_that_cannot_be_removed_gives_nothing_up_too_early() {
     assert_stays_held_until(&node, &pod, "r", told_until).await;
 }
 
+/// Its app ended it, and its readers may still believe: what is on file of it is its end.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_written_anew_knows_that_a_lead_is_over() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let begun = node.size();
+    let (kept, lead) = (pod.lease("kept").await, pod.lease("election:e").await);
+    let told_until = pod.now().after(lead.valid_for);
+    let election = leasehold::protocol::election::ElectionName::parse("e").unwrap();
+    let view = pod.agent.election(&election, pod.now()).await.unwrap();
+    assert!(view.lead.is_some());
+    let releasing = futures::FutureExt::now_or_never(pod.agent.release(&lead.lease));
+    assert_eq!(releasing, None, "its readers' time is not over");
+    node.fill(&pod, &kept, begun);
+    let full = node.size();
+    let before = pod.now();
+    pod.lease("s").await;
+    assert!(node.size() < full, "it was not written anew");
+    assert_eq!(pod.now(), before, "the lead is there still");
+    let pod = node.kill_and_start(&pod);
+    renewed(&pod, &kept).await.unwrap();
+    let over = pod.agent.renew(&lead.lease, None, pod.now());
+    assert_eq!(over, Err(LeaseError::Released));
+    assert_stays_held_until(&node, &pod, "election:e", told_until).await;
+    assert_eq!(pod.agent.release(&lead.lease).await, Ok(Released::Done));
+}
+
+/// The end is not on file because the disk is full, and the release goes out: nothing that the file
+/// says is gone on with, whether it could be removed or not.
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_end_the_disk_refused_is_no_lease_after_a_restart() {
+    for is_removed in [true, false] {
+        let mut node = Node::in_paused_time();
+        let (pod, refuses) = node.start_on_disk();
+        let lease = pod.lease("r").await;
+        refuses.append.store(true, Ordering::SeqCst);
+        refuses.void.store(!is_removed, Ordering::SeqCst);
+        assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
+        assert!(pod.is_free("r") && node.file().exists() != is_removed);
+        let pod = node.kill_and_start(&pod);
+        let over = if is_removed {
+            Err(LeaseError::Unknown)
+        } else {
+            lost(Loss::GrantGone)
+        };
+        assert_eq!(renewed(&pod, &lease).await, over);
+        assert!(pod.lease("r").await.token > lease.token);
+    }
+}
+
 /// Each lease has its own reason on file, and not that of the restart.
 #[tokio::test(start_paused = true)]
 async fn why_a_session_was_lost_is_known_to_the_next_process() {

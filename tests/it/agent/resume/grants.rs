@@ -81,6 +81,8 @@ async fn a_grant_that_was_kept_idle_is_given_back_when_what_was_told_has_run_out
     pod.agent.release(&second.lease).await.unwrap();
     assert!(!pod.is_free("r"), "it is kept");
     let pod = node.kill_and_start(&pod);
+    // Its app has been told so before, and nothing of that is taken back.
+    assert_eq!(pod.agent.release(&second.lease).await, Ok(Released::Done));
     assert_stays_held_until(&node, &pod, "r", told_until).await;
     assert_eq!(
         pod.agent.renew(&second.lease, None, pod.now()),

@@ -1,0 +1,128 @@
+//! Leases that their apps ended after or during a restart, whose grants are kept from everybody for a
+//! while; and another restart in that time.
+
+use super::*;
+
+/// What a release is answered, without any wait.
+fn asked(pod: &Pod, lease: &LeaseView) -> Option<Result<Released, LeaseError>> {
+    futures::FutureExt::now_or_never(pod.agent.release(&lease.lease))
+}
+
+const PENDING: Option<Result<Released, LeaseError>> = Some(Ok(Released::Pending));
+const DONE: Option<Result<Released, LeaseError>> = Some(Ok(Released::Done));
+
+/// When the lease was ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ended {
+    /// When it went on.
+    After,
+    /// When it was not known whether it goes on.
+    During,
+}
+
+/// A sidecar that was started again and killed once more, and the lease that its app ended in
+/// between.
+async fn held_back_and_killed(node: &mut Node, ended: Ended) -> LeaseView {
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    node.kill(&pod);
+    if ended == Ended::During {
+        node.store.fail_all(StoreError::Unavailable("away".into()));
+    }
+    let pod = node.start();
+    if ended == Ended::After {
+        renewed(&pod, &lease).await.unwrap();
+    }
+    assert_eq!(asked(&pod, &lease), PENDING);
+    node.kill(&pod);
+    node.store.heal();
+    lease
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_held_back_is_not_called_released_after_another_restart() {
+    for ended in [Ended::After, Ended::During] {
+        let mut node = Node::in_paused_time();
+        let lease = held_back_and_killed(&mut node, ended).await;
+        let pod = node.start();
+        assert_eq!(asked(&pod, &lease), PENDING, "{ended:?}: at once");
+        // That is answered when it is known what goes on.
+        pod.lease("s").await;
+        while !pod.is_free("r") {
+            assert_eq!(asked(&pod, &lease), PENDING, "{ended:?}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        eventually("it is released", || asked(&pod, &lease) == DONE).await;
+        assert_eq!(node.store.lock("r").unwrap().transitions, 1);
+    }
+}
+
+/// There is nothing left to be released for whoever comes after.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_held_back_is_over_where_its_session_is() {
+    for ended in [Ended::After, Ended::During] {
+        let mut node = Node::in_paused_time();
+        let lease = held_back_and_killed(&mut node, ended).await;
+        let session = node.store.session_of("r").unwrap();
+        node.store.revoke_session(&session);
+        let pod = node.start();
+        pod.lease("s").await;
+        assert_eq!(asked(&pod, &lease), DONE, "{ended:?}");
+    }
+}
+
+/// The same, and the process before knew it.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_held_back_is_over_where_the_file_says_that_its_session_is() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let (lease, other) = (pod.lease("r").await, pod.lease("s").await);
+    let session = node.store.session_of("r").unwrap();
+    let pod = node.kill_and_start(&pod);
+    renewed(&pod, &lease).await.unwrap();
+    assert_eq!(asked(&pod, &lease), PENDING);
+    node.store.revoke_session(&session);
+    eventually("the session is lost", || {
+        pod.agent.lease(&other.lease, pod.now()) == lost(Loss::SessionRevoked)
+    })
+    .await;
+    let pod = node.kill_and_start(&pod);
+    assert_eq!(asked(&pod, &lease), DONE);
+}
+
+/// The process before may have sent its release, and it lands late: that is no loss.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_held_back_is_released_by_what_lands_late() {
+    let mut node = Node::in_paused_time();
+    let lease = held_back_and_killed(&mut node, Ended::After).await;
+    let pod = node.start();
+    pod.lease("s").await;
+    node.store.edit_lock("r", |lock| lock.grant = None);
+    eventually("it is released", || asked(&pod, &lease) == DONE).await;
+}
+
+/// Which lock it is that cannot be read is not known: one whose release never arrived is still held.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_sent_again_for_a_lock_that_was_not_to_be_read() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let (landed, lease) = (pod.lease("landed").await, pod.lease("r").await);
+    assert_eq!(asked_and_answered(&pod, &landed).await, DONE);
+    node.store
+        .fail(Call::UpdateLock, StoreError::Unavailable("away".into()));
+    assert_eq!(asked_and_answered(&pod, &lease).await, PENDING);
+    node.kill(&pod);
+    node.store.heal();
+    node.store.make_unreadable_in_lists("r");
+    let pod = node.start();
+    pod.lease("s").await;
+    eventually("the lock is free", || pod.is_free("r")).await;
+    eventually("both are released", || {
+        [&landed, &lease].map(|lease| asked(&pod, lease)) == [DONE, DONE]
+    })
+    .await;
+}
+
+async fn asked_and_answered(pod: &Pod, lease: &LeaseView) -> Option<Result<Released, LeaseError>> {
+    Some(pod.agent.release(&lease.lease).await)
+}
