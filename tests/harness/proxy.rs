@@ -65,7 +65,7 @@ struct Shared {
     client: kube::Client,
     state: Mutex<State>,
     paused: watch::Sender<bool>,
-    /// Whether the answers that a rule holds back may go.
+    /// Whether the messages that a rule holds back may go.
     let_go: watch::Sender<bool>,
 }
 
@@ -125,8 +125,8 @@ impl Proxy {
         self.shared.state().rules.make_noise(seed, percent);
     }
 
-    /// Lets the answers go that a rule held back, and holds no more of them.
-    pub(crate) fn let_answers_go(&self) {
+    /// Lets the messages go that a rule held back, and holds no more of them.
+    pub(crate) fn let_go(&self) {
         self.shared.let_go.send_replace(true);
     }
 
@@ -214,9 +214,7 @@ impl Shared {
                 Ok(answer)
             }
             Some(Fault::AnswerHeld) => {
-                // The sender lives as long as this.
-                let mut let_go = self.let_go.subscribe();
-                let _gone = let_go.wait_for(|may_go| *may_go).await;
+                self.until_let_go().await;
                 Ok(answer)
             }
             _ => Ok(answer),
@@ -258,8 +256,10 @@ impl Shared {
         class: Class,
         fault: Option<Fault>,
     ) -> Result<Response<AnswerBody>> {
-        if let Some(Fault::RequestLate(delay)) = fault {
-            tokio::time::sleep(delay).await;
+        match fault {
+            Some(Fault::RequestLate(delay)) => tokio::time::sleep(delay).await,
+            Some(Fault::RequestHeld) => self.until_let_go().await,
+            _ => {}
         }
         let (parts, body) = self.client.send(request).await?.into_parts();
         self.state().exchanges[index].status = Some(parts.status.as_u16());
@@ -291,6 +291,12 @@ impl Shared {
                 event
             }
         }))
+    }
+
+    async fn until_let_go(&self) {
+        // The sender lives as long as this.
+        let mut let_go = self.let_go.subscribe();
+        let _gone = let_go.wait_for(|may_go| *may_go).await;
     }
 
     async fn until_resumed(&self) {

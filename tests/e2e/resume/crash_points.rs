@@ -70,6 +70,66 @@ async fn dead_while_a_release_is_on_its_way() -> Result<()> {
     Ok(())
 }
 
+/// What the API server answered to the first release that came by; none before it has.
+fn answered(proxy: &Proxy) -> Option<u16> {
+    let exchanges = proxy.exchanges();
+    let mut releases = exchanges.iter().filter(|e| e.class == Class::Release);
+    releases.next()?.status
+}
+
+/// Exactly between two steps: the end is on file, and the write has not arrived; or it has landed, and
+/// nobody was told.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_between_the_end_on_file_and_the_answer_to_the_release() -> Result<()> {
+    for held in [Fault::RequestHeld, Fault::AnswerHeld] {
+        let has_landed = held == Fault::AnswerHeld;
+        let (node, proxy) = behind_a_proxy("between").await?;
+        let (a, b) = (node.start().await?, node.other().await?);
+        let (lease, kept) = (acquire(&a, "res").await?.0, acquire(&a, "kept").await?.0);
+        let rule = proxy.fail(Class::Release, 100, held);
+        let (id, agent) = (lease.id.clone(), a.url.clone());
+        let _asked = tokio::spawn(async move {
+            let url = format!("{agent}/v1/locks/{id}");
+            reqwest::Client::new().delete(url).send().await
+        });
+        until_seen(&proxy, Class::Release).await?;
+        if has_landed {
+            until_free(&node, "res").await?;
+        }
+        kill(a).await?;
+        let file = String::from_utf8_lossy(&std::fs::read(node.file())?).into_owned();
+        let is_end = |line: &&str| line.contains("\"ended\"") && line.contains(&lease.id);
+        ensure!(file.lines().any(|line| is_end(&line)), "{held:?}: {file}");
+        let lock = node.namespace.lock("res").await?.context("a lock")?;
+        ensure!(lock["status"]["holder"].is_null() == has_landed, "{lock}");
+        proxy.lift(rule);
+        let a = node.start().await?;
+        renewed(&a, &kept).await?.granted()?;
+        a.renew(&lease.id).await?.problem(410, "lease_lost")?;
+        until_free(&node, "res").await?;
+        eventually("the release to be confirmed", LIMIT, async || {
+            let released = a.release(&lease.id).await.ok()?;
+            (released.status == 204).then_some(())
+        })
+        .await?;
+        let next = b.acquire("res").await?.granted()?;
+        ensure!(
+            next.token > lease.token,
+            "{held:?}: {next:?} after {lease:?}"
+        );
+        // The one that was held comes late, and ends nobody else's grant.
+        proxy.let_go();
+        let answer = eventually("the release to be answered", LIMIT, async || {
+            answered(&proxy)
+        });
+        ensure!(answer.await? == if has_landed { 200 } else { 409 });
+        b.renew(&next.id).await?.granted()?;
+        let lock = node.namespace.lock("res").await?.context("a lock")?;
+        ensure!(lock["status"]["token"] == next.token, "{lock}");
+    }
+    Ok(())
+}
+
 /// The file lost the end: an older copy of it is in its place.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_is_not_on_file() -> Result<()> {

@@ -296,7 +296,7 @@ async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
         },
     )
     .await?;
-    proxy.let_answers_go();
+    proxy.let_go();
     ensure!(proxy.count(Class::Raise) == 1);
 
     let next = a.wait_for("res", WAIT_SECONDS).await?.answer().await?;

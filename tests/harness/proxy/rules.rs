@@ -11,11 +11,13 @@ pub(crate) enum Fault {
     RequestLost,
     /// It reaches the API server so much later. Who waits that long gets the answer.
     RequestLate(Duration),
+    /// It is held back until what is held is let go.
+    RequestHeld,
     /// The API server does it, and the connection breaks before the answer.
     AnswerLost,
     /// The API server does it, and the answer takes so long.
     AnswerLate(Duration),
-    /// The API server does it, and the answer is held back until the answers are let go.
+    /// The API server does it, and the answer is held back until what is held is let go.
     AnswerHeld,
     /// A gateway answers 504; the API server never saw it.
     TimeoutBefore,
