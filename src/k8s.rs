@@ -12,9 +12,11 @@ pub mod errors;
 pub mod names;
 
 mod calls;
+mod fleet;
 mod lock_store;
 mod session_store;
 
-pub use client::connect;
+pub use client::{SIDECAR_CONNECTIONS, connect};
+pub use fleet::K8sFleet;
 pub use lock_store::K8sLockStore;
 pub use session_store::K8sSessionStore;

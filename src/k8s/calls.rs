@@ -1,4 +1,4 @@
-//! The calls that the stores make, on one kind in one namespace, in raw JSON.
+//! The calls that the stores make, on one kind in one namespace or in all, in raw JSON.
 //!
 //! Raw, because fields that this version does not know must survive its writes. Each call is one
 //! request and is bounded in time; none is repeated.
@@ -9,7 +9,9 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
-use kube::api::{GetParams, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    DeleteParams, GetParams, ListParams, PostParams, Preconditions, WatchEvent, WatchParams,
+};
 use kube::client::Body;
 use kube::{Client, Resource};
 use serde_json::Value;
@@ -22,7 +24,7 @@ use crate::store::{StoreError, within};
 /// How long a call may take when its caller sets no shorter limit.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One kind of object in one namespace.
+/// One kind of object in one namespace, or (to list them) in all.
 #[derive(Clone)]
 pub(super) struct Calls {
     client: Client,
@@ -37,6 +39,16 @@ impl Calls {
             client,
             namespace: namespace.to_owned(),
             requests: kube::core::Request::new(K::url_path(&(), Some(namespace))),
+            timeout: DEFAULT_TIMEOUT,
+        }
+    }
+
+    /// Of all namespaces: there is nothing to get or to write, only to list.
+    pub(super) fn everywhere<K: Resource<DynamicType = ()>>(client: Client) -> Self {
+        Self {
+            client,
+            namespace: String::new(),
+            requests: kube::core::Request::new(K::url_path(&(), None)),
             timeout: DEFAULT_TIMEOUT,
         }
     }
@@ -133,6 +145,30 @@ impl Calls {
             .replace_subresource("status", name, &params, bytes_of(object)?);
         let (code, body) = self.send(Call::Update, request).await?;
         parse(Call::Update, code, &body)
+    }
+
+    /// Deletes an object, if it is still this one and at this version.
+    pub(super) async fn delete(
+        &self,
+        name: &str,
+        uid: &str,
+        version: Revision,
+    ) -> Result<(), StoreError> {
+        if !is_object_name(name) {
+            return Err(StoreError::Invalid(format!(
+                "{name:?} is no name of an object"
+            )));
+        }
+        let params = DeleteParams::background().preconditions(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: Some(version.to_string()),
+        });
+        let request = self.requests.delete(name, &params);
+        let (code, body) = self.send(Call::Update, request).await?;
+        if code.is_success() {
+            return Ok(());
+        }
+        Err(from_answer(Call::Update, code, &body))
     }
 
     /// Changes the status of an object by a JSON patch (RFC 6902), on whatever version it is at.

@@ -28,30 +28,34 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 /// An idle connection is closed before usual load balancers drop it silently.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How many idle connections are kept: one for renewals and one for an app's calls is usual.
-const IDLE_MAX: usize = 4;
+/// How many idle connections a sidecar keeps: one for renewals and one for an app's calls is usual.
+pub const SIDECAR_CONNECTIONS: usize = 4;
 
 /// A client for `config`, which may also name a plain `http://` address, and an `http://` proxy
-/// that knows CONNECT.
+/// that knows CONNECT. Of its idle connections it keeps `idle_connections`: as many as its user has
+/// calls under way at once, or each further one costs a handshake.
 ///
 /// It has no timeout of its own for a whole call; the stores put one on each.
 ///
 /// # Errors
 /// When the configuration's certificates or credentials cannot be used.
-pub fn connect(config: &Config) -> Result<Client, kube::Error> {
+pub fn connect(config: &Config, idle_connections: usize) -> Result<Client, kube::Error> {
     let mut config = config.clone();
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(AGENT)));
     match config.proxy_url.clone() {
-        None => client(&config, tcp_connector()),
+        None => client(&config, idle_connections, tcp_connector()),
         // For plain http too: one kind of proxying, and no request line of another form.
-        Some(proxy) => client(&config, Tunnel::new(proxy, tcp_connector())),
+        Some(proxy) => {
+            let tunnel = Tunnel::new(proxy, tcp_connector());
+            client(&config, idle_connections, tunnel)
+        }
     }
 }
 
 /// A client whose connections `connector` opens.
-fn client<C>(config: &Config, connector: C) -> Result<Client, kube::Error>
+fn client<C>(config: &Config, idle_connections: usize, connector: C) -> Result<Client, kube::Error>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -64,7 +68,7 @@ where
     let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(IDLE_MAX)
+        .pool_max_idle_per_host(idle_connections)
         .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())

@@ -22,7 +22,7 @@ pub enum Call {
     ReadOn,
     /// A POST of a new object.
     Create,
-    /// A PUT, decided on a resourceVersion.
+    /// A PUT or a DELETE, decided on a resourceVersion, or a PATCH.
     Update,
 }
 

@@ -13,6 +13,7 @@ mod contention;
 mod crowd;
 mod election;
 mod faults;
+mod fleet;
 mod floor;
 mod hold;
 mod idle;

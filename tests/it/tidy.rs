@@ -26,7 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 /// A crate, and the parts that may name it.
 const SEEN_BY: &[(&str, &[&str])] = &[
     ("axum", &["http", "webhook", "admin"]),
-    ("tower_http", &["http"]),
+    ("tower_http", &["http", "k8s"]),
     ("utoipa", &["http"]),
     ("kube", &["cli", "crd", "k8s", "operator", "webhook"]),
     ("k8s_openapi", &["crd", "k8s", "operator", "webhook"]),

@@ -24,7 +24,7 @@ type Requests = Arc<Mutex<Vec<String>>>;
 
 fn client(address: SocketAddr) -> Client {
     let url = format!("http://{address}").parse().unwrap();
-    connect(&kube::Config::new(url)).unwrap()
+    connect(&kube::Config::new(url), 4).unwrap()
 }
 
 fn store(address: SocketAddr) -> K8sLockStore {

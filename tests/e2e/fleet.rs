@@ -1,0 +1,144 @@
+//! The operator's ports on a real API server, with the operator's rights.
+
+mod feeds;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::StreamExt as _;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::PostParams;
+use leasehold::crd::{DistributedLock, LockSession};
+use leasehold::k8s::{K8sFleet, connect};
+use leasehold::store::fleet::{Feed, Place, Placed, PodReport, Told};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::harness::{Cluster, Namespace, Pod};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// As many as the operator keeps.
+const CONNECTIONS: usize = 32;
+
+/// A client with the operator's rights. `about` must be the test's own.
+async fn operator(cluster: &Arc<Cluster>, about: &str) -> Result<kube::Client> {
+    let pod = cluster
+        .operator_pod(&format!("operator-of-{about}"))
+        .await?;
+    client_of(&pod).await
+}
+
+async fn client_of(pod: &Pod) -> Result<kube::Client> {
+    Ok(connect(&pod.kubeconfig.config().await?, CONNECTIONS)?)
+}
+
+async fn fleet(cluster: &Arc<Cluster>, about: &str) -> Result<K8sFleet> {
+    Ok(K8sFleet::new(operator(cluster, about).await?))
+}
+
+fn place(namespace: &Namespace, name: &str) -> Place {
+    Place {
+        namespace: namespace.name.as_str().into(),
+        name: name.into(),
+    }
+}
+
+/// What a feed tells is about.
+trait About {
+    fn place(&self) -> &Place;
+}
+
+impl<T> About for Placed<T> {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+impl About for PodReport {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+/// In one line, such as `there a/b`.
+fn line<T: About>(told: &Told<T>) -> String {
+    match told {
+        Told::Anew => "anew".to_owned(),
+        Told::There(object) => format!("there {}", object.place()),
+        Told::Unreadable { place, .. } => format!("unreadable {place}"),
+        Told::Gone(place) => format!("gone {place}"),
+        Told::Complete => "complete".to_owned(),
+        Told::Interrupted(_) => "interrupted".to_owned(),
+    }
+}
+
+/// All that a feed tells up to `last`, in lines.
+async fn lines_until<T: About>(feed: &mut Feed<T>, last: &str) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    loop {
+        let told = timeout(LIMIT, feed.next()).await;
+        let told = told.with_context(|| format!("waited in vain for {last:?} after {lines:?}"))?;
+        lines.push(line(&told.context("a feed never ends")?));
+        if lines.last().is_some_and(|line| line == last) {
+            return Ok(lines);
+        }
+    }
+}
+
+/// The next state that a feed tells of an object.
+async fn next_of<T: About>(feed: &mut Feed<T>, place: &Place) -> Result<T> {
+    loop {
+        match timeout(LIMIT, feed.next())
+            .await
+            .with_context(|| format!("nothing of {place}"))?
+        {
+            Some(Told::There(object)) if object.place() == place => return Ok(*object),
+            Some(_) => {}
+            None => bail!("a feed never ends"),
+        }
+    }
+}
+
+/// A lock object, made by the administrator.
+async fn make_lock(namespace: &Namespace, name: &str, resource: &str) -> Result<()> {
+    let lock = json!({"metadata": {"name": name}, "spec": {"resource": resource}});
+    let locks = Api::<DistributedLock>::namespaced(namespace.client.clone(), &namespace.name);
+    locks
+        .create(&PostParams::default(), &serde_json::from_value(lock)?)
+        .await?;
+    Ok(())
+}
+
+/// A session object, made by the administrator.
+async fn make_session(namespace: &Namespace, name: &str) -> Result<()> {
+    let session = json!({"metadata": {"name": name},
+        "spec": {"pod": "p", "podUid": "u", "ttlSeconds": 15, "agentVersion": "0"}});
+    let sessions = Api::<LockSession>::namespaced(namespace.client.clone(), &namespace.name);
+    sessions
+        .create(&PostParams::default(), &serde_json::from_value(session)?)
+        .await?;
+    Ok(())
+}
+
+/// The administrator writes a pod's status, as a kubelet would.
+async fn report(pod: &Pod, namespace: &Namespace, status: &Value) -> Result<()> {
+    let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(
+        namespace.client.clone(),
+        &namespace.name,
+    );
+    let patch = kube::api::Patch::Merge(json!({"status": status}));
+    pods.patch_status(&pod.name, &kube::api::PatchParams::default(), &patch)
+        .await?;
+    Ok(())
+}
+
+/// A status whose only container ended.
+fn succeeded() -> Value {
+    let at = Timestamp::UNIX_EPOCH.to_string();
+    json!({"phase": "Succeeded", "containerStatuses": [{"name": "app", "image": "app",
+        "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": at,
+            "finishedAt": at}}}]})
+}
