@@ -9,6 +9,7 @@
 //! when a caller hangs up runs in a task of its own.
 
 mod acquire;
+mod asked;
 mod backoff;
 mod bid;
 mod cleanup;

@@ -162,6 +162,7 @@ impl Agent {
                         resource,
                         grant,
                         known,
+                        asked: None,
                         lease: None,
                         may_have_landed: false,
                     };

@@ -205,7 +205,7 @@ impl LeaseEvents {
 
     /// Tells the app. None when the lease was over before it could be told: that comes next.
     fn say(&mut self, topic: Topic, now: Moment) -> Option<LeaseEvent> {
-        self.said.note(topic, now);
+        self.said.note(topic.clone(), now);
         if let Topic::Lost(loss) = topic {
             return Some(LeaseEvent::Lost(self.lease.clone(), loss));
         }
@@ -236,6 +236,7 @@ impl LeaseEvents {
             return Sight {
                 over,
                 is_stopping,
+                asked: None,
                 risk_at: None,
                 warn_at: None,
                 ends_at: Moment::default(),
@@ -246,6 +247,7 @@ impl LeaseEvents {
         Sight {
             over: over.or(over_by_stop.then_some(Over::Lost(Loss::AgentStopping))),
             is_stopping,
+            asked: held.asked().cloned(),
             risk_at: is_failing.then(|| session_until.before(ttl.holder_share() / 2)),
             warn_at: held.warn_at(ttl.get()),
             ends_at: if is_stopping {

@@ -61,6 +61,7 @@ impl Kept {
         Returning {
             resource,
             grant: self.tenure.grant().clone(),
+            asked: self.asked().cloned(),
             known: Some(self.stored),
             lease: None,
             may_have_landed: false,
@@ -109,7 +110,7 @@ impl State {
         let is_valid = self
             .deadline_of(&held.session)
             .is_some_and(|until| now < until);
-        if self.draining || !is_valid || !held.tenure.may_serve() {
+        if self.draining || !is_valid || !held.tenure.may_serve() || held.asked().is_some() {
             return None;
         }
         let is_marked = held.stored.value.grant.as_ref().is_some_and(|g| g.kept);
@@ -152,8 +153,8 @@ impl State {
     }
 
     /// The lock as it was seen with a grant that is kept; none when it is another one's. Says
-    /// whether the grant is to be given back: others wait for it, and no line of this pod is on its
-    /// way to it, which would see to that.
+    /// whether the grant is to be given back: somebody asks for that, or others wait for it, and no
+    /// line of this pod is on its way to it, which would see to that.
     pub(super) fn note_kept(&mut self, seen: &Stored<Lock>, now: Moment) -> Option<bool> {
         let resource = &seen.value.resource;
         let has_line = self.someone_is_in_line(resource, now);
@@ -166,7 +167,7 @@ impl State {
             let others = others_wait(&kept.stored.value, &kept.session);
             kept.share.note_others(others, now);
         }
-        Some(kept.share.others_wait() && !has_line)
+        Some(kept.asked().is_some() || (kept.share.others_wait() && !has_line))
     }
 
     /// Whether the agent has this grant, with a lease or kept.
@@ -180,8 +181,12 @@ impl State {
     pub(super) fn take_kept_of(&mut self, session: &SessionId) -> Vec<Returning> {
         let of_it = |_: &Resource, kept: &mut Kept| kept.session == *session;
         let gone = self.kept.extract_if(of_it);
-        gone.map(|(resource, kept)| kept.into_returning(resource))
-            .collect()
+        gone.map(|(resource, kept)| Returning {
+            // It goes because its session went.
+            asked: None,
+            ..kept.into_returning(resource)
+        })
+        .collect()
     }
 }
 

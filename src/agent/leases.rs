@@ -120,6 +120,7 @@ impl Agent {
             valid_for: told.valid_for,
             expires_at: wall_after(self.0.clock.wall(), told.until.since(span.now)),
             renew_after: span.now.since(span.arrived) + told.until.since(span.now) / 3,
+            asked: held.asked().cloned(),
         }
     }
 }

@@ -82,7 +82,7 @@ impl Agent {
         let Some(kept) = state.kept.get(&request.resource) else {
             return FromKept::Nothing;
         };
-        if state.draining {
+        if state.draining || kept.asked().is_some() {
             return FromKept::Nothing;
         }
         let live = state.session.as_ref();
@@ -153,7 +153,7 @@ impl Agent {
             state.forget_told(resource);
         }
         if let Some(kept) = state.kept.get(resource) {
-            if !kept.share.is_used_up(now) {
+            if !kept.share.is_used_up(now) && kept.asked().is_none() {
                 return LocalTurn::Serve;
             }
             drop(state);
@@ -163,7 +163,7 @@ impl Agent {
         let Some(held) = state.held.get(resource) else {
             return LocalTurn::No;
         };
-        if held.share.is_used_up(now) || !held.tenure.may_serve() {
+        if held.share.is_used_up(now) || !held.tenure.may_serve() || held.asked().is_some() {
             return LocalTurn::No;
         }
         let slow = now.after(self.0.config.session_ttl.get() / 3);

@@ -8,11 +8,14 @@
 //! A lock that does not name the grant is a success only when a release of ours may have landed.
 //! Before one was sent it means that the lease was lost, and nobody here knew.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
 use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
+use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored, within};
@@ -33,6 +36,8 @@ pub(super) struct Returning {
     pub(super) grant: GrantId,
     /// The lock as last seen, if it is worth a try without reading.
     pub(super) known: Option<Stored<Lock>>,
+    /// Who asked for it, where that is why; it is written into the lock's record.
+    pub(super) asked: Option<Arc<ReleaseRequest>>,
     /// The lease whose end this completes; none when it was over already.
     pub(super) lease: Option<Ending>,
     /// Whether a release was sent whose outcome is not known.
@@ -46,6 +51,7 @@ impl Held {
             resource,
             grant: self.tenure.grant().clone(),
             known: Some(self.stored),
+            asked: None,
             lease: None,
             may_have_landed: false,
         }
@@ -228,6 +234,7 @@ impl Agent {
         Ok(Some(self.spawn_give_back(Returning {
             resource,
             grant: held.tenure.grant().clone(),
+            asked: held.asked().filter(|_| who == WhoEnds::App).cloned(),
             lease: Some(Ending {
                 lease: lease.clone(),
                 session: held.session,
@@ -373,8 +380,7 @@ impl Agent {
         let mint = self.hand_over_mint();
         let wall = self.0.clock.wall();
         let released = current.as_ref().and_then(|current| {
-            let lock = &current.value;
-            let next = lock.release(current.version, &mint, &what.grant, wall)?;
+            let next = what.released(current, &mint, wall)?;
             Some((current, next))
         });
         let Some((current, next)) = released else {
@@ -400,6 +406,11 @@ impl Agent {
                 // The watch mostly told of the write that came first before its own answer did.
                 let told = self.state().told_returning(&what.grant);
                 what.known = told.filter(|told| told.version > written_on);
+                Ok(None)
+            }
+            Err(StoreError::DeniedByPolicy(_) | StoreError::Invalid(_))
+                if what.gives_up_record() =>
+            {
                 Ok(None)
             }
             Err(error) => {

@@ -307,6 +307,7 @@ impl Agent {
             resource: unserved.resource,
             grant: unserved.grant,
             known: unserved.stored,
+            asked: None,
             lease: ending,
             may_have_landed: unserved.may_have_landed,
         });

@@ -287,6 +287,7 @@ impl Agent {
                 resource,
                 grant,
                 known: None,
+                asked: None,
                 lease: None,
                 may_have_landed: false,
             });
@@ -341,6 +342,7 @@ impl Agent {
         self.note_election(resource, asked_at, stored.as_ref());
         if let Some(stored) = &stored {
             self.state().note_revision(stored.version);
+            self.note_read(stored);
         }
         Ok(stored)
     }

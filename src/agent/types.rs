@@ -1,10 +1,12 @@
 //! What callers ask of the agent and what they are answered.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::ids::{LeaseId, OwnerId, Resource};
 use crate::protocol::lease::Loss;
+use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{StoreWentBack, Token, TokenExhausted};
 use crate::store::StoreError;
@@ -71,6 +73,8 @@ pub struct LeaseView {
     pub expires_at: WallTime,
     /// When the app had best ask again, from when it sent the request.
     pub renew_after: Duration,
+    /// What a person asks of the app.
+    pub asked: Option<Arc<ReleaseRequest>>,
 }
 
 /// What a try came to.

@@ -18,7 +18,6 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 use crate::store::{LockEvent, LockWatch, Page, StoreError, Stored, within};
 
-use super::kept::others_wait;
 use super::{Agent, Backoff, CALL_LIMIT};
 
 /// The longest pause before the watch is opened again.
@@ -142,19 +141,10 @@ impl Agent {
                 Some(false) => return,
                 None => state.forget_kept_before(&resource, stored.version, now),
             }
-            if let Some(held) = state.held.get_mut(&resource)
-                && *held.tenure.grant() == grant
-            {
-                if held.stored.version < stored.version {
-                    let others = others_wait(&stored.value, &held.session);
-                    let is_news = others != held.share.others_wait();
-                    held.share.note_others(others, now);
-                    // Whoever joined the queue changed it; the release then needs no read.
-                    held.stored = stored;
-                    if let Some(line) = state.lines.get(&resource).filter(|_| is_news) {
-                        // It may have to stand in the queue from now on.
-                        line.changed.notify_one();
-                    }
+            if let Some(is_asked_anew) = state.note_served(&stored, now) {
+                drop(state);
+                if is_asked_anew {
+                    self.pass_on_request(&resource);
                 }
                 return;
             }

@@ -12,8 +12,12 @@ use serde_json::Number;
 use utoipa::ToSchema;
 
 use crate::agent::{HolderView, LeaseView, LockPage, LockView};
+use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Token;
+
+/// Why an app is asked to release: a person asks for it.
+pub(super) const PERSON_ASKED: &str = "person_asked";
 
 /// One try to take a lock.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -218,6 +222,26 @@ pub(super) struct LeaseDto {
     /// After how many milliseconds to renew, counted from when the app sent this request.
     #[schema(example = 4_750)]
     renew_after_ms: u64,
+    /// A person asks the app to finish and to release; it decides. Absent while nobody does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    release_requested: Option<AskedDto>,
+}
+
+/// A person's wish that the lease ends.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ReleaseRequested)]
+pub(super) struct AskedDto {
+    /// Always `person_asked`, for now.
+    #[schema(example = "person_asked")]
+    reason: &'static str,
+    /// Who asks.
+    #[schema(example = "alice@example.com")]
+    actor: String,
+    /// Why, in that person's words.
+    #[schema(example = "maintenance of the ledger")]
+    message: String,
 }
 
 /// A lock taken.
@@ -325,6 +349,17 @@ impl From<&LeaseView> for LeaseDto {
             expires_at: time_text(lease.expires_at),
             valid_for_ms: whole_ms(lease.valid_for),
             renew_after_ms: whole_ms(lease.renew_after),
+            release_requested: lease.asked.as_deref().map(AskedDto::from),
+        }
+    }
+}
+
+impl From<&ReleaseRequest> for AskedDto {
+    fn from(request: &ReleaseRequest) -> Self {
+        Self {
+            reason: PERSON_ASKED,
+            actor: request.actor.to_string(),
+            message: request.reason.to_string(),
         }
     }
 }

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use super::election::is_election;
 use super::ids::{GrantId, Resource, SessionId};
-use super::incident::{Ending, INCIDENTS_MAX, Incident};
+use super::incident::{Ending, INCIDENTS_MAX, Incident, IncidentKind};
 use super::queue::{Join, Queue, Waiter};
 use super::session::Claimant;
-use super::settings::Settings;
+use super::settings::{ReleaseRequest, Settings};
 use super::time::WallTime;
 use super::token::{Mint, Revision, Token, TokenExhausted};
 
@@ -232,6 +232,28 @@ impl Lock {
     ) -> Option<Self> {
         self.is_held_by(grant)
             .then(|| self.handed_on(&self.waiters, at, mint, now))
+    }
+
+    /// The same for an app that was asked by a person and let go: with the incident in the same
+    /// write.
+    #[must_use]
+    pub fn release_on_request(
+        &self,
+        at: Revision,
+        mint: &Mint,
+        grant: &GrantId,
+        request: &ReleaseRequest,
+        now: WallTime,
+    ) -> Option<Self> {
+        let held = self.grant.as_ref().filter(|held| held.id == *grant)?;
+        let ending = Ending {
+            at: now,
+            kind: IncidentKind::ReleasedOnRequest,
+            actor: request.actor.clone(),
+            reason: request.reason.clone(),
+        };
+        let recorded = self.with_incident(ending.incident(held, self.token));
+        Some(recorded.handed_on(&self.waiters, at, mint, now))
     }
 
     /// The lock after its holder was proven dead: the first living waiter's, else the taker's,

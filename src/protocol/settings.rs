@@ -17,6 +17,15 @@ pub struct Settings {
     pub release_request: Option<Arc<ReleaseRequest>>,
 }
 
+impl Settings {
+    /// What somebody asks of the app that this grant serves. Force is not asked of anybody.
+    #[must_use]
+    pub fn asked_of(&self, grant: &GrantId) -> Option<&Arc<ReleaseRequest>> {
+        let request = self.release_request.as_ref();
+        request.filter(|request| request.mode == ReleaseMode::Ask && request.names(grant))
+    }
+}
+
 /// A person's wish that a grant ends, on the record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReleaseRequest {
@@ -53,6 +62,15 @@ impl ReleaseRequest {
 mod tests {
     use super::*;
 
+    fn request(lease: &str, mode: ReleaseMode) -> ReleaseRequest {
+        ReleaseRequest {
+            lease: lease.into(),
+            mode,
+            reason: "test".into(),
+            actor: "me".into(),
+        }
+    }
+
     #[test]
     fn a_request_names_a_grant_by_its_own_id_or_by_one_of_its_leases() {
         for (lease, names) in [
@@ -63,13 +81,24 @@ mod tests {
             ("g12", false),
             ("", false),
         ] {
-            let request = ReleaseRequest {
-                lease: lease.into(),
-                mode: ReleaseMode::Ask,
-                reason: "test".into(),
-                actor: "me".into(),
-            };
+            let request = request(lease, ReleaseMode::Ask);
             assert_eq!(request.names(&GrantId::from("g1")), names, "{lease}");
+        }
+    }
+
+    #[test]
+    fn an_app_is_asked_only_by_a_request_that_asks_and_names_its_grant() {
+        for (lease, mode, asks) in [
+            ("g1", ReleaseMode::Ask, true),
+            ("g2", ReleaseMode::Ask, false),
+            ("g1", ReleaseMode::Force, false),
+        ] {
+            let settings = Settings {
+                release_request: Some(Arc::new(request(lease, mode))),
+                ..Settings::default()
+            };
+            let asked = settings.asked_of(&GrantId::from("g1"));
+            assert_eq!(asked.is_some(), asks, "{lease} {mode:?}");
         }
     }
 }

@@ -7,6 +7,7 @@ mod contract;
 mod harness;
 mod support;
 
+mod asked;
 mod basics;
 mod clients;
 mod contention;

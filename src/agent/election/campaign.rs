@@ -1,14 +1,14 @@
 //! The agent as a candidate: it runs for an election by itself, so that an app only asks who leads.
 //!
 //! A campaign is a caller in line whom no connection holds: it waits, leads until its lease is
-//! over, whatever ended it, and runs again after a pause with full jitter. It ends with the agent.
+//! over, whatever ended it, and runs again after a pause with full jitter. It ends with the agent. Asked
+//! by a person to let go it resigns at once: who asks the pod's leader to go means the pod.
 //! Invariant: one campaign runs for an election, and a lease that it has is told in full, because
 //! no connection can end it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::agent::state::Held;
 use crate::agent::{AcquireError, AcquireRequest, Acquired, Agent, Backoff, Life};
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId};
@@ -98,11 +98,28 @@ impl Agent {
         }
     }
 
+    /// Waits until the term is over, and ends it when somebody asks for that.
     async fn until_over(&self, lease: &LeaseId) {
-        let over = self.state().held_mut(lease).map(Held::follow);
-        if let Some(mut over) = over {
-            // The lease keeps the other end for as long as it is not over.
-            let _over = over.wait_for(Option::is_some).await;
+        loop {
+            // Made before the state is read: what changes in between is not missed.
+            let changed = self.0.streams_changed.notified();
+            let (mut over, is_asked) = {
+                let mut state = self.state();
+                let Some(held) = state.held_mut(lease) else {
+                    return;
+                };
+                (held.follow(), held.asked().is_some())
+            };
+            if is_asked {
+                // As by a DELETE. Lost meanwhile it is over too.
+                let _released = self.release(lease).await;
+                return;
+            }
+            tokio::select! {
+                // The lease keeps the other end for as long as it is not over.
+                _over = over.wait_for(Option::is_some) => return,
+                () = changed => {}
+            }
         }
     }
 }

@@ -4,9 +4,11 @@
 //! Pure: no clock, no I/O. Nothing is queued here. Whoever could not be told for a while is told
 //! what is true now, so a slow reader costs no memory and hears no old news.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::lease::Loss;
+use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::Moment;
 
 /// How a lease ended, as its streams tell it.
@@ -19,16 +21,18 @@ pub(in crate::agent) enum Over {
 }
 
 /// Why an app is asked to release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// The agent was told to stop.
     AgentStopping,
     /// The longest time that the lock may be held is nearly over.
     MaxHold,
+    /// A person asks for it.
+    PersonAsked(Arc<ReleaseRequest>),
 }
 
 /// What there is to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Topic {
     /// The first event.
     Opening,
@@ -43,7 +47,7 @@ pub(super) enum Topic {
 }
 
 /// What to do now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Say this.
     Say(Topic),
@@ -54,12 +58,14 @@ pub(super) enum Next {
 }
 
 /// What is known of the lease.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sight {
     /// How it ended, if it has.
     pub(super) over: Option<Over>,
     /// Whether the agent is stopping.
     pub(super) is_stopping: bool,
+    /// What a person asks of its app.
+    pub(super) asked: Option<Arc<ReleaseRequest>>,
     /// From when on it is at risk; none while renewals succeed.
     pub(super) risk_at: Option<Moment>,
     /// When its app is asked to release because it has held for nearly as long as it may.
@@ -69,13 +75,15 @@ pub(super) struct Sight {
 }
 
 /// What was said.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Said {
     /// The last event, and when it was given.
     last: Option<(Topic, Moment)>,
     of_risk: bool,
     of_stop: bool,
     of_max_hold: bool,
+    /// The last request of a person, unless that was withdrawn since.
+    of_person: Option<Arc<ReleaseRequest>>,
 }
 
 impl Said {
@@ -87,11 +95,16 @@ impl Said {
             Some(Over::Released) => return Next::End,
             None => {}
         }
-        let Some((_, told_at)) = self.last else {
+        let Some((_, told_at)) = &self.last else {
             return Next::Say(Topic::Opening);
         };
         if sight.is_stopping && !self.of_stop {
             return Next::Say(Topic::Requested(Request::AgentStopping));
+        }
+        if let Some(request) = &sight.asked
+            && self.of_person.as_ref() != Some(request)
+        {
+            return Next::Say(Topic::Requested(Request::PersonAsked(request.clone())));
         }
         let heartbeat = (told_at.after(interval), Topic::Heartbeat);
         let max_hold = sight.warn_at.filter(|_| !self.of_max_hold);
@@ -101,36 +114,44 @@ impl Said {
             at_risk.map(|at| (at, Topic::AtRisk)),
             Some(heartbeat),
         ];
-        let topics = topics.into_iter().flatten();
-        if let Some((_, topic)) = topics.clone().find(|(at, _)| now >= *at) {
+        let mut topics = topics.into_iter().flatten();
+        let next = topics.clone().map(|(at, _)| at).min();
+        if let Some((_, topic)) = topics.find(|(at, _)| now >= *at) {
             return Next::Say(topic);
         }
-        let next = topics.map(|(at, _)| at).min();
         Next::Rest(next.unwrap_or(sight.ends_at).min(sight.ends_at))
     }
 
-    /// Takes note of what is known; a trouble that passed is said again when it comes back.
-    pub(super) const fn note_sight(&mut self, sight: &Sight) {
+    /// Takes note of what is known; a trouble that passed is said again when it comes back, and so is
+    /// a request that was withdrawn.
+    pub(super) fn note_sight(&mut self, sight: &Sight) {
         if sight.risk_at.is_none() {
             self.of_risk = false;
+        }
+        if sight.asked.is_none() {
+            self.of_person = None;
         }
     }
 
     /// Takes note of what is said now.
-    pub(super) const fn note(&mut self, topic: Topic, now: Moment) {
-        self.last = Some((topic, now));
-        match topic {
+    pub(super) fn note(&mut self, topic: Topic, now: Moment) {
+        match &topic {
             Topic::Opening | Topic::Heartbeat | Topic::Lost(_) => {}
             Topic::AtRisk => self.of_risk = true,
             Topic::Requested(Request::AgentStopping) => self.of_stop = true,
             Topic::Requested(Request::MaxHold) => self.of_max_hold = true,
+            Topic::Requested(Request::PersonAsked(request)) => {
+                self.of_person = Some(request.clone());
+            }
         }
+        self.last = Some((topic, now));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::settings::ReleaseMode;
 
     const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -142,16 +163,26 @@ mod tests {
         Sight {
             over: None,
             is_stopping: false,
+            asked: None,
             risk_at: None,
             warn_at: None,
             ends_at: at(114),
         }
     }
 
+    fn asked_for(reason: &str) -> Arc<ReleaseRequest> {
+        Arc::new(ReleaseRequest {
+            lease: "g".into(),
+            mode: ReleaseMode::Ask,
+            reason: reason.into(),
+            actor: "alice".into(),
+        })
+    }
+
     fn said(topics: &[Topic]) -> Said {
         let mut said = Said::default();
         for topic in [Topic::Opening].iter().chain(topics) {
-            said.note(*topic, at(100));
+            said.note(topic.clone(), at(100));
         }
         said
     }
@@ -178,7 +209,11 @@ mod tests {
         let all = Sight {
             risk_at: Some(at(101)),
             warn_at: Some(at(101)),
-            ..stopping
+            ..stopping.clone()
+        };
+        let with = |over| Sight {
+            over,
+            ..all.clone()
         };
         let table: &[(&[Topic], Sight, u64, Next)] = &[
             // Heartbeats come in time, and only one however late the reader is.
@@ -195,36 +230,28 @@ mod tests {
                 Next::Rest(at(103)),
             ),
             // Trouble is said once.
-            (&[], risky, 102, Next::Rest(at(103))),
-            (&[], risky, 103, Next::Say(Topic::AtRisk)),
+            (&[], risky.clone(), 102, Next::Rest(at(103))),
+            (&[], risky.clone(), 103, Next::Say(Topic::AtRisk)),
             (&[Topic::AtRisk], risky, 104, Next::Rest(at(105))),
             // So are the requests to release.
-            (&[], ending, 101, Next::Rest(at(102))),
-            (&[], ending, 102, Next::Say(MAX)),
+            (&[], ending.clone(), 101, Next::Rest(at(102))),
+            (&[], ending.clone(), 102, Next::Say(MAX)),
             (&[MAX], ending, 103, Next::Rest(at(105))),
-            (&[], stopping, 100, Next::Say(STOP)),
+            (&[], stopping.clone(), 100, Next::Say(STOP)),
             (&[STOP], stopping, 101, Next::Rest(at(105))),
             // What cannot wait comes first, and the end is the last.
-            (&[], all, 110, Next::Say(STOP)),
-            (&[STOP], all, 110, Next::Say(MAX)),
-            (&[STOP, MAX], all, 110, Next::Say(Topic::AtRisk)),
+            (&[], all.clone(), 110, Next::Say(STOP)),
+            (&[STOP], all.clone(), 110, Next::Say(MAX)),
+            (&[STOP, MAX], all.clone(), 110, Next::Say(Topic::AtRisk)),
             (
                 &[STOP, MAX, Topic::AtRisk],
-                all,
+                all.clone(),
                 110,
                 Next::Say(Topic::Heartbeat),
             ),
-            (&[], Sight { over: lost, ..all }, 110, Next::Say(LOST)),
-            (&[LOST], Sight { over: lost, ..all }, 110, Next::End),
-            (
-                &[],
-                Sight {
-                    over: released,
-                    ..all
-                },
-                110,
-                Next::End,
-            ),
+            (&[], with(lost), 110, Next::Say(LOST)),
+            (&[LOST], with(lost), 110, Next::End),
+            (&[], with(released), 110, Next::End),
         ];
         for (topics, sight, now, next) in table {
             let planned = said(topics).plan_next(sight, INTERVAL, at(*now));
@@ -268,5 +295,22 @@ mod tests {
             said.plan_next(&risky, INTERVAL, at(104)),
             Next::Say(Topic::AtRisk)
         );
+    }
+
+    #[test]
+    fn a_persons_request_is_told_once_and_again_when_it_changed_or_came_back() {
+        let asked = |reason| Sight {
+            asked: Some(asked_for(reason)),
+            ..well()
+        };
+        let told = |reason| Topic::Requested(Request::PersonAsked(asked_for(reason)));
+        let next = |said: &Said, sight| said.plan_next(&sight, INTERVAL, at(101));
+        let mut said = said(&[]);
+        assert_eq!(next(&said, asked("upgrade")), Next::Say(told("upgrade")));
+        said.note(told("upgrade"), at(100));
+        assert_eq!(next(&said, asked("upgrade")), Next::Rest(at(105)));
+        assert_eq!(next(&said, asked("test")), Next::Say(told("test")));
+        said.note_sight(&well());
+        assert_eq!(next(&said, asked("upgrade")), Next::Say(told("upgrade")));
     }
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::super::dto::{AcquiredDto, HolderDto, time_text, whole_ms};
+use super::super::dto::{AcquiredDto, HolderDto, PERSON_ASKED, time_text, whole_ms};
 use super::super::explain::what_happened;
 use crate::agent::{LeaseEvent, LeaseView, Request};
 
@@ -78,13 +78,18 @@ pub(in crate::http) struct ReleaseRequestedDto {
     #[serde(flatten)]
     lease: HeartbeatDto,
     /// `agent_stopping`: the agent was told to stop, and `validForMs` grows no more. `max_hold`:
-    /// `maxHoldSeconds` are nearly over. New reasons may come.
+    /// `maxHoldSeconds` are nearly over. `person_asked`: a person asks for it, and the app decides.
+    /// New reasons may come.
     #[schema(example = "agent_stopping")]
     reason: &'static str,
     /// Who asks, where it is a person.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, example = "alice@example.com")]
     actor: Option<String>,
+    /// Why, in that person's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "maintenance of the ledger")]
+    message: Option<String>,
 }
 
 /// The lease is over. The last event.
@@ -134,14 +139,7 @@ impl EventData {
                 reason: "renewal_failed",
             }),
             LeaseEvent::ReleaseRequested(lease, request) => {
-                Self::ReleaseRequested(ReleaseRequestedDto {
-                    lease: lease.into(),
-                    reason: match request {
-                        Request::AgentStopping => "agent_stopping",
-                        Request::MaxHold => "max_hold",
-                    },
-                    actor: None,
-                })
+                Self::ReleaseRequested(ReleaseRequestedDto::new(lease, request))
             }
             LeaseEvent::Lost(lease, loss) => Self::Lost(LostDto {
                 lease_id: lease.to_string(),
@@ -150,6 +148,22 @@ impl EventData {
             }),
             LeaseEvent::Failed(_) => return None,
         })
+    }
+}
+
+impl ReleaseRequestedDto {
+    fn new(lease: &LeaseView, request: &Request) -> Self {
+        let (reason, person) = match request {
+            Request::AgentStopping => ("agent_stopping", None),
+            Request::MaxHold => ("max_hold", None),
+            Request::PersonAsked(person) => (PERSON_ASKED, Some(person)),
+        };
+        Self {
+            lease: lease.into(),
+            reason,
+            actor: person.map(|person| person.actor.to_string()),
+            message: person.map(|person| person.reason.to_string()),
+        }
     }
 }
 

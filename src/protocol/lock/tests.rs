@@ -3,7 +3,6 @@
 use super::*;
 use crate::protocol::election::is_election;
 use crate::protocol::ids::OwnerId;
-use crate::protocol::incident::IncidentKind;
 use crate::protocol::queue::QUEUE_MAX;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::SessionTtl;

@@ -1,6 +1,8 @@
 //! What an app is told without asking, in paused time: each event in its order, nothing claimed that
 //! was not promised, and the end of a connection is the end of what it held.
 
+mod asked;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

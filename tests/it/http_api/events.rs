@@ -1,8 +1,10 @@
 //! Streams of events over a real socket: their words, their end, and refusals before they begin.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::agent::OnTerm;
+use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest};
 use leasehold::protocol::time::SessionTtl;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
@@ -216,6 +218,45 @@ async fn what_is_refused_before_the_first_event_is_a_problem_document() {
     assert_eq!(refused.body["limit"], 1);
     let refused = sidecar.get(&format!("{lease}/events")).await;
     refused.is_problem(429, "too_many_streams", "close those that nobody reads");
+}
+
+#[tokio::test]
+async fn a_persons_request_is_told_with_their_name_and_words_also_to_who_only_renews() {
+    let sidecar = Sidecar::start().await;
+    let lease = sidecar.lease("r").await;
+    let events = format!("{lease}/events");
+    let mut stream = Stream::open(&sidecar, Method::GET, &events, None).await;
+    stream.next_is("heartbeat").await;
+    let before = sidecar.get(&lease).await;
+    assert_eq!(before.body.get("releaseRequested"), None);
+    sidecar.store.edit_lock("r", |lock| {
+        let grant = lock.grant.as_ref().unwrap();
+        lock.settings.release_request = Some(Arc::new(ReleaseRequest {
+            lease: grant.id.as_str().into(),
+            mode: ReleaseMode::Ask,
+            reason: "maintenance".into(),
+            actor: "alice".into(),
+        }));
+    });
+    let told = stream.next_is("release-requested").await;
+    let names: Vec<_> = told.as_object().unwrap().keys().cloned().collect();
+    let promised = [
+        "actor",
+        "expiresAt",
+        "fencingToken",
+        "leaseId",
+        "message",
+        "reason",
+        "validForMs",
+    ];
+    assert_eq!(names, promised);
+    let asked = json!({"reason": "person_asked", "actor": "alice", "message": "maintenance"});
+    for name in ["reason", "actor", "message"] {
+        assert_eq!(told[name], asked[name], "{told}");
+    }
+    let renewed = sidecar.post(&format!("{lease}/renew"), json!({})).await;
+    assert_eq!(renewed.body["releaseRequested"], asked);
+    assert_eq!(sidecar.get(&lease).await.body["releaseRequested"], asked);
 }
 
 #[tokio::test]

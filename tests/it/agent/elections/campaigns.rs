@@ -1,8 +1,11 @@
 //! The agent as a candidate: it runs by itself, and again after every end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::agent::{OnTerm, Released};
+use leasehold::protocol::incident::IncidentKind;
+use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest};
 use leasehold::store::StoreError;
 
 use super::super::{Pod, eventually};
@@ -70,6 +73,40 @@ async fn who_steps_down_queues_behind_the_others() {
         view = after;
         until_waiting(&store, 2).await;
     }
+}
+
+/// Who asks the pod's leader to go means the pod: no app is needed for that.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_a_person_asks_to_go_resigns_and_queues_behind_the_others() {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    a.run();
+    let first = a.until_leader().await;
+    b.run();
+    until_waiting(&store, 1).await;
+    let since = a.now();
+    store.edit_lock(RESOURCE, |lock| {
+        let grant = lock.grant.as_ref().unwrap();
+        lock.settings.release_request = Some(Arc::new(ReleaseRequest {
+            lease: grant.id.as_str().into(),
+            mode: ReleaseMode::Ask,
+            reason: "maintenance".into(),
+            actor: "alice".into(),
+        }));
+    });
+    let second = b.until_leader().await;
+    assert!(second.token > first.token);
+    assert!(b.now().since(since) < Duration::from_secs(1));
+    assert_eq!(a.leads_until().await, None);
+    let [incident] = &store.lock(RESOURCE).unwrap().incidents[..] else {
+        panic!("it is on the record");
+    };
+    assert_eq!(incident.kind, IncidentKind::ReleasedOnRequest);
+    assert_eq!((&*incident.actor, &*incident.pod), ("alice", "a"));
+    until_waiting(&store, 1).await;
+    // What was asked of the last leader is not asked of the next.
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(b.view().await.token, second.token);
 }
 
 #[tokio::test(start_paused = true)]

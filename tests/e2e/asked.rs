@@ -1,0 +1,110 @@
+//! A person asks for a lock: the app is told by whom and why, and when it lets go that is on the
+//! record, written by its own pod under the policies as they ship.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::harness::{Namespace, TakeOver, eventually};
+use crate::support::{Pair, until_queued};
+
+const REASON: &str = "maintenance of the ledger";
+
+/// Asks for the lock `res` as the README says; gives the name of who asked.
+async fn ask(namespace: &Namespace, lease: &Value) -> Result<String> {
+    let who = ["auth", "whoami", "--output", "json"];
+    let who = namespace.kubectl(&who).await?.json()?;
+    let actor = who["status"]["userInfo"]["username"].as_str();
+    let actor = actor.context("a user name")?.to_owned();
+    let request = json!({"leaseId": lease, "mode": "Ask", "reason": REASON, "actor": actor});
+    let patch = json!({"spec": {"releaseRequest": request}}).to_string();
+    let command = [
+        "patch", "dlock", "res", "--type", "merge", "--patch", &patch,
+    ];
+    namespace.kubectl(&command).await?.ok()?;
+    Ok(actor)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_is_asked_by_kubectl_hears_by_whom_and_lets_go_on_the_record() -> Result<()> {
+    for mode in [TakeOver::Strict, TakeOver::Peer] {
+        let Pair { namespace, a, b } = Pair::start("asked", mode, 60).await?;
+        let app = a.curl_hold(&json!({"resource": "res", "ownerId": "app"}))?;
+        let held = app.until("acquired").await?;
+        let lease = held.data["leaseId"].as_str().context("a lease")?;
+        let waiting = b.wait_for("res", 120).await?;
+        until_queued(&namespace, "res", 1).await?;
+        let status = &namespace.lock("res").await?.context("the lock")?["status"];
+
+        let actor = ask(&namespace, &status["lease"]["id"]).await?;
+        let told = app.until("release-requested").await?;
+        ensure!(told.data["reason"] == "person_asked", "{told:?}");
+        ensure!(told.data["actor"] == actor.as_str(), "{told:?}");
+        ensure!(told.data["message"] == REASON, "{told:?}");
+        let later = a.curl_events(&format!("/v1/locks/{lease}/events"))?;
+        later.until("release-requested").await?;
+        let lock = namespace.lock("res").await?.context("the lock")?;
+        ensure!(lock["status"]["holder"]["pod"] == "a", "the app decides");
+
+        a.release(lease).await?.expect(204)?;
+        ensure!(app.ended().await?.success());
+        let next = waiting.answer().await?.granted()?;
+        let yaml = ["get", "dlock", "res", "--output", "yaml"];
+        let yaml = namespace.kubectl(&yaml).await?.ok()?;
+        let record = yaml.lines().map(str::trim);
+        let record: Vec<_> = record.map(|line| line.trim_start_matches("- ")).collect();
+        for line in ["kind: ReleasedOnRequest", &format!("reason: {REASON}")] {
+            ensure!(record.contains(&line), "{line} is not in {yaml}");
+        }
+        let lock = namespace.lock("res").await?.context("the lock")?;
+        let [incident] = lock["status"]["incidents"]
+            .as_array()
+            .context("incidents")?
+            .as_slice()
+        else {
+            anyhow::bail!("one incident: {lock}");
+        };
+        ensure!(incident["actor"] == actor.as_str(), "{incident}");
+        ensure!(incident["leaseId"] == status["lease"]["id"], "{incident}");
+        ensure!(incident["token"] == status["token"], "{incident}");
+        ensure!(
+            incident["ownerId"] == "app" && incident["pod"] == "a",
+            "{incident}"
+        );
+
+        let renewed = b.renew(&next.id).await?.expect(200)?;
+        ensure!(
+            renewed.json.get("releaseRequested").is_none(),
+            "{}",
+            renewed.json
+        );
+        b.release(&next.id).await?.expect(204)?;
+        let lock = namespace.lock("res").await?.context("the lock")?;
+        let incidents = lock["status"]["incidents"].as_array();
+        ensure!(incidents.is_some_and(|i| i.len() == 1), "{lock}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_only_renews_is_told_with_its_next_renewal() -> Result<()> {
+    let Pair { namespace, a, .. } = Pair::start("asked-renew", TakeOver::Strict, 60).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    // By the app's own lease id, as its log may show it.
+    let actor = ask(&namespace, &json!(lease.id)).await?;
+    let told = eventually("it is told", Duration::from_secs(30), async || {
+        let renewed = a.renew(&lease.id).await.ok()?;
+        renewed.json.get("releaseRequested").cloned()
+    });
+    let told = told.await?;
+    let expected = json!({"reason": "person_asked", "actor": actor, "message": REASON});
+    ensure!(told == expected, "{told}");
+    a.release(&lease.id).await?.expect(204)?;
+    let lock = namespace.lock("res").await?.context("the lock")?;
+    ensure!(
+        lock["status"]["incidents"][0]["kind"] == "ReleasedOnRequest",
+        "{lock}"
+    );
+    Ok(())
+}

@@ -1,0 +1,313 @@
+//! What people ask by `spec.releaseRequest`: who is told, how often, and what is on the record when
+//! the app lets go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::agent::{
+    AcquireRequest, Acquired, Hold, LeaseEvent, LeaseEvents, LeaseView, Life, Released, Request,
+};
+use leasehold::protocol::ids::{OwnerId, Resource};
+use leasehold::protocol::incident::{Incident, IncidentKind};
+use leasehold::protocol::lock::Grant;
+use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest};
+use leasehold::store::StoreError;
+use tokio::task::JoinHandle;
+
+use super::{DAY, a_pod, acquired, follow, hold_for};
+use crate::agent::{Pod, eventually};
+use crate::memory_store::{Call, MemoryStore};
+
+fn grant_of(store: &MemoryStore) -> Grant {
+    store.lock("r").and_then(|lock| lock.grant).expect("held")
+}
+
+fn request(lease: &str, mode: ReleaseMode, reason: &str) -> Arc<ReleaseRequest> {
+    Arc::new(ReleaseRequest {
+        lease: lease.into(),
+        mode,
+        reason: reason.into(),
+        actor: "alice".into(),
+    })
+}
+
+/// A person asks for the end of the lock's grant.
+fn ask(store: &MemoryStore, reason: &str) -> Arc<ReleaseRequest> {
+    let asked = request(grant_of(store).id.as_str(), ReleaseMode::Ask, reason);
+    set(store, Some(&asked));
+    asked
+}
+
+fn set(store: &MemoryStore, request: Option<&Arc<ReleaseRequest>>) {
+    store.edit_lock("r", |lock| {
+        lock.settings.release_request = request.cloned();
+    });
+}
+
+async fn hold_told(hold: &mut Hold) -> Arc<ReleaseRequest> {
+    match hold.next().await {
+        Some(LeaseEvent::ReleaseRequested(_, Request::PersonAsked(request))) => request,
+        other => panic!("not asked: {other:?}"),
+    }
+}
+
+async fn told(events: &mut LeaseEvents) -> Arc<ReleaseRequest> {
+    match events.next().await {
+        Some(LeaseEvent::ReleaseRequested(_, Request::PersonAsked(request))) => request,
+        other => panic!("not asked: {other:?}"),
+    }
+}
+
+/// The next events are heartbeats and nothing else.
+async fn only_heartbeats(events: &mut LeaseEvents) {
+    for _ in 0..3 {
+        let event = events.next().await;
+        assert!(matches!(event, Some(LeaseEvent::Heartbeat(_))), "{event:?}");
+    }
+}
+
+/// What the app of a lease hears that asks and does not listen.
+fn asked_of(pod: &Pod, lease: &LeaseView) -> Option<Arc<ReleaseRequest>> {
+    let renewed = pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+    let read = pod.agent.lease(&lease.lease, pod.now()).unwrap();
+    assert_eq!(renewed.asked, read.asked);
+    renewed.asked
+}
+
+async fn until_asked(pod: &Pod, lease: &LeaseView) {
+    eventually("it is asked", || asked_of(pod, lease).is_some()).await;
+}
+
+fn incidents(store: &MemoryStore) -> Vec<Incident> {
+    store.lock("r").unwrap().incidents
+}
+
+fn taking(owner: &str, wait: u64, keep: u64) -> AcquireRequest {
+    AcquireRequest {
+        resource: Resource::parse("r").unwrap(),
+        owner: OwnerId::from(owner),
+        life: Life::Ttl(Duration::from_secs(20)),
+        wait: Duration::from_secs(wait),
+        keep: Duration::from_secs(keep),
+        metadata: BTreeMap::new(),
+        preferred: false,
+        request_id: None,
+    }
+}
+
+fn spawn(pod: &Pod, request: AcquireRequest) -> JoinHandle<LeaseView> {
+    let agent = pod.agent.clone();
+    tokio::spawn(async move {
+        match agent.acquire(request, agent.now()).await {
+            Ok(Acquired::Granted { lease, .. }) => lease,
+            other => panic!("not granted: {other:?}"),
+        }
+    })
+}
+
+/// Everything that can go on without time passing has gone on.
+async fn settled() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+async fn release(pod: &Pod, lease: &LeaseView) {
+    assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_stream_is_told_once_and_a_later_one_too() {
+    let (store, pod) = a_pod();
+    let mut hold = hold_for(&pod, DAY).await;
+    let lease = acquired(&mut hold).await.lease;
+    let mut events = follow(&pod, &lease);
+    events.next().await;
+    let asked = ask(&store, "upgrade");
+    let before = pod.now();
+    assert_eq!(hold_told(&mut hold).await, asked);
+    assert_eq!(told(&mut events).await, asked);
+    assert_eq!(pod.now(), before, "the watch told at once");
+    only_heartbeats(&mut events).await;
+    let mut later = follow(&pod, &lease);
+    later.next().await;
+    assert_eq!(told(&mut later).await, asked);
+    only_heartbeats(&mut later).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_changed_or_was_withdrawn_and_came_back_is_told_again() {
+    let (store, pod) = a_pod();
+    let lease = pod.lease("r").await;
+    let mut events = follow(&pod, &lease.lease);
+    events.next().await;
+    let first = ask(&store, "upgrade");
+    assert_eq!(told(&mut events).await, first);
+    let second = ask(&store, "now, please");
+    assert_eq!(told(&mut events).await, second);
+    assert_eq!(asked_of(&pod, &lease), Some(second));
+    set(&store, None);
+    only_heartbeats(&mut events).await;
+    assert_eq!(asked_of(&pod, &lease), None);
+    set(&store, Some(&first));
+    assert_eq!(told(&mut events).await, first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lets_go_after_it_was_asked_is_on_the_record_in_the_same_write() {
+    let (store, a) = a_pod();
+    let b = Pod::in_paused_time("b", &store);
+    let lease = a.lease("r").await;
+    let waiting = spawn(&b, taking("b", 60, 0));
+    let waits = || store.lock("r").unwrap().waiters.len() == 1;
+    eventually("the other waits", waits).await;
+    ask(&store, "upgrade");
+    let (grant, token) = (grant_of(&store), store.lock("r").unwrap().token);
+    until_asked(&a, &lease).await;
+    let writes = store.writes();
+    release(&a, &lease).await;
+    assert!(waiting.await.unwrap().token > lease.token);
+    assert_eq!(store.writes(), writes + 1);
+    let [incident] = &incidents(&store)[..] else {
+        panic!("{:?}", incidents(&store));
+    };
+    assert_eq!(incident.kind, IncidentKind::ReleasedOnRequest);
+    assert_eq!((&*incident.actor, &*incident.reason), ("alice", "upgrade"));
+    assert_eq!((&incident.grant, incident.token), (&Some(grant.id), token));
+    assert_eq!(incident.owner, grant.holder.owner);
+    assert_eq!(&*incident.pod, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_connection_that_was_asked_is_on_the_record_too() {
+    let (store, pod) = a_pod();
+    let mut hold = hold_for(&pod, DAY).await;
+    acquired(&mut hold).await;
+    ask(&store, "upgrade");
+    hold_told(&mut hold).await;
+    drop(hold);
+    eventually("the lock is free", || pod.is_free("r")).await;
+    assert_eq!(incidents(&store).len(), 1);
+}
+
+/// Who releases unasked, does not know of it, or falls silent does not let go because of it.
+#[tokio::test(start_paused = true)]
+async fn what_did_not_end_by_the_request_is_not_recorded_as_if() {
+    let (store, pod) = a_pod();
+    let unasked = pod.lease("r").await;
+    release(&pod, &unasked).await;
+
+    let unaware = pod.lease("r").await;
+    {
+        let _stalled = store.stall_watches();
+        ask(&store, "upgrade");
+        assert_eq!(asked_of(&pod, &unaware), None);
+        release(&pod, &unaware).await;
+    }
+    let silent = spawn(&pod, taking("silent", 0, 0)).await.unwrap();
+    ask(&store, "upgrade");
+    until_asked(&pod, &silent).await;
+    eventually("the silent one's time is up", || pod.is_free("r")).await;
+    assert_eq!(incidents(&store), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_for_another_grant_or_by_force_is_not_the_apps() {
+    let (store, pod) = a_pod();
+    let over = pod.lease("r").await;
+    release(&pod, &over).await;
+    let lease = pod.lease("r").await;
+    let own = grant_of(&store).id;
+    let mut events = follow(&pod, &lease.lease);
+    events.next().await;
+    for (names, mode) in [
+        (over.lease.as_str(), ReleaseMode::Ask),
+        (own.as_str(), ReleaseMode::Force),
+    ] {
+        set(&store, Some(&request(names, mode, "upgrade")));
+        only_heartbeats(&mut events).await;
+        assert_eq!(asked_of(&pod, &lease), None);
+    }
+    release(&pod, &lease).await;
+    assert_eq!(incidents(&store), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_tells_of_it_where_the_watch_is_silent() {
+    let (store, pod) = a_pod();
+    let lease = pod.lease("r").await;
+    let mut events = follow(&pod, &lease.lease);
+    events.next().await;
+    let _stalled = store.stall_watches();
+    let asked = ask(&store, "upgrade");
+    assert_eq!(asked_of(&pod, &lease), None);
+    let resource = Resource::parse("r").unwrap();
+    pod.agent.verify(&resource, lease.token).await.unwrap();
+    assert_eq!(asked_of(&pod, &lease), Some(asked.clone()));
+    assert_eq!(told(&mut events).await, asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_kept_idle_is_given_back_at_once() {
+    let (store, pod) = a_pod();
+    let lease = spawn(&pod, taking("app", 0, 600)).await.unwrap();
+    release(&pod, &lease).await;
+    assert!(!pod.is_free("r"), "it is kept");
+    let since = pod.now();
+    ask(&store, "upgrade");
+    eventually("it is given back", || pod.is_free("r")).await;
+    assert!(pod.now().since(since) < Duration::from_secs(1));
+    assert_eq!(incidents(&store).len(), 1);
+    // One that is in use is not kept after it.
+    let lease = spawn(&pod, taking("app", 0, 600)).await.unwrap();
+    ask(&store, "upgrade");
+    until_asked(&pod, &lease).await;
+    release(&pod, &lease).await;
+    assert!(pod.is_free("r"));
+    assert_eq!(incidents(&store).len(), 2);
+}
+
+/// The request names the grant, so it is about each of its leases; the last of them is the one that
+/// is served when it comes.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_asked_for_is_not_handed_on_inside_the_pod() {
+    let (store, pod) = a_pod();
+    let first = pod.lease("r").await;
+    let second = spawn(&pod, taking("second", 240, 0));
+    settled().await;
+    let third = spawn(&pod, taking("third", 240, 0));
+    settled().await;
+    release(&pod, &first).await;
+    let second = second.await.unwrap();
+    assert_eq!(second.lease.grant(), first.lease.grant());
+    set(
+        &store,
+        Some(&request(first.lease.as_str(), ReleaseMode::Ask, "upgrade")),
+    );
+    until_asked(&pod, &second).await;
+    let in_queue = || store.lock("r").unwrap().waiters.len() == 1;
+    eventually("who is next goes to the store", in_queue).await;
+    release(&pod, &second).await;
+    let third = third.await.unwrap();
+    assert_ne!(third.lease.grant(), first.lease.grant());
+    assert_eq!(incidents(&store).len(), 1);
+    assert_eq!(asked_of(&pod, &third), None, "it is another grant");
+    release(&pod, &third).await;
+    assert_eq!(incidents(&store).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_released_also_where_its_record_is_refused() {
+    let (store, pod) = a_pod();
+    let lease = pod.lease("r").await;
+    ask(&store, "upgrade");
+    until_asked(&pod, &lease).await;
+    let mut tries = 0;
+    store.on_call(move |call| {
+        tries += usize::from(call == Call::UpdateLock);
+        let refused = StoreError::DeniedByPolicy("no such record".into());
+        (call == Call::UpdateLock && tries == 1).then_some(refused)
+    });
+    release(&pod, &lease).await;
+    assert!(pod.is_free("r"));
+    assert_eq!(incidents(&store), []);
+}
