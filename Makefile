@@ -14,7 +14,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit model e2e crowd elections ## Everything that CI runs: lint, unit, model, e2e, crowd, elections
+test: lint unit alerts model e2e crowd elections ## Everything that CI runs: lint, unit, alerts, model, e2e, crowd, elections
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
@@ -24,6 +24,11 @@ lint: need-cargo ## Formatting and clippy, warnings denied
 .PHONY: unit
 unit: need-cargo ## Unit and integration tests: fast, no cluster
 	cargo test --locked --lib --bins --test it
+
+.PHONY: alerts
+alerts: promtool ## The alerts, as Prometheus itself reads them: when they fire and when they do not
+	"$(TARGET)/controlplane/promtool/promtool" check rules charts/leasehold/files/alerts.yaml
+	"$(TARGET)/controlplane/promtool/promtool" test rules tests/alerts/alerts.test.yaml
 
 .PHONY: model
 model: need-cargo ## The protocol model-checked to completion, and its negative controls
@@ -71,6 +76,10 @@ controlplane: ## Builds etcd, kube-apiserver and kubectl for the tests, once, un
 .PHONY: controlplane-floor
 controlplane-floor: ## The same for the oldest Kubernetes that is promised
 	tests/controlplane/build.sh v1.33
+
+.PHONY: promtool
+promtool: # Prometheus' own checker of rules, built once, under target/
+	tests/controlplane/build.sh promtool
 
 .PHONY: generate
 generate: need-cargo ## Rewrites what is generated: crds/ and docs/openapi.json

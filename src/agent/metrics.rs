@@ -1,13 +1,19 @@
 //! What the agent counts, in Prometheus' terms. Never labelled with lock names: contention is
 //! counted by configured prefix, the rest is `other`.
+//!
+//! Each counter is there from the start, at zero, for every value of its label: of one that first
+//! appears with 1 Prometheus does not see that it rose, and no alert on it fires.
 
 use std::collections::BTreeSet;
+use std::iter::once;
 use std::time::Duration;
 
 use prometheus::{
     Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
     Opts, Registry, TextEncoder,
 };
+
+use crate::protocol::lease::Loss;
 
 /// The agent's metrics and the registry that they are in.
 pub struct Metrics {
@@ -43,6 +49,23 @@ const HOLD_BUCKETS: [f64; 10] = [
     0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0, 86_400.0,
 ];
 
+/// How an acquire can end.
+const ACQUIRE_OUTCOMES: [&str; 7] = [
+    "granted",
+    "replayed",
+    "held",
+    "hung_up",
+    "denied",
+    "unavailable",
+    "failed",
+];
+/// How a try to renew the session can end.
+const RENEWAL_OUTCOMES: [&str; 3] = ["renewed", "failed", "lost"];
+/// How a try to give a grant back can end.
+const RELEASE_OUTCOMES: [&str; 3] = ["released", "retried", "abandoned"];
+/// What contention is counted under where no prefix was configured.
+const OTHER_PREFIXES: &str = "other";
+
 const STATE_FILE_HELP: &str = "1 while the state file is written, so that a restart goes on.";
 
 /// What is so just now.
@@ -59,15 +82,17 @@ impl Metrics {
     /// Registers everything.
     pub(super) fn new(prefixes: &BTreeSet<String>) -> Self {
         let registry = Registry::new();
-        let counters = |name, help, label| counters(&registry, name, help, label);
+        let counters =
+            |name, help, label, all: &[&str]| counters(&registry, name, help, label, all);
+        let outcomes = |name, help, values| counters(name, help, "outcome", values);
         let by_outcome = |name, help, buckets| by_outcome(&registry, name, help, buckets);
         let single = |name, help| single(&registry, name, help);
         let gauge = |name, help| gauge(&registry, name, help);
         Self {
-            acquires: counters(
+            acquires: outcomes(
                 "leasehold_acquire_attempts_total",
                 "Tries to acquire a lock, by outcome.",
-                "outcome",
+                &ACQUIRE_OUTCOMES,
             ),
             acquire_seconds: by_outcome(
                 "leasehold_acquire_duration_seconds",
@@ -80,26 +105,23 @@ impl Metrics {
                 &WAIT_BUCKETS,
             ),
             hold_seconds: hold_seconds(&registry),
-            renewals: counters(
+            renewals: outcomes(
                 "leasehold_session_renewals_total",
                 "Tries to renew the session in the store, by outcome.",
-                "outcome",
+                &RENEWAL_OUTCOMES,
             ),
-            releases: counters(
+            releases: outcomes(
                 "leasehold_releases_total",
                 "Grants given back to the store, by outcome.",
-                "outcome",
+                &RELEASE_OUTCOMES,
             ),
             lost: counters(
                 "leasehold_leases_lost_total",
                 "Leases that ended without their app's asking, by reason.",
                 "reason",
+                &Loss::ALL.map(Loss::as_str),
             ),
-            contention: counters(
-                "leasehold_contention_total",
-                "Acquires that found the lock held, by configured resource prefix.",
-                "prefix",
-            ),
+            contention: contention(&registry, prefixes),
             stale_tokens: single(
                 "leasehold_stale_tokens_total",
                 "Fencing tokens presented for verification that were stale.",
@@ -149,6 +171,7 @@ impl Metrics {
     }
 
     pub(super) fn acquired(&self, outcome: &str, took: Duration) {
+        debug_assert!(ACQUIRE_OUTCOMES.contains(&outcome), "{outcome}");
         self.acquires.with_label_values(&[outcome]).inc();
         self.acquire_seconds
             .with_label_values(&[outcome])
@@ -156,6 +179,7 @@ impl Metrics {
     }
 
     pub(super) fn waited(&self, outcome: &str, took: Duration) {
+        debug_assert!(ACQUIRE_OUTCOMES.contains(&outcome), "{outcome}");
         self.acquires.with_label_values(&[outcome]).inc();
         self.wait_seconds
             .with_label_values(&[outcome])
@@ -172,15 +196,17 @@ impl Metrics {
             .iter()
             .rev()
             .find(|prefix| resource.starts_with(prefix.as_str()));
-        let prefix = longest.map_or("other", String::as_str);
+        let prefix = longest.map_or(OTHER_PREFIXES, String::as_str);
         self.contention.with_label_values(&[prefix]).inc();
     }
 
     pub(super) fn renewal(&self, outcome: &str) {
+        debug_assert!(RENEWAL_OUTCOMES.contains(&outcome), "{outcome}");
         self.renewals.with_label_values(&[outcome]).inc();
     }
 
     pub(super) fn release(&self, outcome: &str) {
+        debug_assert!(RELEASE_OUTCOMES.contains(&outcome), "{outcome}");
         self.releases.with_label_values(&[outcome]).inc();
     }
 
@@ -217,9 +243,32 @@ fn hold_seconds(registry: &Registry) -> Histogram {
     )
 }
 
-fn counters(registry: &Registry, name: &str, help: &str, label: &str) -> IntCounterVec {
-    let opts = Opts::new(name, help);
-    register(registry, IntCounterVec::new(opts, &[label]))
+fn contention(registry: &Registry, prefixes: &BTreeSet<String>) -> IntCounterVec {
+    let configured = prefixes.iter().map(String::as_str);
+    counters(
+        registry,
+        "leasehold_contention_total",
+        "Acquires that found the lock held, by configured resource prefix.",
+        "prefix",
+        &configured.chain(once(OTHER_PREFIXES)).collect::<Vec<_>>(),
+    )
+}
+
+fn counters(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    label: &str,
+    all: &[&str],
+) -> IntCounterVec {
+    let made = register(
+        registry,
+        IntCounterVec::new(Opts::new(name, help), &[label]),
+    );
+    for value in all {
+        made.with_label_values(&[value]);
+    }
+    made
 }
 
 fn seconds(registry: &Registry, name: &str, help: &str) -> Gauge {
@@ -262,5 +311,20 @@ mod tests {
             assert!(text.contains(&line), "{line} is not in\n{text}");
         }
         assert!(!text.contains("secret-name"));
+    }
+
+    #[test]
+    fn what_never_happened_is_counted_too() {
+        let text = Metrics::new(&["billing:".to_owned()].into()).encode();
+        let lost = Loss::ALL.map(|loss| format!("leases_lost_total{{reason=\"{loss}\"}} 0"));
+        let others = [
+            "session_renewals_total{outcome=\"failed\"} 0",
+            "releases_total{outcome=\"abandoned\"} 0",
+            "contention_total{prefix=\"billing:\"} 0",
+            "contention_total{prefix=\"other\"} 0",
+        ];
+        for line in lost.iter().map(String::as_str).chain(others) {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 }

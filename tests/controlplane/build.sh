@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds the control plane that the tests run against: kube-apiserver, kubectl and etcd, from
-# their published Go modules at the versions that the go.mod files beside this script pin.
+# their published Go modules at the versions that the go.mod files beside this script pin. And
+# promtool, which tries the alerts.
 #
-#   tests/controlplane/build.sh [v1.36] [v1.33] [etcd]      (no argument: v1.36 and etcd)
+#   tests/controlplane/build.sh [v1.36] [v1.33] [etcd] [promtool]     (no argument: v1.36 and etcd)
 #
 # The binaries land in target/controlplane/<part>/ (CARGO_TARGET_DIR is honoured). A part is
 # built only when its stamp differs. Binaries and stamp come into place together, by one rename,
@@ -26,8 +27,8 @@ main() {
   local part
   for part in "$@"; do
     case $part in
-      v1.36 | v1.33 | etcd) ;;
-      *) die "unknown part '$part'; usage: build.sh [v1.36] [v1.33] [etcd]" ;;
+      v1.36 | v1.33 | etcd | promtool) ;;
+      *) die "unknown part '$part'; usage: build.sh [v1.36] [v1.33] [etcd] [promtool]" ;;
     esac
   done
 
@@ -72,6 +73,7 @@ make_part() {
   case $part in
     v1.36 | v1.33) programs='kube-apiserver kubectl' ;;
     etcd) programs='etcd etcdctl etcdutl' ;;
+    promtool) programs=promtool ;;
   esac
 
   if [ "$assets" = yes ] && [ "$part" != v1.33 ]; then
@@ -139,7 +141,7 @@ build() {
   (
     cd "$here/$part"
     export CGO_ENABLED=0 GOWORK=off GOTMPDIR="$building/tmp"
-    exec go build -mod=readonly -buildvcs=false -trimpath \
+    exec go build -mod=readonly -buildvcs=false -trimpath -tags "$(tags "$part")" \
       -ldflags "-s -w $(version_flags "$part")" -o "$building/bin/" "${packages[@]}"
   ) >"$building/log" 2>&1 9>&- &
   builder=$!
@@ -158,14 +160,18 @@ package_of() {
   case $1 in
     etcd) say go.etcd.io/etcd/server/v3 ;;
     etcdctl | etcdutl) say "go.etcd.io/etcd/$1/v3" ;;
+    promtool) say github.com/prometheus/prometheus/cmd/promtool ;;
     *) say "k8s.io/kubernetes/cmd/$1" ;;
   esac
 }
 
+# promtool would compile the clients of some thirty clouds, to find there what to scrape.
+tags() { case $1 in promtool) say remove_all_sd ;; esac; }
+
 # Without these the server and kubectl call themselves v0.0.0-master. etcd knows its version.
 version_flags() {
   local part=$1 version major minor package
-  [ "$part" != etcd ] || return 0
+  case $part in etcd | promtool) return 0 ;; esac
   version=$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }
     $1 == "require" && $2 == "k8s.io/kubernetes" { print $3; exit }' "$here/$part/go.mod")
   IFS=. read -r major minor _ <<<"${version#v}"

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod agent;
+mod alerts;
 mod cli;
 #[path = "../contract.rs"]
 mod contract;

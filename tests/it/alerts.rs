@@ -1,0 +1,202 @@
+//! The alerts and their runbooks: each names metrics that there are, has both kinds of cases in
+//! tests/alerts, and a page that says what to do. Whether the rules fire when they should is
+//! promtool's to say (`make alerts`).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use leasehold::agent::{Agent, Config};
+use leasehold::clock::ManualClock;
+use leasehold::protocol::session::PodRef;
+use serde_yaml::Value;
+
+use crate::memory_store::MemoryStore;
+
+const RULES: &str = "charts/leasehold/files/alerts.yaml";
+const CASES: &str = "tests/alerts/alerts.test.yaml";
+
+/// What an operator's `/metrics` says before anything happened, as far as rules and runbooks name
+/// it. To be replaced by the text of the operator's own registry (src/operator/metrics.rs), which
+/// has to have each counter from the start, at zero, for each value of its labels.
+const OPERATORS_METRICS: &str = r#"
+leasehold_operator_reconciles_total{kind="session",outcome="failed"} 0
+leasehold_operator_reconcile_duration_seconds_bucket{kind="session",le="+Inf"} 0
+leasehold_operator_queue_depth 0
+leasehold_operator_sessions 0
+leasehold_operator_locks{state="held"} 0
+leasehold_operator_contended_locks 0
+leasehold_operator_reclaimed_total{cause="expired"} 0
+leasehold_operator_force_releases_total 0
+leasehold_operator_time_to_free_seconds_bucket{le="300"} 0
+leasehold_operator_time_to_free_seconds_bucket{le="+Inf"} 0
+leasehold_operator_long_held_locks 0
+leasehold_operator_sessions_by_version{version="0.1.0"} 0
+leasehold_operator_leading 0
+leasehold_operator_synced 0
+leasehold_operator_unreadable_objects{kind="lock"} 0
+leasehold_operator_watch_errors_total{kind="lock"} 0
+leasehold_operator_store_went_back 0
+"#;
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn yaml(file: &str) -> Value {
+    serde_yaml::from_str(&fs::read_to_string(repository().join(file)).unwrap()).unwrap()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_sequence().into_iter().flatten()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn alerts() -> Vec<Value> {
+    let groups = yaml(RULES)["groups"].clone();
+    let rules = items(&groups).flat_map(|group| items(&group["rules"]));
+    rules.cloned().collect()
+}
+
+/// What a sidecar and an operator say before anything happened. To be called within a runtime: an agent
+/// starts tasks.
+fn metrics() -> String {
+    let pod = PodRef {
+        name: "pod".into(),
+        uid: "uid".into(),
+        node: None,
+    };
+    let store = MemoryStore::default().over_a_connection();
+    let agent = Agent::new(
+        Config::new(pod),
+        Arc::new(store.clone()),
+        Arc::new(store),
+        Arc::new(ManualClock::default()),
+    );
+    agent.metrics().encode() + OPERATORS_METRICS
+}
+
+/// A metric as a query names it.
+#[derive(Debug)]
+struct Named {
+    metric: String,
+    /// The pairs of its selector; `=~` has several for one label.
+    labels: Vec<(String, String)>,
+}
+
+impl Named {
+    /// All that a text names.
+    fn all_in(query: &str) -> Vec<Self> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let starts = query.match_indices("leasehold_").map(|(at, _)| at);
+        let named = starts.filter(|at| !query[..*at].ends_with(is_part));
+        named
+            .map(|at| {
+                let from_here = &query[at..];
+                let end = from_here.find(|c| !is_part(c)).unwrap_or(from_here.len());
+                let (metric, rest) = from_here.split_at(end);
+                let selector = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+                Self {
+                    metric: metric.to_owned(),
+                    labels: selector.map_or_else(Vec::new, |(pairs, _)| labels(pairs)),
+                }
+            })
+            .collect()
+    }
+
+    /// Whether these series are in the text: each value that it selects, not just one of them.
+    fn is_in(&self, metrics: &str) -> bool {
+        let is_this = |line: &&str| {
+            let rest = line.strip_prefix(self.metric.as_str());
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+        };
+        let lines: Vec<_> = metrics.lines().filter(is_this).collect();
+        let has = |(label, value): &(String, String)| {
+            let pair = format!("{label}=\"{value}\"");
+            lines.iter().any(|line| line.contains(&pair))
+        };
+        !lines.is_empty() && self.labels.iter().all(has)
+    }
+}
+
+fn labels(pairs: &str) -> Vec<(String, String)> {
+    let mut labels = Vec::new();
+    for pair in pairs.split(',') {
+        let (label, values) = pair.split_once('=').unwrap();
+        let values = values.trim_start_matches('~').trim_matches('"').split('|');
+        labels.extend(values.map(|value| (label.trim().to_owned(), value.to_owned())));
+    }
+    labels
+}
+
+#[tokio::test]
+async fn every_metric_that_an_alert_looks_at_is_there_from_the_start() {
+    let metrics = metrics();
+    for alert in alerts() {
+        let named = Named::all_in(text(&alert["expr"]));
+        assert!(!named.is_empty(), "{alert:?}");
+        for named in named {
+            assert!(named.is_in(&metrics), "{named:?} is not in\n{metrics}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_metric_or_a_value_that_there_is_not_is_noticed() {
+    let metrics = metrics();
+    let query = r#"rate(leasehold_leases{pod="a"}[5m]) > leasehold_lease or leasehold_leases_lost_total{reason=~"app_silent|bored"}"#;
+    let named = Named::all_in(query);
+    assert_eq!(named.len(), 3);
+    for named in named {
+        assert!(!named.is_in(&metrics), "{named:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_quantile_can_pass_its_threshold() {
+    let metrics = metrics();
+    for alert in alerts() {
+        let query = text(&alert["expr"]);
+        if !query.starts_with("histogram_quantile(") {
+            continue;
+        }
+        let threshold: f64 = query.rsplit('>').next().unwrap().trim().parse().unwrap();
+        let name = &Named::all_in(query)[0].metric;
+        // A quantile is never more than the largest bound that is a number.
+        let bounds = metrics
+            .lines()
+            .filter(|line| line.starts_with(name.as_str()))
+            .filter_map(|line| line.split("le=\"").nth(1)?.split('"').next()?.parse().ok());
+        let largest = bounds.filter(|le: &f64| le.is_finite()).fold(0.0, f64::max);
+        assert!(largest > threshold, "{name}: {largest} and {threshold}");
+    }
+}
+
+#[test]
+fn every_alert_is_tried_where_it_fires_and_where_it_is_silent() {
+    let cases = yaml(CASES);
+    let mut fires = BTreeSet::new();
+    let mut is_silent = BTreeSet::new();
+    for case in items(&cases["tests"]) {
+        for tried in items(&case["alert_rule_test"]) {
+            let alert = text(&tried["alertname"]);
+            // promtool takes a name that no rule has for an alert that is silent.
+            assert!(text(&case["name"]).starts_with(&format!("{alert}: ")));
+            let goes_off = items(&tried["exp_alerts"]).count() > 0;
+            let among = if goes_off { &mut fires } else { &mut is_silent };
+            among.insert(alert.to_owned());
+        }
+    }
+    let alerts = alerts();
+    let names: BTreeSet<_> = alerts
+        .iter()
+        .map(|alert| text(&alert["alert"]).to_owned())
+        .collect();
+    assert_eq!(names.len(), alerts.len(), "two have one name");
+    assert_eq!(fires, names);
+    assert_eq!(is_silent, names);
+}
