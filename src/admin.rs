@@ -4,6 +4,8 @@
 //! not turn every injected pod unready. It names no locks, so that it may listen on the pod's
 //! address.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -12,26 +14,69 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
 use crate::agent::Agent;
+use crate::operator::Operator;
 
 /// The media type of Prometheus' text format.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The admin endpoints of an agent.
-pub fn router(agent: Agent) -> Router {
+/// What a role says about itself.
+pub trait Inside: Send + Sync + 'static {
+    /// Whether it does its work.
+    ///
+    /// # Errors
+    /// Why it does not, in a few words.
+    fn ready(&self) -> Result<(), &'static str>;
+
+    /// Its metrics, in the text format.
+    fn metrics(&self) -> String;
+}
+
+impl Inside for Agent {
+    fn ready(&self) -> Result<(), &'static str> {
+        if self.is_draining() {
+            return Err("shutting down");
+        }
+        Ok(())
+    }
+
+    fn metrics(&self) -> String {
+        Agent::metrics(self).encode()
+    }
+}
+
+/// An operator, with the agent by which it is elected.
+impl Inside for (Operator, Agent) {
+    fn ready(&self) -> Result<(), &'static str> {
+        let (operator, agent) = self;
+        agent.ready()?;
+        if operator.is_synced() {
+            return Ok(());
+        }
+        Err("not everything was listed yet")
+    }
+
+    fn metrics(&self) -> String {
+        let (operator, agent) = self;
+        operator.metrics() + &Inside::metrics(agent)
+    }
+}
+
+/// The admin endpoints.
+pub fn router(inside: impl Inside) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(agent)
+        .with_state(Arc::new(inside) as Arc<dyn Inside>)
 }
 
-async fn readyz(State(agent): State<Agent>) -> Response {
-    if agent.is_draining() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n").into_response();
+async fn readyz(State(inside): State<Arc<dyn Inside>>) -> Response {
+    match inside.ready() {
+        Ok(()) => "ok\n".into_response(),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
-    "ok\n".into_response()
 }
 
-async fn metrics(State(agent): State<Agent>) -> Response {
-    ([(CONTENT_TYPE, METRICS_TEXT)], agent.metrics().encode()).into_response()
+async fn metrics(State(inside): State<Arc<dyn Inside>>) -> Response {
+    ([(CONTENT_TYPE, METRICS_TEXT)], inside.metrics()).into_response()
 }

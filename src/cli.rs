@@ -11,7 +11,10 @@ mod elections;
 mod file_limit;
 mod flags;
 mod listen;
+mod log;
+mod operator;
 mod output;
+mod pod;
 mod serve;
 mod sidecar;
 
@@ -32,6 +35,9 @@ struct Cli {
 enum Role {
     /// Serves locks to the apps of one pod.
     Sidecar(Box<sidecar::Args>),
+    /// Clears what dead holders leave behind, carries out what people force, and keeps the record;
+    /// for a whole cluster.
+    Operator(Box<operator::Args>),
     /// Serves locks without a cluster, from a directory of this machine: to try it out, for tests,
     /// and for apps that share one machine.
     Dev(Box<dev::Args>),
@@ -44,6 +50,7 @@ enum Role {
 pub fn run() -> ExitCode {
     let done = match Cli::parse().role {
         Role::Sidecar(args) => sidecar::run(&args, or_usage_error(args.agent_config())),
+        Role::Operator(args) => operator::run(&args, or_usage_error(args.agent_config())),
         Role::Dev(args) => dev::run(&args, or_usage_error(args.agent_config())),
         Role::Crd => crd::run(),
     };

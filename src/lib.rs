@@ -10,6 +10,7 @@ pub mod agent;
 pub mod crd;
 pub mod http;
 pub mod k8s;
+pub mod operator;
 
 pub mod admin;
 pub mod cli;

@@ -16,6 +16,7 @@
 //! - [`Namespace`], [`Pod`]: what a test gets for itself. Each test takes its own namespace;
 //!   nothing is deleted, the instance goes as a whole.
 //! - [`Sidecar`]: our binary, its HTTP API and its log. A test that fails shows the log.
+//! - [`Operator`]: our operator, its metrics, its log and its audit log.
 //! - [`Curl`], [`SleepyClient`]: clients of streams of events.
 //! - [`LongPoll`]: a caller that waits on a connection of its own, and may hang up.
 //! - [`History`]: every state that a lock object went through.
@@ -53,6 +54,8 @@ mod kubectl;
 mod long_poll;
 #[path = "harness/objects.rs"]
 mod objects;
+#[path = "harness/operator.rs"]
+mod operator;
 #[path = "harness/pod.rs"]
 mod pod;
 #[path = "harness/ports.rs"]
@@ -77,6 +80,7 @@ pub(crate) use event_stream::{Curl, Event, SleepyClient};
 pub(crate) use history::History;
 pub(crate) use kubectl::{Kubeconfig, Output};
 pub(crate) use long_poll::LongPoll;
+pub(crate) use operator::Operator;
 pub(crate) use pod::Pod;
 pub(crate) use process::{Process, directory};
 pub(crate) use proxy::{Class, Exchange, Fault, Proxy};

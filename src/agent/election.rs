@@ -129,6 +129,18 @@ impl Agent {
         self.lead(election, arrived).map_or(view, Ok)
     }
 
+    /// Whether this agent leads an election, by its own deadline.
+    #[must_use]
+    pub fn leads(&self, election: &ElectionName) -> bool {
+        self.lead(election, self.now()).is_some()
+    }
+
+    /// Answers when who leads an election may have changed here. Deadlines pass without a word.
+    pub async fn elections_changed(&self) {
+        let changed = self.state().elections.changed.clone();
+        changed.notified().await;
+    }
+
     /// The election as its leader here sees it: recorded in the lease before it is told. None when
     /// the agent has no lease of it, or the clock has ended that.
     pub(super) fn lead(&self, election: &ElectionName, arrived: Moment) -> Option<ElectionView> {

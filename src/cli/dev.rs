@@ -29,7 +29,7 @@ const FIRST_MAX: u64 = 1 << 42;
 
 /// Runs until a signal.
 pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
-    args.flags.start_log()?;
+    args.flags.log.start()?;
     block_on(serve_until_signal(args, config))
 }
 

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
 use http::uri::Authority;
@@ -18,7 +17,6 @@ use crate::protocol::ids::{RESOURCE_MAX_BYTES, Resource};
 use crate::protocol::session::PodRef;
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::MAX_BASE;
-use crate::telemetry::{self, LogFormat};
 
 /// How many prefixes may have a contention metric of their own.
 const METRICS_PREFIXES_MAX: usize = 50;
@@ -72,16 +70,8 @@ pub(super) struct Flags {
     metrics_prefix: Vec<String>,
     #[command(flatten)]
     pub(super) elections: elections::Args,
-    /// How log lines look.
-    #[arg(long, env = "LEASEHOLD_LOG_FORMAT", value_enum, default_value_t = LogFormatFlag::Text)]
-    log_format: LogFormatFlag,
-    /// What is logged: error, warn, info, debug, trace, or directives such as
-    /// `info,leasehold::agent=debug`.
-    #[arg(
-        long, env = "LEASEHOLD_LOG_LEVEL", value_name = "LEVEL", default_value = "info",
-        value_parser = log_level,
-    )]
-    log_level: String,
+    #[command(flatten)]
+    pub(super) log: super::log::Args,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -90,14 +80,6 @@ enum OnTermFlag {
     Wait,
     /// Release them at once; only where the apps have ended by then.
     ReleaseNow,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormatFlag {
-    /// For people.
-    Text,
-    /// One object a line.
-    Json,
 }
 
 impl Flags {
@@ -126,17 +108,6 @@ impl Flags {
         self.metrics_prefix.iter().cloned().collect()
     }
 
-    /// Begins to log.
-    pub(super) fn start_log(&self) -> anyhow::Result<()> {
-        let filter = telemetry::filter(&self.log_level).context("--log-level")?;
-        let format = match self.log_format {
-            LogFormatFlag::Text => LogFormat::Text,
-            LogFormatFlag::Json => LogFormat::Json,
-        };
-        telemetry::init(format, filter);
-        Ok(())
-    }
-
     pub(super) fn http_options(&self) -> HttpOptions {
         HttpOptions {
             allowed_hosts: self.allow_host.clone(),
@@ -151,18 +122,11 @@ impl Flags {
     }
 }
 
-fn session_ttl(text: &str) -> Result<SessionTtl, String> {
+pub(super) fn session_ttl(text: &str) -> Result<SessionTtl, String> {
     let seconds = text
         .parse()
         .map_err(|_| "give a whole number of seconds, without a unit".to_owned())?;
     SessionTtl::from_secs(seconds).map_err(|error| error.to_string())
-}
-
-fn log_level(text: &str) -> Result<String, String> {
-    match telemetry::filter(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(format!("{error}; use error, warn, info, debug or trace")),
-    }
 }
 
 /// What stands in a Host header before the port. Anything else would never match, and whoever set

@@ -99,7 +99,7 @@ impl Listeners {
 }
 
 /// Awaits `work`; a server that ends meanwhile is a failure that nobody must miss.
-async fn while_served(
+pub(super) async fn while_served(
     servers: &mut JoinSet<()>,
     work: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {

@@ -21,7 +21,7 @@ pub(super) use args::Args;
 
 /// Runs until a signal.
 pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
-    args.flags.start_log()?;
+    args.flags.log.start()?;
     block_on(serve_until_signal(args, config))
 }
 

@@ -20,6 +20,7 @@ mod hold;
 mod idle;
 mod lost_answers;
 mod many_locks;
+mod operator;
 mod policies;
 mod refusals;
 mod restore;

@@ -1,0 +1,50 @@
+//! The flags about logs, which every role that serves has.
+
+use anyhow::Context;
+use clap::ValueEnum;
+
+use crate::telemetry::{self, LogFormat};
+
+/// The flags.
+#[derive(Debug, clap::Args)]
+#[group(id = "log")]
+pub(super) struct Args {
+    /// How log lines look.
+    #[arg(long, env = "LEASEHOLD_LOG_FORMAT", value_enum, default_value_t = LogFormatFlag::Text)]
+    log_format: LogFormatFlag,
+    /// What is logged: error, warn, info, debug, trace, or directives such as
+    /// `info,leasehold::agent=debug`.
+    #[arg(
+        long, env = "LEASEHOLD_LOG_LEVEL", value_name = "LEVEL", default_value = "info",
+        value_parser = log_level,
+    )]
+    log_level: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormatFlag {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}
+
+impl Args {
+    /// Begins to log.
+    pub(super) fn start(&self) -> anyhow::Result<()> {
+        let filter = telemetry::filter(&self.log_level).context("--log-level")?;
+        let format = match self.log_format {
+            LogFormatFlag::Text => LogFormat::Text,
+            LogFormatFlag::Json => LogFormat::Json,
+        };
+        telemetry::init(format, filter);
+        Ok(())
+    }
+}
+
+fn log_level(text: &str) -> Result<String, String> {
+    match telemetry::filter(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(format!("{error}; use error, warn, info, debug or trace")),
+    }
+}

@@ -1,0 +1,136 @@
+//! `leasehold operator`: looks after the locks of a whole cluster. Here the stores, the operator,
+//! and the agent by which one replica is elected are put together; nothing is decided.
+
+mod args;
+
+use std::io;
+use std::sync::Arc;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Cluster;
+use super::serve::{block_on, while_served};
+use super::{file_limit, listen, output};
+use crate::admin;
+use crate::agent::{Agent, Campaign, Config, OnTerm};
+use crate::clock::SystemClock;
+use crate::http::serve::{Bounds, serve};
+use crate::k8s::{K8sFleet, K8sLockStore, K8sSessionStore};
+use crate::operator::{self, AuditLog, Leadership, Operator, Ports};
+use crate::protocol::election::ElectionName;
+use crate::shutdown;
+
+pub(super) use args::Args;
+
+/// The election that the active replica won, in the operator's own namespace.
+const ELECTION: &str = "leasehold-operator";
+
+/// Runs until a signal.
+pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
+    args.log.start()?;
+    block_on(run_until_signal(args, config))
+}
+
+async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
+    let signalled = shutdown::on_signal().context("signals cannot be handled")?;
+    let cluster = args.cluster.connect(operator::CONNECTIONS).await?;
+    let admin = listen::bind_admin(Some(args.listen()), listen::AdminDefault::Everywhere).await?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"), pod = %config.pod.name,
+        namespace = cluster.namespace, server = cluster.server, "operator starting"
+    );
+    file_limit::raise();
+    let election = ElectionName::parse(ELECTION).context("the operator's own election")?;
+    let pod = config.pod.name.clone();
+    let agent = agent(config, &cluster);
+    let clock = Arc::new(SystemClock);
+    let operator = Operator::new(
+        args.rules(&pod),
+        Ports {
+            fleet: Arc::new(K8sFleet::new(cluster.client.clone())),
+            notes: Arc::new(K8sNotes::new(cluster.client, &pod)),
+            audit: Arc::new(StandardOutput),
+            leadership: Arc::new(Elected {
+                agent: agent.clone(),
+                election: election.clone(),
+            }),
+            clock,
+        },
+    );
+
+    let stop = CancellationToken::new();
+    let mut servers = tokio::task::JoinSet::new();
+    listen::announce(&admin, "admin")?;
+    let router = admin::router((operator.clone(), agent.clone()));
+    servers.spawn(serve(admin, router, Bounds::ADMIN, stop.clone()));
+    agent.run_for(Campaign {
+        election,
+        preferred: false,
+    });
+    // What it does ends before it gives the lead away.
+    while_served(&mut servers, operator.run(signalled)).await?;
+    while_served(&mut servers, agent.shut_down(OnTerm::ReleaseNow)).await?;
+    stop.cancel();
+    while let Some(ended) = servers.join_next().await {
+        ended.context("a server failed while it stopped")?;
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// The agent by which this replica is elected; its locks are in the operator's own namespace.
+fn agent(config: Config, cluster: &Cluster) -> Agent {
+    let (client, namespace) = (cluster.client.clone(), &cluster.namespace);
+    let locks = Arc::new(K8sLockStore::new(client.clone(), namespace));
+    let sessions = Arc::new(K8sSessionStore::new(client, namespace));
+    Agent::new(config, locks, sessions, Arc::new(SystemClock))
+}
+
+struct Elected {
+    agent: Agent,
+    election: ElectionName,
+}
+
+#[async_trait]
+impl Leadership for Elected {
+    fn leads(&self) -> bool {
+        self.agent.leads(&self.election)
+    }
+
+    async fn changed(&self) {
+        self.agent.elections_changed().await;
+    }
+}
+
+/// The audit log is what the container prints; its logs go to standard error.
+struct StandardOutput;
+
+impl AuditLog for StandardOutput {
+    fn write(&self, line: &str) -> io::Result<()> {
+        output::print(&format!("{line}\n"))
+    }
+}
+
+struct K8sNotes;
+impl K8sNotes {
+    fn new(_client: kube::Client, _pod: &str) -> Self {
+        Self
+    }
+}
+#[async_trait]
+impl crate::store::cluster::Notes for K8sNotes {
+    async fn known(
+        &self,
+    ) -> Result<std::collections::HashSet<crate::store::fleet::Place>, crate::store::StoreError>
+    {
+        Ok(std::collections::HashSet::new())
+    }
+    async fn write(
+        &self,
+        _note: &crate::store::cluster::Note,
+    ) -> Result<(), crate::store::StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,389 @@
+//! The operator: clears what the dead leave behind, carries out what people force, and keeps the
+//! record.
+//!
+//! Nothing depends on it for safety, and it keeps nothing that the objects do not say: it may be
+//! killed at any moment, and another one goes on. Every replica watches; one acts, while it is
+//! sure to lead. Two that act at once would only make each other's writes fail.
+//!
+//! `view` is what was seen, `plan` decides (pure), `apply` does, `scribe` tells people. This file
+//! wires them.
+
+mod apply;
+pub mod audit;
+pub mod metrics;
+pub mod plan;
+pub mod pod;
+mod queue;
+mod scribe;
+mod state;
+pub mod view;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
+use crate::protocol::time::Moment;
+use crate::protocol::token::Revision;
+use crate::store::StoreError;
+use crate::store::cluster::Notes;
+use crate::store::fleet::{Feed, FleetStore, Placed, PodReport, Told};
+
+use apply::Applied;
+use metrics::{Gauges, Metrics, Outcome};
+use plan::{Action, Now, Rules, Why};
+use state::State;
+use view::Key;
+
+pub use scribe::AuditLog;
+
+/// How many actions are under way at once: as many writers as a healthy API server has use for.
+const UNDER_WAY: usize = 32;
+/// How many connections to the store are worth keeping: those, and the feeds.
+pub const CONNECTIONS: usize = UNDER_WAY + 3;
+/// The longest sleep: timers stand still while a machine does, and the clock does not.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The longest pause before something that failed is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often a store that went back is asked whether it was restored again.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Whether this replica is the one that acts.
+#[async_trait]
+pub trait Leadership: Send + Sync + 'static {
+    /// Whether it leads, by its own deadline and now.
+    fn leads(&self) -> bool;
+
+    /// Answers when that may have changed.
+    async fn changed(&self);
+}
+
+/// What the operator works with.
+pub struct Ports {
+    /// All locks and sessions.
+    pub fleet: Arc<dyn FleetStore>,
+    /// What people are told of a lock.
+    pub notes: Arc<dyn Notes>,
+    /// The audit log.
+    pub audit: Arc<dyn AuditLog>,
+    /// Whether it leads.
+    pub leadership: Arc<dyn Leadership>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The operator. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Operator(Arc<Shared>);
+
+struct Shared {
+    rules: Rules,
+    ports: Ports,
+    metrics: Metrics,
+    state: Mutex<State>,
+}
+
+/// What a task came to.
+enum Finished {
+    Acted {
+        key: Key,
+        action: Action,
+        applied: Box<Applied>,
+        took: Duration,
+    },
+    Revision(Result<Revision, StoreError>),
+    Told(scribe::Finished),
+}
+
+struct Feeds {
+    locks: Feed<Placed<Lock>>,
+    sessions: Feed<Placed<Session>>,
+    pods: Feed<PodReport>,
+}
+
+impl Operator {
+    /// Makes an operator. It asks nothing of the cluster before it runs.
+    #[must_use]
+    pub fn new(rules: Rules, ports: Ports) -> Self {
+        let state = State {
+            ask_revision_at: Some(ports.clock.now()),
+            ..State::default()
+        };
+        Self(Arc::new(Shared {
+            rules,
+            ports,
+            metrics: Metrics::new(),
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// Whether everything that there is was listed once. An outage later does not change it.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.state().view.is_complete()
+    }
+
+    /// The metrics in the text format of Prometheus.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        let state = self.state();
+        let gauges = Gauges {
+            queue_depth: state.queue.len(),
+            leads: state.leads && self.0.ports.leadership.leads(),
+            store_went_back: state.store_went_back,
+        };
+        self.0.metrics.set_gauges(&state.view, &gauges);
+        self.0.metrics.encode()
+    }
+
+    /// Runs until it is told to stop. What is under way then is left as it is: whatever became of
+    /// it, the objects say.
+    pub async fn run(&self, stop: CancellationToken) {
+        let fleet = &self.0.ports.fleet;
+        let mut feeds = Feeds {
+            locks: fleet.locks(),
+            sessions: fleet.sessions(),
+            pods: fleet.ended_pods(),
+        };
+        let mut tasks = JoinSet::new();
+        while !stop.is_cancelled() {
+            self.start_what_is_due(&mut tasks);
+            let sleep = tokio::time::sleep(self.until_due());
+            tokio::select! {
+                Some(told) = feeds.locks.next() => self.note_lock(told),
+                Some(told) = feeds.sessions.next() => self.note_session(told),
+                Some(told) = feeds.pods.next() => self.note_pod(told),
+                Some(finished) = tasks.join_next() => match finished {
+                    Ok(finished) => self.note_finished(finished),
+                    Err(died) => tracing::error!(%died, "a task of the operator died"),
+                },
+                () = self.0.ports.leadership.changed() => {}
+                () = sleep => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        tasks.shutdown().await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whatever a poisoned state says, it is written by compare-and-swap.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            moment: self.0.ports.clock.now(),
+            wall: self.0.ports.clock.wall(),
+        }
+    }
+
+    fn note_lock(&self, told: Told<Placed<Lock>>) {
+        let now = self.now();
+        let mut state = self.state();
+        match &told {
+            Told::Interrupted(error) => self.note_interrupted("lock", error),
+            // It may be another store than the one before.
+            Told::Anew => state.ask_revision_at = Some(now.moment),
+            Told::There(lock) => state.note_ignored_request(lock, now.wall),
+            Told::Unreadable { place, uid, why } => {
+                tracing::warn!(lock = %place, why, "a lock makes no sense; leaving it alone");
+                let news = audit::unreadable(place, uid, why, now.wall);
+                state.scribe.tell(news);
+            }
+            Told::Gone(_) | Told::Complete => {}
+        }
+        state.view.note_lock(told, now.moment);
+        state.look_at_changes(now);
+    }
+
+    fn note_session(&self, told: Told<Placed<Session>>) {
+        let now = self.now();
+        let mut state = self.state();
+        match &told {
+            Told::Interrupted(error) => self.note_interrupted("session", error),
+            Told::Unreadable { place, why, .. } => {
+                tracing::warn!(session = %place, why, "a session makes no sense");
+            }
+            _ => {}
+        }
+        state.view.note_session(told, now.moment);
+        state.look_at_changes(now);
+    }
+
+    fn note_pod(&self, told: Told<PodReport>) {
+        let now = self.now();
+        let mut state = self.state();
+        if let Told::Interrupted(error) = &told {
+            self.note_interrupted("pod", error);
+        }
+        state.view.note_pod(told);
+        state.look_at_changes(now);
+    }
+
+    fn note_interrupted(&self, kind: &str, error: &StoreError) {
+        self.0.metrics.note_interrupted(kind);
+        tracing::warn!(kind, %error, "a watch was interrupted; trying on");
+    }
+
+    fn until_due(&self) -> Duration {
+        let state = self.state();
+        let now = self.0.ports.clock.now();
+        let next = [state.queue.next_due(), state.ask_revision_at];
+        let next = next.into_iter().flatten().min();
+        next.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP))
+    }
+
+    /// Starts what there is to do, if this replica is the one that does it.
+    fn start_what_is_due(&self, tasks: &mut JoinSet<Finished>) {
+        let now = self.now();
+        let leads = self.0.ports.leadership.leads();
+        let mut state = self.state();
+        state.note_leadership(leads, now);
+        if state.ask_revision_at.is_some_and(|at| at <= now.moment) {
+            state.ask_revision_at = None;
+            let fleet = self.0.ports.fleet.clone();
+            tasks.spawn(async move { Finished::Revision(fleet.revision().await) });
+        }
+        if !leads || !state.view.is_complete() {
+            return;
+        }
+        let (scribe, ports) = (&mut state.scribe, &self.0.ports);
+        scribe.start(ports, |future| {
+            tasks.spawn(async move { Finished::Told(future.await) });
+        });
+        for key in state.queue.take_due(now.moment) {
+            let urgency = state.urgency(&key);
+            state.queue.push(key, urgency);
+        }
+        while tasks.len() < UNDER_WAY && !state.store_went_back {
+            let Some(key) = state.queue.pop() else { break };
+            let step = plan::step(&state.view, &self.0.rules, &key, now);
+            if let Some(at) = step.again {
+                state.queue.look_again(key.clone(), at);
+            }
+            if let Some(action) = step.action {
+                state.queue.begin(key.clone());
+                tasks.spawn(self.clone().act(key, action));
+            }
+        }
+    }
+
+    async fn act(self, key: Key, action: Action) -> Finished {
+        let ports = &self.0.ports;
+        let began = ports.clock.now();
+        let applied = apply::apply(&ports.fleet, action.clone()).await;
+        Finished::Acted {
+            key,
+            action,
+            applied: Box::new(applied),
+            took: ports.clock.now().since(began),
+        }
+    }
+
+    fn note_finished(&self, finished: Finished) {
+        let now = self.now();
+        match finished {
+            Finished::Acted {
+                key,
+                action,
+                applied,
+                took,
+            } => self.note_acted(&key, &action, *applied, took, now),
+            Finished::Revision(revision) => self.state().note_revision(revision, now),
+            Finished::Told(told) => {
+                let outcome = if told.is_written() {
+                    Outcome::Done
+                } else {
+                    Outcome::Failed
+                };
+                self.0.metrics.note_done("incident", outcome, told.took());
+                self.state().scribe.note_finished(told);
+            }
+        }
+    }
+
+    fn note_acted(&self, key: &Key, action: &Action, applied: Applied, took: Duration, now: Now) {
+        let kind = match key {
+            Key::Session(_) => "session",
+            Key::Lock(_) => "lock",
+        };
+        self.0.metrics.note_done(kind, applied.outcome, took);
+        if applied.outcome == Outcome::Done {
+            self.report(action, now.moment);
+        }
+        let mut state = self.state();
+        if let Some(shown) = applied.shown {
+            state.note_shown(shown, now.moment);
+        }
+        if let Some(error) = applied.error {
+            let failures = state.queue.note_failure(key);
+            if failures == 0 || failures.is_power_of_two() {
+                tracing::warn!(?key, %error, failures, "this could not be done; trying on");
+            }
+            let pause = pause_after(failures);
+            state.queue.finish(key);
+            state.queue.look_again(key.clone(), now.moment.after(pause));
+        } else {
+            state.queue.note_success(key);
+            // Decided anew by what is known now: there may be more to do, or a time to wait for.
+            let urgency = state.urgency(key);
+            state.queue.finish(key);
+            state.queue.push(key.clone(), urgency);
+        }
+        state.look_at_changes(now);
+    }
+
+    fn report(&self, action: &Action, now: Moment) {
+        match action {
+            Action::Revoke { current, next } => {
+                let reason = next
+                    .revoked
+                    .as_ref()
+                    .map(|revoked| format!("{:?}", revoked.reason));
+                tracing::info!(session = %current.place, reason, "revoked a session");
+            }
+            Action::Write {
+                current,
+                next,
+                why: Why::Reclaim { kind, last_seen },
+            } => {
+                let next = next.grant.as_ref().map(|grant| &*grant.holder.pod.name);
+                let cause = kind.name();
+                tracing::info!(lock = %current.place, cause, next, "took a lock from a dead holder");
+                self.0.metrics.note_reclaimed(*kind, now.since(*last_seen));
+            }
+            Action::Write {
+                current,
+                why: Why::Force,
+                ..
+            } => {
+                tracing::warn!(lock = %current.place, "ended a grant because a person forced it");
+                self.0.metrics.note_forced();
+            }
+            Action::Write {
+                current,
+                why: Why::LongHeld,
+                ..
+            } => tracing::info!(lock = %current.place, "marked how long a lock is held"),
+            Action::DeleteLock(lock) => tracing::info!(lock = %lock.place, "deleted an idle lock"),
+            Action::DeleteSession(session) => {
+                tracing::debug!(session = %session.place, "deleted an ended session");
+            }
+            Action::LookAtPod(_) | Action::LookForSession(_) => {}
+        }
+    }
+}
+
+/// With full jitter, growing to the longest.
+fn pause_after(failures: u32) -> Duration {
+    let bound = Duration::from_millis(100).saturating_mul(1 << failures.min(10));
+    bound
+        .min(LONGEST_PAUSE)
+        .mul_f64(0.1 + 0.9 * fastrand::f64())
+}

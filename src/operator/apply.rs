@@ -1,0 +1,145 @@
+//! Does what was decided: one write or one question. It decides nothing.
+
+use std::sync::Arc;
+
+use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
+use crate::protocol::token::Revision;
+use crate::store::StoreError;
+use crate::store::fleet::{FleetStore, Place, Placed, PodReport};
+
+use super::metrics::Outcome;
+use super::plan::Action;
+
+/// What an action showed.
+#[derive(Debug)]
+pub(super) enum Shown {
+    Lock(Box<Placed<Lock>>),
+    NoLock(Place),
+    Session(Box<Placed<Session>>),
+    NoSession(Place),
+    /// The pod of this version of a session, if there is one.
+    Pod {
+        session: Place,
+        version: Revision,
+        report: Option<PodReport>,
+    },
+}
+
+/// What came of an action.
+pub(super) struct Applied {
+    pub(super) outcome: Outcome,
+    pub(super) shown: Option<Shown>,
+    pub(super) error: Option<StoreError>,
+}
+
+impl Applied {
+    fn done(shown: Shown) -> Self {
+        Self {
+            outcome: Outcome::Done,
+            shown: Some(shown),
+            error: None,
+        }
+    }
+
+    fn failed(error: StoreError) -> Self {
+        Self {
+            outcome: Outcome::Failed,
+            shown: None,
+            error: Some(error),
+        }
+    }
+
+    /// Another write came first, or this one's answer says nothing: what there is now decides.
+    fn after_looking(looked: Result<Shown, StoreError>) -> Self {
+        match looked {
+            Ok(shown) => Self {
+                outcome: Outcome::Conflict,
+                shown: Some(shown),
+                error: None,
+            },
+            Err(error) => Self::failed(error),
+        }
+    }
+}
+
+pub(super) async fn apply(fleet: &Arc<dyn FleetStore>, action: Action) -> Applied {
+    match action {
+        // Closes the race with the session's own renewal: both write on this version, one wins.
+        Action::Revoke { current, next } => match fleet.update_session(&current, &next).await {
+            Ok(written) => Applied::done(Shown::Session(Box::new(written))),
+            Err(error) if needs_a_look(&error) => {
+                Applied::after_looking(look_at_session(fleet, &current.place).await)
+            }
+            Err(error) => Applied::failed(error),
+        },
+        // Closes the race with the holder's release and with whoever joins or leaves the queue.
+        Action::Write { current, next, .. } => match fleet.update_lock(&current, &next).await {
+            Ok(written) => Applied::done(Shown::Lock(Box::new(written))),
+            Err(error) if needs_a_look(&error) => {
+                Applied::after_looking(look_at_lock(fleet, &current.place).await)
+            }
+            Err(error) => Applied::failed(error),
+        },
+        Action::LookAtPod(session) => look_at_pod(fleet, &session).await,
+        Action::LookForSession(place) => match look_at_session(fleet, &place).await {
+            Ok(shown) => Applied::done(shown),
+            Err(error) => Applied::failed(error),
+        },
+        // Closes the race with whoever takes the lock just now: it is deleted at this version only.
+        Action::DeleteLock(current) => match fleet.delete_lock(&current).await {
+            Ok(()) => Applied::done(Shown::NoLock(current.place.clone())),
+            Err(error) if needs_a_look(&error) => {
+                Applied::after_looking(look_at_lock(fleet, &current.place).await)
+            }
+            Err(error) => Applied::failed(error),
+        },
+        Action::DeleteSession(current) => match fleet.delete_session(&current).await {
+            Ok(()) => Applied::done(Shown::NoSession(current.place.clone())),
+            Err(error) if needs_a_look(&error) => {
+                Applied::after_looking(look_at_session(fleet, &current.place).await)
+            }
+            Err(error) => Applied::failed(error),
+        },
+    }
+}
+
+const fn needs_a_look(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Conflict | StoreError::NotFound(_) | StoreError::Ambiguous(_)
+    )
+}
+
+async fn look_at_lock(fleet: &Arc<dyn FleetStore>, place: &Place) -> Result<Shown, StoreError> {
+    let lock = fleet.lock(place).await?;
+    Ok(lock.map_or_else(
+        || Shown::NoLock(place.clone()),
+        |lock| Shown::Lock(Box::new(lock)),
+    ))
+}
+
+async fn look_at_session(fleet: &Arc<dyn FleetStore>, place: &Place) -> Result<Shown, StoreError> {
+    let session = fleet.session(place).await?;
+    Ok(session.map_or_else(
+        || Shown::NoSession(place.clone()),
+        |session| Shown::Session(Box::new(session)),
+    ))
+}
+
+async fn look_at_pod(fleet: &Arc<dyn FleetStore>, session: &Placed<Session>) -> Applied {
+    let pod = &session.stored.value.pod;
+    let place = Place {
+        namespace: session.place.namespace.clone(),
+        name: pod.name.clone(),
+    };
+    match fleet.pod(&place).await {
+        Ok(report) => Applied::done(Shown::Pod {
+            session: session.place.clone(),
+            version: session.stored.version,
+            // Another pod of the same name says nothing of this one.
+            report: report.filter(|report| report.uid == pod.uid),
+        }),
+        Err(error) => Applied::failed(error),
+    }
+}

@@ -1,0 +1,195 @@
+//! What is told of the ends of grants that their holders did not ask for: a line of the audit log
+//! and a note on the lock for each incident, whoever wrote it.
+//!
+//! The record is the incident in the lock's status; it was written in the same write that ended
+//! the grant. From there it is told: the line first, then the note. So whoever dies in between
+//! leaves an incident without a note, and the next one tells it again, rather than never. Notes
+//! have names made from what they tell, so that telling again finds them there.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::protocol::incident::{Incident, IncidentKind};
+use crate::protocol::lock::Lock;
+use crate::protocol::settings::ReleaseRequest;
+use crate::protocol::time::WallTime;
+use crate::store::cluster::Note;
+use crate::store::fleet::{Place, Placed};
+
+/// The format of a line.
+pub const SCHEMA: &str = "leasehold.dev/audit/v1";
+
+/// How old an incident may be and still be told by an operator that finds no note of it. Notes last
+/// for an hour or so; without this bound each start would tell all that locks remember.
+const TOLD_AGAIN: Duration = Duration::from_secs(86_400);
+
+/// How much of a lock's name is in the name of its notes, whose longest is 253.
+const NAME_PART: usize = 200;
+
+/// Something to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct News {
+    /// The line of the audit log, if it belongs there.
+    pub line: Option<Value>,
+    /// The note on the lock.
+    pub note: Note,
+}
+
+/// What a lock's status has to tell, each with a name of its own.
+pub fn news_of(placed: &Placed<Lock>, now: WallTime) -> impl Iterator<Item = News> {
+    let lock = &placed.stored.value;
+    let oldest = i64::try_from(TOLD_AGAIN.as_micros()).unwrap_or(i64::MAX);
+    let incidents = lock.incidents.iter();
+    let recent = incidents.filter(move |incident| now.0.saturating_sub(incident.at.0) < oldest);
+    let incidents = recent.map(|incident| News {
+        line: Some(line(placed, incident)),
+        note: note_of_incident(placed, incident),
+    });
+    incidents.chain(note_of_long_hold(placed))
+}
+
+/// A line of the audit log.
+#[must_use]
+pub fn line(placed: &Placed<Lock>, incident: &Incident) -> Value {
+    let action = match incident.kind {
+        IncidentKind::Expired => "expire",
+        IncidentKind::PodEnded => "reclaim",
+        IncidentKind::ForceReleased => "force-release",
+        IncidentKind::ReleasedOnRequest => "release-on-request",
+    };
+    json!({
+        "schema": SCHEMA,
+        "id": &*note_name(&placed.place, &what(placed, incident)),
+        "createdAt": time_text(incident.at),
+        "action": action,
+        "namespace": &*placed.place.namespace,
+        "lock": &*placed.place.name,
+        "resource": placed.stored.value.resource.as_str(),
+        "leaseId": incident.grant.as_ref().map(ToString::to_string),
+        "fencingToken": incident.token.get(),
+        "ownerId": incident.owner.as_str(),
+        "pod": &*incident.pod,
+        "actorId": &*incident.actor,
+        "reason": &*incident.reason,
+    })
+}
+
+fn note_of_incident(placed: &Placed<Lock>, incident: &Incident) -> Note {
+    let (reason, action, is_warning) = match incident.kind {
+        IncidentKind::Expired => ("HolderExpired", "Reclaim", true),
+        IncidentKind::PodEnded => ("HolderPodEnded", "Reclaim", false),
+        IncidentKind::ForceReleased => ("ForceReleased", "ForceRelease", true),
+        IncidentKind::ReleasedOnRequest => ("ReleasedOnRequest", "Release", false),
+    };
+    Note {
+        pod: Some((incident.pod.clone(), None)),
+        is_warning,
+        reason,
+        action,
+        message: format!(
+            "the grant of {} in pod {} with token {} was ended by {}: {}",
+            incident.owner, incident.pod, incident.token, incident.actor, incident.reason
+        ),
+        ..note(placed, &what(placed, incident), incident.at)
+    }
+}
+
+fn note_of_long_hold(placed: &Placed<Lock>) -> Option<News> {
+    let lock = &placed.stored.value;
+    let (since, grant) = lock.long_held.zip(lock.grant.as_ref())?;
+    let pod = &grant.holder.pod;
+    let note = Note {
+        pod: Some((pod.name.clone(), Some(pod.uid.clone()))),
+        is_warning: true,
+        reason: "LongHeld",
+        action: "Mark",
+        message: format!(
+            "{} in pod {} has held the lock since {}",
+            grant.holder.owner,
+            pod.name,
+            time_text(grant.acquired_at)
+        ),
+        ..note(placed, &format!("long-held {}", grant.id), since)
+    };
+    Some(News { line: None, note })
+}
+
+/// A request to release that is about a grant which does not hold the lock: nothing is done.
+#[must_use]
+pub fn ignored_request(placed: &Placed<Lock>, request: &ReleaseRequest, now: WallTime) -> News {
+    let what = format!("ignored {} {}", request.lease, request.reason);
+    let note = Note {
+        is_warning: true,
+        reason: "ReleaseRequestIgnored",
+        action: "Ignore",
+        message: format!(
+            "{} asked for the end of lease {:?}, which does not hold the lock; nothing was done. \
+             The grant that holds it is in status.lease.id",
+            request.actor, request.lease
+        ),
+        ..note(placed, &what, now)
+    };
+    News { line: None, note }
+}
+
+/// An object that makes no sense.
+#[must_use]
+pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> News {
+    let name = note_name(place, &format!("unreadable {uid} {why}"));
+    let note = Note {
+        name,
+        lock: place.clone(),
+        lock_uid: uid.clone(),
+        pod: None,
+        is_warning: true,
+        reason: "Unreadable",
+        action: "Ignore",
+        message: format!(
+            "nothing is granted, released or reclaimed here, because the object makes no sense: \
+             {why}. Somebody edited it; mend it, or delete it once nothing uses it"
+        ),
+        at: now,
+    };
+    News { line: None, note }
+}
+
+fn note(placed: &Placed<Lock>, what: &str, at: WallTime) -> Note {
+    Note {
+        name: note_name(&placed.place, what),
+        lock: placed.place.clone(),
+        lock_uid: placed.uid.clone(),
+        pod: None,
+        is_warning: false,
+        reason: "",
+        action: "",
+        message: String::new(),
+        at,
+    }
+}
+
+/// What tells one incident from all others. The lock may be made anew under the same name.
+fn what(placed: &Placed<Lock>, incident: &Incident) -> String {
+    let (uid, kind) = (&placed.uid, incident.kind.name());
+    format!("{uid} {kind} {} {}", incident.token, incident.at.0)
+}
+
+fn note_name(place: &Place, what: &str) -> Arc<str> {
+    let cut = place.name.char_indices().nth(NAME_PART);
+    let name = &place.name[..cut.map_or(place.name.len(), |(at, _)| at)];
+    let hash = Sha256::digest(format!("{place} {what}"));
+    let mut text = format!("{}.", name.trim_end_matches(['-', '.']));
+    for byte in hash.iter().take(8) {
+        // Writing to a string cannot fail.
+        let _never = write!(text, "{byte:02x}");
+    }
+    text.into()
+}
+
+fn time_text(at: WallTime) -> String {
+    let at = jiff::Timestamp::from_microsecond(at.0).unwrap_or_default();
+    format!("{at:.6}")
+}

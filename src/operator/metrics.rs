@@ -1,0 +1,287 @@
+//! What the operator counts, in Prometheus' terms. Never labelled with names of locks or pods.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
+};
+
+use crate::protocol::incident::IncidentKind;
+use crate::protocol::lock::Lock;
+
+use super::view::{Key, View};
+
+/// How many versions of agents have a series of their own.
+const VERSIONS_MAX: usize = 20;
+/// A write to a healthy store takes milliseconds.
+const RECONCILE_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
+/// From a pod that was reported as ended to two of the longest TTLs.
+const FREE_BUCKETS: [f64; 12] = [
+    0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 16.0, 20.0, 32.0, 64.0, 130.0, 260.0,
+];
+
+const WENT_BACK_HELP: &str =
+    "1 while the store is older than what was seen of it: restored without a bump.";
+
+/// What came of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    /// Somebody wrote before; it is decided anew.
+    Conflict,
+    Failed,
+}
+
+/// What is so just now, beside what was seen.
+pub(super) struct Gauges {
+    pub(super) queue_depth: usize,
+    pub(super) leads: bool,
+    pub(super) store_went_back: bool,
+}
+
+/// The operator's metrics and the registry that they are in.
+pub struct Metrics {
+    registry: Registry,
+    reconciles: IntCounterVec,
+    durations: HistogramVec,
+    queue_depth: IntGauge,
+    sessions: IntGauge,
+    locks: IntGaugeVec,
+    contended: IntGauge,
+    reclaimed: IntCounterVec,
+    force_releases: IntCounter,
+    time_to_free: Histogram,
+    long_held: IntGauge,
+    versions: IntGaugeVec,
+    leading: IntGauge,
+    synced: IntGauge,
+    unreadable: IntGaugeVec,
+    watch_errors: IntCounterVec,
+    went_back: IntGauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Registers everything.
+    #[must_use]
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let counter = |name, help| registered(&registry, IntCounter::new(name, help));
+        let gauge = |name, help| registered(&registry, IntGauge::new(name, help));
+        let counters = |name, help, labels: &[&str]| {
+            registered(&registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let gauges = |name, help, label| {
+            registered(&registry, IntGaugeVec::new(Opts::new(name, help), &[label]))
+        };
+        let metrics = Self {
+            reconciles: counters(
+                "leasehold_operator_reconciles_total",
+                "What the operator did, by what it was about and what came of it.",
+                &["kind", "outcome"],
+            ),
+            durations: registered(&registry, HistogramVec::new(durations(), &["kind"])),
+            queue_depth: gauge("leasehold_operator_queue_depth", "Objects to be looked at."),
+            sessions: gauge(
+                "leasehold_operator_sessions",
+                "Sessions that are not revoked.",
+            ),
+            locks: gauges(
+                "leasehold_operator_locks",
+                "Lock objects, by state.",
+                "state",
+            ),
+            contended: gauge(
+                "leasehold_operator_contended_locks",
+                "Locks that others wait for.",
+            ),
+            reclaimed: counters(
+                "leasehold_operator_reclaimed_total",
+                "Grants taken from dead holders, by how they died.",
+                &["cause"],
+            ),
+            force_releases: counter(
+                "leasehold_operator_force_releases_total",
+                "Grants ended because a person forced it.",
+            ),
+            time_to_free: registered(&registry, Histogram::with_opts(time_to_free())),
+            long_held: gauge(
+                "leasehold_operator_long_held_locks",
+                "Locks marked as long-held.",
+            ),
+            versions: gauges(
+                "leasehold_operator_sessions_by_version",
+                "Sessions that are not revoked, by the version of their agent.",
+                "version",
+            ),
+            leading: gauge(
+                "leasehold_operator_leading",
+                "1 where this replica is the active one.",
+            ),
+            synced: gauge("leasehold_operator_synced", "1 once everything was listed."),
+            unreadable: gauges(
+                "leasehold_operator_unreadable_objects",
+                "Objects that make no sense, by kind.",
+                "kind",
+            ),
+            watch_errors: counters(
+                "leasehold_operator_watch_errors_total",
+                "Interruptions of the operator's watches, by kind.",
+                &["kind"],
+            ),
+            went_back: gauge("leasehold_operator_store_went_back", WENT_BACK_HELP),
+            registry,
+        };
+        metrics.make_series();
+        metrics
+    }
+
+    /// What has not happened yet is 0 and not absent: alerts compare with it.
+    fn make_series(&self) {
+        for kind in ["session", "lock", "incident", "label"] {
+            for outcome in ["done", "conflict", "failed"] {
+                self.reconciles.with_label_values(&[kind, outcome]);
+            }
+            self.durations.with_label_values(&[kind]);
+        }
+        for cause in ["expired", "pod_ended"] {
+            self.reclaimed.with_label_values(&[cause]);
+        }
+        for kind in ["session", "lock", "pod"] {
+            self.watch_errors.with_label_values(&[kind]);
+        }
+    }
+
+    /// In the text format of Prometheus.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = Vec::new();
+        // Writing to memory cannot fail, and what is registered is well-formed.
+        let _never = TextEncoder::new().encode(&self.registry.gather(), &mut text);
+        String::from_utf8(text).unwrap_or_default()
+    }
+
+    pub(super) fn note_done(&self, kind: &str, outcome: Outcome, took: Duration) {
+        let outcome = match outcome {
+            Outcome::Done => "done",
+            Outcome::Conflict => "conflict",
+            Outcome::Failed => "failed",
+        };
+        self.reconciles.with_label_values(&[kind, outcome]).inc();
+        self.durations
+            .with_label_values(&[kind])
+            .observe(took.as_secs_f64());
+    }
+
+    pub(super) fn note_reclaimed(&self, kind: IncidentKind, took: Duration) {
+        let cause = match kind {
+            IncidentKind::PodEnded => "pod_ended",
+            _ => "expired",
+        };
+        self.reclaimed.with_label_values(&[cause]).inc();
+        self.time_to_free.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn note_forced(&self) {
+        self.force_releases.inc();
+    }
+
+    pub(super) fn note_interrupted(&self, kind: &str) {
+        self.watch_errors.with_label_values(&[kind]).inc();
+    }
+
+    /// Brings the gauges up to date. It walks through everything that was seen.
+    pub(super) fn set_gauges(&self, view: &View, gauges: &Gauges) {
+        self.queue_depth.set(whole(gauges.queue_depth));
+        self.leading.set(i64::from(gauges.leads));
+        self.went_back.set(i64::from(gauges.store_went_back));
+        self.synced.set(i64::from(view.is_complete()));
+        let of = |is: &dyn Fn(&Lock) -> bool| {
+            whole(
+                view.locks()
+                    .filter(|seen| is(&seen.lock.stored.value))
+                    .count(),
+            )
+        };
+        let held = self.locks.with_label_values(&["held"]);
+        held.set(of(&|lock| lock.grant.is_some()));
+        let free = self.locks.with_label_values(&["free"]);
+        free.set(of(&|lock| lock.grant.is_none()));
+        self.contended.set(of(&|lock| !lock.waiters.is_empty()));
+        self.long_held.set(of(&|lock| lock.long_held.is_some()));
+        let unreadable = view.unreadable();
+        let locks = unreadable.keys().filter(|key| matches!(key, Key::Lock(_)));
+        let locks = locks.count();
+        self.unreadable
+            .with_label_values(&["lock"])
+            .set(whole(locks));
+        self.unreadable
+            .with_label_values(&["session"])
+            .set(whole(unreadable.len() - locks));
+        self.set_sessions(view);
+    }
+
+    fn set_sessions(&self, view: &View) {
+        let mut versions: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut sessions = 0;
+        for seen in view.sessions() {
+            let session = &seen.session.stored.value;
+            if session.revoked.is_some() {
+                continue;
+            }
+            sessions += 1;
+            let is_room = versions.len() < VERSIONS_MAX;
+            let version = &*session.agent_version;
+            let known = is_room || versions.contains_key(version);
+            *versions
+                .entry(if known { version } else { "other" })
+                .or_default() += 1;
+        }
+        self.sessions.set(whole(sessions));
+        self.versions.reset();
+        for (version, count) in versions {
+            self.versions
+                .with_label_values(&[version])
+                .set(whole(count));
+        }
+    }
+}
+
+fn durations() -> HistogramOpts {
+    HistogramOpts::new(
+        "leasehold_operator_reconcile_duration_seconds",
+        "How long an action of the operator took, by what it was about.",
+    )
+    .buckets(RECONCILE_BUCKETS.to_vec())
+}
+
+fn time_to_free() -> HistogramOpts {
+    HistogramOpts::new(
+        "leasehold_operator_time_to_free_seconds",
+        "Time from the last sign of life of a dead holder to its lock being free or another's.",
+    )
+    .buckets(FREE_BUCKETS.to_vec())
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Names are constants and each is registered once.
+fn registered<C: prometheus::core::Collector + Clone + 'static>(
+    registry: &Registry,
+    made: prometheus::Result<C>,
+) -> C {
+    let collector = made.expect("a metric's name must be valid");
+    registry
+        .register(Box::new(collector.clone()))
+        .expect("a metric must be registered once");
+    collector
+}

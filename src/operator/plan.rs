@@ -1,0 +1,440 @@
+//! What is to be done about a session or a lock, by what was seen of it.
+//!
+//! Pure: a view and the time in, a step out. Whatever it says is written by compare-and-swap on
+//! the version that it was decided on, so a step that comes too late does nothing. Nothing is
+//! written for an ordinary acquire or release: that would make the agent's next write fail.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::election::is_election;
+use crate::protocol::ids::SessionId;
+use crate::protocol::incident::{Ending, IncidentKind};
+use crate::protocol::lock::{Grant, Lock};
+use crate::protocol::observed::Verdict;
+use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
+use crate::protocol::settings::ReleaseMode;
+use crate::protocol::time::{Moment, WallTime};
+use crate::protocol::token::{LEASES_PER_GRANT, Mint, Seen};
+use crate::store::fleet::{Place, Placed};
+
+use super::view::{Key, Life, SeenLock, SeenSession, View, session_place};
+
+/// How long an ended session's object is kept when nothing names it: a place in a queue that was
+/// asked for before may still land, and people look at what happened.
+pub const KEEP_ENDED: Duration = Duration::from_secs(600);
+
+/// How much later the end of a session may be told than the releases before it. To act at once would
+/// only make a write that fails.
+const RELEASES_TOLD: Duration = Duration::from_secs(1);
+
+/// What the operator is set to.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Who ends grants, in the record: the operator's pod.
+    pub actor: Arc<str>,
+    /// Added to every token base; the same in the whole installation.
+    pub token_floor: u64,
+    /// How long a free and idle lock is kept where its spec does not say.
+    pub retain: Duration,
+    /// After how long a grant counts as long-held where the lock's spec does not say.
+    pub long_held: Duration,
+}
+
+/// The time, on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// The local clock: what is decided by.
+    pub moment: Moment,
+    /// The wall clock: for people.
+    pub wall: WallTime,
+}
+
+/// What is to be done now, and when to ask again if nothing changes.
+#[derive(Debug, Default)]
+pub struct Step {
+    /// What is to be done.
+    pub action: Option<Action>,
+    /// When there may be something to do.
+    pub again: Option<Moment>,
+}
+
+/// Something to do.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Write the session as revoked, on exactly this version.
+    Revoke {
+        /// The session as it was seen.
+        current: Arc<Placed<Session>>,
+        /// What to write.
+        next: Box<Session>,
+    },
+    /// Write the lock, on exactly this version.
+    Write {
+        /// The lock as it was seen.
+        current: Arc<Placed<Lock>>,
+        /// What to write.
+        next: Box<Lock>,
+        /// What it is for.
+        why: Why,
+    },
+    /// Ask what the kubelet reports of the pod of a session that missed a renewal.
+    LookAtPod(Arc<Placed<Session>>),
+    /// Ask whether the session exists that a lock's holder has.
+    LookForSession(Place),
+    /// Delete an idle lock's object.
+    DeleteLock(Arc<Placed<Lock>>),
+    /// Delete an ended session's object.
+    DeleteSession(Arc<Placed<Session>>),
+}
+
+/// What a lock is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its holder's session is dead.
+    Reclaim {
+        /// How it ended.
+        kind: IncidentKind,
+        /// The last sign of life that was seen of it.
+        last_seen: Moment,
+    },
+    /// A person ended the grant.
+    Force,
+    /// It is held for long, or is not any more.
+    LongHeld,
+}
+
+impl Step {
+    fn act(action: Action) -> Self {
+        Self {
+            action: Some(action),
+            again: None,
+        }
+    }
+
+    fn at(moment: Moment) -> Self {
+        Self {
+            action: None,
+            again: Some(moment),
+        }
+    }
+
+    /// The first thing to do, and the earliest time to look again.
+    fn or(self, other: impl FnOnce() -> Self) -> Self {
+        if self.action.is_some() {
+            return self;
+        }
+        let other = other();
+        Self {
+            again: match (self.again, other.again) {
+                (Some(one), Some(two)) => Some(one.min(two)),
+                (one, two) => one.or(two),
+            },
+            ..other
+        }
+    }
+}
+
+/// What is to be done about a session or a lock.
+#[must_use]
+pub fn step(view: &View, rules: &Rules, key: &Key, now: Now) -> Step {
+    match key {
+        Key::Session(place) => view
+            .session(place)
+            .map_or_else(Step::default, |seen| session(view, rules, seen, now)),
+        Key::Lock(place) => view
+            .lock(place)
+            .map_or_else(Step::default, |seen| lock(view, rules, seen, now)),
+    }
+}
+
+fn session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
+    let value = &seen.session.stored.value;
+    if value.revoked.is_some() {
+        return ended_session(view, seen, now);
+    }
+    let revoke = |reason| {
+        let revocation = Revocation {
+            at: now.wall,
+            by: rules.actor.clone(),
+            reason,
+        };
+        value
+            .revoked(revocation)
+            .map_or_else(Step::default, |next| {
+                Step::act(Action::Revoke {
+                    current: seen.session.clone(),
+                    next: Box::new(next),
+                })
+            })
+    };
+    if view.pod_has_ended(&seen.session) {
+        return revoke(RevokeReason::PodEnded);
+    }
+    match seen
+        .observed
+        .verdict(view.ttl_of(&seen.session), now.moment)
+    {
+        // By a CAS on exactly the version that was silent: whoever renews meanwhile wins.
+        Verdict::MayRevoke(_) => revoke(RevokeReason::Expired),
+        Verdict::MayLive { until } => Step::at(until).or(|| suspicion(seen, now)),
+        Verdict::Dead => Step::default(),
+    }
+}
+
+/// A session that missed its renewal may be of a pod that ended; the feed of ended pods does not
+/// tell of one that is being deleted before its phase says so.
+fn suspicion(seen: &SeenSession, now: Now) -> Step {
+    let value = &seen.session.stored.value;
+    let version = seen.session.stored.version;
+    if value.pod.uid.is_empty() || seen.pod_looked_at == Some(version) {
+        return Step::default();
+    }
+    let overdue = seen.observed.since().after(value.ttl.get() * 3 / 5);
+    if now.moment < overdue {
+        return Step::at(overdue);
+    }
+    Step::act(Action::LookAtPod(seen.session.clone()))
+}
+
+fn ended_session(view: &View, seen: &SeenSession, now: Now) -> Step {
+    if view.is_named(&seen.session.place) {
+        return Step::default();
+    }
+    let due = seen.observed.since().after(KEEP_ENDED);
+    if now.moment < due {
+        return Step::at(due);
+    }
+    Step::act(Action::DeleteSession(seen.session.clone()))
+}
+
+fn lock(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
+    match &seen.lock.stored.value.grant {
+        Some(grant) => dead_holder(view, rules, seen, grant, now)
+            .or(|| forced(view, rules, seen, now))
+            .or(|| long_held(rules, seen, now)),
+        None => unmarked(seen).or(|| idle(view, rules, seen, now)),
+    }
+}
+
+fn dead_holder(view: &View, rules: &Rules, seen: &SeenLock, grant: &Grant, now: Now) -> Step {
+    let holder = &grant.holder;
+    let session = &holder.session;
+    let namespace = &seen.lock.place.namespace;
+    let (reason, since) = match view.life_of(namespace, holder) {
+        // Its session's own step revokes it, and this one comes after.
+        Life::Session(_) => return Step::default(),
+        Life::Unseen => {
+            let place = session_place(namespace, holder);
+            return Step::act(Action::LookForSession(place));
+        }
+        Life::Missing(observed) => match observed.verdict(holder.session_ttl, now.moment) {
+            Verdict::MayLive { until } => return Step::at(until),
+            Verdict::MayRevoke(_) | Verdict::Dead => {
+                let reason = format!("session {session} was missing for 1.05 of its TTL");
+                let died = Died {
+                    kind: IncidentKind::Expired,
+                    last_seen: observed.since(),
+                    reason,
+                };
+                return reclaimed(view, rules, seen, holder, died, now);
+            }
+        },
+        Life::Revoked { reason, since } => (reason, since),
+    };
+    let (kind, reason) = match reason {
+        RevokeReason::PodEnded => (
+            IncidentKind::PodEnded,
+            format!("pod {} ended and will not run again", holder.pod.name),
+        ),
+        RevokeReason::Ended => {
+            // Its releases were written before; they may only not have been told yet.
+            let told_by_now = since.after(RELEASES_TOLD);
+            if now.moment < told_by_now {
+                return Step::at(told_by_now);
+            }
+            let reason = format!("session {session} was ended by its agent and had not released");
+            (IncidentKind::Expired, reason)
+        }
+        RevokeReason::Expired | RevokeReason::Other(_) => (
+            IncidentKind::Expired,
+            format!("session {session} was not renewed for 1.05 of its TTL"),
+        ),
+    };
+    let last_seen = last_sign_of_life(view, seen, holder);
+    let died = Died {
+        kind,
+        last_seen,
+        reason,
+    };
+    reclaimed(view, rules, seen, holder, died, now)
+}
+
+/// How a holder died.
+struct Died {
+    kind: IncidentKind,
+    last_seen: Moment,
+    reason: String,
+}
+
+/// Hands the lock of a dead holder on, or frees it.
+fn reclaimed(
+    view: &View,
+    rules: &Rules,
+    seen: &SeenLock,
+    holder: &Claimant,
+    died: Died,
+    now: Now,
+) -> Step {
+    let Some(mint) = mint(view, rules) else {
+        return Step::default();
+    };
+    let ending = Ending {
+        at: now.wall,
+        kind: died.kind,
+        actor: rules.actor.clone(),
+        reason: died.reason.into(),
+    };
+    let is_dead = |id: &SessionId| is_dead(view, seen, id, now) || *id == holder.session;
+    let lock = &seen.lock.stored;
+    let next = lock
+        .value
+        .take_over(lock.version, &mint, is_dead, &ending, None);
+    let why = Why::Reclaim {
+        kind: died.kind,
+        last_seen: died.last_seen,
+    };
+    write(seen, next, why)
+}
+
+/// When the session last gave a sign of life, as far as was seen: its revocation is none.
+fn last_sign_of_life(view: &View, seen: &SeenLock, holder: &Claimant) -> Moment {
+    let place = session_place(&seen.lock.place.namespace, holder);
+    view.session(&place)
+        .map_or(seen.since, |seen| seen.alive_at)
+}
+
+fn forced(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
+    let lock = &seen.lock.stored;
+    let request = lock.value.settings.release_request.as_ref();
+    let Some((request, grant)) = request.zip(lock.value.grant.as_ref()) else {
+        return Step::default();
+    };
+    if request.mode != ReleaseMode::Force || !request.names(&grant.id) {
+        return Step::default();
+    }
+    let Some(mint) = mint(view, rules) else {
+        return Step::default();
+    };
+    let ending = Ending {
+        at: now.wall,
+        kind: IncidentKind::ForceReleased,
+        actor: request.actor.clone(),
+        reason: request.reason.clone(),
+    };
+    let is_dead = |id: &SessionId| is_dead(view, seen, id, now);
+    let next = lock
+        .value
+        .force_release(lock.version, &mint, &grant.id, is_dead, &ending);
+    write(seen, next, Why::Force)
+}
+
+fn long_held(rules: &Rules, seen: &SeenLock, now: Now) -> Step {
+    let value = &seen.lock.stored.value;
+    if value.long_held.is_some() {
+        return Step::default();
+    }
+    // To lead for long is what elections are for.
+    let usual = Some(rules.long_held).filter(|_| !is_election(&value.resource));
+    let Some(limit) = value.settings.long_held.or(usual) else {
+        return Step::default();
+    };
+    let due = held_since(seen, now).after(limit);
+    if now.moment < due {
+        return Step::at(due);
+    }
+    write(seen, value.marked_long_held(Some(now.wall)), Why::LongHeld)
+}
+
+/// Since when the grant is held: since it was seen first, or, so that a new operator does not begin
+/// to count anew, since its agent's wall clock says. A clock that is wrong costs a mark too early
+/// or too late, and no more.
+fn held_since(seen: &SeenLock, now: Now) -> Moment {
+    let grant = seen.lock.stored.value.grant.as_ref();
+    let acquired_at = grant.map_or(0, |grant| grant.acquired_at.0);
+    let held = u64::try_from(now.wall.0.saturating_sub(acquired_at)).unwrap_or_default();
+    let by_wall_clock = now.moment.before(Duration::from_micros(held));
+    let is_known = acquired_at > 0;
+    if is_known {
+        seen.since.min(by_wall_clock)
+    } else {
+        seen.since
+    }
+}
+
+/// A mark that an older agent left behind when it released.
+fn unmarked(seen: &SeenLock) -> Step {
+    write(
+        seen,
+        seen.lock.stored.value.marked_long_held(None),
+        Why::LongHeld,
+    )
+}
+
+fn idle(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
+    let value = &seen.lock.stored.value;
+    let retain = value.settings.retain.unwrap_or(rules.retain);
+    let due = seen.since.after(retain);
+    if now.moment < due {
+        return Step::at(due);
+    }
+    // The next lock of that name knows nothing of this one's tokens: its first one is made from
+    // the store's revision alone, and must be larger than all of this one's.
+    let Some(seen_by_now) = view.seen() else {
+        return Step::default();
+    };
+    let next_base = u128::from(rules.token_floor) + seen_by_now.highest().scale();
+    if u128::from(value.token.get()) + u128::from(LEASES_PER_GRANT) > next_base {
+        return Step::at(now.moment.after(retain));
+    }
+    Step::act(Action::DeleteLock(seen.lock.clone()))
+}
+
+fn write(seen: &SeenLock, next: Option<Lock>, why: Why) -> Step {
+    next.map_or_else(Step::default, |next| {
+        Step::act(Action::Write {
+            current: seen.lock.clone(),
+            next: Box::new(next),
+            why,
+        })
+    })
+}
+
+/// Whether a waiter is to be skipped: it is dead, or as silent as the dead are. One that lives all
+/// the same queues again.
+fn is_dead(view: &View, seen: &SeenLock, session: &SessionId, now: Now) -> bool {
+    let waiters = &seen.lock.stored.value.waiters;
+    let Some(waiter) = waiters.entry_of(session) else {
+        return false;
+    };
+    let claimant = &waiter.claimant;
+    match view.life_of(&seen.lock.place.namespace, claimant) {
+        Life::Revoked { .. } => true,
+        Life::Session(observed) | Life::Missing(observed) => {
+            let verdict = observed.verdict(claimant.session_ttl, now.moment);
+            !matches!(verdict, Verdict::MayLive { .. })
+        }
+        Life::Unseen => false,
+    }
+}
+
+fn mint(view: &View, rules: &Rules) -> Option<Mint> {
+    let seen: Seen = view.seen()?;
+    Some(Mint {
+        seen,
+        floor: rules.token_floor,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,458 @@
+//! What is done about each kind of session and lock, and what is left alone.
+
+use super::*;
+use crate::protocol::ids::{GrantId, OwnerId, Resource};
+use crate::protocol::lock::{Claim, Decision};
+use crate::protocol::queue::{Queue, Waiter};
+use crate::protocol::session::{PodRef, RenewalFailures};
+use crate::protocol::settings::{ReleaseRequest, Settings};
+use crate::protocol::time::SessionTtl;
+use crate::protocol::token::{Revision, Token};
+use crate::store::fleet::{ContainerReport, PodReport, Told};
+use crate::store::{Original, Stored};
+
+const TTL: u64 = 20;
+
+fn at(seconds: u64) -> Now {
+    Now {
+        moment: Moment::since_boot(Duration::from_secs(1_000_000 + seconds)),
+        wall: WallTime(1_700_000_000_000_000 + i64::try_from(seconds).unwrap() * 1_000_000),
+    }
+}
+
+fn rules() -> Rules {
+    Rules {
+        actor: "operator-0".into(),
+        token_floor: 0,
+        retain: Duration::from_secs(86_400),
+        long_held: Duration::from_secs(3_600),
+    }
+}
+
+fn place(name: &str) -> Place {
+    Place {
+        namespace: "n".into(),
+        name: name.into(),
+    }
+}
+
+fn placed<T>(name: &str, value: T, version: u64) -> Placed<T> {
+    Placed {
+        place: place(name),
+        uid: format!("uid-of-{name}").into(),
+        stored: Stored {
+            value,
+            version: Revision(version),
+            original: Original::new(()),
+        },
+    }
+}
+
+fn claimant(who: &str) -> Claimant {
+    Claimant {
+        owner: OwnerId::from(who),
+        pod: PodRef {
+            name: who.into(),
+            uid: format!("pod-{who}").as_str().into(),
+            node: None,
+        },
+        session: who.into(),
+        session_ttl: SessionTtl::clamped(TTL),
+    }
+}
+
+fn session_of(who: &str) -> Session {
+    Session {
+        id: who.into(),
+        pod: claimant(who).pod,
+        ttl: SessionTtl::clamped(TTL),
+        agent_version: "0".into(),
+        renewals: 0,
+        renewed_at: None,
+        failures: RenewalFailures::default(),
+        revoked: None,
+    }
+}
+
+fn revoked(who: &str, reason: RevokeReason) -> Session {
+    let revocation = Revocation {
+        at: WallTime(0),
+        by: "x".into(),
+        reason,
+    };
+    session_of(who).revoked(revocation).unwrap()
+}
+
+fn free_lock() -> Lock {
+    Lock::unheld(Resource::parse("r").unwrap())
+}
+
+fn held_by(who: &str, waiting: &[&str]) -> Lock {
+    let claim = Claim {
+        grant: format!("g-{who}").into(),
+        claimant: claimant(who),
+        metadata: std::collections::BTreeMap::new(),
+        kept: false,
+        at: at(0).wall,
+        preferred: false,
+    };
+    let mint = Mint {
+        seen: Seen::from_list(Revision(10)),
+        floor: 0,
+    };
+    let Decision::Granted(lock) = free_lock().acquire(Revision(10), &mint, &claim) else {
+        panic!("it is free");
+    };
+    let waiters = waiting.iter().map(|who| Waiter {
+        grant: format!("g-{who}").into(),
+        claimant: claimant(who),
+        queued_at: WallTime(0),
+        preferred: false,
+    });
+    Lock {
+        waiters: Queue::from_entries(waiters.collect()),
+        ..*lock
+    }
+}
+
+/// A view that began at second 0, to which everything was told at once.
+struct World {
+    view: View,
+    version: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut view = View::default();
+        view.note_revision(Revision(100));
+        let now = at(0).moment;
+        view.note_lock(Told::Anew, now);
+        view.note_lock(Told::Complete, now);
+        view.note_session(Told::Anew, now);
+        view.note_session(Told::Complete, now);
+        view.note_pod(Told::Anew);
+        view.note_pod(Told::Complete);
+        Self { view, version: 100 }
+    }
+
+    fn session(mut self, session: Session, seconds: u64) -> Self {
+        self.version += 1;
+        let name = session.id.to_string();
+        let told = Told::There(Box::new(placed(&name, session, self.version)));
+        self.view.note_session(told, at(seconds).moment);
+        self
+    }
+
+    fn lock(mut self, lock: Lock, seconds: u64) -> Self {
+        self.version += 1;
+        let told = Told::There(Box::new(placed("r", lock, self.version)));
+        self.view.note_lock(told, at(seconds).moment);
+        self
+    }
+
+    fn no_session(mut self, who: &str, seconds: u64) -> Self {
+        self.view.note_no_session(&place(who), at(seconds).moment);
+        self
+    }
+
+    fn pod_ended(mut self, who: &str) -> Self {
+        self.view.note_pod(Told::There(Box::new(PodReport {
+            place: place(who),
+            uid: claimant(who).pod.uid,
+            is_terminal: true,
+            is_deleted: false,
+            is_presumed: false,
+            declared: 1,
+            containers: vec![ContainerReport::Terminated],
+        })));
+        self
+    }
+
+    fn about_session(&self, who: &str, seconds: u64) -> Step {
+        step(&self.view, &rules(), &Key::Session(place(who)), at(seconds))
+    }
+
+    fn about_lock(&self, seconds: u64) -> Step {
+        step(&self.view, &rules(), &Key::Lock(place("r")), at(seconds))
+    }
+}
+
+fn waits_until(step: &Step, seconds: u64) {
+    assert!(step.action.is_none(), "{:?}", step.action);
+    assert_eq!(step.again, Some(at(seconds).moment));
+}
+
+#[track_caller]
+fn revokes(step: Step, expected: &RevokeReason) {
+    let Some(Action::Revoke { next, .. }) = step.action else {
+        panic!("{step:?}");
+    };
+    let revocation = next.revoked.unwrap();
+    assert_eq!(revocation.reason, *expected);
+    assert_eq!(&*revocation.by, "operator-0");
+}
+
+#[track_caller]
+fn writes(step: Step) -> (Lock, Why) {
+    let Some(Action::Write { next, why, .. }) = step.action else {
+        panic!("{step:?}");
+    };
+    (*next, why)
+}
+
+fn holder(lock: &Lock) -> Option<&str> {
+    lock.grant
+        .as_ref()
+        .map(|grant| grant.holder.session.as_str())
+}
+
+#[test]
+fn a_silent_session_is_looked_at_once_and_revoked_after_its_ttl_and_a_twentieth() {
+    let mut world = World::new().session(session_of("a"), 10);
+    waits_until(&world.about_session("a", 10), 22);
+    let step = world.about_session("a", 22);
+    assert!(matches!(step.action, Some(Action::LookAtPod(_))));
+    let version = Revision(world.version);
+    world.view.note_pod_looked_at(&place("a"), version);
+    waits_until(&world.about_session("a", 22), 31);
+    revokes(world.about_session("a", 31), &RevokeReason::Expired);
+
+    let renewed = world.session(session_of("a"), 31);
+    waits_until(&renewed.about_session("a", 31), 43);
+}
+
+#[test]
+fn a_session_counts_by_the_largest_ttl_that_a_holder_has_of_it() {
+    let mut lock = held_by("a", &[]);
+    let holder = &mut lock.grant.as_mut().unwrap().holder;
+    holder.session_ttl = SessionTtl::clamped(100);
+    let mut world = World::new().session(session_of("a"), 0).lock(lock, 0);
+    let version = world
+        .view
+        .session(&place("a"))
+        .unwrap()
+        .session
+        .stored
+        .version;
+    world.view.note_pod_looked_at(&place("a"), version);
+    waits_until(&world.about_session("a", 50), 105);
+}
+
+#[test]
+fn a_session_whose_pod_ended_is_revoked_at_once() {
+    let world = World::new().session(session_of("a"), 0).pod_ended("a");
+    revokes(world.about_session("a", 1), &RevokeReason::PodEnded);
+    let other = World::new().session(session_of("b"), 0).pod_ended("a");
+    assert!(other.about_session("b", 1).action.is_none());
+}
+
+#[test]
+fn a_lock_is_taken_over_only_when_its_holders_session_is_revoked() {
+    let world = World::new()
+        .session(session_of("a"), 0)
+        .lock(held_by("a", &["b"]), 0);
+    assert!(
+        world.about_lock(100).action.is_none(),
+        "silent, and not revoked yet"
+    );
+
+    let world = world.session(revoked("a", RevokeReason::Expired), 100);
+    let (next, why) = writes(world.about_lock(100));
+    assert_eq!(holder(&next), Some("b"));
+    assert_eq!(next.incidents[0].kind, IncidentKind::Expired);
+    assert_eq!(next.incidents[0].grant, Some(GrantId::from("g-a")));
+    let last_seen = at(0).moment;
+    let kind = IncidentKind::Expired;
+    assert_eq!(why, Why::Reclaim { kind, last_seen });
+}
+
+#[test]
+fn an_ended_sessions_locks_are_left_alone_until_its_releases_must_have_been_told() {
+    let world = World::new()
+        .session(revoked("a", RevokeReason::Ended), 5)
+        .lock(held_by("a", &[]), 5);
+    waits_until(&world.about_lock(5), 6);
+    assert_eq!(holder(&writes(world.about_lock(6)).0), None);
+}
+
+#[test]
+fn dead_waiters_are_dropped_in_the_same_write_and_unknown_ones_are_not() {
+    let world = World::new()
+        .session(revoked("a", RevokeReason::PodEnded), 0)
+        .session(revoked("dead", RevokeReason::Expired), 0)
+        .session(session_of("silent"), 0)
+        .session(session_of("alive"), 30)
+        .lock(held_by("a", &["dead", "silent", "unseen", "alive"]), 30);
+    let (next, _) = writes(world.about_lock(31));
+    assert_eq!(holder(&next), Some("unseen"));
+    assert_eq!(next.incidents[0].kind, IncidentKind::PodEnded);
+    let waiting: Vec<_> = next
+        .waiters
+        .entries()
+        .iter()
+        .map(|w| w.claimant.session.as_str())
+        .collect();
+    assert_eq!(waiting, ["alive"]);
+}
+
+#[test]
+fn a_missing_session_is_asked_for_and_dead_only_when_it_was_missing_for_its_ttl() {
+    let world = World::new().lock(held_by("a", &[]), 0);
+    let step = world.about_lock(0);
+    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == place("a")));
+    let world = world.no_session("a", 10);
+    waits_until(&world.about_lock(11), 31);
+    assert_eq!(holder(&writes(world.about_lock(31)).0), None);
+
+    let found = world.session(session_of("a"), 20);
+    assert!(found.about_lock(31).action.is_none());
+}
+
+fn asked(mode: ReleaseMode, lease: &str) -> Settings {
+    Settings {
+        release_request: Some(Arc::new(ReleaseRequest {
+            lease: lease.into(),
+            mode,
+            reason: "stuck".into(),
+            actor: "jane".into(),
+        })),
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn a_forced_release_ends_the_grant_that_it_names_and_no_other() {
+    let world = |settings| {
+        let lock = Lock {
+            settings,
+            ..held_by("a", &["b"])
+        };
+        World::new().session(session_of("a"), 0).lock(lock, 0)
+    };
+    let (next, why) = writes(world(asked(ReleaseMode::Force, "g-a")).about_lock(0));
+    assert_eq!((holder(&next), why), (Some("b"), Why::Force));
+    let incident = &next.incidents[0];
+    assert_eq!(incident.kind, IncidentKind::ForceReleased);
+    assert_eq!((&*incident.actor, &*incident.reason), ("jane", "stuck"));
+    for settings in [
+        asked(ReleaseMode::Force, "g-b"),
+        asked(ReleaseMode::Ask, "g-a"),
+    ] {
+        assert!(world(settings).about_lock(0).action.is_none());
+    }
+}
+
+#[test]
+fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
+    let world = World::new()
+        .session(session_of("a"), 0)
+        .lock(held_by("a", &[]), 0);
+    waits_until(&world.about_lock(1), 3_600);
+    let (next, why) = writes(world.about_lock(3_600));
+    assert_eq!((next.long_held, why), (Some(at(3_600).wall), Why::LongHeld));
+    assert_eq!(holder(&next), Some("a"), "nothing is taken from it");
+    let marked = world.lock(next, 3_600);
+    assert!(marked.about_lock(9_999).action.is_none());
+
+    let election = Lock {
+        resource: Resource::parse("election:e").unwrap(),
+        ..held_by("a", &[])
+    };
+    let asked_for = Lock {
+        settings: Settings {
+            long_held: Some(Duration::from_secs(5)),
+            ..Settings::default()
+        },
+        ..election.clone()
+    };
+    let world = World::new().session(session_of("a"), 0).lock(election, 0);
+    assert!(world.about_lock(9_999).action.is_none());
+    let world = world.lock(asked_for, 0);
+    assert_eq!(writes(world.about_lock(5)).1, Why::LongHeld);
+}
+
+#[test]
+fn a_new_operator_counts_how_long_a_lock_is_held_from_what_its_agent_wrote() {
+    // Held since second 0, seen since second 3,000; an agent whose clock is ahead gains nothing.
+    let world = World::new()
+        .session(session_of("a"), 3_000)
+        .lock(held_by("a", &[]), 3_000);
+    waits_until(&world.about_lock(3_000), 3_600);
+    let mut ahead = held_by("a", &[]);
+    ahead.grant.as_mut().unwrap().acquired_at = at(90_000).wall;
+    let world = World::new()
+        .session(session_of("a"), 3_000)
+        .lock(ahead, 3_000);
+    waits_until(&world.about_lock(3_000), 6_600);
+}
+
+#[test]
+fn a_mark_that_an_older_agent_left_on_a_free_lock_is_taken_away() {
+    let lock = Lock {
+        long_held: Some(WallTime(1)),
+        ..free_lock()
+    };
+    assert_eq!(
+        writes(World::new().lock(lock, 0).about_lock(0)).0.long_held,
+        None
+    );
+}
+
+#[test]
+fn an_idle_lock_is_deleted_when_its_time_is_up_and_no_token_can_be_repeated() {
+    let with_token = |token| Lock {
+        token: Token::from_raw(token),
+        ..free_lock()
+    };
+    let world = World::new().lock(with_token(99_000), 10);
+    waits_until(&world.about_lock(10), 86_410);
+    let step = world.about_lock(86_410);
+    assert!(matches!(step.action, Some(Action::DeleteLock(_))));
+
+    let high = World::new().lock(with_token(101_000), 10);
+    let step = high.about_lock(86_410);
+    assert!(
+        step.action.is_none(),
+        "its tokens reach to where the store is"
+    );
+    assert!(step.again.is_some());
+
+    let soon = Lock {
+        settings: Settings {
+            retain: Some(Duration::from_secs(60)),
+            ..Settings::default()
+        },
+        ..with_token(99_000)
+    };
+    let world = World::new().lock(soon, 10);
+    waits_until(&world.about_lock(10), 70);
+}
+
+#[test]
+fn an_ended_session_is_deleted_when_nothing_has_named_it_for_a_while() {
+    let world = World::new().session(revoked("a", RevokeReason::Ended), 0);
+    waits_until(&world.about_session("a", 0), 600);
+    let step = world.about_session("a", 600);
+    assert!(matches!(step.action, Some(Action::DeleteSession(_))));
+    for lock in [held_by("a", &[]), held_by("b", &["a"])] {
+        let named = World::new()
+            .session(revoked("a", RevokeReason::Ended), 0)
+            .lock(lock, 0);
+        assert!(named.about_session("a", 9_999).action.is_none());
+    }
+}
+
+#[test]
+fn nothing_is_granted_before_the_store_said_how_far_it_is() {
+    let mut view = View::default();
+    let session = revoked("a", RevokeReason::Expired);
+    view.note_session(Told::There(Box::new(placed("a", session, 1))), at(0).moment);
+    view.note_lock(
+        Told::There(Box::new(placed("r", held_by("a", &["b"]), 2))),
+        at(0).moment,
+    );
+    let key = Key::Lock(place("r"));
+    assert!(step(&view, &rules(), &key, at(9)).action.is_none());
+    view.note_revision(Revision(100));
+    assert!(step(&view, &rules(), &key, at(9)).action.is_some());
+}

@@ -1,0 +1,80 @@
+//! Whether a pod has ended, by what the kubelet reports.
+//!
+//! Early reclaim hangs on it, so it is strict: a pod that is merely gone, or that somebody other
+//! than its kubelet gave up, may still run on a node that nobody hears of.
+
+use crate::store::fleet::{ContainerReport, PodReport};
+
+/// Whether the kubelet reports every container of the pod terminated and will not start them
+/// again.
+#[must_use]
+pub fn has_ended(pod: &PodReport) -> bool {
+    let stays_ended = pod.is_terminal || pod.is_deleted;
+    let all_reported = pod.declared > 0 && pod.containers.len() >= pod.declared;
+    let mut containers = pod.containers.iter();
+    stays_ended
+        && !pod.is_presumed
+        && all_reported
+        && containers.all(|container| *container == ContainerReport::Terminated)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::fleet::Place;
+    use ContainerReport::{Alive, Terminated, Unknown};
+
+    fn ended() -> PodReport {
+        PodReport {
+            place: Place {
+                namespace: "n".into(),
+                name: "p".into(),
+            },
+            uid: "u".into(),
+            is_terminal: true,
+            is_deleted: false,
+            is_presumed: false,
+            declared: 2,
+            containers: vec![Terminated, Terminated],
+        }
+    }
+
+    #[test]
+    fn only_a_pod_whose_containers_all_ended_for_good_has_ended() {
+        let with = |containers: &[ContainerReport]| PodReport {
+            containers: containers.to_vec(),
+            ..ended()
+        };
+        let deleted = PodReport {
+            is_terminal: false,
+            is_deleted: true,
+            ..ended()
+        };
+        let restarting = PodReport {
+            is_terminal: false,
+            ..ended()
+        };
+        let presumed = PodReport {
+            is_presumed: true,
+            ..ended()
+        };
+        let never_ran = PodReport {
+            declared: 0,
+            ..with(&[])
+        };
+        let table = [
+            ("ended", ended(), true),
+            ("deleted, and all ended", deleted, true),
+            ("between two runs of its containers", restarting, false),
+            ("given up by a controller", presumed, false),
+            ("one runs", with(&[Terminated, Alive]), false),
+            ("one was lost sight of", with(&[Terminated, Unknown]), false),
+            ("one is not reported", with(&[Terminated]), false),
+            ("none is reported", with(&[]), false),
+            ("it has none", never_ran, false),
+        ];
+        for (what, pod, expected) in table {
+            assert_eq!(has_ended(&pod), expected, "{what}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Tells people what happened, once as far as it can be known: the line of the audit log, then the
+//! note.
+//!
+//! What was told is known by the notes' names. A replica that becomes the active one first asks
+//! which notes there are, so that it tells again what its predecessor may not have told, and not
+//! all that there is.
+
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::time::Duration;
+
+use crate::store::StoreError;
+use crate::store::cluster::{Note, Notes};
+use crate::store::fleet::Place;
+
+use super::audit::News;
+use super::{LONGEST_PAUSE, Ports, pause_after};
+
+/// How many notes are written at once; what is urgent is done by other tasks.
+const UNDER_WAY: usize = 4;
+/// How often a note is tried. The line is out by then, and the incident in the lock.
+const TRIES: u32 = 8;
+/// How many names are remembered before those of what is long over are forgotten.
+const REMEMBERED: usize = 100_000;
+
+/// Where the lines of the audit log go.
+pub trait AuditLog: Send + Sync + 'static {
+    /// Writes one line, without its end.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn write(&self, line: &str) -> io::Result<()>;
+}
+
+/// What is to be told.
+#[derive(Default)]
+pub(super) struct Scribe {
+    waiting: VecDeque<News>,
+    /// What was told, or is to be; none before the notes that there are have been asked for.
+    told: HashSet<Place>,
+    knows: Knows,
+    under_way: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Knows {
+    #[default]
+    Nothing,
+    Asked,
+    Notes,
+}
+
+/// What a task of the scribe came to.
+pub(super) struct Finished {
+    kind: Kind,
+    took: Duration,
+}
+
+enum Kind {
+    Known(Result<HashSet<Place>, StoreError>),
+    Written(Result<(), StoreError>),
+}
+
+impl Finished {
+    pub(super) fn is_written(&self) -> bool {
+        match &self.kind {
+            Kind::Known(known) => known.is_ok(),
+            Kind::Written(written) => written.is_ok(),
+        }
+    }
+
+    pub(super) const fn took(&self) -> Duration {
+        self.took
+    }
+}
+
+/// A task, to be spawned.
+pub(super) type Task = futures::future::BoxFuture<'static, Finished>;
+
+impl Scribe {
+    /// This is to be told, if it has not been.
+    pub(super) fn tell(&mut self, news: News) {
+        if self.told.len() > REMEMBERED {
+            self.told.clear();
+        }
+        if self.told.insert(place_of(&news)) {
+            self.waiting.push_back(news);
+        }
+    }
+
+    /// Another one tells, or will ask anew what was told.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            under_way: self.under_way,
+            ..Self::default()
+        };
+    }
+
+    /// Starts what is to be told.
+    pub(super) fn start(&mut self, ports: &Ports, mut spawn: impl FnMut(Task)) {
+        match self.knows {
+            Knows::Nothing => {
+                self.knows = Knows::Asked;
+                let (notes, clock) = (ports.notes.clone(), ports.clock.clone());
+                spawn(Box::pin(async move {
+                    let began = clock.now();
+                    let known = notes.known().await;
+                    if known.is_err() {
+                        tokio::time::sleep(pause_after(4)).await;
+                    }
+                    Finished {
+                        kind: Kind::Known(known),
+                        took: clock.now().since(began),
+                    }
+                }));
+            }
+            Knows::Asked => {}
+            Knows::Notes => {
+                while self.under_way < UNDER_WAY
+                    && let Some(news) = self.waiting.pop_front()
+                {
+                    self.under_way += 1;
+                    spawn(tell(ports, news));
+                }
+            }
+        }
+    }
+
+    pub(super) fn note_finished(&mut self, finished: Finished) {
+        match finished.kind {
+            Kind::Known(Ok(known)) => {
+                self.waiting.retain(|news| !known.contains(&place_of(news)));
+                self.told.extend(known);
+                self.knows = Knows::Notes;
+            }
+            Kind::Known(Err(error)) => {
+                tracing::warn!(%error, "the notes that there are cannot be listed; trying on");
+                self.knows = Knows::Nothing;
+            }
+            Kind::Written(written) => {
+                self.under_way = self.under_way.saturating_sub(1);
+                if let Err(error) = written {
+                    tracing::warn!(%error, "an Event about a lock could not be written");
+                }
+            }
+        }
+    }
+}
+
+fn place_of(news: &News) -> Place {
+    Place {
+        namespace: news.note.lock.namespace.clone(),
+        name: news.note.name.clone(),
+    }
+}
+
+/// The line first: who dies after it leaves no note, and the next one tells both again.
+fn tell(ports: &Ports, news: News) -> Task {
+    let (notes, audit, clock) = (
+        ports.notes.clone(),
+        ports.audit.clone(),
+        ports.clock.clone(),
+    );
+    Box::pin(async move {
+        let began = clock.now();
+        if let Some(line) = &news.line
+            && let Err(error) = audit.write(&line.to_string())
+        {
+            tracing::error!(%error, %line, "the audit log cannot be written");
+        }
+        let written = write(&*notes, &news.note).await;
+        Finished {
+            kind: Kind::Written(written),
+            took: clock.now().since(began),
+        }
+    })
+}
+
+async fn write(notes: &dyn Notes, note: &Note) -> Result<(), StoreError> {
+    let mut failures = 0;
+    loop {
+        match notes.write(note).await {
+            Err(error) if error.is_transient() && failures < TRIES => {
+                tokio::time::sleep(pause_after(failures).min(LONGEST_PAUSE)).await;
+                failures += 1;
+            }
+            answer => return answer,
+        }
+    }
+}

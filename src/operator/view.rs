@@ -1,0 +1,467 @@
+//! What the operator has seen: locks, sessions and ended pods, and since when on its own clock.
+//!
+//! It is fed by the feeds and by the answers to the operator's own calls, in any order: of two
+//! states of one object the newer one counts. It decides nothing; `plan` does.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::protocol::lock::Lock;
+use crate::protocol::observed::{Observed, Sight};
+use crate::protocol::session::{Claimant, RevokeReason, Session};
+use crate::protocol::time::{Moment, SessionTtl};
+use crate::protocol::token::{Revision, Seen};
+use crate::store::fleet::{Place, Placed, PodReport, Told};
+
+use super::pod::has_ended;
+
+/// What there is to decide about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A session.
+    Session(Place),
+    /// A lock.
+    Lock(Place),
+}
+
+/// A lock as it was seen last.
+#[derive(Clone, Debug)]
+pub struct SeenLock {
+    /// It.
+    pub lock: Arc<Placed<Lock>>,
+    /// Since when the same grant has been seen, or since when it has been seen free and unchanged.
+    pub since: Moment,
+}
+
+/// A session as it was seen last.
+#[derive(Clone, Debug)]
+pub struct SeenSession {
+    /// It.
+    pub session: Arc<Placed<Session>>,
+    /// What it was seen to be, and since when.
+    pub observed: Observed,
+    /// When it was last seen to be renewed, or first seen.
+    pub alive_at: Moment,
+    /// The version whose pod was looked at already.
+    pub pod_looked_at: Option<Revision>,
+}
+
+/// What is known of a claimant's session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It is there.
+    Session(Observed),
+    /// It is there, and revoked.
+    Revoked {
+        /// Why.
+        reason: RevokeReason,
+        /// Since when that has been seen.
+        since: Moment,
+    },
+    /// It was seen to be missing.
+    Missing(Observed),
+    /// It was not seen: its lock was told of first, or it is gone.
+    Unseen,
+}
+
+/// A pod, by its namespace and uid.
+type PodId = (Arc<str>, Arc<str>);
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub struct View {
+    locks: HashMap<Place, SeenLock>,
+    sessions: HashMap<Place, SeenSession>,
+    /// Which locks name a session, as their holder's or a waiter's.
+    naming: HashMap<Place, HashSet<Place>>,
+    /// Which sessions a pod has.
+    by_pod: HashMap<PodId, HashSet<Place>>,
+    /// Sessions that locks name and that are not there.
+    missing: HashMap<Place, Observed>,
+    ended_pods: HashMap<Place, PodId>,
+    ended: HashSet<PodId>,
+    unreadable: HashMap<Key, String>,
+    old_locks: Option<HashSet<Place>>,
+    old_sessions: Option<HashSet<Place>>,
+    old_pods: Option<HashSet<Place>>,
+    complete: [bool; 3],
+    seen: Option<Seen>,
+    changed: Vec<Key>,
+}
+
+impl View {
+    /// Whether everything that there is was told at least once.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.complete.iter().all(|complete| *complete)
+    }
+
+    /// What has changed since this was asked last.
+    pub fn take_changed(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// All that there is to decide about.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let sessions = self.sessions.keys().cloned().map(Key::Session);
+        sessions.chain(self.locks.keys().cloned().map(Key::Lock))
+    }
+
+    /// A lock.
+    #[must_use]
+    pub fn lock(&self, place: &Place) -> Option<&SeenLock> {
+        self.locks.get(place)
+    }
+
+    /// All locks.
+    pub fn locks(&self) -> impl Iterator<Item = &SeenLock> {
+        self.locks.values()
+    }
+
+    /// A session.
+    #[must_use]
+    pub fn session(&self, place: &Place) -> Option<&SeenSession> {
+        self.sessions.get(place)
+    }
+
+    /// All sessions.
+    pub fn sessions(&self) -> impl Iterator<Item = &SeenSession> {
+        self.sessions.values()
+    }
+
+    /// What could not be read, and why.
+    #[must_use]
+    pub const fn unreadable(&self) -> &HashMap<Key, String> {
+        &self.unreadable
+    }
+
+    /// The highest revision of locks that was seen, once a consistent listing began it.
+    #[must_use]
+    pub const fn seen(&self) -> Option<Seen> {
+        self.seen
+    }
+
+    /// Whether the kubelet reported the pod of a session as ended.
+    #[must_use]
+    pub fn pod_has_ended(&self, session: &Placed<Session>) -> bool {
+        let uid = &session.stored.value.pod.uid;
+        let pod = (session.place.namespace.clone(), uid.clone());
+        !uid.is_empty() && self.ended.contains(&pod)
+    }
+
+    /// What is known of the session of a claimant in a namespace.
+    #[must_use]
+    pub fn life_of(&self, namespace: &Arc<str>, claimant: &Claimant) -> Life {
+        let place = session_place(namespace, claimant);
+        if let Some(seen) = self.sessions.get(&place) {
+            return match &seen.session.stored.value.revoked {
+                Some(revocation) => Life::Revoked {
+                    reason: revocation.reason.clone(),
+                    since: seen.observed.since(),
+                },
+                None => Life::Session(seen.observed),
+            };
+        }
+        match self.missing.get(&place) {
+            Some(observed) => Life::Missing(*observed),
+            None => Life::Unseen,
+        }
+    }
+
+    /// The largest TTL by which a session is to be judged: its own, or what a holder's entry says.
+    #[must_use]
+    pub fn ttl_of(&self, session: &Placed<Session>) -> SessionTtl {
+        let own = session.stored.value.ttl;
+        let said = self.held_by(&session.place);
+        said.map(|lock| lock.session_ttl).fold(own, SessionTtl::max)
+    }
+
+    fn held_by(&self, session: &Place) -> impl Iterator<Item = &Claimant> {
+        let naming = self.naming.get(session).into_iter().flatten();
+        naming
+            .filter_map(|place| self.locks.get(place)?.lock.stored.value.grant.as_ref())
+            .map(|grant| &grant.holder)
+            .filter(|holder| holder.session.as_str() == &*session.name)
+    }
+
+    /// Whether a lock's holder or a waiter has this session.
+    #[must_use]
+    pub fn is_named(&self, session: &Place) -> bool {
+        self.naming.contains_key(session)
+    }
+
+    /// Takes note of the revision that a consistent listing of locks answered with. False when it
+    /// is older than what was seen: the store has lost writes.
+    pub fn note_revision(&mut self, listed: Revision) -> bool {
+        if let Some(seen) = &mut self.seen {
+            return seen.list_answered(listed).is_ok();
+        }
+        self.seen = Some(Seen::from_list(listed));
+        true
+    }
+
+    /// Takes note of a lock that a feed or an answer told of.
+    pub fn note_lock(&mut self, told: Told<Placed<Lock>>, received: Moment) {
+        match told {
+            Told::Anew => self.old_locks = Some(self.locks.keys().cloned().collect()),
+            Told::There(lock) => {
+                if let Some(old) = &mut self.old_locks {
+                    old.remove(&lock.place);
+                }
+                self.put_lock(*lock, received);
+            }
+            Told::Unreadable { place, why, .. } => {
+                if let Some(old) = &mut self.old_locks {
+                    old.remove(&place);
+                }
+                self.remove_lock(&place);
+                self.unreadable.insert(Key::Lock(place), why);
+            }
+            Told::Gone(place) => self.remove_lock(&place),
+            Told::Complete => {
+                for place in self.old_locks.take().unwrap_or_default() {
+                    self.remove_lock(&place);
+                }
+                self.complete[0] = true;
+            }
+            Told::Interrupted(_) => {}
+        }
+    }
+
+    fn put_lock(&mut self, lock: Placed<Lock>, received: Moment) {
+        let place = lock.place.clone();
+        let key = Key::Lock(place.clone());
+        if let Some(seen) = &mut self.seen {
+            seen.note(lock.stored.version);
+        }
+        let before = self.locks.get(&place);
+        let known = before.map(|before| before.lock.stored.version);
+        if !is_news(known, lock.stored.version, self.old_locks.is_some()) {
+            return;
+        }
+        let since = match before {
+            Some(before) if is_same_spell(&before.lock, &lock) => before.since,
+            _ => received,
+        };
+        self.unreadable.remove(&key);
+        self.unname(&place);
+        for session in sessions_of(&lock) {
+            self.naming
+                .entry(session)
+                .or_default()
+                .insert(place.clone());
+        }
+        let lock = Arc::new(lock);
+        self.locks.insert(place, SeenLock { lock, since });
+        self.changed.push(key);
+    }
+
+    fn remove_lock(&mut self, place: &Place) {
+        self.unname(place);
+        self.unreadable.remove(&Key::Lock(place.clone()));
+        self.locks.remove(place);
+    }
+
+    /// Takes the lock out of what names sessions. A session that nothing names any more may be
+    /// deleted.
+    fn unname(&mut self, place: &Place) {
+        let Some(seen) = self.locks.get(place) else {
+            return;
+        };
+        for session in sessions_of(&seen.lock) {
+            let Some(naming) = self.naming.get_mut(&session) else {
+                continue;
+            };
+            naming.remove(place);
+            if naming.is_empty() {
+                self.naming.remove(&session);
+                self.missing.remove(&session);
+                self.changed.push(Key::Session(session));
+            }
+        }
+    }
+
+    /// Takes note of a session that a feed or an answer told of.
+    pub fn note_session(&mut self, told: Told<Placed<Session>>, received: Moment) {
+        match told {
+            Told::Anew => self.old_sessions = Some(self.sessions.keys().cloned().collect()),
+            Told::There(session) => {
+                if let Some(old) = &mut self.old_sessions {
+                    old.remove(&session.place);
+                }
+                self.put_session(*session, received);
+            }
+            // Its locks are judged as if it were not told of: by a look at it, which fails.
+            Told::Unreadable { place, why, .. } => {
+                if let Some(old) = &mut self.old_sessions {
+                    old.remove(&place);
+                }
+                self.forget_session(&place);
+                self.unreadable.insert(Key::Session(place), why);
+            }
+            Told::Gone(place) => self.note_no_session(&place, received),
+            Told::Complete => {
+                for place in self.old_sessions.take().unwrap_or_default() {
+                    self.note_no_session(&place, received);
+                }
+                self.complete[1] = true;
+            }
+            Told::Interrupted(_) => {}
+        }
+    }
+
+    fn put_session(&mut self, session: Placed<Session>, received: Moment) {
+        let place = session.place.clone();
+        let before = self.sessions.get(&place);
+        let known = before.map(|before| before.session.stored.version);
+        if !is_news(known, session.stored.version, self.old_sessions.is_some()) {
+            return;
+        }
+        let is_revoked = session.stored.value.revoked.is_some();
+        let sight = if is_revoked {
+            Sight::Revoked
+        } else {
+            Sight::Version(session.stored.version)
+        };
+        let alive_at = before.filter(|_| is_revoked).map(|before| before.alive_at);
+        let observed = Observed::join(before.map(|before| before.observed), sight, received);
+        let pod_looked_at = before.and_then(|before| before.pod_looked_at);
+        let was_alive = before.is_some_and(|seen| seen.session.stored.value.revoked.is_none());
+        self.unreadable.remove(&Key::Session(place.clone()));
+        self.missing.remove(&place);
+        self.by_pod
+            .entry(pod_of(&session))
+            .or_default()
+            .insert(place.clone());
+        let seen = SeenSession {
+            session: Arc::new(session),
+            observed,
+            alive_at: alive_at.unwrap_or(received),
+            pod_looked_at,
+        };
+        self.sessions.insert(place.clone(), seen);
+        self.changed.push(Key::Session(place.clone()));
+        if is_revoked || !was_alive {
+            self.look_again_at_locks_of(&place);
+        }
+    }
+
+    /// There is no such session, as the store said just now. Names are never used twice, so it
+    /// will not come back.
+    pub fn note_no_session(&mut self, place: &Place, received: Moment) {
+        self.forget_session(place);
+        if self.naming.contains_key(place) {
+            let before = self.missing.get(place).copied();
+            let observed = Observed::join(before, Sight::Missing, received);
+            self.missing.insert(place.clone(), observed);
+            self.look_again_at_locks_of(place);
+        }
+    }
+
+    fn forget_session(&mut self, place: &Place) {
+        self.unreadable.remove(&Key::Session(place.clone()));
+        let Some(seen) = self.sessions.remove(place) else {
+            return;
+        };
+        let pod = pod_of(&seen.session);
+        if let Some(sessions) = self.by_pod.get_mut(&pod) {
+            sessions.remove(place);
+            if sessions.is_empty() {
+                self.by_pod.remove(&pod);
+            }
+        }
+    }
+
+    fn look_again_at_locks_of(&mut self, session: &Place) {
+        let naming = self.naming.get(session).into_iter().flatten();
+        self.changed.extend(naming.cloned().map(Key::Lock));
+    }
+
+    /// Takes note of a pod that a feed told of.
+    pub fn note_pod(&mut self, told: Told<PodReport>) {
+        match told {
+            Told::Anew => self.old_pods = Some(self.ended_pods.keys().cloned().collect()),
+            Told::There(pod) => {
+                if let Some(old) = &mut self.old_pods {
+                    old.remove(&pod.place);
+                }
+                self.note_pod_report(&pod);
+            }
+            Told::Unreadable { place, .. } | Told::Gone(place) => self.forget_pod(&place),
+            Told::Complete => {
+                for place in self.old_pods.take().unwrap_or_default() {
+                    self.forget_pod(&place);
+                }
+                self.complete[2] = true;
+            }
+            Told::Interrupted(_) => {}
+        }
+    }
+
+    /// Takes note of what the kubelet reports of a pod, however it was heard.
+    pub fn note_pod_report(&mut self, pod: &PodReport) {
+        if !has_ended(pod) {
+            return;
+        }
+        let id = (pod.place.namespace.clone(), pod.uid.clone());
+        self.ended_pods.insert(pod.place.clone(), id.clone());
+        let sessions = self.by_pod.get(&id).into_iter().flatten();
+        self.changed.extend(sessions.cloned().map(Key::Session));
+        self.ended.insert(id);
+    }
+
+    fn forget_pod(&mut self, place: &Place) {
+        if let Some(id) = self.ended_pods.remove(place) {
+            self.ended.remove(&id);
+        }
+    }
+
+    /// The pod of this version of a session was looked at.
+    pub fn note_pod_looked_at(&mut self, place: &Place, version: Revision) {
+        if let Some(seen) = self.sessions.get_mut(place) {
+            seen.pod_looked_at = Some(version);
+        }
+    }
+}
+
+/// Where the session of a claimant is.
+#[must_use]
+pub fn session_place(namespace: &Arc<str>, claimant: &Claimant) -> Place {
+    Place {
+        namespace: namespace.clone(),
+        name: claimant.session.as_str().into(),
+    }
+}
+
+fn sessions_of(lock: &Placed<Lock>) -> impl Iterator<Item = Place> {
+    let value = &lock.stored.value;
+    let holder = value.grant.iter().map(|grant| &grant.holder);
+    let waiters = value.waiters.entries().iter().map(|w| &w.claimant);
+    holder
+        .chain(waiters)
+        .map(|claimant| session_place(&lock.place.namespace, claimant))
+}
+
+fn pod_of(session: &Placed<Session>) -> PodId {
+    let uid = session.stored.value.pod.uid.clone();
+    (session.place.namespace.clone(), uid)
+}
+
+/// Whether a version is another one than what is known. Answers and feeds come in any order, so
+/// only a newer one is; but a listing of a store that was restored has older ones.
+fn is_news(known: Option<Revision>, version: Revision, is_listed: bool) -> bool {
+    known.is_none_or(|known| version > known || (is_listed && version != known))
+}
+
+/// Whether the same grant goes on, or the same spell of being free.
+fn is_same_spell(before: &Placed<Lock>, after: &Placed<Lock>) -> bool {
+    let grant = |lock: &Placed<Lock>| lock.stored.value.grant.as_ref().map(|g| g.id.clone());
+    let both_free = grant(before).is_none() && grant(after).is_none();
+    let same_grant = grant(before).is_some() && grant(before) == grant(after);
+    before.uid == after.uid
+        && (same_grant
+            || both_free && before.stored.value.transitions == after.stored.value.transitions)
+}
+
+#[cfg(test)]
+mod tests;

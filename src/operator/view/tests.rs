@@ -1,0 +1,109 @@
+//! What is remembered of what was told, in whatever order it came.
+
+use std::time::Duration;
+
+use super::*;
+use crate::protocol::ids::Resource;
+use crate::store::{Original, Stored};
+
+fn at(seconds: u64) -> Moment {
+    Moment::since_boot(Duration::from_secs(seconds))
+}
+
+fn place(name: &str) -> Place {
+    Place {
+        namespace: "n".into(),
+        name: name.into(),
+    }
+}
+
+fn lock(name: &str, version: u64) -> Told<Placed<Lock>> {
+    Told::There(Box::new(Placed {
+        place: place(name),
+        uid: "u".into(),
+        stored: Stored {
+            value: Lock::unheld(Resource::parse(name).unwrap()),
+            version: Revision(version),
+            original: Original::new(()),
+        },
+    }))
+}
+
+fn version(view: &View, name: &str) -> Option<u64> {
+    view.lock(&place(name))
+        .map(|seen| seen.lock.stored.version.0)
+}
+
+#[test]
+fn of_two_states_the_newer_one_counts_whichever_came_last() {
+    let mut view = View::default();
+    view.note_lock(lock("a", 7), at(1));
+    view.take_changed();
+    view.note_lock(lock("a", 5), at(2));
+    view.note_lock(lock("a", 7), at(3));
+    assert_eq!(version(&view, "a"), Some(7));
+    assert_eq!(view.take_changed(), [], "nothing is new");
+}
+
+#[test]
+fn what_a_listing_leaves_out_is_gone_and_what_it_says_counts() {
+    let mut view = View::default();
+    for told in [Told::Anew, lock("a", 5), lock("b", 9), Told::Complete] {
+        view.note_lock(told, at(1));
+    }
+    // A restored store: older than what was seen.
+    for told in [Told::Anew, lock("b", 4)] {
+        view.note_lock(told, at(2));
+    }
+    assert_eq!(version(&view, "a"), Some(5), "not before all was told");
+    view.note_lock(Told::Complete, at(2));
+    assert_eq!((version(&view, "a"), version(&view, "b")), (None, Some(4)));
+}
+
+#[test]
+fn a_lock_is_idle_since_it_was_first_seen_so() {
+    let mut view = View::default();
+    view.note_lock(lock("a", 5), at(1));
+    view.note_lock(lock("a", 6), at(8));
+    assert_eq!(view.lock(&place("a")).unwrap().since, at(1));
+    view.note_lock(Told::Gone(place("a")), at(9));
+    view.note_lock(lock("a", 7), at(10));
+    assert_eq!(view.lock(&place("a")).unwrap().since, at(10));
+}
+
+#[test]
+fn a_store_that_is_older_than_what_was_seen_is_noticed() {
+    let mut view = View::default();
+    assert!(view.note_revision(Revision(10)));
+    view.note_lock(lock("a", 20), at(1));
+    assert!(!view.note_revision(Revision(15)));
+    assert!(view.note_revision(Revision(20)));
+}
+
+#[test]
+fn it_is_complete_when_everything_was_told_once() {
+    let mut view = View::default();
+    view.note_lock(Told::Complete, at(1));
+    view.note_session(Told::Complete, at(1));
+    assert!(!view.is_complete());
+    view.note_pod(Told::Complete);
+    assert!(view.is_complete());
+    view.note_lock(Told::Anew, at(2));
+    assert!(view.is_complete(), "what it knows is good enough to go on");
+}
+
+#[test]
+fn what_makes_no_sense_is_remembered_until_it_does_or_is_gone() {
+    let mut view = View::default();
+    let unreadable = |name| Told::Unreadable {
+        place: place(name),
+        uid: "u".into(),
+        why: "why".into(),
+    };
+    view.note_lock(unreadable("a"), at(1));
+    view.note_lock(unreadable("b"), at(1));
+    assert_eq!(view.unreadable().len(), 2);
+    view.note_lock(lock("a", 2), at(2));
+    view.note_lock(Told::Gone(place("b")), at(2));
+    assert!(view.unreadable().is_empty());
+}
