@@ -14,9 +14,13 @@ pub mod names;
 mod calls;
 mod fleet;
 mod lock_store;
+mod notes;
+mod pod_labels;
 mod session_store;
 
 pub use client::{SIDECAR_CONNECTIONS, connect};
 pub use fleet::K8sFleet;
 pub use lock_store::K8sLockStore;
+pub use notes::K8sNotes;
+pub use pod_labels::K8sPodLabels;
 pub use session_store::K8sSessionStore;

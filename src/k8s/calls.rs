@@ -10,19 +10,26 @@ use futures::stream::BoxStream;
 use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
 use kube::api::{
-    DeleteParams, GetParams, ListParams, PostParams, Preconditions, WatchEvent, WatchParams,
+    DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchEvent,
+    WatchParams,
 };
 use kube::client::Body;
 use kube::{Client, Resource};
 use serde_json::Value;
 
-use super::errors::{Call, from_answer, from_transport, from_watch, is_object_missing};
+use super::convert::next_page;
+use super::errors::{
+    Call, from_answer, from_transport, from_watch, is_another_object, is_namespace_ending,
+    is_object_missing,
+};
 use super::names::is_object_name;
 use crate::protocol::token::Revision;
 use crate::store::{StoreError, within};
 
 /// How long a call may take when its caller sets no shorter limit.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many objects are asked for at once where all are wanted.
+const PAGE: u32 = 500;
 
 /// One kind of object in one namespace, or (to list them) in all.
 #[derive(Clone)]
@@ -124,21 +131,62 @@ impl Calls {
         parse(call, code, &body)
     }
 
+    /// The metadata of all objects that these parameters select, page by page.
+    pub(super) async fn metadata_of(
+        &self,
+        mut select: ListParams,
+    ) -> Result<Vec<Value>, StoreError> {
+        let mut found = Vec::new();
+        let mut call = Call::Read;
+        select.limit = Some(PAGE);
+        loop {
+            let (code, body) = self
+                .send(call, self.requests.list_metadata(&select))
+                .await?;
+            let mut page = parse(call, code, &body)?;
+            match page["items"].take() {
+                Value::Array(items) => {
+                    found.extend(items.into_iter().map(|mut item| item["metadata"].take()));
+                }
+                // An empty list of metadata, as the API server writes it.
+                Value::Null if page["kind"] == "PartialObjectMetadataList" => {}
+                _ => return Err(StoreError::Unreadable("the list has no items".to_owned())),
+            }
+            select.continue_token = next_page(&page);
+            if select.continue_token.is_none() {
+                return Ok(found);
+            }
+            call = Call::ReadOn;
+        }
+    }
+
     pub(super) async fn create(&self, object: &Value) -> Result<Value, StoreError> {
+        let (code, body) = self.post(object).await?;
+        parse(Call::Create, code, &body)
+    }
+
+    /// As [`Self::create`]; none where the namespace is being deleted, or is gone already.
+    pub(super) async fn create_if_namespace_stays(
+        &self,
+        object: &Value,
+    ) -> Result<Option<Value>, StoreError> {
+        let (code, body) = self.post(object).await?;
+        if is_namespace_ending(code, &body) {
+            return Ok(None);
+        }
+        parse(Call::Create, code, &body).map(Some)
+    }
+
+    async fn post(&self, object: &Value) -> Result<(StatusCode, Vec<u8>), StoreError> {
         let request = self
             .requests
             .create(&PostParams::default(), bytes_of(object)?);
-        let (code, body) = self.send(Call::Create, request).await?;
-        parse(Call::Create, code, &body)
+        self.send(Call::Create, request).await
     }
 
     /// Replaces the status of an object, if it is still at the resourceVersion inside `object`.
     pub(super) async fn put_status(&self, name: &str, object: &Value) -> Result<Value, StoreError> {
-        if !is_object_name(name) {
-            return Err(StoreError::Invalid(format!(
-                "{name:?} is no name of an object"
-            )));
-        }
+        check_name(name)?;
         let params = PostParams::default();
         let request = self
             .requests
@@ -154,21 +202,14 @@ impl Calls {
         uid: &str,
         version: Revision,
     ) -> Result<(), StoreError> {
-        if !is_object_name(name) {
-            return Err(StoreError::Invalid(format!(
-                "{name:?} is no name of an object"
-            )));
-        }
+        check_name(name)?;
         let params = DeleteParams::background().preconditions(Preconditions {
             uid: Some(uid.to_owned()),
             resource_version: Some(version.to_string()),
         });
         let request = self.requests.delete(name, &params);
         let (code, body) = self.send(Call::Update, request).await?;
-        if code.is_success() {
-            return Ok(());
-        }
-        Err(from_answer(Call::Update, code, &body))
+        parse(Call::Update, code, &body).map(drop)
     }
 
     /// Changes the status of an object by a JSON patch (RFC 6902), on whatever version it is at.
@@ -183,6 +224,20 @@ impl Calls {
             .map_err(kube::core::request::Error::BuildRequest);
         let (code, body) = self.send(Call::Update, request).await?;
         parse(Call::Update, code, &body)
+    }
+
+    /// Changes an object by a JSON merge patch (RFC 7386). With `metadata.uid` in it, only if the
+    /// object is still this one.
+    pub(super) async fn merge(&self, name: &str, patch: &Value) -> Result<(), StoreError> {
+        check_name(name)?;
+        let request = self
+            .requests
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch));
+        let (code, body) = self.send(Call::Update, request).await?;
+        if is_another_object(code, &body) {
+            return Err(StoreError::Conflict);
+        }
+        parse(Call::Update, code, &body).map(drop)
     }
 
     async fn send(
@@ -207,6 +262,15 @@ impl Calls {
             known => known,
         })
     }
+}
+
+fn check_name(name: &str) -> Result<(), StoreError> {
+    if is_object_name(name) {
+        return Ok(());
+    }
+    Err(StoreError::Invalid(format!(
+        "{name:?} is no name of an object"
+    )))
 }
 
 fn bytes_of(object: &Value) -> Result<Vec<u8>, StoreError> {

@@ -20,6 +20,7 @@ use super::errors::Call;
 use crate::crd;
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Revision;
+use crate::store::fleet::Place;
 use crate::store::{Original, Page, StoreError, Stored};
 
 /// A JSON object.
@@ -44,13 +45,10 @@ pub fn page<T>(
     read: impl Fn(Value) -> Result<Stored<T>, StoreError>,
 ) -> Result<Page<T>, StoreError> {
     let revision = revision_of(list.get("metadata"), "the list's metadata")?;
-    let next = list["metadata"]["continue"]
-        .as_str()
-        .filter(|next| !next.is_empty());
     let mut page = Page {
         items: Vec::new(),
         revision,
-        next: next.map(str::to_owned),
+        next: next_page(&list),
         unreadable: Vec::new(),
     };
     let Value::Object(mut list) = list else {
@@ -66,6 +64,23 @@ pub fn page<T>(
         }
     }
     Ok(page)
+}
+
+/// Where an object is, by its metadata.
+#[must_use]
+pub fn place_of(metadata: &Value) -> Place {
+    let named = |field: &str| metadata[field].as_str().unwrap_or_default().into();
+    Place {
+        namespace: named("namespace"),
+        name: named("name"),
+    }
+}
+
+/// Where a LIST goes on; none on its last page.
+#[must_use]
+pub fn next_page(list: &Value) -> Option<String> {
+    let next = list["metadata"]["continue"].as_str();
+    next.filter(|next| !next.is_empty()).map(str::to_owned)
 }
 
 /// What a write answered with. It was applied, so an answer that makes no sense must not look as
@@ -186,7 +201,7 @@ fn wall_time(text: &str) -> WallTime {
         .map_or(WallTime::default(), |at| WallTime(at.as_microsecond()))
 }
 
-fn time_text(at: WallTime) -> String {
+pub(super) fn time_text(at: WallTime) -> String {
     let at = jiff::Timestamp::from_microsecond(at.0).unwrap_or_default();
     format!("{at:.6}")
 }

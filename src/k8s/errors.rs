@@ -128,6 +128,36 @@ pub fn is_object_missing(code: StatusCode, body: &[u8], name: &str) -> bool {
             .is_some_and(|details| details.name == name)
 }
 
+/// Whether a create was refused because its namespace is being deleted, or is gone already.
+#[must_use]
+pub fn is_namespace_ending(code: StatusCode, body: &[u8]) -> bool {
+    let status = serde_json::from_slice::<Status>(body).ok();
+    let Some(details) = status.and_then(|status| status.details) else {
+        return false;
+    };
+    match code {
+        StatusCode::FORBIDDEN => details
+            .causes
+            .iter()
+            .any(|cause| cause.reason == "NamespaceTerminating"),
+        StatusCode::NOT_FOUND => details.kind == "namespaces",
+        _ => false,
+    }
+}
+
+/// Whether a patch that names a uid met an object with another one: to the API server the patch
+/// would change the uid, and nothing else in it is looked at.
+#[must_use]
+pub fn is_another_object(code: StatusCode, body: &[u8]) -> bool {
+    let status = serde_json::from_slice::<Status>(body).ok();
+    let details = status.and_then(|status| status.details);
+    code == StatusCode::UNPROCESSABLE_ENTITY
+        && details.is_some_and(|details| {
+            let mut causes = details.causes.iter();
+            causes.any(|cause| cause.field == "metadata.uid")
+        })
+}
+
 /// The API server marks these by their words alone. The second is said while a quota is so new
 /// that nobody has counted yet.
 fn is_about_quota(words: &str) -> bool {
@@ -155,7 +185,7 @@ fn not_found(call: Call, status: &Status, words: String) -> StoreError {
         ));
     }
     let is_nameless = details.is_some_and(|details| details.name.is_empty());
-    if call == Call::Read && (is_nameless || words.ends_with(": 404 page not found")) {
+    if call == Call::Read && (is_nameless || words.ends_with("404 page not found")) {
         return StoreError::NotInstalled(format!(
             "the API server does not know Leasehold's kinds ({words}); install the CRDs: \
              `{INSTALL_COMMAND}`"

@@ -1,6 +1,10 @@
 //! The operator's ports on a real API server, with the operator's rights.
 
 mod feeds;
+mod labels;
+mod notes;
+mod trouble;
+mod writes;
 
 use std::sync::Arc;
 use std::time::Duration;

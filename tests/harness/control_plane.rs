@@ -161,6 +161,17 @@ impl ControlPlane {
         self.etcd.snapshot(name).await
     }
 
+    /// Makes etcd forget all history.
+    pub(crate) async fn compact_etcd(&self) -> Result<()> {
+        self.etcd.compact().await
+    }
+
+    /// Removes an object of ours from the running etcd, unseen by the API server.
+    pub(crate) async fn remove_from_etcd(&self, object: &str) -> Result<()> {
+        let key = format!("/registry/leasehold.dev/{object}");
+        self.etcd.remove(&key).await
+    }
+
     /// Restores a backup: stops everything, puts the data in place, starts everything. With
     /// `bump` the store's revision leaps by so much, as it should.
     pub(crate) async fn restore_etcd(&self, snapshot: &Path, bump: Option<u64>) -> Result<()> {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
 use super::binaries::Binaries;
@@ -76,13 +76,36 @@ impl Etcd {
     /// Writes a backup of the running etcd.
     pub(crate) async fn snapshot(&self, name: &str) -> Result<PathBuf> {
         let file = self.directory.join(format!("{name}.snapshot"));
+        let mut command = self.etcdctl(&["snapshot", "save"]);
+        command.arg(&file);
+        run(command).await?;
+        Ok(file)
+    }
+
+    /// Removes what is stored under a key, behind the API server's back.
+    pub(crate) async fn remove(&self, key: &str) -> Result<()> {
+        let removed = run(self.etcdctl(&["del", key])).await?;
+        ensure!(removed.trim() == "1", "{key} was not there");
+        Ok(())
+    }
+
+    /// Forgets all history: who watches from before now cannot go on.
+    pub(crate) async fn compact(&self) -> Result<()> {
+        let status = run(self.etcdctl(&["endpoint", "status", "--write-out=json"])).await?;
+        let status: serde_json::Value = serde_json::from_str(&status)?;
+        let revision = status[0]["Status"]["header"]["revision"]
+            .as_u64()
+            .context("etcd must say its revision")?;
+        run(self.etcdctl(&["compact", &revision.to_string()])).await?;
+        Ok(())
+    }
+
+    fn etcdctl(&self, args: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(&self.binaries.etcdctl);
         command
             .arg(format!("--endpoints={}", self.endpoint()))
-            .args(["snapshot", "save"])
-            .arg(&file);
-        run(command).await?;
-        Ok(file)
+            .args(args);
+        command
     }
 
     /// Puts a backup in the place of the stopped etcd's data, as docs/ tells people to; without
@@ -103,7 +126,8 @@ impl Etcd {
             command.arg(format!("--bump-revision={revisions}"));
             command.arg("--mark-compacted");
         }
-        run(command).await
+        run(command).await?;
+        Ok(())
     }
 
     fn data(&self) -> PathBuf {
@@ -116,9 +140,10 @@ impl Etcd {
     }
 }
 
-async fn run(mut command: tokio::process::Command) -> Result<()> {
+/// Runs a command to its good end, and gives what it printed.
+async fn run(mut command: tokio::process::Command) -> Result<String> {
     let output = command.kill_on_drop(true).output().await?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{:?}: {said}", command.as_std());
-    Ok(())
+    Ok(String::from_utf8(output.stdout)?)
 }

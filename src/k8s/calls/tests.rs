@@ -224,10 +224,15 @@ async fn a_name_that_no_object_can_have_is_not_asked_for() {
     let calls = Calls::new::<DistributedLock>(client(([127, 0, 0, 1], 1).into()), "ns");
     for name in ["", "..", "a/b", "a?b", "A"] {
         assert_eq!(calls.get(name).await, Ok(None), "{name:?}");
-        let error = calls.put_status(name, &json!({})).await.unwrap_err();
-        assert!(
-            matches!(error, StoreError::Invalid(_)),
-            "{name:?}: {error:?}"
-        );
+        for error in [
+            calls.put_status(name, &json!({})).await.unwrap_err(),
+            calls.merge(name, &json!({})).await.unwrap_err(),
+            calls.delete(name, "u", Revision(1)).await.unwrap_err(),
+        ] {
+            assert!(
+                matches!(error, StoreError::Invalid(_)),
+                "{name:?}: {error:?}"
+            );
+        }
     }
 }

@@ -173,7 +173,8 @@ fn has_lost_the_thread(error: &watcher::Error) -> bool {
                 .iter()
                 .any(|code| code.as_u16() == status.code)
         }
-        watcher::Error::WatchFailed(kube::Error::SerdeError(_)) => true,
+        // An event that cannot be decoded. kube often takes it for a status of no meaning.
+        watcher::Error::WatchFailed(kube::Error::SerdeError(_) | kube::Error::Api(_)) => true,
         _ => false,
     }
 }
@@ -230,3 +231,6 @@ fn told_of<T>(
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,3 +156,6 @@ fn container(container: &Container) -> ContainerReport {
         Some(_) => ContainerReport::Terminated,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! What feeds make of an API server that hangs, forgets and talks nonsense, over a real connection.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::{Response, Uri};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+use super::*;
+use crate::crd::DistributedLock;
+use crate::k8s::connect;
+use crate::k8s::convert::lock;
+use crate::protocol::lock::Lock;
+
+const IMPATIENCE: Patience = Patience {
+    watch_seconds: 1,
+    silence: Duration::from_millis(200),
+};
+
+/// What the API server does with a request.
+enum Act {
+    /// Answers with this.
+    Answer(u16, String),
+    /// Says this of a watch and no more, and keeps the connection.
+    Begin(String),
+    /// Says nothing.
+    Hang,
+}
+
+type Requests = Arc<Mutex<Vec<String>>>;
+
+fn listed(version: u32, items: &[Value]) -> Act {
+    let metadata = json!({"resourceVersion": version.to_string()});
+    Act::Answer(
+        200,
+        json!({"metadata": metadata, "items": items}).to_string(),
+    )
+}
+
+fn object(name: &str, version: u32) -> Value {
+    json!({"apiVersion": "leasehold.dev/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": name, "namespace": "ns", "uid": "u",
+            "resourceVersion": version.to_string()},
+        "spec": {"resource": name}})
+}
+
+fn event(kind: &str, object: &Value) -> String {
+    format!("{}\n", json!({"type": kind, "object": object}))
+}
+
+fn gone() -> String {
+    json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}).to_string()
+}
+
+/// An API server that acts so, and then hangs.
+async fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Placed<Lock>>, Requests) {
+    let requests = Requests::default();
+    let seen = Arc::clone(&requests);
+    let acts = Arc::new(Mutex::new(acts.into_iter().collect::<VecDeque<_>>()));
+    let app = Router::new().fallback(move |uri: Uri| async move {
+        let query = uri.query().unwrap_or_default();
+        seen.lock().unwrap().push(query.to_owned());
+        let act = acts.lock().unwrap().pop_front();
+        match act {
+            Some(Act::Answer(code, body)) => Response::builder()
+                .status(code)
+                .body(Body::from(body))
+                .unwrap(),
+            Some(Act::Begin(said)) => {
+                let said = stream::iter([Ok::<_, std::io::Error>(Bytes::from(said))]);
+                Response::new(Body::from_stream(said.chain(stream::pending())))
+            }
+            Some(Act::Hang) | None => std::future::pending().await,
+        }
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let client = connect(&kube::Config::new(url.parse().unwrap()), 4).unwrap();
+    let feed = objects_with::<DistributedLock, _>(&client, IMPATIENCE, lock::read);
+    (feed, requests)
+}
+
+/// The next things that are told, each in a word or two.
+async fn next(feed: &mut Feed<Placed<Lock>>, count: usize) -> Vec<String> {
+    let mut told = Vec::new();
+    while told.len() < count {
+        let next = timeout(Duration::from_secs(60), feed.next()).await;
+        told.push(match next.unwrap().unwrap() {
+            Told::Anew => "anew".to_owned(),
+            Told::There(placed) => format!("{} at {}", placed.place, placed.stored.version),
+            Told::Unreadable { place, .. } => format!("unreadable {place}"),
+            Told::Gone(place) => format!("gone {place}"),
+            Told::Complete => "complete".to_owned(),
+            Told::Interrupted(StoreError::NotInstalled(_)) => "not installed".to_owned(),
+            Told::Interrupted(StoreError::WatchExpired(_)) => "expired".to_owned(),
+            Told::Interrupted(StoreError::Unavailable(_)) => "unavailable".to_owned(),
+            Told::Interrupted(StoreError::Denied(_)) => "denied".to_owned(),
+            Told::Interrupted(error) => panic!("{error:?}"),
+        });
+    }
+    told
+}
+
+#[tokio::test]
+async fn what_is_listed_and_what_changes_is_told_in_order() {
+    let unreadable =
+        json!({"metadata": {"name": "odd", "namespace": "ns", "resourceVersion": "4"}});
+    let changes = [
+        event("ADDED", &object("b", 6)),
+        event("MODIFIED", &object("a", 7)),
+        event(
+            "BOOKMARK",
+            &json!({"kind": "DistributedLock", "apiVersion": "leasehold.dev/v1alpha1",
+            "metadata": {"resourceVersion": "8"}}),
+        ),
+        event("DELETED", &object("b", 9)),
+    ];
+    let acts = [
+        listed(5, &[object("a", 3), unreadable]),
+        Act::Begin(changes.concat()),
+    ];
+    let (mut feed, requests) = server(acts).await;
+    let expected = [
+        "anew",
+        "ns/a at 3",
+        "unreadable ns/odd",
+        "complete",
+        "ns/b at 6",
+        "ns/a at 7",
+        "gone ns/b",
+    ];
+    assert_eq!(next(&mut feed, expected.len()).await, expected);
+    let requests = requests.lock().unwrap();
+    // Without resourceVersion: what is newest, and in pages.
+    assert_eq!(requests[0], "&limit=500");
+    assert!(
+        requests[1].contains("allowWatchBookmarks=true"),
+        "{requests:?}"
+    );
+    assert!(requests[1].ends_with("&resourceVersion=5"), "{requests:?}");
+}
+
+#[tokio::test]
+async fn a_listing_that_hangs_is_given_up() {
+    let begun = Act::Begin("{\"metadata\": {\"resource".to_owned());
+    let (mut feed, _) = server([Act::Hang, begun, listed(5, &[])]).await;
+    let expected = [
+        "anew",
+        "unavailable",
+        "anew",
+        "unavailable",
+        "anew",
+        "complete",
+    ];
+    assert_eq!(next(&mut feed, expected.len()).await, expected);
+}
+
+#[tokio::test]
+async fn a_watch_that_hangs_is_opened_again_where_it_was() {
+    let acts = [
+        listed(5, &[]),
+        Act::Begin(event("ADDED", &object("a", 6))),
+        Act::Hang,
+        Act::Begin(event("ADDED", &object("b", 7))),
+    ];
+    let (mut feed, requests) = server(acts).await;
+    let expected = [
+        "anew",
+        "complete",
+        "ns/a at 6",
+        "unavailable",
+        "unavailable",
+        "ns/b at 7",
+    ];
+    assert_eq!(next(&mut feed, expected.len()).await, expected);
+    let requests = requests.lock().unwrap();
+    assert!(requests[3].ends_with("&resourceVersion=6"), "{requests:?}");
+}
+
+#[tokio::test]
+async fn all_is_told_anew_where_the_watch_cannot_go_on() {
+    let too_new = json!({"kind": "Status", "code": 504, "reason": "Timeout", "message": "too new"});
+    let refused_at_once = |code, body: String| vec![Act::Answer(code, body)];
+    let nonsense = event("ADDED", &json!("what is this?"));
+    for (trouble, word) in [
+        (
+            vec![Act::Answer(
+                200,
+                event("ERROR", &serde_json::from_str(&gone()).unwrap()),
+            )],
+            "expired",
+        ),
+        (refused_at_once(410, gone()), "expired"),
+        (refused_at_once(504, too_new.to_string()), "unavailable"),
+        (vec![Act::Answer(200, nonsense)], "unavailable"),
+    ] {
+        let mut acts = vec![listed(5, &[object("a", 3)])];
+        acts.extend(trouble);
+        acts.push(listed(9, &[]));
+        let (mut feed, _) = server(acts).await;
+        let expected = ["anew", "ns/a at 3", "complete", word, "anew", "complete"];
+        assert_eq!(next(&mut feed, expected.len()).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn what_stands_in_the_way_is_named() {
+    let forbidden = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"});
+    let no_kind = Act::Answer(404, "404 page not found\n".to_owned());
+    let (mut feed, _) = server([no_kind, Act::Answer(403, forbidden.to_string())]).await;
+    let expected = ["anew", "not installed", "anew", "denied"];
+    assert_eq!(next(&mut feed, expected.len()).await, expected);
+}
+
+#[test]
+fn rests_grow_until_something_is_told() {
+    let open = || stream::pending().boxed();
+    let mut source = Source::<DynamicObject> {
+        events: open(),
+        failures: 0,
+    };
+    assert_eq!(longest_rest(source.failures), None);
+    let mut longest = Vec::new();
+    for _ in 0..8 {
+        // Said before each listing, whatever becomes of it.
+        source.look_at(&Ok(Event::Init), open);
+        source.look_at(&Err(watcher::Error::NoResourceVersion), open);
+        longest.push(longest_rest(source.failures).unwrap().as_millis());
+    }
+    assert_eq!(longest, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+    assert_eq!(longest_rest(u32::MAX), Some(REST_MAX));
+    source.look_at(&Ok(Event::InitDone), open);
+    assert_eq!(source.failures, 0);
+}

@@ -1,0 +1,181 @@
+//! The operator's notes as Events (`events.k8s.io/v1`), which `kubectl describe` shows with the lock.
+//!
+//! Each note is an object of its own under a name that its writer chose. kube's recorder, which
+//! counts repetitions in one object, is not used: a note that is written twice must be there once,
+//! and two incidents must not become one. The API server forgets Events after an hour or so.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::events::v1::Event;
+use kube::Client;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use super::calls::Calls;
+use super::convert::{api_version, place_of, time_text};
+use crate::store::StoreError;
+use crate::store::cluster::{Note, Notes};
+use crate::store::fleet::Place;
+
+/// Whose Events they are.
+const CONTROLLER: &str = "leasehold.dev/operator";
+/// The API server takes no longer text, in bytes.
+const NOTE_MAX: usize = 1024;
+/// Nor a longer name of who reports, in bytes.
+const INSTANCE_MAX: usize = 128;
+
+/// The operator's Events, in the namespaces of the locks that they are about.
+#[derive(Clone)]
+pub struct K8sNotes {
+    client: Client,
+    instance: String,
+    timeout: Duration,
+}
+
+impl K8sNotes {
+    /// Those that `client` reaches. `instance` says which replica writes: its pod's name.
+    #[must_use]
+    pub fn new(client: Client, instance: &str) -> Self {
+        Self {
+            client,
+            instance: cut(instance, INSTANCE_MAX),
+            timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// The same with another limit on each call (5 seconds unless it is set).
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+}
+
+#[async_trait]
+impl Notes for K8sNotes {
+    async fn known(&self) -> Result<HashSet<Place>, StoreError> {
+        let calls = Calls::everywhere::<Event>(self.client.clone()).with_timeout(self.timeout);
+        let own = ListParams::default().fields(&format!("reportingController={CONTROLLER}"));
+        let found = calls.metadata_of(own).await?;
+        Ok(found.iter().map(place_of).collect())
+    }
+
+    /// A namespace that is being deleted takes no new Events, and nobody will read them there.
+    async fn write(&self, note: &Note) -> Result<(), StoreError> {
+        let calls = Calls::new::<Event>(self.client.clone(), &note.lock.namespace);
+        let calls = calls.with_timeout(self.timeout);
+        let object = event(note, &self.instance);
+        match calls.create_if_namespace_stays(&object).await {
+            Ok(Some(_)) | Err(StoreError::Conflict) => Ok(()),
+            Ok(None) => {
+                tracing::debug!(lock = %note.lock, reason = note.reason,
+                    "no Event is written in a namespace that is being deleted");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn event(note: &Note, instance: &str) -> Value {
+    let mut event = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": &*note.name, "namespace": &*note.lock.namespace},
+        "eventTime": time_text(note.at),
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance,
+        "regarding": {
+            "apiVersion": api_version(), "kind": "DistributedLock",
+            "namespace": &*note.lock.namespace, "name": &*note.lock.name,
+            "uid": &*note.lock_uid,
+        },
+        "type": if note.is_warning { "Warning" } else { "Normal" },
+        "reason": note.reason,
+        "action": note.action,
+        "note": cut(&note.message, NOTE_MAX),
+    });
+    if let Some((name, uid)) = &note.pod {
+        event["related"] = json!({
+            "apiVersion": "v1", "kind": "Pod", "namespace": &*note.lock.namespace,
+            "name": &**name, "uid": uid.as_deref(),
+        });
+    }
+    event
+}
+
+/// At most so many bytes, with a mark where something is missing.
+fn cut(text: &str, longest: usize) -> String {
+    const MARK: &str = "…";
+
+    if text.len() <= longest {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(longest - MARK.len());
+    format!("{}{MARK}", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::time::WallTime;
+
+    fn note() -> Note {
+        Note {
+            name: "res.1".into(),
+            lock: Place {
+                namespace: "team-a".into(),
+                name: "res".into(),
+            },
+            lock_uid: "u-1".into(),
+            pod: Some(("p".into(), None)),
+            is_warning: true,
+            reason: "Expired",
+            action: "Revoke",
+            message: "m".to_owned(),
+            at: WallTime(1_767_225_600_123_456),
+        }
+    }
+
+    #[test]
+    fn a_note_names_the_lock_the_pod_and_who_reports() {
+        let expected = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"name": "res.1", "namespace": "team-a"},
+            "eventTime": "2026-01-01T00:00:00.123456Z",
+            "reportingController": "leasehold.dev/operator", "reportingInstance": "me",
+            "regarding": {"apiVersion": "leasehold.dev/v1alpha1", "kind": "DistributedLock",
+                "namespace": "team-a", "name": "res", "uid": "u-1"},
+            "related": {"apiVersion": "v1", "kind": "Pod", "namespace": "team-a", "name": "p",
+                "uid": null},
+            "type": "Warning", "reason": "Expired", "action": "Revoke", "note": "m",
+        });
+        assert_eq!(event(&note(), "me"), expected);
+        let about_no_pod = Note {
+            pod: None,
+            is_warning: false,
+            ..note()
+        };
+        let written = event(&about_no_pod, "me");
+        assert_eq!(
+            (&written["related"], &written["type"]),
+            (&Value::Null, &json!("Normal"))
+        );
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_two_characters() {
+        for (text, length) in [("é".repeat(512), 1024), ("é".repeat(513), 1023)] {
+            let written = event(
+                &Note {
+                    message: text,
+                    ..note()
+                },
+                "me",
+            );
+            let note = written["note"].as_str().unwrap();
+            assert_eq!(note.len(), length);
+            assert_eq!(note.ends_with('…'), length < NOTE_MAX);
+        }
+    }
+}

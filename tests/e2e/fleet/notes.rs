@@ -1,0 +1,157 @@
+//! Notes are Events that people find with the lock.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use leasehold::k8s::K8sNotes;
+use leasehold::protocol::time::WallTime;
+use leasehold::store::StoreError;
+use leasehold::store::cluster::{Note, Notes as _};
+use leasehold::store::fleet::Place;
+use serde_json::json;
+
+use super::{make_lock, operator, place};
+use crate::harness::{Cluster, KubeVersion, Namespace, TakeOver};
+
+async fn note(namespace: &Namespace, name: &str) -> Result<Note> {
+    let lock = namespace.lock("res").await?.context("a lock")?;
+    Ok(Note {
+        name: name.into(),
+        lock: place(namespace, "res"),
+        lock_uid: lock["metadata"]["uid"].as_str().context("a uid")?.into(),
+        pod: Some(("app-1".into(), None)),
+        is_warning: true,
+        reason: "Expired",
+        action: "Revoke",
+        message: "the session of app-1 was not renewed".to_owned(),
+        at: WallTime(1_767_225_600_123_456),
+    })
+}
+
+async fn events(namespace: &Namespace) -> Result<Vec<Event>> {
+    let api = Api::<Event>::namespaced(namespace.client.clone(), &namespace.name);
+    Ok(api.list(&ListParams::default()).await?.items)
+}
+
+/// On all versions: the field selector is the API server's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_is_seen_with_its_lock_and_known_afterwards() -> Result<()> {
+    for version in [KubeVersion::Default, KubeVersion::Floor] {
+        let cluster = Cluster::fresh_on(version, TakeOver::Strict).await?;
+        let namespace = cluster.namespace("notes").await?;
+        make_lock(&namespace, "res", "res").await?;
+        let notes = K8sNotes::new(operator(&cluster, &namespace.name).await?, "operator-0");
+        foreign_event(&namespace).await?;
+        assert_eq!(notes.known().await?, [].into());
+
+        let note = note(&namespace, "res.expired").await?;
+        notes.write(&note).await?;
+        let described = namespace
+            .kubectl(&["describe", "dlock", "res"])
+            .await?
+            .ok()?;
+        let shown = described.split_once("Events:").context("no events")?.1;
+        let is_shown = shown.lines().any(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            words.starts_with(&["Warning", "Expired"])
+                && words
+                    .join(" ")
+                    .ends_with("leasehold.dev/operator the session of app-1 was not renewed")
+        });
+        assert!(is_shown, "{described}");
+        assert_eq!(
+            notes.known().await?,
+            [place(&namespace, "res.expired")].into()
+        );
+    }
+    Ok(())
+}
+
+/// Another controller's Event about the same lock.
+async fn foreign_event(namespace: &Namespace) -> Result<()> {
+    let lock = json!({"apiVersion": "leasehold.dev/v1alpha1", "kind": "DistributedLock",
+        "namespace": namespace.name, "name": "res"});
+    let event = json!({"metadata": {"name": "foreign"}, "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "another", "reportingInstance": "a", "type": "Normal",
+        "reason": "Seen", "action": "Look", "note": "n", "regarding": lock});
+    let api = Api::<Event>::namespaced(namespace.client.clone(), &namespace.name);
+    let event = serde_json::from_value(event)?;
+    api.create(&PostParams::default(), &event).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_note_that_is_written_twice_is_there_once() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Strict).await?;
+    let namespace = cluster.namespace("notes").await?;
+    make_lock(&namespace, "res", "res").await?;
+    let notes = K8sNotes::new(operator(&cluster, &namespace.name).await?, "operator-0");
+    let first = note(&namespace, "res.expired").await?;
+    notes.write(&first).await?;
+    let second = Note {
+        message: "another text".to_owned(),
+        ..first.clone()
+    };
+    notes.write(&second).await?;
+    let events = events(&namespace).await?;
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].note, Some(first.message));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_longest_note_is_taken() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Strict).await?;
+    let namespace = cluster.namespace("notes").await?;
+    make_lock(&namespace, "res", "res").await?;
+    let client = operator(&cluster, &namespace.name).await?;
+    let notes = K8sNotes::new(client, &"operator-".repeat(40));
+    let long = Note {
+        message: "é".repeat(2000),
+        pod: None,
+        is_warning: false,
+        ..note(&namespace, "res.long").await?
+    };
+    notes.write(&long).await?;
+    assert_eq!(events(&namespace).await?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_is_being_deleted_takes_no_notes_and_that_is_no_error() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Strict).await?;
+    let namespace = cluster.namespace("notes").await?;
+    make_lock(&namespace, "res", "res").await?;
+    let notes = K8sNotes::new(operator(&cluster, &namespace.name).await?, "operator-0");
+    let note = note(&namespace, "res.expired").await?;
+    // Nobody finishes the deletion here: that is a controller's work.
+    let deletion = ["delete", "namespace", &namespace.name, "--wait=false"];
+    namespace.kubectl(&deletion).await?.ok()?;
+    notes.write(&note).await?;
+    assert!(events(&namespace).await?.is_empty());
+
+    let nowhere = Note {
+        lock: Place {
+            namespace: "no-such-namespace".into(),
+            ..note.lock.clone()
+        },
+        ..note.clone()
+    };
+    notes.write(&nowhere).await?;
+
+    // Another refusal is one.
+    let bystander = namespace.pod_of("bystander", "default").await;
+    assert!(bystander.is_err(), "the namespace takes new objects");
+    let elsewhere = cluster.namespace("notes").await?;
+    let pod = elsewhere.pod("a").await?;
+    let notes = K8sNotes::new(super::client_of(&pod).await?, "a");
+    let refusal = notes
+        .write(&Note {
+            lock: place(&elsewhere, "res"),
+            ..note
+        })
+        .await;
+    assert!(matches!(refusal, Err(StoreError::Denied(_))), "{refusal:?}");
+    Ok(())
+}
