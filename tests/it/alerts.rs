@@ -16,6 +16,7 @@ use crate::memory_store::MemoryStore;
 
 const RULES: &str = "charts/leasehold/files/alerts.yaml";
 const CASES: &str = "tests/alerts/alerts.test.yaml";
+const RUNBOOKS: &str = "docs/runbooks";
 
 /// What an operator's `/metrics` says before anything happened, as far as rules and runbooks name
 /// it. To be replaced by the text of the operator's own registry (src/operator/metrics.rs), which
@@ -199,4 +200,84 @@ fn every_alert_is_tried_where_it_fires_and_where_it_is_silent() {
     assert_eq!(names.len(), alerts.len(), "two have one name");
     assert_eq!(fires, names);
     assert_eq!(is_silent, names);
+}
+
+/// The runbooks, by name.
+fn runbooks() -> Vec<(String, String)> {
+    let pages = fs::read_dir(repository().join(RUNBOOKS)).unwrap();
+    let pages = pages.map(|page| page.unwrap().path());
+    let named = pages.map(|page| {
+        let name = page.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, fs::read_to_string(&page).unwrap())
+    });
+    named.collect()
+}
+
+#[test]
+fn every_alert_says_how_bad_it_is_and_leads_to_a_page_of_its_own() {
+    for alert in alerts() {
+        let name = text(&alert["alert"]);
+        let severity = text(&alert["labels"]["severity"]);
+        assert!(
+            ["critical", "warning", "info"].contains(&severity),
+            "{name}"
+        );
+        let annotations = &alert["annotations"];
+        assert!(!text(&annotations["summary"]).is_empty(), "{name}");
+        assert!(!text(&annotations["description"]).is_empty(), "{name}");
+        let url = text(&annotations["runbook_url"]);
+        let (_, page) = url.split_once("/blob/main/").unwrap();
+        assert!(page.starts_with(RUNBOOKS), "{name}: {page}");
+        let page = fs::read_to_string(repository().join(page)).expect(url);
+        assert!(page.starts_with(&format!("# {name}\n")), "{url}");
+        for part in [
+            "**Means:**",
+            "**At risk:**",
+            "## Look",
+            "## Do",
+            "## Over when",
+        ] {
+            assert!(page.contains(part), "{url} has no {part}");
+        }
+    }
+}
+
+#[test]
+fn every_runbook_is_in_the_index_and_its_links_lead_somewhere() {
+    let runbooks = runbooks();
+    let (_, index) = runbooks
+        .iter()
+        .find(|(name, _)| name == "README.md")
+        .unwrap();
+    for (name, page) in &runbooks {
+        let is_listed = index.contains(&format!("({name})"));
+        assert!(is_listed || name == "README.md", "{name}");
+        for link in page.split("](").skip(1) {
+            let target = link.split([')', '#']).next().unwrap();
+            let path = repository().join(RUNBOOKS).join(target);
+            assert!(path.exists(), "{name} links to {target}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_metric_and_file_that_a_runbook_names_is_there() {
+    let metrics = metrics();
+    for (name, page) in runbooks() {
+        // Only what is named as code, and whole: an alternation of a grep is no name.
+        let code = page.split('`').skip(1).step_by(2);
+        let words = code.flat_map(|code| code.split_whitespace());
+        for word in words.filter(|word| word.starts_with("leasehold_")) {
+            let named = Named::all_in(word);
+            assert!(named[0].is_in(&metrics), "{name}: {word}");
+        }
+        for word in page.split_whitespace() {
+            let word = word.trim_matches(['`', ',', '.', '(', ')', ';']);
+            let is_file = word.starts_with("charts/") && !word.contains(['*', '$']);
+            assert!(
+                !is_file || repository().join(word).exists(),
+                "{name}: {word}"
+            );
+        }
+    }
 }
