@@ -8,10 +8,13 @@
     reason = "a test fails by panicking, also in what it is made of"
 )]
 
+mod conditions;
 mod grants;
 mod objects;
 mod operator;
+mod operator_locks;
 mod ordinary;
 mod queues;
+mod requests;
 mod stage;
 mod world;

@@ -1,6 +1,6 @@
 //! Grants and places in the queue: a pod acts for itself, and ends another's only as its mode says.
 
-use leasehold::crd::lock::{DistributedLockStatus as Status, Holder, WaiterRecord};
+use leasehold::crd::lock::{DistributedLockStatus as Status, Holder, IncidentRecord, WaiterRecord};
 use leasehold::crd::session::LockSessionStatus as SessionStatus;
 
 use super::stage::{
@@ -194,8 +194,10 @@ async fn the_record_of_incidents_cannot_be_forged() {
         .await
         .refused(words);
     world.write(&a.client, &lock, add).await.refused(words);
-    let changes: [fn(&mut Status); 5] = [
+    let changes: [fn(&mut Status); 7] = [
         |status| status.incidents.clear(),
+        |status| status.incidents[1].lease_id = Some("g-b".to_owned()),
+        |status| status.incidents[1].lease_id = Some("g-a.0".to_owned()),
         |status| status.incidents[1].token += 1,
         |status| status.incidents[1].pod = "b".to_owned(),
         |status| status.incidents[1].kind = "ForceReleased".to_owned(),
@@ -209,11 +211,16 @@ async fn the_record_of_incidents_cannot_be_forged() {
         };
         world.write(&a.client, &lock, forge).await.refused(words);
     }
-    let honest = |status: &mut Status| {
-        add(status);
-        free(status);
-    };
-    world.write(&a.client, &lock, honest).await.allowed();
+    // A record of a version that names no grant, and one of ours.
+    for lease in [None, Some("g-a".to_owned())] {
+        let lock = world.held(&a, &[]).await;
+        let honest = |status: &mut Status| {
+            add(status);
+            status.incidents[0].lease_id.clone_from(&lease);
+            free(status);
+        };
+        world.write(&a.client, &lock, honest).await.allowed();
+    }
 }
 
 #[tokio::test]
@@ -222,7 +229,11 @@ async fn in_strict_mode_only_the_operator_takes_over() {
     let [a, b, c] = world.pods(["a", "b", "c"]).await;
     let lock = world.held(&a, &[&b, &c]).await;
     let take_over = |status: &mut Status| {
-        status.incidents.push(incident("Expired", &a, "c"));
+        let incident = IncidentRecord {
+            lease_id: Some("g-a".to_owned()),
+            ..incident("Expired", &a, "c")
+        };
+        status.incidents.push(incident);
         grant(status, &c);
         status.waiters.clear();
     };

@@ -62,7 +62,12 @@ async fn a_sidecar_makes_bare_locks_under_names_that_agents_look_for() {
         world.create(&a.client, &lock).await.refused(words);
     }
     let mut forced = bare_lock("forced");
-    forced.spec.release_request = Some(request("a"));
+    forced.spec.release_request = Some(ReleaseRequest {
+        lease_id: "g-a".to_owned(),
+        mode: ReleaseMode::Force,
+        reason: "maintenance".to_owned(),
+        actor: "a".to_owned(),
+    });
     let words = "it takes the verb `force-release`";
     world.create(&a.client, &forced).await.refused(words);
     let mut misnamed = bare_lock("billing");
@@ -165,72 +170,4 @@ async fn a_held_lock_is_deleted_only_with_its_namespace() {
         locks.delete(&lock, &delete).await.ok()
     });
     deleted.await.expect("a deletion");
-}
-
-#[tokio::test]
-async fn the_command_that_a_refused_deletion_names_ends_the_grant() {
-    let world = World::new(TakeOver::Strict).await;
-    let [a, b] = world.pods(["a", "b"]).await;
-    let lock = world.held(&a, &[&b]).await;
-    let locks = world.api::<DistributedLock>(&world.admin);
-    let delete = DeleteParams::default();
-    let refusal = locks.delete(&lock, &delete).await.expect_err("a refusal");
-    let refusal = refusal.to_string();
-    let command = refusal.split('`').nth(1).expect("a command");
-    world.shell(command).await;
-    let status = locks.get(&lock).await.expect("a lock").status;
-    let status = status.expect("a status");
-    assert!(status.holder.is_none() && status.waiters.is_empty());
-    assert!(status.token > 0, "the token stays");
-    outcome(locks.delete(&lock, &delete).await).allowed();
-    let told = command.split("--subresource").nth(1).expect("a patch");
-    let readme = include_str!("../../../README.md");
-    assert!(readme.contains(told), "the README tells another command");
-}
-
-fn request(actor: &str) -> ReleaseRequest {
-    ReleaseRequest {
-        lease_id: "g-a".to_owned(),
-        mode: ReleaseMode::Force,
-        reason: "maintenance".to_owned(),
-        actor: actor.to_owned(),
-    }
-}
-
-#[tokio::test]
-async fn ending_a_grant_takes_the_verb_a_reason_and_ones_own_name() {
-    let world = World::new(TakeOver::Strict).await;
-    let a = world.pod("a").await;
-    let lock = world.held(&a, &[]).await;
-    let ask = async |client: &kube::Client, request: ReleaseRequest| {
-        let patch = Patch::Merge(json!({"spec": {"releaseRequest": request}}));
-        let locks = world.api::<DistributedLock>(client);
-        outcome(locks.patch(&lock, &PatchParams::default(), &patch).await)
-    };
-    let (editor, releaser) = (
-        world.person("editor", &[]).await,
-        world.person("releaser", &["force-release"]).await,
-    );
-    ask(&editor.client, request(&editor.name))
-        .await
-        .refused("it takes the verb `force-release`");
-    let blank = ReleaseRequest {
-        reason: "  ".to_owned(),
-        ..request(&releaser.name)
-    };
-    ask(&releaser.client, blank)
-        .await
-        .refused("reason is blank");
-    ask(&releaser.client, request(&editor.name))
-        .await
-        .refused(&format!("put \"{}\" there", releaser.name));
-    ask(&releaser.client, request(&releaser.name))
-        .await
-        .allowed();
-    let clear = Patch::Merge(json!({"spec": {"releaseRequest": null}}));
-    let locks = world.api::<DistributedLock>(&editor.client);
-    outcome(locks.patch(&lock, &PatchParams::default(), &clear).await)
-        .refused("it takes the verb `force-release`");
-    let patch = Patch::Merge(json!({"spec": {"retainSeconds": 60}}));
-    outcome(locks.patch(&lock, &PatchParams::default(), &patch).await).allowed();
 }

@@ -1,12 +1,16 @@
-//! The operator: what its role gives it.
+//! The operator: what its role gives it, and what it may do to pods where it may write to them.
+
+use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::PostParams;
-use serde_json::json;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
 
+use super::stage::{Expect, outcome};
 use super::world::World;
-use crate::harness::{OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver};
+use crate::harness::{Cluster, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver, eventually};
 
 const OURS: &str = "leasehold.dev";
 
@@ -83,4 +87,126 @@ async fn may_the_operator(
         .status
         .expect("an answer")
         .allowed
+}
+
+const ONLY_LABELS: &str = "changes nothing of a pod but labels";
+const NO_OTHER_LABEL: &str = "writes no labels of a pod but those";
+
+/// Patches of a pod by the operator, and what it is told when that is refused.
+const POD_WRITES: [(&str, Option<&str>); 18] = [
+    (
+        r#"{"metadata": {"labels": {"leasehold.dev/leader-billing": "true"}}}"#,
+        None,
+    ),
+    (
+        r#"{"metadata": {"labels": {"leasehold.dev/leader-old": "x"}}}"#,
+        None,
+    ),
+    (
+        r#"{"metadata": {"labels": {"leasehold.dev/leader-old": null}}}"#,
+        None,
+    ),
+    (
+        r#"{"metadata": {"labels": {"leasehold.dev/leader-a": "", "leasehold.dev/leader-old": null}}}"#,
+        None,
+    ),
+    (
+        r#"{"metadata": {"labels": {"app": "another"}}}"#,
+        Some(NO_OTHER_LABEL),
+    ),
+    (
+        r#"{"metadata": {"labels": {"app": null}}}"#,
+        Some(NO_OTHER_LABEL),
+    ),
+    (
+        r#"{"metadata": {"labels": {"more": "x"}}}"#,
+        Some(NO_OTHER_LABEL),
+    ),
+    (r#"{"metadata": {"labels": null}}"#, Some(NO_OTHER_LABEL)),
+    (
+        r#"{"metadata": {"labels": {"leasehold.dev/leader": "true"}}}"#,
+        Some(NO_OTHER_LABEL),
+    ),
+    (
+        r#"{"metadata": {"labels": {"leasehold.dev/inject": "true"}}}"#,
+        Some(NO_OTHER_LABEL),
+    ),
+    (
+        r#"{"metadata": {"labels": {"x.leasehold.dev/leader-a": "true"}}}"#,
+        Some(NO_OTHER_LABEL),
+    ),
+    (
+        r#"{"metadata": {"labels": {"leasehold.dev/leader-a": "true", "app": "another"}}}"#,
+        Some(NO_OTHER_LABEL),
+    ),
+    (
+        r#"{"metadata": {"annotations": {"leasehold.dev/leader-a": "true"}}}"#,
+        Some(ONLY_LABELS),
+    ),
+    (r#"{"metadata": {"annotations": null}}"#, Some(ONLY_LABELS)),
+    (
+        r#"{"metadata": {"finalizers": ["leasehold.dev/leader-a"]}}"#,
+        Some(ONLY_LABELS),
+    ),
+    (
+        r#"{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "x"}]}}"#,
+        Some(ONLY_LABELS),
+    ),
+    (
+        r#"{"spec": {"containers": [{"name": "app", "image": "another"}]}}"#,
+        Some(ONLY_LABELS),
+    ),
+    (
+        r#"{"spec": {"activeDeadlineSeconds": 1}}"#,
+        Some(ONLY_LABELS),
+    ),
+];
+
+#[tokio::test]
+async fn of_a_pod_the_operator_writes_the_labels_of_leaders_and_nothing_else() {
+    let world = World::new(TakeOver::Strict).await;
+    let operator = world.operator().await;
+    let pods: Api<Pod> = world.api(&world.admin);
+    let its_own: Api<Pod> = world.api(&operator);
+    for (number, (patch, refusal)) in POD_WRITES.iter().enumerate() {
+        let name = format!("p-{number}");
+        let pod = json!({
+            "metadata": {"name": name, "annotations": {"note": "x"},
+                "labels": {"app": "ours", "leasehold.dev/leader-old": "true"}},
+            "spec": {"serviceAccountName": "app", "containers": [{"name": "app", "image": "app"}]},
+        });
+        let pod = serde_json::from_value(pod).expect("a pod");
+        let made = pods.create(&PostParams::default(), &pod).await;
+        made.expect("a pod");
+        println!("{patch}");
+        let patch: Value = serde_json::from_str(patch).expect("JSON");
+        let (patch, params) = (Patch::Strategic(patch), PatchParams::default());
+        let answer = outcome(its_own.patch(&name, &params, &patch).await);
+        match refusal {
+            None => answer.allowed(),
+            Some(words) => answer.refused(words),
+        }
+        // Nobody else is held by it.
+        outcome(pods.patch(&name, &params, &patch).await).allowed();
+    }
+}
+
+#[tokio::test]
+async fn the_operator_labels_leaders_only_where_that_was_installed() {
+    let cluster = Cluster::fresh(TakeOver::Strict).await.expect("a cluster");
+    let namespace = cluster.namespace("labels").await.expect("a namespace");
+    namespace.pod("a").await.expect("a pod");
+    let operator = cluster.operator_pod("operator").await.expect("a pod");
+    let client = operator.client().await.expect("a client");
+    let pods: Api<Pod> = Api::namespaced(client, &namespace.name);
+    let patch = json!({"metadata": {"labels": {"leasehold.dev/leader-billing": "true"}}});
+    let (patch, params) = (Patch::Merge(patch), PatchParams::default());
+    outcome(pods.patch("a", &params, &patch).await).refused("cannot patch");
+    cluster.allow_leader_labels().await.expect("a role");
+    let labelled = eventually("the right to label", Duration::from_secs(10), async || {
+        pods.patch("a", &params, &patch).await.ok()
+    });
+    labelled.await.expect("a labelled pod");
+    let other = Patch::Merge(json!({"metadata": {"labels": {"app": "x"}}}));
+    outcome(pods.patch("a", &params, &other).await).refused(NO_OTHER_LABEL);
 }

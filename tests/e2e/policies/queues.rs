@@ -3,7 +3,9 @@
 
 use leasehold::crd::lock::{DistributedLockStatus as Status, Holder, LeaseRecord, WaiterRecord};
 
-use super::stage::{Expect, Outcome, TOKEN, grant, incident, second_entry, waiter};
+use super::stage::{
+    Expect, Outcome, TOKEN, grant, incident, longest_entry, longest_incident, second_entry, waiter,
+};
 use super::world::{User, World};
 use crate::harness::TakeOver;
 
@@ -409,19 +411,13 @@ async fn a_preferred_place_is_behind_the_preferred_ones_and_only_in_an_election(
 async fn a_full_queue_is_joined_and_handed_on() {
     let scene = Scene::new(TakeOver::Strict, false).await;
     let crowd = &scene.crowd;
-    let entry = |n: usize| WaiterRecord {
-        lease_id: format!("{n:064}"),
-        owner_id: format!("{n:0>200}"),
-        pod: format!("{n:0>253}"),
-        pod_uid: format!("{n:064}"),
-        session: format!("{n:0>253}"),
-        ..waiter(&crowd.stranger)
-    };
     let head = waiter(&crowd.first);
     let lock = scene.world.held(&crowd.holder, &[]).await;
     let fill = |status: &mut Status| {
         status.waiters = vec![head];
-        status.waiters.extend((0..30).map(entry));
+        status
+            .waiters
+            .extend((0..30).map(|n| longest_entry(n, &crowd.stranger)));
     };
     scene
         .world
@@ -433,5 +429,26 @@ async fn a_full_queue_is_joined_and_handed_on() {
     joined.await.allowed();
     let hand_over = |status: &mut Status| grant(status, &crowd.first);
     let handed = scene.world.write(&crowd.holder.client, &lock, hand_over);
+    handed.await.allowed();
+
+    // On the record, which is full too: this is looked at from all sides.
+    let lock = scene.world.held(&crowd.holder, &[]).await;
+    let fill = |status: &mut Status| {
+        status.waiters = vec![waiter(&crowd.first)];
+        let others = (0..31).map(|n| longest_entry(n, &crowd.stranger));
+        status.waiters.extend(others);
+        status.incidents = (0..8)
+            .map(|n| longest_incident(n, &crowd.stranger))
+            .collect();
+    };
+    let filled = scene.world.write(&scene.world.admin, &lock, fill).await;
+    filled.allowed();
+    let asked = |status: &mut Status| {
+        let incident = incident("ReleasedOnRequest", &crowd.holder, "person");
+        status.incidents.remove(0);
+        status.incidents.push(incident);
+        hand_over(status);
+    };
+    let handed = scene.world.write(&crowd.holder.client, &lock, asked);
     handed.await.allowed();
 }

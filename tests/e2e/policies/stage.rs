@@ -5,17 +5,18 @@
 //! service accounts.
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Client, Resource as KubeResource};
 use leasehold::crd::lock::{
     DistributedLock, DistributedLockSpec, DistributedLockStatus, Holder, IncidentRecord,
-    LeaseRecord, WaiterRecord,
+    LeaseRecord, ReleaseRequest, WaiterRecord,
 };
 use leasehold::crd::session::{LockSession, LockSessionSpec, LockSessionStatus, RevocationRecord};
 use leasehold::k8s::names::object_name;
 use leasehold::protocol::ids::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::world::{User, World};
 
@@ -94,6 +95,18 @@ pub(super) fn second_entry(pod: &User) -> WaiterRecord {
     }
 }
 
+/// One of many entries, as long as the definition lets it be.
+pub(super) fn longest_entry(n: usize, pod: &User) -> WaiterRecord {
+    WaiterRecord {
+        lease_id: format!("{n:064}"),
+        owner_id: format!("{n:0>200}"),
+        pod: format!("{n:0>253}"),
+        pod_uid: format!("{n:064}"),
+        session: format!("{n:0>253}"),
+        ..waiter(pod)
+    }
+}
+
 /// The end of the grant of `holder`, as `actor` records it.
 pub(super) fn incident(kind: &str, holder: &User, actor: &str) -> IncidentRecord {
     IncidentRecord {
@@ -105,6 +118,16 @@ pub(super) fn incident(kind: &str, holder: &User, actor: &str) -> IncidentRecord
         pod: holder.name.clone(),
         actor: actor.to_owned(),
         reason: "test".to_owned(),
+    }
+}
+
+/// One of several incidents, as long as the definition lets it be.
+pub(super) fn longest_incident(n: i64, holder: &User) -> IncidentRecord {
+    IncidentRecord {
+        token: n,
+        lease_id: Some(format!("{n:064}")),
+        reason: "x".repeat(1024),
+        ..incident("Expired", holder, &"x".repeat(512))
     }
 }
 
@@ -215,6 +238,18 @@ impl World {
     ) -> Outcome {
         let change = |lock: &mut DistributedLock| change(lock.status.get_or_insert_default());
         self.replace_status(client, name, change).await
+    }
+
+    /// Writes or clears a lock's release request.
+    pub(super) async fn ask(
+        &self,
+        client: &Client,
+        name: &str,
+        request: Option<ReleaseRequest>,
+    ) -> Outcome {
+        let patch = Patch::Merge(json!({"spec": {"releaseRequest": request}}));
+        let locks = self.api::<DistributedLock>(client);
+        outcome(locks.patch(name, &PatchParams::default(), &patch).await)
     }
 
     /// One write of a session's status, decided on what it is now.

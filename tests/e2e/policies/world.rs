@@ -70,17 +70,16 @@ impl World {
 
     /// The operator, who has every right in this namespace: so the policies alone hold it here.
     pub(super) async fn operator(&self) -> Client {
-        let binding = json!({
-            "metadata": {"name": "operator-of-the-test"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-                "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": OPERATOR_ACCOUNT,
-                "namespace": OPERATOR_NAMESPACE}],
-        });
-        made(&self.api::<RoleBinding>(&self.admin), binding).await;
-        let client = self.bare_operator().await;
-        self.until_allowed(&client, "update").await;
-        client
+        self.widened_operator(self.bare_operator().await).await
+    }
+
+    /// Gives the operator every right in this namespace.
+    pub(super) async fn widened_operator(&self, operator: Client) -> Client {
+        let account = json!({"kind": "ServiceAccount", "name": OPERATOR_ACCOUNT,
+            "namespace": OPERATOR_NAMESPACE});
+        self.bind("ClusterRole", "cluster-admin", account).await;
+        self.until_allowed(&operator, "update").await;
+        operator
     }
 
     /// The operator with the rights that we ship.
@@ -91,21 +90,31 @@ impl World {
         pod.client().await.expect("a client")
     }
 
+    /// Lets all pods of the `ServiceAccount` named app change locks here.
+    pub(super) async fn let_pods_edit_locks(&self) {
+        self.make_role("editing-pods", &["get", "patch", "update"])
+            .await;
+        let account = json!({"kind": "ServiceAccount", "name": "app"});
+        self.bind("Role", "editing-pods", account).await;
+    }
+
     /// A person who may see and update locks here, and has these verbs beside.
     pub(super) async fn person(&self, name: &str, verbs: &[&str]) -> User {
         let verbs = [&["get", "patch", "update"], verbs].concat();
-        let role = json!({
-            "metadata": {"name": name},
-            "rules": [{"apiGroups": ["leasehold.dev"], "resources": ["distributedlocks"],
-                "verbs": verbs}],
-        });
-        let binding = json!({
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [{"kind": "User", "name": name}],
-        });
-        made(&self.api::<Role>(&self.admin), role).await;
-        made(&self.api::<RoleBinding>(&self.admin), binding).await;
+        self.make_role(name, &verbs).await;
+        self.bind("Role", name, json!({"kind": "User", "name": name}))
+            .await;
+        self.person_with(name, &verbs).await
+    }
+
+    /// A person with a role that we ship.
+    pub(super) async fn person_in_role(&self, name: &str, role: &str) -> User {
+        let person = json!({"kind": "User", "name": name});
+        self.bind("ClusterRole", role, person).await;
+        self.person_with(name, &["get"]).await
+    }
+
+    async fn person_with(&self, name: &str, verbs: &[&str]) -> User {
         let admin = &self.namespace.cluster.control_plane().admin().path;
         let mut file = Kubeconfig::read_from(admin).expect("a kubeconfig");
         for user in &mut file.auth_infos {
@@ -124,6 +133,31 @@ impl World {
             uid: String::new(),
             client,
         }
+    }
+
+    /// A role on the locks of this namespace.
+    async fn make_role(&self, name: &str, verbs: &[&str]) {
+        let role = json!({
+            "metadata": {"name": name},
+            "rules": [{"apiGroups": ["leasehold.dev"], "resources": ["distributedlocks"],
+                "verbs": verbs}],
+        });
+        made(&self.api::<Role>(&self.admin), role).await;
+    }
+
+    /// Gives somebody a role in this namespace.
+    async fn bind(&self, kind: &str, role: &str, subject: Value) {
+        let binding = json!({
+            "metadata": {"generateName": "of-the-test-"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+            "subjects": [subject],
+        });
+        made(&self.api::<RoleBinding>(&self.admin), binding).await;
+    }
+
+    /// The namespace's name.
+    pub(super) fn name(&self) -> &str {
+        &self.namespace.name
     }
 
     /// Runs a command line as the administrator types it.

@@ -1,0 +1,281 @@
+//! Requests that somebody's grant end: who may write them and how, and the command that a refused
+//! deletion tells.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use leasehold::crd::lock::{
+    DistributedLock, DistributedLockStatus as Status, ReleaseMode, ReleaseRequest,
+};
+use serde_json::{Value, json};
+
+use super::stage::{Expect, Outcome, TOKEN, grant, outcome};
+use super::world::{User, World};
+use crate::harness::{TakeOver, eventually};
+
+const NO_RIGHT: &str = "it takes the verb `force-release`";
+
+fn request(actor: &str) -> ReleaseRequest {
+    ReleaseRequest {
+        lease_id: "g-a".to_owned(),
+        mode: ReleaseMode::Force,
+        reason: "maintenance".to_owned(),
+        actor: actor.to_owned(),
+    }
+}
+
+/// A change of a request.
+type Change = fn(&mut Value);
+
+/// What a user who has the verb must not leave out or make up, and what is told.
+const FLAWS: [(Change, &str); 9] = [
+    (|request| request["reason"] = json!("  "), "reason is blank"),
+    (
+        |request| request["reason"] = json!(""),
+        "spec.releaseRequest.reason",
+    ),
+    (
+        |request| request["reason"] = Value::Null,
+        "spec.releaseRequest.reason",
+    ),
+    (
+        |request| request["actor"] = Value::Null,
+        "spec.releaseRequest.actor",
+    ),
+    (
+        |request| request["actor"] = json!("editor"),
+        "put \"releaser\" there",
+    ),
+    (
+        |request| request["actor"] = json!("Releaser"),
+        "put \"releaser\" there",
+    ),
+    (
+        |request| request["leaseId"] = Value::Null,
+        "spec.releaseRequest.leaseId",
+    ),
+    (
+        |request| request["mode"] = json!("Please"),
+        "spec.releaseRequest.mode",
+    ),
+    (
+        |request| request["mode"] = Value::Null,
+        "spec.releaseRequest.mode",
+    ),
+];
+
+async fn patch(world: &World, by: &User, lock: &str, spec: Value) -> Outcome {
+    let locks = world.api::<DistributedLock>(&by.client);
+    let patch = Patch::Merge(json!({"spec": spec}));
+    outcome(locks.patch(lock, &PatchParams::default(), &patch).await)
+}
+
+#[tokio::test]
+async fn ending_a_grant_takes_the_verb_a_reason_and_ones_own_name() {
+    let world = World::new(TakeOver::Strict).await;
+    let a = world.pod("a").await;
+    let lock = world.held(&a, &[]).await;
+    let editor = world.person("editor", &[]).await;
+    let releaser = world.person("releaser", &["force-release"]).await;
+    for mode in [ReleaseMode::Ask, ReleaseMode::Force] {
+        let asked = ReleaseRequest {
+            mode,
+            ..request(&editor.name)
+        };
+        let answer = world.ask(&editor.client, &lock, Some(asked));
+        answer.await.refused(NO_RIGHT);
+    }
+    for (flaw, words) in FLAWS {
+        let mut flawed = json!(request(&releaser.name));
+        flaw(&mut flawed);
+        let answer = patch(&world, &releaser, &lock, json!({"releaseRequest": flawed}));
+        answer.await.refused(words);
+    }
+    let own = request(&releaser.name);
+    let asked = world.ask(&releaser.client, &lock, Some(own));
+    asked.await.allowed();
+
+    // Nobody changes it, or takes it back, with less.
+    for change in [
+        json!({"releaseRequest": null}),
+        json!({"releaseRequest": {"mode": "Ask"}}),
+        json!({"releaseRequest": {"reason": "another"}}),
+        json!({"releaseRequest": {"leaseId": "g-b", "actor": "editor"}}),
+    ] {
+        patch(&world, &editor, &lock, change)
+            .await
+            .refused(NO_RIGHT);
+    }
+    let rest = json!({"retainSeconds": 60});
+    patch(&world, &editor, &lock, rest).await.allowed();
+    // Nor in the name of him who asked first.
+    let other = world.person("other", &["force-release"]).await;
+    let reworded = json!({"releaseRequest": {"reason": "another"}});
+    patch(&world, &other, &lock, reworded.clone())
+        .await
+        .refused("put \"other\" there");
+    patch(&world, &releaser, &lock, reworded).await.allowed();
+    world.ask(&other.client, &lock, None).await.allowed();
+}
+
+/// The role that we ship for people is enough, and does not let them write the status.
+#[tokio::test]
+async fn a_lock_admin_ends_a_grant_on_the_record_and_not_by_hand() {
+    let world = World::new(TakeOver::Strict).await;
+    let a = world.pod("a").await;
+    let lock = world.held(&a, &[]).await;
+    let admin = world.person_in_role("keeper", "leasehold-lock-admin").await;
+    let own = request(&admin.name);
+    world.ask(&admin.client, &lock, Some(own)).await.allowed();
+    let by_hand = world.write(&admin.client, &lock, |status| status.waiters.clear());
+    by_hand.await.refused("cannot update");
+    let locks = world.api::<DistributedLock>(&admin.client);
+    let delete = DeleteParams::default();
+    outcome(locks.delete(&lock, &delete).await).refused("cannot delete");
+}
+
+#[tokio::test]
+async fn a_pod_asks_for_nothing() {
+    let world = World::new(TakeOver::Strict).await;
+    let [a, b] = world.pods(["a", "b"]).await;
+    let lock = world.held(&a, &[]).await;
+    let name = format!("system:serviceaccount:{}:app", world.name());
+    // With its own rights, by the name of its account and of its pod; for another's lock and its own.
+    for pod in [&a, &b] {
+        for actor in [&name, &pod.name] {
+            let asked = world.ask(&pod.client, &lock, Some(request(actor)));
+            asked.await.refused("cannot patch");
+        }
+    }
+    // Where somebody has let pods change locks.
+    world.let_pods_edit_locks().await;
+    let may = eventually(
+        "the right to edit locks",
+        Duration::from_secs(10),
+        async || {
+            let answer = patch(&world, &b, &lock, json!({"retainSeconds": 60})).await;
+            answer.ok()
+        },
+    );
+    may.await.expect("a right");
+    for pod in [&a, &b] {
+        let asked = world.ask(&pod.client, &lock, Some(request(&name)));
+        asked.await.refused(NO_RIGHT);
+    }
+    // Not by the way of a status either: there the spec stays as it is.
+    let smuggle = async |pod: &User| {
+        let locks = world.api::<DistributedLock>(&pod.client);
+        let mut read = locks.get(&lock).await.expect("a lock");
+        read.spec.release_request = Some(request(&name));
+        outcome(
+            locks
+                .replace_status(&lock, &PostParams::default(), &read)
+                .await,
+        )
+    };
+    smuggle(&a).await.allowed();
+    let locks = world.api::<DistributedLock>(&world.admin);
+    let read = locks.get(&lock).await.expect("a lock");
+    assert!(read.spec.release_request.is_none());
+}
+
+/// With every right in the namespace, `force-release` among them.
+#[tokio::test]
+async fn the_operator_clears_requests_and_writes_none() {
+    let world = World::new(TakeOver::Strict).await;
+    let a = world.pod("a").await;
+    let lock = world.held(&a, &[]).await;
+    let bare = world.bare_operator().await;
+    let name = "system:serviceaccount:leasehold-system:leasehold-operator";
+    let asked = world.ask(&bare, &lock, Some(request(name)));
+    asked.await.refused("cannot patch");
+    let operator = world.widened_operator(bare).await;
+    let words = "carries out what others ask for";
+    for actor in [name, "admin"] {
+        let asked = world.ask(&operator, &lock, Some(request(actor)));
+        asked.await.refused(words);
+    }
+    let asked = world.ask(&world.admin, &lock, Some(request("admin")));
+    asked.await.allowed();
+    let changed = ReleaseRequest {
+        mode: ReleaseMode::Ask,
+        ..request("admin")
+    };
+    let changed = world.ask(&operator, &lock, Some(changed));
+    changed.await.refused(words);
+    world.ask(&operator, &lock, None).await.allowed();
+}
+
+/// What a person is told in backquotes when a deletion is refused.
+async fn told_command(world: &World, lock: &str) -> String {
+    let locks = world.api::<DistributedLock>(&world.admin);
+    let deleted = locks.delete(lock, &DeleteParams::default()).await;
+    let refusal = outcome(deleted).expect_err("a refusal");
+    let mut parts = refusal.split('`');
+    let command = parts.nth(1).expect("a command").to_owned();
+    assert_eq!(parts.count(), 1, "more than one command: {refusal}");
+    command
+}
+
+#[tokio::test]
+async fn the_command_that_a_refused_deletion_tells_asks_for_the_end_of_the_grant() {
+    let world = World::new(TakeOver::Strict).await;
+    let [a, b] = world.pods(["a", "b"]).await;
+    let lock = world.held(&a, &[&b]).await;
+    let command = told_command(&world, &lock).await;
+    world.shell(&command).await;
+    let locks = world.api::<DistributedLock>(&world.admin);
+    let asked = locks.get(&lock).await.expect("a lock");
+    let expected = ReleaseRequest {
+        reason: "WHY".to_owned(),
+        ..request("admin")
+    };
+    assert_eq!(asked.spec.release_request, Some(expected));
+    // The operator's part; who waits has the lock.
+    assert!(asked.status.expect("a status").holder.is_some());
+    let general = [
+        (&*lock, "NAME"),
+        (world.name(), "NAMESPACE"),
+        ("g-a", "ID"),
+        ("admin", "YOU"),
+    ];
+    let general = general.into_iter().fold(command, |command, (ours, any)| {
+        command.replacen(ours, any, 1)
+    });
+    let readme = include_str!("../../../README.md");
+    assert!(
+        readme.contains(&general),
+        "the README tells another command: {general}"
+    );
+}
+
+/// An app chooses its lock's lease id and owner, and people copy what they are told into a shell.
+#[tokio::test]
+async fn nothing_that_an_app_wrote_becomes_part_of_a_command() {
+    let world = World::new(TakeOver::Strict).await;
+    let a = world.pod("a").await;
+    for bad in [
+        "x'; touch /tmp/x #",
+        "$(id)",
+        "`id`",
+        "x\"",
+        "-x",
+        "a b",
+        "ü",
+    ] {
+        let mut status = Status::default();
+        grant(&mut status, &a);
+        status.token = TOKEN;
+        bad.clone_into(&mut status.lease.as_mut().expect("held").id);
+        let holder = status.holder.as_mut().expect("held");
+        bad.clone_into(&mut holder.owner_id);
+        holder.pod = format!("{bad}`{bad}`");
+        let lock = world.lock(Some(status)).await;
+        let command = told_command(&world, &lock).await;
+        assert!(!command.contains(bad), "{command}");
+        assert!(
+            command.contains("\"leaseId\":\"STATUS.LEASE.ID\""),
+            "{command}"
+        );
+    }
+}
