@@ -16,6 +16,7 @@ mod cleanup;
 mod election;
 mod events;
 mod faults;
+mod gone;
 mod hold;
 mod journal;
 mod kept;

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::fair_share::FairShare;
-use crate::protocol::ids::{GrantId, Resource};
+use crate::protocol::ids::GrantId;
 use crate::protocol::lease::{Lease, Loss, Tenure, Told};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
-use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored};
 
 use super::bid::{Begun, Bid, Unsettled, request_key};
+use super::gone::Found;
 use super::kept::others_wait;
 use super::line::KEPT_FOR;
 use super::local::FromKept;
@@ -127,6 +127,13 @@ impl Agent {
             self.acquire_unless_held(&request, arrived).await
         } else {
             self.acquire_in_line(&request, arrived).await
+        };
+        let outcome = match outcome {
+            Err(AcquireError::RequestEnded { lease, why }) => {
+                let why = self.explained(&lease, why).await;
+                Err(AcquireError::RequestEnded { lease, why })
+            }
+            outcome => outcome,
         };
         self.count_acquire(&request, arrived, &outcome);
         outcome
@@ -357,7 +364,6 @@ impl Agent {
         let mut tenure = Tenure::new(grant.clone(), stored.value.token);
         let mut lease = tenure.serve(now).ok_or(AcquireError::SessionLost)?;
         let span = Span { arrived, now };
-        let seen_at = stored.version;
         let told = begin_lease(&mut lease, request.life, span, deadline)
             .map_err(|_loss| AcquireError::SessionLost)?;
         let mut share = FairShare::default();
@@ -382,7 +388,7 @@ impl Agent {
             over: None,
         };
         let view = self.view(&request.resource, &held, told, span);
-        self.lose_what_was_served(&request.resource, grant, seen_at);
+        self.lose_what_was_served(grant, &held.stored);
         {
             let mut state = self.state();
             // Who stops has counted the leases that it waits for.
@@ -412,14 +418,14 @@ impl Agent {
     /// The store gave this agent another grant of the lock, so a lease that is still served from
     /// an older one is over, and an older one that is kept is gone: somebody ended that grant, and
     /// it was not heard of yet.
-    fn lose_what_was_served(&self, resource: &Resource, grant: &GrantId, seen_at: Revision) {
+    fn lose_what_was_served(&self, grant: &GrantId, seen: &Stored<Lock>) {
         let now = self.now();
-        self.state().forget_kept_before(resource, seen_at, now);
+        let resource = &seen.value.resource;
+        self.state().forget_kept_before(resource, seen.version, now);
         let served = self.served_grant(resource);
         if let Some((lease, older, _)) = served.filter(|(_, served, _)| served != grant) {
             tracing::debug!(grantId = %older, "another grant came in its place");
-            self.report_gone(&lease);
-            self.lose_lease(&lease, Loss::GrantGone);
+            self.lose_gone(&lease, &Found::Read(Some(&seen.value)));
         }
     }
 }

@@ -182,7 +182,11 @@ impl LeaseEvents {
             let changed = agent.0.streams_changed.notified();
             agent.end_if_lost(&self.lease);
             let over = *self.over.borrow_and_update();
-            let sight = self.sight(over);
+            let Some(sight) = self.sight(over) else {
+                // The look-up has the other end, and tells it how.
+                let _told = self.over.changed().await;
+                continue;
+            };
             self.said.note_sight(&sight);
             let now = agent.now();
             let interval = agent.heartbeat_interval();
@@ -212,6 +216,9 @@ impl LeaseEvents {
         let view = match self.agent.lease(&self.lease, self.arrived) {
             Ok(view) => view,
             // A stopping agent's last told deadline has passed, and nobody ended the lease yet.
+            Err(LeaseError::Lost(_)) if self.agent.state().unexplained.contains(&self.lease) => {
+                return None;
+            }
             Err(LeaseError::Lost(loss)) => {
                 self.said.note(Topic::Lost(loss), now);
                 return Some(LeaseEvent::Lost(self.lease.clone(), loss));
@@ -226,25 +233,31 @@ impl LeaseEvents {
         })
     }
 
-    fn sight(&self, over: Option<Over>) -> Sight {
+    /// What is known of the lease; none while it is over and looked up why.
+    fn sight(&self, over: Option<Over>) -> Option<Sight> {
         let ttl = self.agent.0.config.session_ttl;
         let state = self.agent.state();
         let is_stopping = state.draining;
         let Some((held, session_until, is_failing)) = state.lease_and_session(&self.lease) else {
+            if state.unexplained.contains(&self.lease) {
+                return None;
+            }
             // Taken out by whoever ended it, who told how before.
-            let over = over.or(*self.over.borrow()).or(Some(Over::Released));
-            return Sight {
+            let told = over.or(*self.over.borrow());
+            let over = told.or_else(|| state.ended(&self.lease).map(Over::from));
+            let over = over.or(Some(Over::Released));
+            return Some(Sight {
                 over,
                 is_stopping,
                 asked: None,
                 risk_at: None,
                 warn_at: None,
                 ends_at: Moment::default(),
-            };
+            });
         };
         let told_until = held.lease.told_until();
         let over_by_stop = is_stopping && self.agent.now() >= told_until;
-        Sight {
+        Some(Sight {
             over: over.or(over_by_stop.then_some(Over::Lost(Loss::AgentStopping))),
             is_stopping,
             asked: held.asked().cloned(),
@@ -255,7 +268,7 @@ impl LeaseEvents {
             } else {
                 session_until.min(held.lease.gives_up_at())
             },
-        }
+        })
     }
 }
 

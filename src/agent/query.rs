@@ -9,6 +9,7 @@ use crate::protocol::lock::{Lock, TokenCheck};
 use crate::protocol::token::{Revision, Seen, StoreWentBack, Token};
 use crate::store::{StoreError, Stored, within};
 
+use super::gone::Found;
 use super::take::holder_view;
 use super::{Agent, CALL_LIMIT, LockPage, LockView, QueryError, Verified};
 
@@ -145,8 +146,8 @@ impl Agent {
         let is_gone =
             read.is_none_or(|stored| stored.version > seen_at && !stored.value.is_held_by(&grant));
         if is_gone && self.state().held_mut(&lease).is_some() {
-            self.report_gone(&lease);
-            self.lose_lease(&lease, Loss::GrantGone);
+            let lock = read.map(|stored| &stored.value);
+            self.lose_gone(&lease, &Found::Read(lock));
         }
     }
 

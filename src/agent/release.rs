@@ -22,6 +22,7 @@ use crate::store::{StoreError, Stored, within};
 
 use super::cleanup::CLEARED_WITHIN;
 use super::events::Over;
+use super::gone::Gone;
 use super::state::{End, Ended, Held, State};
 use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Life, Released};
 
@@ -112,6 +113,7 @@ impl State {
 /// A lease that ended while its app could believe in it.
 pub(super) struct Ending {
     pub(super) lease: LeaseId,
+    pub(super) gone: Gone,
     pub(super) session: SessionId,
     /// The version at which the lock was last seen with its grant.
     pub(super) seen_at: Revision,
@@ -122,9 +124,9 @@ pub(super) struct Ending {
 pub(super) enum GivenBack {
     /// The lock no longer names it, and that may be our doing.
     Done,
-    /// The lock did not name it before any release of ours can have landed. With the version at
-    /// which it was seen; none when there is no lock.
-    WasGone(Option<Revision>),
+    /// The lock did not name it before any release of ours can have landed. As it was seen then;
+    /// none when there is no lock.
+    WasGone(Option<Box<Stored<Lock>>>),
     /// The tries are used up.
     Abandoned,
 }
@@ -158,14 +160,17 @@ impl Agent {
             // In time or not, the state says what is known.
             let _in_time = tokio::time::timeout(ANSWER_LIMIT, heard).await;
         }
-        let mut state = self.state();
-        match state.ended(lease) {
-            Some(End::Released) => Ok(Released::Done),
-            Some(End::Releasing) => Ok(Released::Pending),
-            Some(End::Lost(loss)) => Err(LeaseError::Lost(loss)),
-            None if state.held_mut(lease).is_some() => Ok(Released::Pending),
-            None => Err(LeaseError::Unknown),
-        }
+        let error = {
+            let mut state = self.state();
+            match state.ended(lease) {
+                Some(End::Released) => return Ok(Released::Done),
+                Some(End::Releasing) => return Ok(Released::Pending),
+                Some(End::Lost(loss)) => LeaseError::Lost(loss),
+                None if state.held_mut(lease).is_some() => return Ok(Released::Pending),
+                None => LeaseError::Unknown,
+            }
+        };
+        Err(self.explained(lease, error).await)
     }
 
     /// Releases a lease whose caller hung up, unless a repetition of its request was answered
@@ -237,6 +242,7 @@ impl Agent {
             asked: held.asked().filter(|_| who == WhoEnds::App).cloned(),
             lease: Some(Ending {
                 lease: lease.clone(),
+                gone: Gone::from(&held),
                 session: held.session,
                 seen_at: held.stored.version,
                 told_until: held.lease.told_until(),
@@ -290,34 +296,6 @@ impl Agent {
             drop(on_its_way);
         });
         receiver
-    }
-
-    /// Remembers how a lease ended. One whose grant was gone before its app ended it was lost,
-    /// unless its session may have run out since: then others took over rightly.
-    fn note_given_back(&self, ending: &Ending, given_back: &GivenBack) {
-        let found_at = match given_back {
-            GivenBack::Abandoned => return,
-            GivenBack::WasGone(found_at) if self.nobody_else_may_hold(ending) => found_at,
-            GivenBack::Done | GivenBack::WasGone(_) => {
-                return self.state().release_ended(&ending.lease, End::Released);
-            }
-        };
-        // An object that is older than what was written to it came out of a backup.
-        let loss = match found_at {
-            Some(found_at) if *found_at < ending.seen_at => Loss::StoreRestored,
-            _ => Loss::GrantGone,
-        };
-        self.report_gone(&ending.lease);
-        self.0.metrics.lease_lost(loss.as_str());
-        self.state().release_ended(&ending.lease, End::Lost(loss));
-    }
-
-    /// Whether nobody can have taken over from a lease that its app ended: what the app was told,
-    /// or the session, has not run out yet.
-    fn nobody_else_may_hold(&self, ending: &Ending) -> bool {
-        let now = self.now();
-        let session_until = self.session_deadline(&ending.session);
-        now < ending.told_until || session_until.is_some_and(|until| now < until)
     }
 
     /// Notes that a grant is being given back or looked for.
@@ -384,11 +362,10 @@ impl Agent {
             Some((current, next))
         });
         let Some((current, next)) = released else {
-            let seen_at = current.map(|current| current.version);
             return Ok(Some(if what.may_have_landed {
                 GivenBack::Done
             } else {
-                GivenBack::WasGone(seen_at)
+                GivenBack::WasGone(current.map(Box::new))
             }));
         };
         // Closes the race with a waiter that joins the queue while the lock is let go: the
@@ -459,7 +436,12 @@ impl Agent {
     }
 
     /// Reports a lease that was lost and gives its grant back.
-    fn after_loss(&self, ended: Option<(Resource, Ended, Option<Held>)>, loss: Loss, now: Moment) {
+    pub(super) fn after_loss(
+        &self,
+        ended: Option<(Resource, Ended, Option<Held>)>,
+        loss: Loss,
+        now: Moment,
+    ) {
         let Some((resource, ended, held)) = ended else {
             return;
         };
@@ -470,15 +452,6 @@ impl Agent {
         };
         // Nobody waits for it; the task goes on by itself.
         let _done = self.spawn_give_back(held.into_returning(resource));
-    }
-
-    /// The store no longer names the grant of a lease that its app may believe in.
-    pub(super) fn report_gone(&self, lease: &LeaseId) {
-        self.0.metrics.dual_owner_suspected();
-        tracing::error!(
-            leaseId = %lease,
-            "the store no longer names this lease's grant; was the lock deleted or force released?"
-        );
     }
 
     /// One log line and the counters for a lease that its app did not end.

@@ -21,8 +21,10 @@ use crate::protocol::ids::{LeaseId, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::{KeepAlive, Session};
 use crate::protocol::time::Moment;
+use crate::protocol::token::Token;
 use crate::store::{LockStore, Page, SessionStore, StoreError, Stored, within};
 
+use super::gone::Gone;
 use super::journal::record::SessionRecord;
 use super::journal::{Memory, Writer};
 use super::release::{Ending, Returning};
@@ -296,8 +298,13 @@ impl Agent {
     /// Releases a grant that nobody serves: at once, or when what was told of it has run out.
     fn give_back_unserved(&self, unserved: Unserved, session: &SessionId, told_until: Moment) {
         let seen_at = unserved.stored.as_ref().map(|stored| stored.version);
+        let base = unserved.stored.as_ref().map(|stored| stored.value.token);
         let ending = unserved.lease.map(|lease| Ending {
             lease,
+            gone: Gone {
+                grant: unserved.grant.clone(),
+                base: base.unwrap_or(Token::NONE),
+            },
             session: session.clone(),
             seen_at: seen_at.unwrap_or_default(),
             told_until,

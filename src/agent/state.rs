@@ -91,6 +91,8 @@ pub(super) struct State {
     pub(super) idle_since: Moment,
     /// Who was told of the leads that leases are, and what the store said of others'.
     pub(super) elections: Elections,
+    /// Leases that are over while it is looked up why; nobody is told of their end before.
+    pub(super) unexplained: HashSet<LeaseId>,
     ended: HashMap<LeaseId, End>,
     ended_order: VecDeque<(Moment, LeaseId, Option<RequestKey>)>,
     known: HashMap<Resource, Stored<Lock>>,

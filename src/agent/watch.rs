@@ -12,12 +12,12 @@ use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::protocol::ids::{Resource, SessionId};
-use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 use crate::store::{LockEvent, LockWatch, Page, StoreError, Stored, within};
 
+use super::gone::Found;
 use super::{Agent, Backoff, CALL_LIMIT};
 
 /// The longest pause before the watch is opened again.
@@ -108,7 +108,7 @@ impl Agent {
                 version
             }
             LockEvent::Gone { resource, at } => {
-                self.note_not_held(&resource, at);
+                self.note_not_held(&resource, at, &Found::Unread);
                 at
             }
             LockEvent::Bookmark(revision) => revision,
@@ -127,7 +127,8 @@ impl Agent {
             && served != grant
         {
             // Somebody ended the one that is served, and this one came after it or before.
-            self.note_not_held(&resource, stored.version);
+            let found = Found::Read(Some(&stored.value));
+            self.note_not_held(&resource, stored.version, &found);
         }
         let now = self.now();
         {
@@ -170,7 +171,7 @@ impl Agent {
     /// At this revision our session did not hold this lock. A lease that is served from an older
     /// grant is over, and a grant that is kept is gone: somebody else ended it. What is under way hears of it when its lease
     /// is made.
-    pub(super) fn note_not_held(&self, resource: &Resource, at: Revision) {
+    fn note_not_held(&self, resource: &Resource, at: Revision, found: &Found<'_>) {
         let now = self.now();
         let served = {
             let mut state = self.state();
@@ -184,8 +185,7 @@ impl Agent {
             return;
         };
         if seen_at < at {
-            self.report_gone(&lease);
-            self.lose_lease(&lease, Loss::GrantGone);
+            self.lose_gone(&lease, found);
         }
     }
 
@@ -243,7 +243,7 @@ impl Agent {
             missing.filter(|r| !listed.contains(r)).cloned().collect()
         };
         for resource in missing {
-            self.note_not_held(&resource, at);
+            self.note_not_held(&resource, at, &Found::Unread);
         }
     }
 }

@@ -19,7 +19,7 @@ use super::dto::HoldBody;
 use super::error::Problem;
 use super::serve::{Connection, paced};
 use super::{Api, Arrived, checks};
-use crate::agent::{Hold, LeaseEvent};
+use crate::agent::{EventsError, Hold, LeaseEvent};
 pub(super) use data::EventData;
 
 /// The media type of server-sent events.
@@ -77,7 +77,12 @@ pub(super) async fn of_lease(
     connection: Option<Extension<Connection>>,
     LeaseInPath(lease): LeaseInPath,
 ) -> Result<Response, Problem> {
-    let events = api.agent.events(&lease, arrived)?;
+    let events = match api.agent.events(&lease, arrived) {
+        Err(EventsError::Lease(error)) => {
+            return Err(api.agent.explained(&lease, error).await.into());
+        }
+        events => events?,
+    };
     let events = futures::stream::unfold(events, |mut events| async move {
         let event = events.next().await?;
         Some((event, events))

@@ -162,7 +162,10 @@ pub(super) const fn what_happened(loss: Loss) -> &'static str {
             "the lease was lost: the agent could not renew its session with the API server in time"
         }
         Loss::SessionRevoked => "the lease was lost: somebody revoked the agent's session",
-        Loss::GrantGone => "the lease was lost: the lock was force released, taken over or deleted",
+        Loss::GrantGone => "the lease was lost: the lock was taken over, deleted or edited",
+        Loss::ForceReleased => {
+            "the lease was lost: a person ended it by force; the lock's status.incidents say who and why"
+        }
         Loss::StoreRestored => {
             "the lease was lost: the API server's store was restored from a backup, which may have \
              forgotten it"

@@ -69,7 +69,10 @@ pub(super) async fn renew(
     OptionalJsonBody(body): OptionalJsonBody<RenewBody>,
 ) -> Result<Response, Problem> {
     let ttl = body.ttl_seconds.as_ref().map(checks::ttl).transpose()?;
-    Ok(lease_answer(&api.agent.renew(&lease, ttl, arrived)?))
+    match api.agent.renew(&lease, ttl, arrived) {
+        Ok(view) => Ok(lease_answer(&view)),
+        Err(error) => Err(api.agent.explained(&lease, error).await.into()),
+    }
 }
 
 /// Says what the app holds
@@ -86,7 +89,10 @@ pub(super) async fn get(
     Extension(Arrived(arrived)): Extension<Arrived>,
     LeaseInPath(lease): LeaseInPath,
 ) -> Result<Response, Problem> {
-    Ok(lease_answer(&api.agent.lease(&lease, arrived)?))
+    match api.agent.lease(&lease, arrived) {
+        Ok(view) => Ok(lease_answer(&view)),
+        Err(error) => Err(api.agent.explained(&lease, error).await.into()),
+    }
 }
 
 /// Gives a lock back

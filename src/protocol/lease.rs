@@ -18,8 +18,11 @@ pub enum Loss {
     SessionExpired,
     /// Somebody revoked the session.
     SessionRevoked,
-    /// The lock no longer names this grant: force released, taken over or deleted.
+    /// The lock no longer names this grant, and has no record of its end by force: taken over,
+    /// deleted or edited.
     GrantGone,
+    /// A person ended the grant by force, on the record.
+    ForceReleased,
     /// The store was restored from a backup, which may have forgotten the grant.
     StoreRestored,
     /// The app did not renew within its own TTL.
@@ -34,10 +37,11 @@ pub enum Loss {
 
 impl Loss {
     /// Every reason.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::SessionExpired,
         Self::SessionRevoked,
         Self::GrantGone,
+        Self::ForceReleased,
         Self::StoreRestored,
         Self::AppSilent,
         Self::MaxHold,
@@ -58,6 +62,7 @@ impl Loss {
             Self::SessionExpired => "session_expired",
             Self::SessionRevoked => "session_revoked",
             Self::GrantGone => "grant_gone",
+            Self::ForceReleased => "force_released",
             Self::StoreRestored => "store_restored",
             Self::AppSilent => "app_silent",
             Self::MaxHold => "max_hold",

@@ -1,6 +1,6 @@
-//! A grant that a person took away while its agent did not know: the release says so.
+//! A grant that a person took away: its app is told, and by force where that is on the record.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::harness::TakeOver;
@@ -36,5 +36,42 @@ async fn the_release_of_a_grant_that_was_taken_away_is_a_loss() -> Result<()> {
         ensure!(errors.len() == 1, "{errors:?}");
         ensure!(errors[0].to_string().contains(&lease.id), "{errors:?}");
     }
+    Ok(())
+}
+
+/// The operator's write, made by an administrator.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_was_ended_by_force_on_the_record_is_told_as_that() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("forced", TakeOver::Strict, 60).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    let app = a.curl_events(&format!("/v1/locks/{}/events", lease.id))?;
+    app.until("heartbeat").await?;
+    let lock = namespace.lock("res").await?.context("the lock")?;
+    let status = &lock["status"];
+    let incident = json!({
+        "at": "2026-04-01T00:00:00Z", "kind": "ForceReleased", "leaseId": status["lease"]["id"],
+        "token": status["token"], "ownerId": status["holder"]["ownerId"], "pod": "a",
+        "actor": "alice", "reason": "it hangs",
+    });
+    let forced = json!({"status": {"holder": null, "lease": null, "incidents": [incident]}});
+    namespace
+        .patch("distributedlocks/res/status", &forced)
+        .await?;
+
+    let lost = app.until("lost").await?;
+    ensure!(lost.data["reason"] == "force_released", "{lost:?}");
+    ensure!(app.ended().await?.success());
+    for answer in [
+        a.renew(&lease.id).await?,
+        a.get(&lease.id).await?,
+        a.release(&lease.id).await?,
+    ] {
+        let lost = answer.problem(410, "lease_lost")?;
+        ensure!(lost.json["reason"] == "force_released", "{}", lost.json);
+    }
+    let (_, metrics) = a.admin("/metrics").await?;
+    ensure!(metrics.contains("leasehold_dual_owners_suspected_total 0\n"));
+    let next = b.acquire("res").await?.granted()?;
+    ensure!(next.token > lease.token, "{next:?} after {lease:?}");
     Ok(())
 }

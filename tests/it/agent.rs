@@ -3,6 +3,7 @@
 
 mod elections;
 mod events;
+mod forced;
 mod releases;
 mod resume;
 mod stopping;

@@ -75,6 +75,13 @@ impl State {
         }
     }
 
+    /// It is known better by now how a lease ended.
+    pub(in crate::agent) fn correct_end(&mut self, lease: &LeaseId, how: End) {
+        if let Some(end) = self.ended.get_mut(lease) {
+            *end = how;
+        }
+    }
+
     /// What a request was answered before; nothing once that lease's end is forgotten.
     pub(in crate::agent) fn answered(
         &mut self,

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use leasehold::agent::{LeaseError, Released};
 use leasehold::protocol::ids::{GrantId, LeaseId, SessionId};
-use leasehold::protocol::incident::{Incident, IncidentKind};
 use leasehold::protocol::lease::Loss;
 use leasehold::protocol::lock::{Grant, Lock};
-use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Token;
 use leasehold::store::StoreError;
 
@@ -18,20 +16,6 @@ use crate::memory_store::{Call, Half, MemoryStore};
 const LOST: Result<Released, LeaseError> = Err(LeaseError::Lost(Loss::GrantGone));
 
 type TakeAway = fn(&MemoryStore);
-
-fn force_release(lock: &mut Lock) {
-    let grant = lock.grant.take().unwrap();
-    lock.incidents.push(Incident {
-        at: WallTime(0),
-        kind: IncidentKind::ForceReleased,
-        token: lock.token,
-        grant: Some(grant.id),
-        owner: grant.holder.owner,
-        pod: grant.holder.pod.name,
-        actor: "somebody".into(),
-        reason: "by hand".into(),
-    });
-}
 
 fn give_to_another(lock: &mut Lock) {
     let mut grant = lock.grant.take().unwrap();
@@ -63,10 +47,7 @@ async fn until_answered(pod: &Pod, lease: &LeaseId, expected: Result<Released, L
 
 #[tokio::test]
 async fn a_release_that_comes_after_the_grant_was_taken_away_says_so() {
-    let others: [(&str, TakeAway); 5] = [
-        ("force released", |store| {
-            store.edit_lock("r", force_release);
-        }),
+    let others: [(&str, TakeAway); 4] = [
         ("another's", |store| store.edit_lock("r", give_to_another)),
         ("edited", |store| {
             store.edit_lock("r", |lock| lock.grant = None);

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::agent::OnTerm;
+use leasehold::protocol::incident::{Incident, IncidentKind};
 use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest};
-use leasehold::protocol::time::SessionTtl;
+use leasehold::protocol::time::{SessionTtl, WallTime};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
@@ -257,6 +258,40 @@ async fn a_persons_request_is_told_with_their_name_and_words_also_to_who_only_re
     let renewed = sidecar.post(&format!("{lease}/renew"), json!({})).await;
     assert_eq!(renewed.body["releaseRequested"], asked);
     assert_eq!(sidecar.get(&lease).await.body["releaseRequested"], asked);
+}
+
+#[tokio::test]
+async fn a_grant_that_was_ended_by_force_is_told_as_that_and_by_every_call() {
+    let sidecar = Sidecar::start().await;
+    let lease = sidecar.lease("r").await;
+    let events = format!("{lease}/events");
+    let mut stream = Stream::open(&sidecar, Method::GET, &events, None).await;
+    stream.next_is("heartbeat").await;
+    sidecar.store.edit_lock("r", |lock| {
+        let grant = lock.grant.take().unwrap();
+        lock.incidents.push(Incident {
+            at: WallTime(0),
+            kind: IncidentKind::ForceReleased,
+            token: lock.token,
+            grant: Some(grant.id),
+            owner: grant.holder.owner,
+            pod: grant.holder.pod.name,
+            actor: "alice".into(),
+            reason: "it hangs".into(),
+        });
+    });
+    let lost = stream.next_is("lost").await;
+    assert_eq!(lost["reason"], "force_released");
+    assert_eq!(stream.next().await, None);
+    for answer in [
+        sidecar.post(&format!("{lease}/renew"), json!({})).await,
+        sidecar.get(&lease).await,
+        sidecar.get(&events).await,
+        sidecar.delete(&lease).await,
+    ] {
+        answer.is_problem(410, "lease_lost", "ended it by force");
+        assert_eq!(answer.body["reason"], "force_released");
+    }
 }
 
 #[tokio::test]
