@@ -151,6 +151,12 @@ impl Metrics {
             }
             self.durations.with_label_values(&[kind]);
         }
+        for state in ["held", "free"] {
+            self.locks.with_label_values(&[state]);
+        }
+        for kind in ["session", "lock"] {
+            self.unreadable.with_label_values(&[kind]);
+        }
         for cause in ["expired", "pod_ended"] {
             self.reclaimed.with_label_values(&[cause]);
         }
@@ -284,4 +290,64 @@ fn registered<C: prometheus::core::Collector + Clone + 'static>(
         .register(Box::new(collector.clone()))
         .expect("a metric must be registered once");
     collector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::session::{PodRef, RenewalFailures, Session};
+    use crate::protocol::time::{Moment, SessionTtl};
+    use crate::protocol::token::Revision;
+    use crate::store::fleet::{Place, Placed, Told};
+    use crate::store::{Original, Stored};
+
+    fn session(name: &str, version: &str) -> Told<Placed<Session>> {
+        let value = Session {
+            id: name.into(),
+            pod: PodRef {
+                name: "pod".into(),
+                uid: "uid".into(),
+                node: None,
+            },
+            ttl: SessionTtl::clamped(15),
+            agent_version: version.into(),
+            renewals: 0,
+            renewed_at: None,
+            failures: RenewalFailures::default(),
+            revoked: None,
+        };
+        Told::There(Box::new(Placed {
+            place: Place {
+                namespace: "n".into(),
+                name: name.into(),
+            },
+            uid: name.into(),
+            stored: Stored {
+                value,
+                version: Revision(1),
+                original: Original::new(()),
+            },
+        }))
+    }
+
+    #[test]
+    fn sessions_are_counted_by_version() {
+        let mut view = View::default();
+        for (name, version) in [("a", "0.1.0"), ("b", "0.2.0"), ("c", "0.1.0")] {
+            view.note_session(session(name, version), Moment::since_boot(Duration::ZERO));
+        }
+        let metrics = Metrics::new();
+        let gauges = Gauges {
+            queue_depth: 0,
+            leads: false,
+            store_went_back: false,
+        };
+        metrics.set_gauges(&view, &gauges);
+        let text = metrics.encode();
+        for (version, count) in [("0.1.0", 2), ("0.2.0", 1)] {
+            let name = "leasehold_operator_sessions_by_version";
+            let line = format!("{name}{{version=\"{version}\"}} {count}");
+            assert!(text.contains(&line), "{line} is not in\n{text}");
+        }
+    }
 }
