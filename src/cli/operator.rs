@@ -17,7 +17,7 @@ use crate::admin;
 use crate::agent::{Agent, Campaign, Config, OnTerm};
 use crate::clock::SystemClock;
 use crate::http::serve::{Bounds, serve};
-use crate::k8s::{K8sFleet, K8sLockStore, K8sSessionStore};
+use crate::k8s::{K8sFleet, K8sLockStore, K8sNotes, K8sSessionStore};
 use crate::operator::{self, AuditLog, Leadership, Operator, Ports};
 use crate::protocol::election::ElectionName;
 use crate::shutdown;
@@ -110,27 +110,5 @@ struct StandardOutput;
 impl AuditLog for StandardOutput {
     fn write(&self, line: &str) -> io::Result<()> {
         output::print(&format!("{line}\n"))
-    }
-}
-
-struct K8sNotes;
-impl K8sNotes {
-    fn new(_client: kube::Client, _pod: &str) -> Self {
-        Self
-    }
-}
-#[async_trait]
-impl crate::store::cluster::Notes for K8sNotes {
-    async fn known(
-        &self,
-    ) -> Result<std::collections::HashSet<crate::store::fleet::Place>, crate::store::StoreError>
-    {
-        Ok(std::collections::HashSet::new())
-    }
-    async fn write(
-        &self,
-        _note: &crate::store::cluster::Note,
-    ) -> Result<(), crate::store::StoreError> {
-        Ok(())
     }
 }

@@ -20,10 +20,6 @@ use crate::store::fleet::{Place, Placed};
 
 use super::view::{Key, Life, SeenLock, SeenSession, View, session_place};
 
-/// How long an ended session's object is kept when nothing names it: a place in a queue that was
-/// asked for before may still land, and people look at what happened.
-pub const KEEP_ENDED: Duration = Duration::from_secs(600);
-
 /// How much later the end of a session may be told than the releases before it. To act at once would
 /// only make a write that fails.
 const RELEASES_TOLD: Duration = Duration::from_secs(1);
@@ -37,6 +33,9 @@ pub struct Rules {
     pub token_floor: u64,
     /// How long a free and idle lock is kept where its spec does not say.
     pub retain: Duration,
+    /// How long an ended session's object is kept when nothing names it: a place in a queue that
+    /// was asked for before may still land, and people look at what happened.
+    pub keep_sessions: Duration,
     /// After how long a grant counts as long-held where the lock's spec does not say.
     pub long_held: Duration,
 }
@@ -151,7 +150,7 @@ pub fn step(view: &View, rules: &Rules, key: &Key, now: Now) -> Step {
 fn session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
     let value = &seen.session.stored.value;
     if value.revoked.is_some() {
-        return ended_session(view, seen, now);
+        return ended_session(view, rules, seen, now);
     }
     let revoke = |reason| {
         let revocation = Revocation {
@@ -197,11 +196,11 @@ fn suspicion(seen: &SeenSession, now: Now) -> Step {
     Step::act(Action::LookAtPod(seen.session.clone()))
 }
 
-fn ended_session(view: &View, seen: &SeenSession, now: Now) -> Step {
+fn ended_session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
     if view.is_named(&seen.session.place) {
         return Step::default();
     }
-    let due = seen.observed.since().after(KEEP_ENDED);
+    let due = seen.observed.since().after(rules.keep_sessions);
     if now.moment < due {
         return Step::at(due);
     }

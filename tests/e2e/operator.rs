@@ -1,8 +1,16 @@
 //! The operator on a real API server, with the rights and the strict policies that we ship.
 
+mod force;
+mod housekeeping;
+mod pods;
+
 use std::time::Duration;
 
 use anyhow::Result;
+
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
 
 use crate::harness::{Cluster, Operator, TakeOver, eventually, now};
 use crate::support::{BINARY, sidecar, until_queued};
@@ -38,4 +46,23 @@ async fn a_killed_holders_lock_is_handed_over_with_incident_and_audit_line() -> 
     assert_eq!(line["resource"], "res");
     assert_eq!(line["fencingToken"], first.token);
     Ok(())
+}
+
+/// A strict cluster with one operator, which these tests share; started by the first who asks.
+pub(crate) async fn looked_after() -> Result<(Arc<Cluster>, &'static Operator)> {
+    static SHARED: OnceCell<Result<(Arc<Cluster>, Operator), String>> = OnceCell::const_new();
+
+    let start = async || {
+        let cluster = Cluster::of_its_own(TakeOver::Strict).await?;
+        let pod = cluster.operator_pod("operator-of-many").await?;
+        let args = ["--retain-seconds", "60", "--keep-sessions-seconds", "10"];
+        let operator = Operator::start(BINARY, &pod, &args).await?;
+        operator.until_active().await?;
+        anyhow::Ok((cluster, operator))
+    };
+    let shared = SHARED.get_or_init(async || start().await.map_err(|error| format!("{error:#}")));
+    match shared.await {
+        Ok((cluster, operator)) => Ok((cluster.clone(), operator)),
+        Err(error) => anyhow::bail!("{error}"),
+    }
 }

@@ -59,6 +59,13 @@ impl Cluster {
         started.await.clone().map_err(|error| anyhow!("{error}"))
     }
 
+    /// Another one for many tests, which share something more in it.
+    pub(crate) async fn of_its_own(mode: TakeOver) -> Result<Arc<Self>> {
+        let version = KubeVersion::from_env()?;
+        let cluster = Self::start(version, mode, Purpose::ManyTests).await;
+        cluster.map(Arc::new)
+    }
+
     /// One of one's own, whose control plane may be stopped, frozen and restored.
     pub(crate) async fn fresh(mode: TakeOver) -> Result<Arc<Self>> {
         Self::fresh_on(KubeVersion::from_env()?, mode).await

@@ -23,7 +23,6 @@ pub(crate) struct Operator {
     /// Where its health and metrics are.
     pub(crate) admin_url: String,
     process: Process,
-    http: reqwest::Client,
 }
 
 impl Operator {
@@ -57,14 +56,14 @@ impl Operator {
             pod: pod.clone(),
             admin_url: format!("http://{address}"),
             process,
-            http: reqwest::Client::new(),
         })
     }
 
     /// A call of `/healthz`, `/readyz` or `/metrics`.
     pub(crate) async fn admin(&self, path: &str) -> Result<(u16, String)> {
         let url = format!("{}{path}", self.admin_url);
-        let response = self.http.get(url).send().await?;
+        // One that is shared outlives the runtimes of the tests that ask it.
+        let response = reqwest::get(url).await?;
         Ok((response.status().as_u16(), response.text().await?))
     }
 

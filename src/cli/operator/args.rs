@@ -42,6 +42,13 @@ pub(in crate::cli) struct Args {
         value_parser = RangedU64ValueParser::<u64>::new().range(60..=TEN_YEARS),
     )]
     retain_seconds: u64,
+    /// For how many seconds an ended session's object is kept when no lock names it; counted from
+    /// when this process first saw it ended.
+    #[arg(
+        long, env = "LEASEHOLD_KEEP_SESSIONS_SECONDS", value_name = "SECONDS", default_value_t = 600,
+        value_parser = RangedU64ValueParser::<u64>::new().range(10..=TEN_YEARS),
+    )]
+    keep_sessions_seconds: u64,
     /// After how many seconds a held lock is marked as long-held where its spec.longHeldSeconds does
     /// not say. Elections are marked only where it does.
     #[arg(
@@ -78,6 +85,7 @@ impl Args {
             actor: pod.clone(),
             token_floor: self.token_floor,
             retain: Duration::from_secs(self.retain_seconds),
+            keep_sessions: Duration::from_secs(self.keep_sessions_seconds),
             long_held: Duration::from_secs(self.long_held_seconds),
         }
     }

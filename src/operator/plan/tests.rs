@@ -25,6 +25,7 @@ fn rules() -> Rules {
         actor: "operator-0".into(),
         token_floor: 0,
         retain: Duration::from_secs(86_400),
+        keep_sessions: Duration::from_secs(600),
         long_held: Duration::from_secs(3_600),
     }
 }

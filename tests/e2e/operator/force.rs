@@ -1,0 +1,158 @@
+//! A person forces the end of a grant: with the right to, on the record, and the app hears of it.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use super::{LIMIT, looked_after};
+use crate::harness::{Namespace, Output, eventually};
+use crate::support::{sidecar, until_queued};
+
+const REASON: &str = "the holder hangs in a loop, INC-4711";
+
+/// Lets `jane` end grants and `john` merely change locks.
+async fn let_people_in(namespace: &Namespace) -> Result<()> {
+    let (client, name) = (namespace.client.clone(), &namespace.name);
+    let edit = json!({"metadata": {"name": "edit-locks"}, "rules": [{
+        "apiGroups": ["leasehold.dev"], "resources": ["distributedlocks"],
+        "verbs": ["get", "patch", "update"]}]});
+    let roles = Api::<Role>::namespaced(client.clone(), name);
+    roles
+        .create(&PostParams::default(), &serde_json::from_value(edit)?)
+        .await?;
+    for (person, kind, role) in [
+        ("jane", "ClusterRole", "leasehold-lock-admin"),
+        ("john", "Role", "edit-locks"),
+    ] {
+        let binding = json!({"metadata": {"name": person},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+            "subjects": [{"kind": "User", "name": person}]});
+        let bindings = Api::<RoleBinding>::namespaced(client.clone(), name);
+        let binding = serde_json::from_value(binding)?;
+        bindings.create(&PostParams::default(), &binding).await?;
+        eventually("their rights", LIMIT, async || {
+            let asked = ["auth", "can-i", "patch", "dlock", "--as", person];
+            let answer = namespace.kubectl(&asked).await.ok()?;
+            answer.success.then_some(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+fn force(lease: &Value, actor: &str, reason: &str) -> Value {
+    json!({"leaseId": lease, "mode": "Force", "reason": reason, "actor": actor})
+}
+
+async fn request(namespace: &Namespace, person: &str, request: &Value) -> Result<Output> {
+    let patch = json!({"spec": {"releaseRequest": request}}).to_string();
+    let command = [
+        "patch", "dlock", "res", "--type", "merge", "--patch", &patch, "--as", person,
+    ];
+    namespace.kubectl(&command).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forced_release_takes_the_verb_and_is_on_the_record_and_the_app_hears_why() -> Result<()>
+{
+    let (cluster, operator) = looked_after().await?;
+    let namespace = cluster.namespace("force").await?;
+    let_people_in(&namespace).await?;
+    let a = sidecar(&namespace.pod("a").await?, 60).await?;
+    let b = sidecar(&namespace.pod("b").await?, 60).await?;
+    let app = a.curl_hold(&json!({"resource": "res", "ownerId": "app"}))?;
+    let held = app.until("acquired").await?;
+    let token = held.data["fencingToken"].as_u64().context("a token")?;
+    let waiting = b.wait_for("res", 120).await?;
+    until_queued(&namespace, "res", 1).await?;
+    let lock = namespace.lock("res").await?.context("the lock")?;
+    let lease = &lock["status"]["lease"]["id"];
+
+    for (person, actor, reason, word) in [
+        ("john", "john", REASON, "force-release"),
+        ("jane", "john", REASON, "actor"),
+        ("jane", "jane", " ", "reason"),
+    ] {
+        let refused = request(&namespace, person, &force(lease, actor, reason)).await?;
+        let refused = refused.refused()?;
+        ensure!(refused.contains(word), "{refused}");
+    }
+
+    request(&namespace, "jane", &force(lease, "jane", REASON))
+        .await?
+        .ok()?;
+    let lost = app.until("lost").await?;
+    ensure!(lost.data["reason"] == "force_released", "{lost:?}");
+    let next = waiting.answer().await?.granted()?;
+    ensure!(next.token > token);
+    a.verify("res", token).await?.problem(409, "stale_token")?;
+    let lock = namespace.lock("res").await?.context("the lock")?;
+    let incident = &lock["status"]["incidents"][0];
+    ensure!(incident["kind"] == "ForceReleased", "{incident}");
+    ensure!(
+        incident["actor"] == "jane" && incident["reason"] == REASON,
+        "{incident}"
+    );
+    ensure!(
+        incident["leaseId"] == *lease && incident["token"] == token,
+        "{incident}"
+    );
+
+    let line = eventually("a line of the audit log", LIMIT, async || {
+        let mut lines = operator.audit().into_iter();
+        lines.find(|line| line["namespace"] == namespace.name.as_str())
+    });
+    let line = line.await?;
+    ensure!(line["action"] == "force-release", "{line}");
+    ensure!(
+        line["actorId"] == "jane" && line["reason"] == REASON,
+        "{line}"
+    );
+    let described = eventually("an Event", LIMIT, async || {
+        let described = namespace
+            .kubectl(&["describe", "dlock", "res"])
+            .await
+            .ok()?;
+        let described = described.ok().ok()?;
+        described.contains("ForceReleased").then_some(described)
+    });
+    let described = described.await?;
+    let event = described
+        .lines()
+        .filter(|line| line.contains("ForceReleased"));
+    ensure!(
+        event
+            .clone()
+            .any(|line| line.contains("jane") && line.contains(REASON)),
+        "{described}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_about_a_grant_that_is_over_gets_a_note_and_ends_nothing() -> Result<()> {
+    let (cluster, _operator) = looked_after().await?;
+    let namespace = cluster.namespace("late").await?;
+    let_people_in(&namespace).await?;
+    let a = sidecar(&namespace.pod("a").await?, 60).await?;
+    let over = a.acquire("res").await?.granted()?;
+    a.release(&over.id).await?.expect(204)?;
+    let lease = a.acquire("res").await?.granted()?;
+    let late = json!({"leaseId": over.id, "mode": "Force", "reason": REASON, "actor": "jane"});
+    request(&namespace, "jane", &late).await?.ok()?;
+    eventually("a note", LIMIT, async || {
+        let described = namespace
+            .kubectl(&["describe", "dlock", "res"])
+            .await
+            .ok()?;
+        let described = described.ok().ok()?;
+        described.contains("ReleaseRequestIgnored").then_some(())
+    })
+    .await?;
+    ensure!(a.renew(&lease.id).await?.granted()?.token == lease.token);
+    let lock = namespace.lock("res").await?.context("the lock")?;
+    ensure!(lock["status"].get("incidents").is_none(), "{lock}");
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Pods that ended, whose locks are free before anybody fell silent, and pods that only look like it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod as PodObject;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::{LIMIT, looked_after};
+use crate::harness::{Namespace, Sidecar, eventually, now};
+use crate::support::{sidecar, until_renewed};
+
+/// A session that is renewed every second: whoever is silent is not dead for a long time here.
+const TTL_SECONDS: u64 = 60;
+
+fn terminated(reason: &str) -> Value {
+    json!([{"name": "app", "image": "app", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 137, "reason": reason}}}])
+}
+
+/// What a kubelet reports of a pod that ended.
+fn ended() -> Value {
+    json!({"phase": "Failed", "containerStatuses": terminated("Error")})
+}
+
+fn api(namespace: &Namespace) -> Api<PodObject> {
+    Api::namespaced(namespace.client.clone(), &namespace.name)
+}
+
+async fn report(namespace: &Namespace, pod: &str, status: &Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"status": status}));
+    let params = PatchParams::default();
+    api(namespace).patch_status(pod, &params, &patch).await?;
+    Ok(())
+}
+
+async fn holding(namespace: &Namespace, pod: &str) -> Result<Sidecar> {
+    let sidecar = sidecar(&namespace.pod(pod).await?, TTL_SECONDS).await?;
+    sidecar.acquire(pod).await?.granted()?;
+    Ok(sidecar)
+}
+
+/// Waits until the lock named after a pod is free; gives its incident.
+async fn until_free(namespace: &Namespace, lock: &str) -> Result<Value> {
+    let what = format!("lock {lock} to be free");
+    eventually(&what, LIMIT, async || {
+        let lock = namespace.lock(lock).await.ok().flatten()?;
+        let status = &lock["status"];
+        let is_free = status.get("holder").is_none();
+        is_free.then(|| status["incidents"][0].clone())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_locks_of_a_pod_that_ended_are_free_at_once_and_those_of_look_alikes_are_not()
+-> Result<()> {
+    let (cluster, _operator) = looked_after().await?;
+    let namespace = cluster.namespace("ended").await?;
+    let lost = json!({"phase": "Failed", "reason": "NodeLost",
+        "containerStatuses": terminated("ContainerStatusUnknown")});
+    let mut collected = ended();
+    collected["conditions"] = json!([{"type": "DisruptionTarget", "status": "True",
+        "reason": "DeletionByPodGC"}]);
+    let mut restarting = ended();
+    restarting["phase"] = json!("Running");
+    let silent = json!({"phase": "Failed"});
+    let look_alikes = [
+        ("lost", Some(lost)),
+        ("collected", Some(collected)),
+        ("restarting", Some(restarting)),
+        ("unreported", Some(silent)),
+        ("gone", None),
+    ];
+    let mut alive = Vec::new();
+    for (pod, status) in &look_alikes {
+        alive.push(holding(&namespace, pod).await?);
+        if let Some(status) = status {
+            report(&namespace, pod, status).await?;
+        } else {
+            let at_once = DeleteParams::default().grace_period(0);
+            api(&namespace).delete(pod, &at_once).await?;
+        }
+    }
+    let really = holding(&namespace, "really").await?;
+    let reported = now();
+    report(&namespace, "really", &ended()).await?;
+    let incident = until_free(&namespace, "really").await?;
+    println!("reclaimed {:?} after the report", now().since(reported));
+    ensure!(incident["kind"] == "PodEnded", "{incident}");
+    ensure!(incident["actor"] == "operator-of-many", "{incident}");
+    drop(really);
+
+    // Reported before, and seen in the order in which they were.
+    for (pod, _) in &look_alikes {
+        let lock = namespace.lock(pod).await?.context("the lock")?;
+        ensure!(lock["status"]["holder"]["pod"] == *pod, "{pod}: {lock}");
+        let session = namespace.holding_session(pod).await?.context("a session")?;
+        ensure!(
+            session["status"].get("revoked").is_none(),
+            "{pod}: {session}"
+        );
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_being_deleted_is_asked_after_when_its_session_missed_a_renewal() -> Result<()>
+{
+    let (cluster, _operator) = looked_after().await?;
+    let namespace = cluster.namespace("deleted").await?;
+    let pod = namespace.pod("a").await?;
+    // Its phase says nothing yet, so no feed tells of it.
+    let keep = json!({"metadata": {"finalizers": ["example.com/keep"]}});
+    let params = PatchParams::default();
+    api(&namespace)
+        .patch("a", &params, &Patch::Merge(keep))
+        .await?;
+    let holder = sidecar(&pod, 10).await?;
+    holder.acquire("a").await?.granted()?;
+    until_renewed(&namespace, "a", 1).await?;
+    api(&namespace)
+        .delete("a", &DeleteParams::default())
+        .await?;
+    let status = json!({"phase": "Running", "containerStatuses": terminated("Error")});
+    report(&namespace, "a", &status).await?;
+    holder.freeze()?;
+    let frozen = now();
+    let incident = until_free(&namespace, "a").await?;
+    println!("reclaimed {:?} after it fell silent", now().since(frozen));
+    ensure!(incident["kind"] == "PodEnded", "{incident}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_does_not_say_which_pod_it_is_of_is_judged_by_its_silence_alone()
+-> Result<()> {
+    let (cluster, _operator) = looked_after().await?;
+    let namespace = cluster.namespace("nobody").await?;
+    let session = json!({"apiVersion": "leasehold.dev/v1alpha1", "kind": "LockSession",
+        "metadata": {"name": "nobody"},
+        "spec": {"pod": "a", "podUid": "", "ttlSeconds": 5, "agentVersion": "?"}});
+    namespace.create(&session).await?;
+    namespace.pod("a").await?;
+    report(&namespace, "a", &ended()).await?;
+    let revoked = eventually("it to be revoked", Duration::from_secs(30), async || {
+        let session = namespace.session("nobody").await.ok().flatten()?;
+        session["status"].get("revoked").cloned()
+    });
+    ensure!(revoked.await?["reason"] == "Expired");
+    Ok(())
+}
