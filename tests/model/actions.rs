@@ -55,7 +55,8 @@ impl World {
         if !rules.apps_ask_on && node.can_be_told_more(lock, now, rules) {
             to.push(Action::AskAgain(index, lock));
         }
-        if desk.lease.is_some() && (node.is_up() || node.believes(lock, now)) {
+        let heard = node.is_up() || (node.believes(lock, now) && !desk.outlived);
+        if desk.lease.is_some() && heard {
             to.push(Action::End(index, lock));
         }
         if desk.want.is_some() && self.left.hang_ups > 0 {
@@ -172,15 +173,15 @@ impl World {
 
     fn crash_actions(&self, index: usize, node: &Node, rules: &Rules, to: &mut Vec<Action>) {
         match node.down {
-            Some(Return::WithState | Return::WithOlderState | Return::WithoutState) => {
-                to.push(Action::Restart(index));
-            }
+            Some(way) if way != Return::Never => to.push(Action::Restart(index)),
             // A process with nothing to lose may as well crash when it has something.
             None if self.left.crashes > 0 && node.live.is_some() => {
                 let crash = |way: &Return| Action::Crash(index, *way);
-                to.extend(rules.returns.iter().map(crash));
+                let may_be =
+                    |way: &&Return| **way != Return::WithEarlierLease || node.has_earlier_lease();
+                to.extend(rules.returns.iter().filter(may_be).map(crash));
             }
-            Some(Return::Never) | None => {}
+            Some(_) | None => {}
         }
     }
 

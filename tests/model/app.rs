@@ -62,7 +62,9 @@ impl Node {
             return false;
         };
         let more = keep.valid_until().min(now.after(app_ttl(rules)));
-        self.is_up() && lease.lost(now, keep.valid_until()).is_none() && more > lease.told_until()
+        // Nobody asks for one that has ended.
+        let is_asked_for = self.is_up() && !self.desks[lock].outlived;
+        is_asked_for && lease.lost(now, keep.valid_until()).is_none() && more > lease.told_until()
     }
 
     /// The app asks again and is told.
@@ -189,9 +191,12 @@ impl Node {
         Ok(())
     }
 
-    /// The app ends its lease. The agent, where it is up, is told at once.
+    /// The app ends its lease, or repeats that of an earlier one. The agent, where it is up, is told at
+    /// once.
     pub(crate) fn end(&mut self, lock: usize) {
-        self.apps[lock].believes_until = None;
+        if !self.desks[lock].outlived {
+            self.apps[lock].believes_until = None;
+        }
         if self.is_up() {
             self.give_up(lock);
         }
@@ -208,6 +213,7 @@ impl Node {
     /// The lease is over; its grant will be released.
     pub(crate) fn give_up(&mut self, lock: usize) {
         let desk = &mut self.desks[lock];
+        desk.outlived = false;
         if desk.lease.take().is_some() {
             desk.leaving = desk.tenure.as_ref().map(|tenure| tenure.grant().clone());
         }

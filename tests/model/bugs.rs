@@ -23,7 +23,8 @@ pub(crate) enum Bug {
     GrantReusedAfterRelease,
     /// A process that resumes takes any renewal that it reads for its own.
     ResumeTrustsARead,
-    /// A process that resumes with an older copy of its state releases at once what is not in it.
+    /// A process that resumes with an older copy of its state releases at once what is not in it, also
+    /// under a later lease.
     OrphansReleasedAtOnce,
 }
 
@@ -144,6 +145,20 @@ mod tests {
             ..with(Bug::OrphansReleasedAtOnce, crash)
         };
         violates("orphans released at once", EXCLUSION, rules);
+    }
+
+    #[test]
+    fn a_grant_released_under_a_later_lease_than_that_on_file_is_noticed() {
+        let crash = Budget {
+            crashes: 1,
+            ..Budget::default()
+        };
+        let rules = Rules {
+            tries_each: 1,
+            returns: &[Return::WithEarlierLease],
+            ..with(Bug::OrphansReleasedAtOnce, crash)
+        };
+        violates("released under a later lease", EXCLUSION, rules);
     }
 
     #[test]

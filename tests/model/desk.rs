@@ -126,8 +126,9 @@ impl Node {
         };
         let mint = self.mint(rules);
         if let Some(grant) = &desk.leaving {
-            // Who resumed and does not know the grant does not know either what was told with it.
-            let is_unknown = desk.tenure.is_none();
+            // Who resumed does not know what was told with a grant that it does not know, or with a
+            // later lease of one that it knows.
+            let is_unknown = desk.tenure.is_none() || desk.spent;
             let may_be_believed = is_unknown && self.promised.is_some_and(|until| now < until);
             if may_be_believed && rules.bug != Some(Bug::OrphansReleasedAtOnce) {
                 return Vec::new();

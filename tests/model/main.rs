@@ -149,6 +149,31 @@ fn older_state() {
     );
 }
 
+/// Processes that come back with a copy of their state file from when an earlier lease of a grant was
+/// served: that is ended once more while somebody believes in a later one.
+#[test]
+fn earlier_lease() {
+    let rules = Rules {
+        tries_each: 1,
+        returns: &[Return::WithEarlierLease],
+        budget: Budget {
+            crashes: 1,
+            ..Budget::default()
+        },
+        ..Rules::calm()
+    };
+    holds(
+        "earlier lease",
+        rules,
+        &[
+            "crash, keeping an earlier lease",
+            "restart",
+            "end",
+            "release",
+        ],
+    );
+}
+
 /// Three apps in line: hand-over, hanging up, a queue entry or a grant that nobody awaits; a join
 /// that lands when its turn is over.
 #[test]

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use leasehold::protocol::incident::IncidentKind;
 use leasehold::protocol::lock::Lock;
+use leasehold::protocol::session::KeepAlive;
 use leasehold::protocol::token::{Mint, Revision, Seen};
 
+use crate::app::app_ttl;
 use crate::bugs::Bug;
 use crate::desk::Intent;
 use crate::ledger::Flaw;
@@ -281,7 +283,7 @@ impl World {
             Action::LoseStray(stray) => {
                 self.strays.remove(*stray);
             }
-            Action::Crash(node, way) => self.crash(*node, *way),
+            Action::Crash(node, way) => self.crash(*node, *way, rules),
             Action::Restart(node) => self.restart(*node),
             _ => self.override_step(action, rules),
         }
@@ -320,28 +322,37 @@ impl World {
     }
 
     /// What is only in memory is gone; what was sent is still on its way.
-    fn crash(&mut self, index: usize, way: Return) {
+    fn crash(&mut self, index: usize, way: Return, rules: &Rules) {
         self.left.crashes -= 1;
+        let now = self.now(index);
         let node = &mut self.nodes[index];
         node.down = Some(way);
         node.seen = None;
+        let told = node.keep().map(KeepAlive::valid_until);
         let mut calls: Vec<Option<Call>> = Vec::new();
         for desk in &mut node.desks {
             let before = std::mem::replace(desk, Desk::idle());
+            let earlier = told.filter(|_| way == Return::WithEarlierLease);
+            let earlier = earlier.and_then(|told| before.earlier_lease(told, now, app_ttl(rules)));
             calls.push(before.call);
             if way == Return::WithState {
                 desk.spent = before.tenure.is_some();
                 desk.leaving = before.leaving.filter(|_| desk.spent);
                 desk.tenure = before.tenure;
                 desk.lease = before.lease;
+            } else if earlier.is_some() {
+                desk.spent = true;
+                desk.outlived = true;
+                desk.tenure = before.tenure;
+                desk.lease = earlier;
             }
         }
         match &mut node.live {
             Some(live) if way.has_state() && live.keep.is_some() => {
                 calls.push(live.call.take());
-                let keep = live.keep.take();
-                if way == Return::WithOlderState {
-                    node.promised = keep.map(|keep| keep.valid_until());
+                live.keep = None;
+                if way != Return::WithState {
+                    node.promised = told;
                 }
                 live.first_sent = None;
                 live.resuming = true;
