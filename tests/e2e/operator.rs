@@ -1,22 +1,77 @@
 //! The operator on a real API server, with the rights and the strict policies that we ship.
 
+mod availability;
 mod force;
 mod housekeeping;
 mod pods;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
-
-use std::sync::Arc;
-
+use anyhow::{Context, Result};
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::harness::{Cluster, Operator, TakeOver, eventually, now};
-use crate::support::{BINARY, sidecar, until_queued};
+use crate::harness::{Cluster, Namespace, Operator, TakeOver, eventually, now};
+use crate::support::{BINARY, milliseconds, sidecar, until_queued};
 
 const TTL_SECONDS: u64 = 6;
 const LIMIT: Duration = Duration::from_secs(30);
+/// How long the operator waits for a silent session, of its TTL.
+const SILENCE: f64 = 1.05;
+
+/// Two replicas whose lead may be silent for so long: the active one, and one that has seen
+/// everything and stands by.
+async fn two(cluster: &Arc<Cluster>, ttl_seconds: u64) -> Result<(Operator, Operator)> {
+    let ttl = ttl_seconds.to_string();
+    let args = ["--session-ttl", ttl.as_str()];
+    let active = Operator::start(BINARY, &cluster.operator_pod("op-0").await?, &args).await?;
+    active.until_active().await?;
+    let standby = Operator::start(BINARY, &cluster.operator_pod("op-1").await?, &args).await?;
+    until_it_stands_by(cluster, &standby).await?;
+    Ok((active, standby))
+}
+
+async fn until_it_stands_by(cluster: &Arc<Cluster>, operator: &Operator) -> Result<()> {
+    let namespace = cluster.operator_namespace().await?;
+    let what = format!("operator {} to stand by", operator.pod.name);
+    eventually(&what, LIMIT, async || {
+        let synced = operator.metric("leasehold_operator_synced").await.ok()?;
+        let locks = namespace.all("distributedlocks").await.ok()?;
+        let waiters = locks.first()?["status"]["waiters"].as_array()?;
+        let is_queued = waiters
+            .iter()
+            .any(|waiter| waiter["podUid"] == *operator.pod.uid);
+        (synced > 0.0 && is_queued).then_some(())
+    })
+    .await
+}
+
+/// Waits until nobody holds a lock; gives it.
+async fn until_free(namespace: &Namespace, lock: &str) -> Result<Value> {
+    let what = format!("{lock} to be free");
+    eventually(&what, Duration::from_secs(60), async || {
+        let object = namespace.lock(lock).await.ok().flatten()?;
+        object["status"]["lease"].is_null().then_some(object)
+    })
+    .await
+}
+
+/// What an operator's audit log says of a namespace: the end of an operator's lead is in it too.
+fn told_of(namespace: &Namespace, operator: &Operator) -> Vec<Value> {
+    let lines = operator.audit().into_iter();
+    let ours = lines.filter(|line| line["namespace"] == *namespace.name);
+    ours.collect()
+}
+
+/// How long the store heard nothing of a session before it was revoked, by the wall clock of the one
+/// machine that all of this runs on.
+fn silence_before_its_end(session: &Value) -> Result<Duration> {
+    let status = &session["status"];
+    let renewed = milliseconds(&status["renewedAt"]).context("no renewal")?;
+    let revoked = milliseconds(&status["revoked"]["at"]).context("no revocation")?;
+    Ok(Duration::from_millis(u64::try_from(revoked - renewed)?))
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_holders_lock_is_handed_over_with_incident_and_audit_line() -> Result<()> {

@@ -1,0 +1,123 @@
+//! Two replicas, of which one acts: what the death, the end and the sleep of that one cost.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{
+    LIMIT, SILENCE, TTL_SECONDS, silence_before_its_end, told_of, two, until_it_stands_by,
+};
+use crate::harness::{Cluster, Operator, Served, TakeOver, eventually, now};
+use crate::support::{sidecar, until_queued, until_renewed};
+
+const LEADING: &str = "leasehold_operator_leading";
+
+async fn leads(operator: &Operator) -> Result<bool> {
+    Ok(operator.metric(LEADING).await? > 0.0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_has_counted_the_silence_of_the_dead_before_it_leads() -> Result<()> {
+    // A holder's silence takes longer to judge than the lead takes to change hands.
+    const HOLDERS_TTL: u64 = 16;
+    let silence = Duration::from_secs(HOLDERS_TTL).mul_f64(SILENCE);
+
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let (active, standby) = two(&cluster, 5).await?;
+    ensure!(!leads(&standby).await?, "one is active, and no more");
+    let namespace = cluster.namespace("standby").await?;
+    let holder = sidecar(&namespace.pod("a").await?, HOLDERS_TTL).await?;
+    let lease = holder.acquire("res").await?.granted()?;
+    let session = until_renewed(&namespace, "res", 1).await?;
+    let session = session["metadata"]["name"].as_str().context("a name")?;
+
+    holder.kill9()?;
+    active.kill9()?;
+    let killed = now();
+    standby.until_active().await?;
+    let led = now();
+    let free = super::until_free(&namespace, "res").await?;
+    let freed = now();
+    println!(
+        "the standby led after {:?}; the lock was free after {:?}, {:?} after that",
+        led.since(killed),
+        freed.since(killed),
+        freed.since(led),
+    );
+    // One that began to look when it led would have had to see all of the silence from there.
+    ensure!(freed.since(led) < silence.mul_f64(0.9), "it began anew");
+    let incident = &free["status"]["incidents"][0];
+    ensure!(incident["actor"] == *standby.pod.name, "{incident}");
+    ensure!(incident["token"] == lease.token, "{incident}");
+    let session = namespace.session(session).await?.context("a session")?;
+    let silent = silence_before_its_end(&session)?;
+    ensure!(silent >= silence, "revoked after {silent:?} of silence");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_is_told_to_end_hands_the_lead_over() -> Result<()> {
+    // No take-over in the time that the test has: the lead is handed over, or the test fails.
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let (active, standby) = two(&cluster, 120).await?;
+    let namespace = cluster.namespace("ended").await?;
+    let holder = sidecar(&namespace.pod("a").await?, TTL_SECONDS).await?;
+    holder.acquire("res").await?.granted()?;
+
+    let told = now();
+    active.sigterm()?;
+    standby.until_active().await?;
+    println!("the standby led {:?} after SIGTERM", now().since(told));
+    ensure!(active.ended().await?.success(), "{}", active.log());
+    println!("the other one ended {:?} after SIGTERM", now().since(told));
+    holder.kill9()?;
+    super::until_free(&namespace, "res").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let (active, standby) = two(&cluster, 5).await?;
+    let namespace = cluster.namespace("slept").await?;
+    let a = sidecar(&namespace.pod("a").await?, TTL_SECONDS).await?;
+    let b = sidecar(&namespace.pod("b").await?, TTL_SECONDS).await?;
+    let first = a.acquire("handed").await?.granted()?;
+    a.acquire("freed").await?.granted()?;
+    let waiting = b.wait_for("handed", 120).await?;
+    until_queued(&namespace, "handed", 1).await?;
+
+    // It saw the holder's last renewal, so it has something to do from a moment of its sleep on.
+    a.kill9()?;
+    active.freeze()?;
+    let second = waiting.answer().await?.granted()?;
+    ensure!(second.token > first.token);
+    super::until_free(&namespace, "freed").await?;
+    let told = eventually("both lines of the audit log", LIMIT, async || {
+        Some(told_of(&namespace, &standby)).filter(|lines| lines.len() == 2)
+    })
+    .await?;
+
+    let before = cluster.control_plane().served()?.len();
+    active.thaw()?;
+    // It has noticed all of it when it stands in the queue again, with a session of its own.
+    until_it_stands_by(&cluster, &active).await?;
+    ensure!(!leads(&active).await? && leads(&standby).await?);
+    let came = cluster.control_plane().served()?.split_off(before);
+    let foreign = |one: &&Served| {
+        one.pod_uid == active.pod.uid
+            && !["get", "list", "watch"].contains(&one.verb.as_str())
+            && one.uri.contains(&namespace.name)
+    };
+    let written: Vec<&Served> = came.iter().filter(foreign).collect();
+    ensure!(written.is_empty(), "{written:?}");
+    ensure!(active.audit().is_empty(), "{:?}", active.audit());
+    ensure!(told_of(&namespace, &standby) == told, "told twice");
+    for name in ["handed", "freed"] {
+        let lock = namespace.lock(name).await?.unwrap_or_default();
+        let incidents = lock["status"]["incidents"].as_array().map_or(0, Vec::len);
+        ensure!(incidents == 1, "{lock}");
+    }
+    b.renew(&second.id).await?.granted()?;
+    Ok(())
+}
