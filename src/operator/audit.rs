@@ -193,3 +193,6 @@ fn time_text(at: WallTime) -> String {
     let at = jiff::Timestamp::from_microsecond(at.0).unwrap_or_default();
     format!("{at:.6}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,39 +21,16 @@ use leasehold::clock::{Clock, ManualClock};
 use leasehold::protocol::ids::{OwnerId, Resource};
 use leasehold::protocol::lease::Loss;
 use leasehold::protocol::session::{PodRef, RevokeReason};
-use leasehold::protocol::time::{Moment, WallTime};
+use leasehold::protocol::time::Moment;
 
 use crate::memory_store::MemoryStore;
+use crate::paused_clock::PausedClock;
 
 fn pod_ref(name: &str) -> PodRef {
     PodRef {
         name: name.into(),
         uid: format!("uid-of-{name}").into(),
         node: None,
-    }
-}
-
-/// A clock that goes with tokio's paused time.
-struct PausedClock(tokio::time::Instant);
-
-impl PausedClock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "tokio's paused time is what it shows"
-    )]
-    fn start() -> Self {
-        Self(tokio::time::Instant::now())
-    }
-}
-
-impl Clock for PausedClock {
-    fn now(&self) -> Moment {
-        // Not zero: nothing begins at boot.
-        Moment::since_boot(Duration::from_secs(1_000) + self.0.elapsed())
-    }
-
-    fn wall(&self) -> WallTime {
-        WallTime(i64::try_from(self.0.elapsed().as_micros()).unwrap())
     }
 }
 

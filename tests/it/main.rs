@@ -15,5 +15,7 @@ mod faulty_store;
 mod http_api;
 mod memory_store;
 mod openapi;
+mod operator;
+mod paused_clock;
 mod rights;
 mod tidy;

@@ -1,0 +1,160 @@
+//! The format of what is told, word for word, and what is told at all.
+
+use super::*;
+use crate::protocol::ids::{OwnerId, Resource};
+use crate::protocol::settings::ReleaseMode;
+use crate::protocol::token::{Revision, Token};
+use crate::store::{Original, Stored};
+
+/// 2026-04-30T03:12:09.481920Z.
+const THEN: WallTime = WallTime(1_777_518_729_481_920);
+
+fn incident(kind: IncidentKind) -> Incident {
+    Incident {
+        at: THEN,
+        kind,
+        grant: Some("1eebfb7a-35b4-4b51-8b60-95e344ea0fd5".into()),
+        token: Token::from_raw(1_842_000),
+        owner: OwnerId::from("worker-1"),
+        pod: "billing-7c9f-x2v".into(),
+        actor: "jane".into(),
+        reason: "hangs in a loop, INC-4711".into(),
+    }
+}
+
+fn lock_with(incidents: Vec<Incident>) -> Placed<Lock> {
+    let name = "billing-close";
+    Placed {
+        place: Place {
+            namespace: "billing".into(),
+            name: name.into(),
+        },
+        uid: "d2c1".into(),
+        stored: Stored {
+            value: Lock {
+                incidents,
+                ..Lock::unheld(Resource::parse(name).unwrap())
+            },
+            version: Revision(7),
+            original: Original::new(()),
+        },
+    }
+}
+
+/// The example in the documentation is the format.
+#[test]
+fn a_line_is_as_the_documentation_shows_it() {
+    let forced = incident(IncidentKind::ForceReleased);
+    let line = line(&lock_with(vec![]), &forced).to_string();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operator.md");
+    let documented = std::fs::read_to_string(path).unwrap();
+    assert!(
+        documented.lines().any(|shown| shown == line),
+        "not in docs/operator.md: {line}"
+    );
+}
+
+#[test]
+fn each_kind_of_end_has_an_action_and_an_event_of_its_own() {
+    let seen: Vec<_> = [
+        IncidentKind::Expired,
+        IncidentKind::PodEnded,
+        IncidentKind::ForceReleased,
+        IncidentKind::ReleasedOnRequest,
+    ]
+    .map(|kind| {
+        let lock = lock_with(vec![incident(kind)]);
+        let news: Vec<_> = news_of(&lock, THEN).collect();
+        let [
+            News {
+                line: Some(line),
+                note,
+            },
+        ] = news.as_slice()
+        else {
+            panic!("one incident is one line and one note: {news:?}");
+        };
+        assert_eq!(line["id"].as_str(), Some(&*note.name));
+        let action = line["action"].as_str().unwrap().to_owned();
+        (action, note.reason, note.action, note.is_warning)
+    })
+    .into();
+    assert_eq!(
+        seen,
+        [
+            ("expire".to_owned(), "HolderExpired", "Reclaim", true),
+            ("reclaim".to_owned(), "HolderPodEnded", "Reclaim", false),
+            (
+                "force-release".to_owned(),
+                "ForceReleased",
+                "ForceRelease",
+                true
+            ),
+            (
+                "release-on-request".to_owned(),
+                "ReleasedOnRequest",
+                "Release",
+                false
+            ),
+        ]
+    );
+}
+
+#[test]
+fn an_incident_has_the_same_name_whenever_it_is_told_and_no_other_has_it() {
+    let one = incident(IncidentKind::Expired);
+    let later = Incident {
+        at: WallTime(THEN.0 + 1),
+        ..one.clone()
+    };
+    let lock = lock_with(vec![one.clone(), later]);
+    let names = |lock: &Placed<Lock>| -> Vec<Arc<str>> {
+        news_of(lock, THEN).map(|news| news.note.name).collect()
+    };
+    let two = names(&lock);
+    assert_ne!(two[0], two[1]);
+    assert_eq!(names(&lock), two);
+    let made_anew = Placed {
+        uid: "another".into(),
+        ..lock_with(vec![one])
+    };
+    assert!(!two.contains(&names(&made_anew)[0]));
+}
+
+#[test]
+fn what_is_older_than_a_day_is_not_told_again() {
+    let lock = lock_with(vec![incident(IncidentKind::Expired)]);
+    let hours = |hours: i64| WallTime(THEN.0 + hours * 3_600_000_000);
+    assert_eq!(news_of(&lock, hours(23)).count(), 1);
+    assert_eq!(news_of(&lock, hours(25)).count(), 0);
+    assert_eq!(
+        news_of(&lock, hours(-5)).count(),
+        1,
+        "of a clock that is ahead"
+    );
+}
+
+#[test]
+fn a_note_fits_the_name_of_the_longest_lock() {
+    let place = Place {
+        namespace: "n".into(),
+        name: "a-".repeat(126).as_str().into(),
+    };
+    let name = note_name(&place, "x");
+    assert!(name.len() <= 253, "{}", name.len());
+    assert!(!name.contains("-."));
+}
+
+#[test]
+fn a_request_that_is_ignored_is_named_and_no_line_of_the_log() {
+    let request = ReleaseRequest {
+        lease: "old".into(),
+        mode: ReleaseMode::Force,
+        reason: "why".into(),
+        actor: "jane".into(),
+    };
+    let news = ignored_request(&lock_with(vec![]), &request, THEN);
+    assert_eq!(news.line, None);
+    assert_eq!(news.note.reason, "ReleaseRequestIgnored");
+    assert!(news.note.message.contains("jane") && news.note.message.contains("\"old\""));
+}

@@ -1,0 +1,100 @@
+//! The operator's loop on a cluster that is made up: who acts, what is told, and what is told again.
+
+mod cluster;
+
+use std::time::Duration;
+
+use leasehold::protocol::incident::IncidentKind;
+use leasehold::store::StoreError;
+
+use cluster::{Cluster, TTL};
+
+async fn settled() {
+    tokio::time::sleep(Duration::from_secs(3)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_does_not_lead_watches_and_the_next_leader_need_not_watch_anew() {
+    let cluster = Cluster::start().await;
+    cluster.hold("res", "a");
+    tokio::time::sleep(TTL * 2).await;
+    assert_eq!(cluster.writes(), 0);
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(cluster.holder("res"), None);
+    assert_eq!(cluster.writes(), 2, "one revocation, one release");
+    assert_eq!(cluster.lines().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_predecessor_may_not_have_told_is_told_again_and_the_rest_is_not() {
+    let cluster = Cluster::start().await;
+    cluster.incident("told", IncidentKind::Expired);
+    cluster.incident("untold", IncidentKind::Expired);
+    cluster.lead(true);
+    settled().await;
+    let told: Vec<_> = cluster.lines();
+    assert_eq!(told.len(), 2, "there was no note of either");
+    cluster.forget_note_of("untold");
+    cluster.lead(false);
+    settled().await;
+    cluster.lead(true);
+    settled().await;
+    let again: Vec<_> = cluster.lines().split_off(2);
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0]["lock"], "untold");
+    assert!(told.contains(&again[0]), "the same line, with the same id");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_before_it_is_known_what_was_told() {
+    let cluster = Cluster::start().await;
+    cluster.incident("res", IncidentKind::PodEnded);
+    cluster.notes_fail(Some(StoreError::Unavailable("away".into())));
+    cluster.lead(true);
+    settled().await;
+    assert!(cluster.lines().is_empty());
+    cluster.notes_fail(None);
+    settled().await;
+    assert_eq!(cluster.lines().len(), 1);
+    assert_eq!(cluster.notes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_is_tried_again_with_pauses_until_it_is_done() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    cluster.hold("res", "a");
+    cluster.writes_fail(Some(StoreError::DeniedByPolicy("no".into())));
+    tokio::time::sleep(TTL * 2).await;
+    let tried = cluster.tries();
+    assert!((2..20).contains(&tried), "{tried} tries in about one TTL");
+    cluster.writes_fail(None);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(cluster.holder("res"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_went_back_gets_no_write_until_it_is_restored_again() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    cluster.hold("res", "a");
+    settled().await;
+    let revision = cluster.set_revision(5);
+    cluster.list_anew();
+    tokio::time::sleep(TTL * 2).await;
+    assert_eq!(cluster.writes(), 0);
+    assert!(
+        cluster
+            .metrics()
+            .contains("leasehold_operator_store_went_back 1")
+    );
+    cluster.set_revision(revision + 1_000_000_000);
+    tokio::time::sleep(TTL * 2).await;
+    assert_eq!(cluster.holder("res"), None);
+    assert!(
+        cluster
+            .metrics()
+            .contains("leasehold_operator_store_went_back 0")
+    );
+}

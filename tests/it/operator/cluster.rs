@@ -1,0 +1,385 @@
+//! A cluster that is made up: locks and sessions in maps, told as they change.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use leasehold::operator::plan::Rules;
+use leasehold::operator::{AuditLog, Leadership, Operator, Ports};
+use leasehold::protocol::ids::{OwnerId, Resource};
+use leasehold::protocol::incident::{Incident, IncidentKind};
+use leasehold::protocol::lock::{Grant, Lock};
+use leasehold::protocol::session::{Claimant, PodRef, RenewalFailures, Session};
+use leasehold::protocol::time::{SessionTtl, WallTime};
+use leasehold::protocol::token::{Revision, Token};
+use leasehold::store::cluster::{Note, Notes};
+use leasehold::store::fleet::{Feed, FleetStore, Place, Placed, PodReport, Told};
+use leasehold::store::{Original, StoreError, Stored};
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::paused_clock::PausedClock;
+
+/// The TTL of all sessions here.
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+
+type Teller<T> = mpsc::UnboundedSender<Told<Placed<T>>>;
+
+#[derive(Default)]
+struct Inside {
+    revision: u64,
+    locks: BTreeMap<Place, Placed<Lock>>,
+    sessions: BTreeMap<Place, Placed<Session>>,
+    tell_locks: Option<Teller<Lock>>,
+    tell_sessions: Option<Teller<Session>>,
+    notes: HashSet<Place>,
+    notes_fail: Option<StoreError>,
+    writes_fail: Option<StoreError>,
+    tries: usize,
+    writes: usize,
+    lines: Vec<Value>,
+    leads: bool,
+}
+
+/// The cluster and an operator that runs on it.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    inside: Arc<Mutex<Inside>>,
+    leads_changed: Arc<Notify>,
+    operator: Option<Operator>,
+}
+
+fn place(name: &str) -> Place {
+    Place {
+        namespace: "n".into(),
+        name: name.into(),
+    }
+}
+
+fn placed<T>(place: &Place, value: T, version: u64) -> Placed<T> {
+    Placed {
+        place: place.clone(),
+        uid: format!("uid-of-{}", place.name).into(),
+        stored: Stored {
+            value,
+            version: Revision(version),
+            original: Original::new(()),
+        },
+    }
+}
+
+impl Inside {
+    fn put_lock(&mut self, name: &str, lock: Lock) -> Placed<Lock> {
+        self.revision += 1;
+        let lock = placed(&place(name), lock, self.revision);
+        self.locks.insert(lock.place.clone(), lock.clone());
+        if let Some(tell) = &self.tell_locks {
+            let _told = tell.send(Told::There(Box::new(lock.clone())));
+        }
+        lock
+    }
+
+    fn put_session(&mut self, session: Session) -> Placed<Session> {
+        self.revision += 1;
+        let place = place(session.id.as_str());
+        let session = placed(&place, session, self.revision);
+        self.sessions.insert(place, session.clone());
+        if let Some(tell) = &self.tell_sessions {
+            let _told = tell.send(Told::There(Box::new(session.clone())));
+        }
+        session
+    }
+
+    fn try_write(&mut self) -> Result<(), StoreError> {
+        self.tries += 1;
+        if let Some(error) = &self.writes_fail {
+            return Err(error.clone());
+        }
+        self.writes += 1;
+        Ok(())
+    }
+}
+
+impl Cluster {
+    /// An operator that does not lead yet, on a cluster without anything in it.
+    pub(crate) async fn start() -> Self {
+        let mut cluster = Self {
+            inside: Arc::default(),
+            leads_changed: Arc::default(),
+            operator: None,
+        };
+        cluster.inside().revision = 1_000;
+        let ports = Ports {
+            fleet: Arc::new(cluster.clone()),
+            notes: Arc::new(cluster.clone()),
+            audit: Arc::new(cluster.clone()),
+            leadership: Arc::new(cluster.clone()),
+            clock: Arc::new(PausedClock::start()),
+        };
+        let rules = Rules {
+            actor: "operator-0".into(),
+            token_floor: 0,
+            retain: Duration::from_secs(86_400),
+            keep_sessions: Duration::from_secs(600),
+            long_held: Duration::from_secs(3_600),
+        };
+        let operator = Operator::new(rules, ports);
+        cluster.operator = Some(operator.clone());
+        tokio::spawn(async move { operator.run(CancellationToken::new()).await });
+        tokio::task::yield_now().await;
+        cluster
+    }
+
+    fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap()
+    }
+
+    /// A pod's session, which is never renewed, holds a lock.
+    pub(crate) fn hold(&self, lock: &str, pod: &str) {
+        let ttl = SessionTtl::from_secs(TTL.as_secs()).unwrap();
+        let pod_ref = PodRef {
+            name: pod.into(),
+            uid: format!("pod-{pod}").as_str().into(),
+            node: None,
+        };
+        let mut inside = self.inside();
+        inside.put_session(Session {
+            id: pod.into(),
+            pod: pod_ref.clone(),
+            ttl,
+            agent_version: "0".into(),
+            renewals: 0,
+            renewed_at: None,
+            failures: RenewalFailures::default(),
+            revoked: None,
+        });
+        let held = Lock {
+            grant: Some(Grant {
+                id: format!("g-{pod}").into(),
+                holder: Claimant {
+                    owner: OwnerId::from(pod),
+                    pod: pod_ref,
+                    session: pod.into(),
+                    session_ttl: ttl,
+                },
+                metadata: BTreeMap::new(),
+                acquired_at: WallTime(0),
+                kept: false,
+            }),
+            token: Token::from_raw(1_000),
+            ..Lock::unheld(Resource::parse(lock).unwrap())
+        };
+        inside.put_lock(lock, held);
+    }
+
+    /// A free lock with an incident of just now.
+    pub(crate) fn incident(&self, lock: &str, kind: IncidentKind) {
+        let incident = Incident {
+            at: WallTime(0),
+            kind,
+            grant: Some("g".into()),
+            token: Token::from_raw(1_000),
+            owner: OwnerId::from("o"),
+            pod: "p".into(),
+            actor: "x".into(),
+            reason: "y".into(),
+        };
+        let with_it = Lock {
+            incidents: vec![incident],
+            ..Lock::unheld(Resource::parse(lock).unwrap())
+        };
+        self.inside().put_lock(lock, with_it);
+    }
+
+    pub(crate) fn lead(&self, leads: bool) {
+        self.inside().leads = leads;
+        self.leads_changed.notify_waiters();
+    }
+
+    pub(crate) fn holder(&self, lock: &str) -> Option<String> {
+        let inside = self.inside();
+        let grant = inside.locks[&place(lock)].stored.value.grant.as_ref()?;
+        Some(grant.holder.session.to_string())
+    }
+
+    pub(crate) fn writes(&self) -> usize {
+        self.inside().writes
+    }
+
+    pub(crate) fn tries(&self) -> usize {
+        self.inside().tries
+    }
+
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        self.inside().lines.clone()
+    }
+
+    pub(crate) fn notes(&self) -> usize {
+        self.inside().notes.len()
+    }
+
+    pub(crate) fn forget_note_of(&self, lock: &str) {
+        let prefix = format!("{lock}.");
+        let mut inside = self.inside();
+        let before = inside.notes.len();
+        inside.notes.retain(|note| !note.name.starts_with(&prefix));
+        assert_eq!(inside.notes.len(), before - 1);
+    }
+
+    pub(crate) fn notes_fail(&self, with: Option<StoreError>) {
+        self.inside().notes_fail = with;
+    }
+
+    pub(crate) fn writes_fail(&self, with: Option<StoreError>) {
+        self.inside().writes_fail = with;
+    }
+
+    /// What the store says of itself from now on; gives what it said before.
+    pub(crate) fn set_revision(&self, revision: u64) -> u64 {
+        std::mem::replace(&mut self.inside().revision, revision)
+    }
+
+    /// The feed of locks tells everything anew.
+    pub(crate) fn list_anew(&self) {
+        let inside = self.inside();
+        let tell = inside.tell_locks.as_ref().unwrap();
+        let there = inside.locks.values().cloned();
+        let there = there.map(|lock| Told::There(Box::new(lock)));
+        for told in [Told::Anew]
+            .into_iter()
+            .chain(there)
+            .chain([Told::Complete])
+        {
+            let _told = tell.send(told);
+        }
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        self.operator.as_ref().unwrap().metrics()
+    }
+}
+
+/// Begins with what there is: nothing.
+fn feed<T: Send + 'static>() -> (mpsc::UnboundedSender<Told<T>>, Feed<T>) {
+    let (tell, told) = mpsc::unbounded_channel();
+    for begun in [Told::Anew, Told::Complete] {
+        let _told = tell.send(begun);
+    }
+    let told = futures::stream::unfold(told, |mut told| async {
+        let next = told.recv().await?;
+        Some((next, told))
+    });
+    (tell, told.boxed())
+}
+
+#[async_trait]
+impl FleetStore for Cluster {
+    fn locks(&self) -> Feed<Placed<Lock>> {
+        let (tell, told) = feed();
+        self.inside().tell_locks = Some(tell);
+        told
+    }
+
+    fn sessions(&self) -> Feed<Placed<Session>> {
+        let (tell, told) = feed();
+        self.inside().tell_sessions = Some(tell);
+        told
+    }
+
+    fn ended_pods(&self) -> Feed<PodReport> {
+        let told = futures::stream::iter([Told::Anew, Told::Complete]);
+        told.chain(futures::stream::pending()).boxed()
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        Ok(Revision(self.inside().revision))
+    }
+
+    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
+        Ok(self.inside().locks.get(place).cloned())
+    }
+
+    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
+        Ok(self.inside().sessions.get(place).cloned())
+    }
+
+    async fn pod(&self, _place: &Place) -> Result<Option<PodReport>, StoreError> {
+        Ok(None)
+    }
+
+    async fn update_lock(
+        &self,
+        current: &Placed<Lock>,
+        next: &Lock,
+    ) -> Result<Placed<Lock>, StoreError> {
+        let mut inside = self.inside();
+        if inside.locks[&current.place].stored.version != current.stored.version {
+            return Err(StoreError::Conflict);
+        }
+        inside.try_write()?;
+        Ok(inside.put_lock(&current.place.name, next.clone()))
+    }
+
+    async fn update_session(
+        &self,
+        current: &Placed<Session>,
+        next: &Session,
+    ) -> Result<Placed<Session>, StoreError> {
+        let mut inside = self.inside();
+        if inside.sessions[&current.place].stored.version != current.stored.version {
+            return Err(StoreError::Conflict);
+        }
+        inside.try_write()?;
+        Ok(inside.put_session(next.clone()))
+    }
+
+    async fn delete_lock(&self, _current: &Placed<Lock>) -> Result<(), StoreError> {
+        Err(StoreError::Denied("not here".into()))
+    }
+
+    async fn delete_session(&self, _current: &Placed<Session>) -> Result<(), StoreError> {
+        Err(StoreError::Denied("not here".into()))
+    }
+}
+
+#[async_trait]
+impl Notes for Cluster {
+    async fn known(&self) -> Result<HashSet<Place>, StoreError> {
+        let inside = self.inside();
+        match &inside.notes_fail {
+            Some(error) => Err(error.clone()),
+            None => Ok(inside.notes.clone()),
+        }
+    }
+
+    async fn write(&self, note: &Note) -> Result<(), StoreError> {
+        let mut inside = self.inside();
+        inside.notes.insert(Place {
+            namespace: note.lock.namespace.clone(),
+            name: note.name.clone(),
+        });
+        Ok(())
+    }
+}
+
+impl AuditLog for Cluster {
+    fn write(&self, line: &str) -> io::Result<()> {
+        self.inside().lines.push(serde_json::from_str(line)?);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Leadership for Cluster {
+    fn leads(&self) -> bool {
+        self.inside().leads
+    }
+
+    async fn changed(&self) {
+        self.leads_changed.notified().await;
+    }
+}
