@@ -70,7 +70,7 @@ bench-peers: need-go # What the bench compares with; each a module of its own, w
 		-o "$(abspath $(TARGET))/bench/$$peer" .); done
 
 .PHONY: controlplane
-controlplane: ## Builds etcd, kube-apiserver and kubectl for the tests, once, under target/
+controlplane: ## Builds etcd, kube-apiserver, kubectl and kube-controller-manager for the tests, once, under target/
 	tests/controlplane/build.sh etcd v1.36
 
 .PHONY: controlplane-floor

@@ -12,6 +12,7 @@
 //!
 //! - [`ControlPlane`]: etcd and kube-apiserver; stop, freeze, kill, backup, restore, and the
 //!   requests that it served, by user.
+//! - [`ControllerManager`]: a kube-controller-manager that makes the endpoints of services.
 //! - [`Cluster`]: a control plane with our CRDs, roles and policies, in strict or peer mode.
 //! - [`Namespace`], [`Pod`]: what a test gets for itself. Each test takes its own namespace;
 //!   nothing is deleted, the instance goes as a whole.
@@ -42,6 +43,8 @@ mod binaries;
 mod cluster;
 #[path = "harness/control_plane.rs"]
 mod control_plane;
+#[path = "harness/controller_manager.rs"]
+mod controller_manager;
 #[path = "harness/etcd.rs"]
 mod etcd;
 #[path = "harness/event_stream.rs"]
@@ -75,6 +78,7 @@ pub(crate) use audit::Served;
 pub(crate) use binaries::{Binaries, KubeVersion, target_directory};
 pub(crate) use cluster::{Cluster, Namespace, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver};
 pub(crate) use control_plane::ControlPlane;
+pub(crate) use controller_manager::ControllerManager;
 pub(crate) use etcd::Etcd;
 pub(crate) use event_stream::{Curl, Event, SleepyClient};
 pub(crate) use history::History;

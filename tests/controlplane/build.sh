@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the control plane that the tests run against: kube-apiserver, kubectl and etcd, from
-# their published Go modules at the versions that the go.mod files beside this script pin. And
-# promtool, which tries the alerts.
+# Builds the control plane that the tests run against: kube-apiserver, kube-controller-manager,
+# kubectl and etcd, from their published Go modules at the versions that the go.mod files beside
+# this script pin. And promtool, which tries the alerts.
 #
 #   tests/controlplane/build.sh [v1.36] [v1.33] [etcd] [promtool]     (no argument: v1.36 and etcd)
 #
@@ -71,15 +71,20 @@ clean_up() {
 make_part() {
   local part=$1 programs
   case $part in
-    v1.36 | v1.33) programs='kube-apiserver kubectl' ;;
+    v1.36) programs='kube-apiserver kube-controller-manager kubectl' ;;
+    v1.33) programs='kube-apiserver kubectl' ;;
     etcd) programs='etcd etcdctl etcdutl' ;;
     promtool) programs=promtool ;;
   esac
 
   if [ "$assets" = yes ] && [ "$part" != v1.33 ]; then
-    # envtest's assets have neither etcdctl nor etcdutl, which backup and restore tests need.
+    # envtest's assets have neither etcdctl nor etcdutl, which backup and restore tests need, and no
+    # kube-controller-manager, which makes the endpoints of services.
     case $part in
-      v1.36) say "v1.36: kube-apiserver and kubectl are taken from KUBEBUILDER_ASSETS" && return ;;
+      v1.36)
+        say "v1.36: kube-apiserver and kubectl are taken from KUBEBUILDER_ASSETS"
+        programs='kube-controller-manager'
+        ;;
       etcd) say "etcd: etcd is taken from KUBEBUILDER_ASSETS" && programs='etcdctl etcdutl' ;;
     esac
   fi
@@ -115,7 +120,7 @@ has_assets() {
 need_go() {
   command -v go >/dev/null ||
     die "'go' is not on the PATH: install Go 1.26 or later." \
-      "(KUBEBUILDER_ASSETS with envtest's binaries spares v1.36 and etcd, but not etcdctl and etcdutl.)"
+      "(KUBEBUILDER_ASSETS with envtest's binaries spares kube-apiserver, kubectl and etcd, no others.)"
 }
 
 stamp_of() {
