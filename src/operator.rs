@@ -10,6 +10,7 @@
 
 mod apply;
 pub mod audit;
+pub mod label;
 pub mod metrics;
 pub mod plan;
 pub mod pod;
@@ -32,7 +33,7 @@ use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
-use crate::store::cluster::Notes;
+use crate::store::cluster::{Notes, PodLabels};
 use crate::store::fleet::{Feed, FleetStore, Placed, PodReport, Told};
 
 use apply::Applied;
@@ -70,6 +71,8 @@ pub struct Ports {
     pub fleet: Arc<dyn FleetStore>,
     /// What people are told of a lock.
     pub notes: Arc<dyn Notes>,
+    /// The labels of pods.
+    pub labels: Arc<dyn PodLabels>,
     /// The audit log.
     pub audit: Arc<dyn AuditLog>,
     /// Whether it leads.
@@ -277,7 +280,7 @@ impl Operator {
     async fn act(self, key: Key, action: Action) -> Finished {
         let ports = &self.0.ports;
         let began = ports.clock.now();
-        let applied = apply::apply(&ports.fleet, action.clone()).await;
+        let applied = apply::apply(ports, action.clone()).await;
         Finished::Acted {
             key,
             action,
@@ -312,6 +315,7 @@ impl Operator {
         let kind = match key {
             Key::Session(_) => "session",
             Key::Lock(_) => "lock",
+            Key::Label(_) => "label",
         };
         self.0.metrics.note_done(kind, applied.outcome, took);
         if applied.outcome == Outcome::Done {
@@ -375,7 +379,10 @@ impl Operator {
             Action::DeleteSession(session) => {
                 tracing::debug!(session = %session.place, "deleted an ended session");
             }
-            Action::LookAtPod(_) | Action::LookForSession(_) => {}
+            Action::GiveLabel { election, pod, .. } => {
+                tracing::info!(%election, pod = %pod.place.name, "labelled the pod that leads");
+            }
+            Action::LookAtPod(_) | Action::LookForSession(_) | Action::TakeLabel { .. } => {}
         }
     }
 }

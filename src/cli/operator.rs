@@ -17,7 +17,7 @@ use crate::admin;
 use crate::agent::{Agent, Campaign, Config, OnTerm};
 use crate::clock::SystemClock;
 use crate::http::serve::{Bounds, serve};
-use crate::k8s::{K8sFleet, K8sLockStore, K8sNotes, K8sSessionStore};
+use crate::k8s::{K8sFleet, K8sLockStore, K8sNotes, K8sPodLabels, K8sSessionStore};
 use crate::operator::{self, AuditLog, Leadership, Operator, Ports};
 use crate::protocol::election::ElectionName;
 use crate::shutdown;
@@ -50,7 +50,8 @@ async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
         args.rules(&pod),
         Ports {
             fleet: Arc::new(K8sFleet::new(cluster.client.clone())),
-            notes: Arc::new(K8sNotes::new(cluster.client, &pod)),
+            notes: Arc::new(K8sNotes::new(cluster.client.clone(), &pod)),
+            labels: Arc::new(K8sPodLabels::new(cluster.client)),
             audit: Arc::new(StandardOutput),
             leadership: Arc::new(Elected {
                 agent: agent.clone(),

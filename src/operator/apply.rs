@@ -1,13 +1,18 @@
-//! Does what was decided: one write or one question. It decides nothing.
+//! Does what was decided: one write or one question, or one step of moving a label. It decides
+//! nothing.
+
+mod labels;
 
 use std::sync::Arc;
 
+use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
 use crate::store::fleet::{FleetStore, Place, Placed, PodReport};
 
+use super::Ports;
 use super::metrics::Outcome;
 use super::plan::Action;
 
@@ -24,6 +29,20 @@ pub(super) enum Shown {
         version: Revision,
         report: Option<PodReport>,
     },
+    /// Nobody but the pod of this grant has the label of an election's leader.
+    LabelTaken {
+        election: Place,
+        grant: Option<GrantId>,
+        /// Whether that one has it.
+        is_given: bool,
+    },
+    /// The pod of this grant has it, or is gone.
+    LabelGiven {
+        election: Place,
+        grant: GrantId,
+    },
+    /// Who has it is not known.
+    LabelUnclear(Place),
 }
 
 /// What came of an action.
@@ -63,7 +82,8 @@ impl Applied {
     }
 }
 
-pub(super) async fn apply(fleet: &Arc<dyn FleetStore>, action: Action) -> Applied {
+pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
+    let fleet = &ports.fleet;
     match action {
         // Closes the race with the session's own renewal: both write on this version, one wins.
         Action::Revoke { current, next } => match fleet.update_session(&current, &next).await {
@@ -101,6 +121,16 @@ pub(super) async fn apply(fleet: &Arc<dyn FleetStore>, action: Action) -> Applie
             }
             Err(error) => Applied::failed(error),
         },
+        Action::TakeLabel {
+            election,
+            grant,
+            keep,
+        } => labels::take(&*ports.labels, election, grant, keep).await,
+        Action::GiveLabel {
+            election,
+            grant,
+            pod,
+        } => labels::give(&*ports.labels, election, grant, &pod).await,
     }
 }
 

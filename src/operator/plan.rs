@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::election::is_election;
-use crate::protocol::ids::SessionId;
+use crate::protocol::ids::{GrantId, SessionId};
 use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::observed::Verdict;
@@ -16,8 +16,10 @@ use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
 use crate::protocol::settings::ReleaseMode;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{LEASES_PER_GRANT, Mint, Seen};
+use crate::store::cluster::LabelledPod;
 use crate::store::fleet::{Place, Placed};
 
+use super::label;
 use super::view::{Key, Life, SeenLock, SeenSession, View, session_place};
 
 /// How much later the end of a session may be told than the releases before it. To act at once would
@@ -38,6 +40,8 @@ pub struct Rules {
     pub keep_sessions: Duration,
     /// After how long a grant counts as long-held where the lock's spec does not say.
     pub long_held: Duration,
+    /// Whether the pod of an election's leader gets a label that says so.
+    pub leader_labels: bool,
 }
 
 /// The time, on both clocks.
@@ -85,6 +89,24 @@ pub enum Action {
     DeleteLock(Arc<Placed<Lock>>),
     /// Delete an ended session's object.
     DeleteSession(Arc<Placed<Session>>),
+    /// Take the label of an election's leader from all pods but this one.
+    TakeLabel {
+        /// The election, by namespace and name.
+        election: Place,
+        /// The grant that leads; none while nobody does.
+        grant: Option<GrantId>,
+        /// Its pod, if it has one.
+        keep: Option<LabelledPod>,
+    },
+    /// Give it to the pod that leads: nobody else has it.
+    GiveLabel {
+        /// The election, by namespace and name.
+        election: Place,
+        /// The grant that leads.
+        grant: GrantId,
+        /// Its pod.
+        pod: LabelledPod,
+    },
 }
 
 /// What a lock is written for.
@@ -104,14 +126,14 @@ pub enum Why {
 }
 
 impl Step {
-    fn act(action: Action) -> Self {
+    pub(super) fn act(action: Action) -> Self {
         Self {
             action: Some(action),
             again: None,
         }
     }
 
-    fn at(moment: Moment) -> Self {
+    pub(super) fn at(moment: Moment) -> Self {
         Self {
             action: None,
             again: Some(moment),
@@ -144,6 +166,7 @@ pub fn step(view: &View, rules: &Rules, key: &Key, now: Now) -> Step {
         Key::Lock(place) => view
             .lock(place)
             .map_or_else(Step::default, |seen| lock(view, rules, seen, now)),
+        Key::Label(election) => label::step(view, rules, election, now.moment),
     }
 }
 
@@ -436,4 +459,4 @@ fn mint(view: &View, rules: &Rules) -> Option<Mint> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -35,6 +35,7 @@ impl State {
         self.scribe.forget();
         if leads {
             tracing::info!("this replica is the active one now");
+            self.view.elections_mut().forget_all();
             self.look_at_everything(now);
         } else {
             tracing::warn!("this replica is not the active one any more");
@@ -74,6 +75,7 @@ impl State {
     pub(super) fn urgency(&self, key: &Key) -> Urgency {
         match key {
             Key::Session(_) => Urgency::Session,
+            Key::Label(_) => Urgency::Other,
             Key::Lock(place) => match self.view.lock(place) {
                 Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Urgency::Contended,
                 _ => Urgency::Other,
@@ -115,6 +117,18 @@ impl State {
                     self.view.note_pod_report(&report);
                 }
             }
+            Shown::LabelTaken {
+                election,
+                grant,
+                is_given,
+            } => {
+                let elections = self.view.elections_mut();
+                elections.note_taken(&election, grant, is_given, received);
+            }
+            Shown::LabelGiven { election, grant } => {
+                self.view.elections_mut().note_given(&election, &grant);
+            }
+            Shown::LabelUnclear(election) => self.view.elections_mut().forget(&election),
         }
     }
 

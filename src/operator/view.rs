@@ -13,6 +13,7 @@ use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::{Revision, Seen};
 use crate::store::fleet::{Place, Placed, PodReport, Told};
 
+use super::label::{self, Elections};
 use super::pod::has_ended;
 
 /// What there is to decide about.
@@ -22,6 +23,8 @@ pub enum Key {
     Session(Place),
     /// A lock.
     Lock(Place),
+    /// The label of an election's leader, by the election's namespace and name.
+    Label(Place),
 }
 
 /// A lock as it was seen last.
@@ -81,6 +84,7 @@ pub struct View {
     ended_pods: HashMap<Place, PodId>,
     ended: HashSet<PodId>,
     unreadable: HashMap<Key, String>,
+    elections: Elections,
     old_locks: Option<HashSet<Place>>,
     old_sessions: Option<HashSet<Place>>,
     old_pods: Option<HashSet<Place>>,
@@ -104,7 +108,9 @@ impl View {
     /// All that there is to decide about.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let sessions = self.sessions.keys().cloned().map(Key::Session);
-        sessions.chain(self.locks.keys().cloned().map(Key::Lock))
+        let locks = self.locks.keys().cloned().map(Key::Lock);
+        let labels = self.elections.places().cloned().map(Key::Label);
+        sessions.chain(locks).chain(labels)
     }
 
     /// A lock.
@@ -133,6 +139,16 @@ impl View {
     #[must_use]
     pub const fn unreadable(&self) -> &HashMap<Key, String> {
         &self.unreadable
+    }
+
+    /// The elections, and who was seen to have their labels.
+    #[must_use]
+    pub const fn elections(&self) -> &Elections {
+        &self.elections
+    }
+
+    pub(super) const fn elections_mut(&mut self) -> &mut Elections {
+        &mut self.elections
     }
 
     /// The highest revision of locks that was seen, once a consistent listing began it.
@@ -251,6 +267,10 @@ impl View {
                 .or_default()
                 .insert(place.clone());
         }
+        if let Some(election) = election_of(&lock) {
+            self.elections.note_lock(election.clone(), place.clone());
+            self.changed.push(Key::Label(election));
+        }
         let lock = Arc::new(lock);
         self.locks.insert(place, SeenLock { lock, since });
         self.changed.push(key);
@@ -259,7 +279,11 @@ impl View {
     fn remove_lock(&mut self, place: &Place) {
         self.unname(place);
         self.unreadable.remove(&Key::Lock(place.clone()));
-        self.locks.remove(place);
+        let gone = self.locks.remove(place);
+        if let Some(election) = gone.and_then(|gone| election_of(&gone.lock)) {
+            self.elections.note_no_lock(&election, place);
+            self.changed.push(Key::Label(election));
+        }
     }
 
     /// Takes the lock out of what names sessions. A session that nothing names any more may be
@@ -431,6 +455,10 @@ pub fn session_place(namespace: &Arc<str>, claimant: &Claimant) -> Place {
         namespace: namespace.clone(),
         name: claimant.session.as_str().into(),
     }
+}
+
+fn election_of(lock: &Placed<Lock>) -> Option<Place> {
+    label::election_of(&lock.place.namespace, &lock.stored.value.resource)
 }
 
 fn sessions_of(lock: &Placed<Lock>) -> impl Iterator<Item = Place> {

@@ -35,13 +35,13 @@ impl Sidecar {
 }
 
 /// A sidecar that runs for an election by itself.
-async fn candidate(pod: &Pod, name: &str, ttl_seconds: u64) -> Result<Sidecar> {
+pub(crate) async fn candidate(pod: &Pod, name: &str, ttl_seconds: u64) -> Result<Sidecar> {
     let launch = Sidecar::launch(BINARY, pod).session_ttl(ttl_seconds);
     launch.arg("--elect").arg(name).start().await
 }
 
 /// The lock object of an election.
-async fn lock_of(namespace: &Namespace, name: &str) -> Result<Value> {
+pub(crate) async fn lock_of(namespace: &Namespace, name: &str) -> Result<Value> {
     let locks = namespace.all("distributedlocks").await?;
     let resource = format!("election:{name}");
     let mut locks = locks.into_iter();
@@ -51,7 +51,7 @@ async fn lock_of(namespace: &Namespace, name: &str) -> Result<Value> {
 
 /// Waits until somebody leads and all the others wait. Of processes that were killed places may be
 /// left.
-async fn until_all_run(namespace: &Namespace, name: &str, count: usize) -> Result<()> {
+pub(crate) async fn until_all_run(namespace: &Namespace, name: &str, count: usize) -> Result<()> {
     let what = format!("{count} pods that lead or wait");
     eventually(&what, LIMIT, async || {
         let status = lock_of(namespace, name).await.ok()?["status"].take();

@@ -3,6 +3,7 @@
 mod availability;
 mod force;
 mod housekeeping;
+mod leader_label;
 mod pods;
 
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::wait::eventually;
 
 /// How long a definition or a policy may take to come into effect.
-const EFFECT: Duration = Duration::from_secs(30);
+pub(crate) const EFFECT: Duration = Duration::from_secs(30);
 
 /// Applies every object in a file of the repository.
 pub(crate) async fn apply_file(client: &Client, file: &Path) -> Result<Vec<DynamicObject>> {

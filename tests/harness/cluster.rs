@@ -9,13 +9,16 @@ use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::apply::{apply, apply_file, repository, until_policies_are_enforced, until_served};
+use super::apply::{
+    EFFECT, apply, apply_file, repository, until_policies_are_enforced, until_served,
+};
 use super::binaries::KubeVersion;
 use super::control_plane::{ControlPlane, Purpose};
 use super::pod::Pod;
+use super::wait::eventually;
 
 /// The operator's namespace. The policies know it by this name and the next.
 pub(crate) const OPERATOR_NAMESPACE: &str = "leasehold-system";
@@ -143,9 +146,25 @@ impl Cluster {
 
     /// Lets the operator label the pods of those who lead, which is off by default.
     pub(crate) async fn allow_leader_labels(&self) -> Result<()> {
-        let file = repository(RBAC).join(LEADER_LABELS);
-        apply_file(&self.admin().await?, &file).await?;
-        Ok(())
+        let client = self.admin().await?;
+        apply_file(&client, &repository(RBAC).join(LEADER_LABELS)).await?;
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {
+                "user": format!("system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR_ACCOUNT}"),
+                "resourceAttributes": {"verb": "patch", "resource": "pods"},
+            },
+        });
+        eventually("the operator's right to patch pods", EFFECT, async || {
+            let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+            let request = http::Request::post(path)
+                .header("content-type", "application/json")
+                .body(review.to_string().into_bytes())
+                .ok()?;
+            let answer: Value = client.request(request).await.ok()?;
+            (answer["status"]["allowed"] == true).then_some(())
+        })
+        .await
     }
 }
 

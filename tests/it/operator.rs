@@ -98,3 +98,29 @@ async fn a_store_that_went_back_gets_no_write_until_it_is_restored_again() {
             .contains("leasehold_operator_store_went_back 0")
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_pod_that_leads_is_labelled_by_the_active_replica_and_by_the_next_one_only_if_need_be()
+{
+    let cluster = Cluster::start().await;
+    cluster.hold("election:jobs", "a");
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(
+        (cluster.labelled(), cluster.writes()),
+        (vec!["a".to_owned()], 1)
+    );
+    cluster.lead(false);
+    settled().await;
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(cluster.writes(), 1);
+    tokio::time::sleep(TTL).await;
+    assert_eq!(cluster.holder("election:jobs"), None);
+    assert_eq!(cluster.labelled(), Vec::<String>::new());
+    assert_eq!(
+        cluster.writes(),
+        4,
+        "revoked, freed, and taken from its pod"
+    );
+}

@@ -62,6 +62,10 @@ pub(in crate::cli) struct Args {
         value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_BASE),
     )]
     token_floor: u64,
+    /// Gives the pod that leads an election the label leasehold.dev/leader-NAME=true, for Services
+    /// that select it. The operator must be allowed to patch pods.
+    #[arg(long, env = "LEASEHOLD_LEADER_LABELS")]
+    leader_labels: bool,
     #[command(flatten)]
     pub(super) log: log::Args,
 }
@@ -87,6 +91,7 @@ impl Args {
             retain: Duration::from_secs(self.retain_seconds),
             keep_sessions: Duration::from_secs(self.keep_sessions_seconds),
             long_held: Duration::from_secs(self.long_held_seconds),
+            leader_labels: self.leader_labels,
         }
     }
 }

@@ -20,13 +20,14 @@ fn at(seconds: u64) -> Now {
     }
 }
 
-fn rules() -> Rules {
+pub(in crate::operator) fn rules() -> Rules {
     Rules {
         actor: "operator-0".into(),
         token_floor: 0,
         retain: Duration::from_secs(86_400),
         keep_sessions: Duration::from_secs(600),
         long_held: Duration::from_secs(3_600),
+        leader_labels: false,
     }
 }
 

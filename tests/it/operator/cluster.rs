@@ -15,7 +15,7 @@ use leasehold::protocol::lock::{Grant, Lock};
 use leasehold::protocol::session::{Claimant, PodRef, RenewalFailures, Session};
 use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::{Revision, Token};
-use leasehold::store::cluster::{Note, Notes};
+use leasehold::store::cluster::{LabelledPod, Note, Notes, PodLabels};
 use leasehold::store::fleet::{Feed, FleetStore, Place, Placed, PodReport, Told};
 use leasehold::store::{Original, StoreError, Stored};
 use serde_json::Value;
@@ -42,6 +42,7 @@ struct Inside {
     tries: usize,
     writes: usize,
     lines: Vec<Value>,
+    labelled: Vec<LabelledPod>,
     leads: bool,
 }
 
@@ -116,6 +117,7 @@ impl Cluster {
         let ports = Ports {
             fleet: Arc::new(cluster.clone()),
             notes: Arc::new(cluster.clone()),
+            labels: Arc::new(cluster.clone()),
             audit: Arc::new(cluster.clone()),
             leadership: Arc::new(cluster.clone()),
             clock: Arc::new(PausedClock::start()),
@@ -126,6 +128,7 @@ impl Cluster {
             retain: Duration::from_secs(86_400),
             keep_sessions: Duration::from_secs(600),
             long_held: Duration::from_secs(3_600),
+            leader_labels: true,
         };
         let operator = Operator::new(rules, ports);
         cluster.operator = Some(operator.clone());
@@ -220,6 +223,13 @@ impl Cluster {
 
     pub(crate) fn notes(&self) -> usize {
         self.inside().notes.len()
+    }
+
+    /// The pods that have the label of the one election here.
+    pub(crate) fn labelled(&self) -> Vec<String> {
+        let inside = self.inside();
+        let names = inside.labelled.iter().map(|pod| pod.place.name.to_string());
+        names.collect()
     }
 
     pub(crate) fn forget_note_of(&self, lock: &str) {
@@ -362,6 +372,28 @@ impl Notes for Cluster {
             namespace: note.lock.namespace.clone(),
             name: note.name.clone(),
         });
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PodLabels for Cluster {
+    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError> {
+        assert_eq!((namespace, key), ("n", "leasehold.dev/leader-jobs"));
+        Ok(self.inside().labelled.clone())
+    }
+
+    async fn give(&self, pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
+        let mut inside = self.inside();
+        inside.try_write()?;
+        inside.labelled.push(pod.clone());
+        Ok(())
+    }
+
+    async fn take(&self, pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
+        let mut inside = self.inside();
+        inside.try_write()?;
+        inside.labelled.retain(|labelled| labelled != pod);
         Ok(())
     }
 }

@@ -1,0 +1,169 @@
+//! The label moves by plan and action, and no two pods have it at any moment.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::operator::label::tests::World;
+use crate::operator::metrics::Outcome;
+use crate::operator::plan::Action;
+use crate::protocol::time::Moment;
+
+/// The pods that have a label, and what becomes of the next write.
+#[derive(Default)]
+struct Pods {
+    having: Mutex<BTreeSet<String>>,
+    fails: Mutex<Option<Failure>>,
+    writes: Mutex<usize>,
+}
+
+#[derive(Clone, Copy)]
+enum Failure {
+    /// The pod is gone.
+    Gone,
+    /// It is not done.
+    Refused,
+    /// It is done, and nobody hears of it.
+    Unheard,
+}
+
+impl Pods {
+    fn write(&self, change: impl FnOnce(&mut BTreeSet<String>)) -> Result<(), StoreError> {
+        *self.writes.lock().unwrap() += 1;
+        let failure = self.fails.lock().unwrap().take();
+        let mut having = self.having.lock().unwrap();
+        match failure {
+            Some(Failure::Gone) => return Err(StoreError::NotFound("pod".into())),
+            Some(Failure::Refused) => return Err(StoreError::Denied("pod".into())),
+            Some(Failure::Unheard) | None => change(&mut having),
+        }
+        assert!(having.len() <= 1, "{having:?}");
+        match failure {
+            Some(_) => Err(StoreError::Ambiguous("pod".into())),
+            None => Ok(()),
+        }
+    }
+
+    fn who(&self) -> Vec<String> {
+        self.having.lock().unwrap().iter().cloned().collect()
+    }
+
+    fn writes(&self) -> usize {
+        *self.writes.lock().unwrap()
+    }
+}
+
+#[async_trait]
+impl PodLabels for Pods {
+    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError> {
+        assert_eq!((namespace, key), ("n", "leasehold.dev/leader-jobs"));
+        let having = self.who().into_iter().map(|name| LabelledPod {
+            uid: format!("uid-{name}").into(),
+            place: Place {
+                namespace: namespace.into(),
+                name: name.into(),
+            },
+        });
+        Ok(having.collect())
+    }
+
+    async fn give(&self, pod: &LabelledPod, _: &str) -> Result<(), StoreError> {
+        self.write(|having| {
+            having.insert(pod.place.name.to_string());
+        })
+    }
+
+    async fn take(&self, pod: &LabelledPod, _: &str) -> Result<(), StoreError> {
+        self.write(|having| {
+            having.remove(&*pod.place.name);
+        })
+    }
+}
+
+/// One step; whether there was something to do.
+async fn step(world: &mut World, pods: &Pods) -> bool {
+    let (action, now) = (world.step(0).action, Moment::since_boot(Duration::ZERO));
+    let applied = match action {
+        None => return false,
+        Some(Action::TakeLabel {
+            election,
+            grant,
+            keep,
+        }) => take(pods, election, grant, keep).await,
+        Some(Action::GiveLabel {
+            election,
+            grant,
+            pod,
+        }) => give(pods, election, grant, &pod).await,
+        Some(other) => panic!("{other:?}"),
+    };
+    let elections = world.view.elections_mut();
+    assert_eq!(applied.outcome == Outcome::Done, applied.error.is_none());
+    match applied.shown {
+        Some(Shown::LabelTaken {
+            election,
+            grant,
+            is_given,
+        }) => elections.note_taken(&election, grant, is_given, now),
+        Some(Shown::LabelGiven { election, grant }) => elections.note_given(&election, &grant),
+        Some(Shown::LabelUnclear(election)) => elections.forget(&election),
+        other => panic!("{other:?}"),
+    }
+    true
+}
+
+#[tokio::test]
+async fn a_change_costs_two_writes_and_what_does_not_change_none() {
+    let (mut world, pods) = (World::new(), Pods::default());
+    world.lead(Some("a"));
+    while step(&mut world, &pods).await {}
+    assert_eq!((pods.who(), pods.writes()), (vec!["a".to_owned()], 1));
+    world.lead(Some("b"));
+    while step(&mut world, &pods).await {}
+    assert_eq!((pods.who(), pods.writes()), (vec!["b".to_owned()], 3));
+    world.view.elections_mut().forget_all();
+    while step(&mut world, &pods).await {}
+    assert_eq!(pods.writes(), 3, "another replica finds nothing to write");
+    world.lead(None);
+    while step(&mut world, &pods).await {}
+    assert_eq!((pods.who(), pods.writes()), (vec![], 4));
+}
+
+#[tokio::test]
+async fn a_pod_that_is_gone_is_no_failure() {
+    let (mut world, pods) = (World::new(), Pods::default());
+    world.lead(Some("a"));
+    assert!(step(&mut world, &pods).await);
+    *pods.fails.lock().unwrap() = Some(Failure::Gone);
+    assert!(step(&mut world, &pods).await);
+    assert!(!step(&mut world, &pods).await, "and nothing is tried again");
+}
+
+#[tokio::test]
+async fn no_two_pods_have_it_whatever_fails_and_whenever_the_lead_changes() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut world, pods) = (World::new(), Pods::default());
+    let leaders = [Some("a"), Some("b"), Some("c"), None];
+    let failures = [Failure::Gone, Failure::Refused, Failure::Unheard];
+    for _ in 0..2_000 {
+        let leader = leaders[random.usize(..leaders.len())];
+        world.lead(leader);
+        for _ in 0..random.usize(..4) {
+            // A pod that is gone has none, whatever was asked.
+            let failure = failures[random.usize(1..failures.len())];
+            *pods.fails.lock().unwrap() = random.bool().then_some(failure);
+            step(&mut world, &pods).await;
+        }
+        if random.u8(..8) == 0 {
+            *pods.fails.lock().unwrap() = None;
+            while step(&mut world, &pods).await {}
+            let expected: Vec<String> = leader.map(str::to_owned).into_iter().collect();
+            assert_eq!(pods.who(), expected);
+        }
+    }
+}

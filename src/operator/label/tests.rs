@@ -1,0 +1,270 @@
+//! When the label of an election's leader is taken, given, and left alone.
+
+use super::*;
+use crate::operator::plan;
+use crate::operator::view::Key;
+use crate::protocol::ids::OwnerId;
+use crate::protocol::lock::{Claim, Decision, Lock};
+use crate::protocol::session::{Claimant, PodRef};
+use crate::protocol::time::{SessionTtl, WallTime};
+use crate::protocol::token::{Mint, Revision, Seen};
+use crate::store::fleet::{Placed, Told};
+use crate::store::{Original, Stored};
+
+fn at(seconds: u64) -> Moment {
+    Moment::since_boot(Duration::from_secs(seconds))
+}
+
+fn place(name: &str) -> Place {
+    Place {
+        namespace: "n".into(),
+        name: name.into(),
+    }
+}
+
+fn pod(who: &str) -> LabelledPod {
+    LabelledPod {
+        place: place(who),
+        uid: format!("uid-{who}").into(),
+    }
+}
+
+fn free(resource: &str) -> Lock {
+    Lock::unheld(Resource::parse(resource).unwrap())
+}
+
+fn led_by(resource: &str, who: &str, pod_uid: &str) -> Lock {
+    let claim = Claim {
+        grant: format!("g-{who}").into(),
+        claimant: Claimant {
+            owner: OwnerId::from(who),
+            pod: PodRef {
+                name: who.into(),
+                uid: pod_uid.into(),
+                node: None,
+            },
+            session: who.into(),
+            session_ttl: SessionTtl::clamped(15),
+        },
+        metadata: std::collections::BTreeMap::new(),
+        kept: false,
+        at: WallTime(0),
+        preferred: false,
+    };
+    let mint = Mint {
+        seen: Seen::from_list(Revision(10)),
+        floor: 0,
+    };
+    let Decision::Granted(lock) = free(resource).acquire(Revision(10), &mint, &claim) else {
+        panic!("it is free");
+    };
+    *lock
+}
+
+/// A view that is told of locks, and the rules.
+pub(in crate::operator) struct World {
+    pub(in crate::operator) view: View,
+    version: u64,
+    on: bool,
+}
+
+impl World {
+    pub(in crate::operator) fn new() -> Self {
+        Self {
+            view: View::default(),
+            version: 0,
+            on: true,
+        }
+    }
+
+    fn told(mut self, name: &str, lock: Lock) -> Self {
+        self.tell(name, lock);
+        self
+    }
+
+    fn tell(&mut self, name: &str, value: Lock) {
+        self.version += 1;
+        let lock = Placed {
+            place: place(name),
+            uid: "u".into(),
+            stored: Stored {
+                value,
+                version: Revision(self.version),
+                original: Original::new(()),
+            },
+        };
+        self.view.note_lock(Told::There(Box::new(lock)), at(0));
+    }
+
+    /// The election `jobs` is led by this pod, or by none.
+    pub(in crate::operator) fn lead(&mut self, who: Option<&str>) {
+        let lock = match who {
+            Some(who) => led_by("election:jobs", who, &format!("uid-{who}")),
+            None => free("election:jobs"),
+        };
+        self.tell("l", lock);
+    }
+
+    pub(in crate::operator) fn step(&self, seconds: u64) -> Step {
+        let rules = Rules {
+            leader_labels: self.on,
+            ..plan::tests::rules()
+        };
+        let now = plan::Now {
+            moment: at(seconds),
+            wall: WallTime(0),
+        };
+        plan::step(&self.view, &rules, &Key::Label(place("jobs")), now)
+    }
+
+    fn taken(&mut self, grant: Option<&str>, is_given: bool, seconds: u64) {
+        let elections = self.view.elections_mut();
+        elections.note_taken(
+            &place("jobs"),
+            grant.map(GrantId::from),
+            is_given,
+            at(seconds),
+        );
+    }
+
+    fn given(&mut self, grant: &str) {
+        let elections = self.view.elections_mut();
+        elections.note_given(&place("jobs"), &grant.into());
+    }
+}
+
+#[track_caller]
+fn takes(step: Step, for_grant: Option<&str>, but: Option<&str>) {
+    let Some(Action::TakeLabel { grant, keep, .. }) = step.action else {
+        panic!("{step:?}");
+    };
+    assert_eq!(grant, for_grant.map(GrantId::from));
+    assert_eq!(keep, but.map(pod));
+}
+
+#[track_caller]
+fn gives(step: Step, to: &str) {
+    let Some(Action::GiveLabel {
+        election,
+        grant,
+        pod: given,
+    }) = step.action
+    else {
+        panic!("{step:?}");
+    };
+    assert_eq!(key(&election), "leasehold.dev/leader-jobs");
+    assert_eq!(grant, GrantId::from(format!("g-{to}").as_str()));
+    assert_eq!(given, pod(to));
+}
+
+#[track_caller]
+fn rests(step: &Step, until: Option<u64>) {
+    assert!(step.action.is_none(), "{step:?}");
+    assert_eq!(step.again, until.map(at));
+}
+
+#[test]
+fn it_is_taken_from_all_others_before_it_is_given() {
+    let mut world = World::new();
+    world.lead(Some("a"));
+    takes(world.step(0), Some("g-a"), Some("a"));
+    world.taken(Some("g-a"), false, 0);
+    gives(world.step(0), "a");
+    world.given("g-a");
+    rests(&world.step(0), Some(65));
+
+    world.lead(Some("b"));
+    takes(world.step(1), Some("g-b"), Some("b"));
+    // The lead went on while it was taken: what was seen is not about who leads now.
+    world.lead(Some("c"));
+    world.taken(Some("g-b"), false, 1);
+    takes(world.step(1), Some("g-c"), Some("c"));
+    world.taken(Some("g-c"), false, 1);
+    gives(world.step(1), "c");
+    // The same while it was given.
+    world.lead(None);
+    world.given("g-c");
+    takes(world.step(2), None, None);
+    world.taken(None, false, 2);
+    rests(&world.step(2), Some(65));
+}
+
+#[test]
+fn nothing_is_done_while_nothing_about_the_lead_changes() {
+    let mut world = World::new();
+    world.lead(Some("a"));
+    world.taken(Some("g-a"), true, 0);
+    rests(&world.step(0), Some(65));
+    world.lead(Some("a"));
+    rests(&world.step(1), Some(65));
+}
+
+#[test]
+fn after_the_first_look_and_after_a_failure_it_is_looked_once_more_when_nothing_can_land_any_more()
+{
+    let mut world = World::new();
+    world.lead(Some("a"));
+    world.taken(Some("g-a"), true, 0);
+    rests(&world.step(64), Some(65));
+    takes(world.step(65), Some("g-a"), Some("a"));
+    world.taken(Some("g-a"), true, 65);
+    rests(&world.step(9_999), None);
+
+    world.view.elections_mut().forget(&place("jobs"));
+    takes(world.step(100), Some("g-a"), Some("a"));
+    world.taken(Some("g-a"), true, 100);
+    rests(&world.step(100), Some(165));
+    world.view.elections_mut().forget_all();
+    takes(world.step(101), Some("g-a"), Some("a"));
+}
+
+#[test]
+fn a_lock_that_is_gone_takes_the_label_with_it() {
+    let mut world = World::new();
+    world.lead(Some("a"));
+    world.taken(Some("g-a"), true, 0);
+    takes(world.step(65), Some("g-a"), Some("a"));
+    world.taken(Some("g-a"), true, 65);
+    world.view.take_changed();
+    world.view.note_lock(Told::Gone(place("l")), at(70));
+    assert!(
+        world
+            .view
+            .take_changed()
+            .contains(&Key::Label(place("jobs")))
+    );
+    takes(world.step(70), None, None);
+    world.taken(None, false, 70);
+    rests(&world.step(70), None);
+    assert_eq!(
+        world.view.elections().places().count(),
+        0,
+        "it is forgotten"
+    );
+}
+
+#[test]
+fn only_pods_that_lead_by_the_one_lock_of_an_election_are_labelled() {
+    let outside = World::new().told("l", led_by("election:jobs", "a", ""));
+    takes(outside.step(0), Some("g-a"), None);
+    let mut outside = outside;
+    outside.taken(Some("g-a"), false, 0);
+    rests(&outside.step(0), Some(65));
+
+    let led = || led_by("election:jobs", "a", "uid-a");
+    let twice = World::new().told("l", led()).told("m", led());
+    takes(twice.step(0), None, None);
+    for resource in ["jobs", "election:Jobs", "election:"] {
+        let other = World::new().told("l", led_by(resource, "a", "uid-a"));
+        rests(&other.step(0), None);
+        assert_eq!(other.view.elections().places().count(), 0, "{resource}");
+    }
+}
+
+#[test]
+fn it_is_off_unless_it_is_asked_for() {
+    let mut world = World::new();
+    world.on = false;
+    world.lead(Some("a"));
+    rests(&world.step(0), None);
+}
