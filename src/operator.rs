@@ -31,7 +31,7 @@ use crate::clock::Clock;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
-use crate::protocol::token::Revision;
+use crate::protocol::token::{Revision, Seen};
 use crate::store::StoreError;
 use crate::store::cluster::{Notes, PodLabels};
 use crate::store::fleet::{Feed, FleetStore, Placed, PodReport, Told};
@@ -39,7 +39,7 @@ use crate::store::fleet::{Feed, FleetStore, Placed, PodReport, Told};
 use apply::Applied;
 use metrics::{Gauges, Metrics, Outcome};
 use plan::{Action, Now, Rules, Why};
-use state::State;
+use state::{Standing, State};
 use view::Key;
 
 pub use scribe::AuditLog;
@@ -54,6 +54,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often a store that went back is asked whether it was restored again.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// How often a store is asked how far it is when nothing gives rise to it: a proxy may move a watch
+/// to another API server without a word.
+const ASK_ANYWAY: Duration = Duration::from_secs(60);
 
 /// Whether this replica is the one that acts.
 #[async_trait]
@@ -100,7 +103,10 @@ enum Finished {
         applied: Box<Applied>,
         took: Duration,
     },
-    Revision(Result<Revision, StoreError>),
+    Revision {
+        answer: Result<Revision, StoreError>,
+        before: Option<Seen>,
+    },
     Told(scribe::Finished),
 }
 
@@ -110,14 +116,22 @@ struct Feeds {
     pods: Feed<PodReport>,
 }
 
+impl Feeds {
+    fn open(fleet: &Arc<dyn FleetStore>) -> Self {
+        Self {
+            locks: fleet.locks(),
+            sessions: fleet.sessions(),
+            pods: fleet.ended_pods(),
+        }
+    }
+}
+
 impl Operator {
     /// Makes an operator. It asks nothing of the cluster before it runs.
     #[must_use]
     pub fn new(rules: Rules, ports: Ports) -> Self {
-        let state = State {
-            ask_revision_at: Some(ports.clock.now()),
-            ..State::default()
-        };
+        let mut state = State::default();
+        state.doubt(ports.clock.now());
         Self(Arc::new(Shared {
             rules,
             ports,
@@ -139,7 +153,7 @@ impl Operator {
         let gauges = Gauges {
             queue_depth: state.queue.len(),
             leads: state.leads && self.0.ports.leadership.leads(),
-            store_went_back: state.store_went_back,
+            store_went_back: state.store == Standing::WentBack,
         };
         self.0.metrics.set_gauges(&state.view, &gauges);
         self.0.metrics.encode()
@@ -149,13 +163,12 @@ impl Operator {
     /// it, the objects say.
     pub async fn run(&self, stop: CancellationToken) {
         let fleet = &self.0.ports.fleet;
-        let mut feeds = Feeds {
-            locks: fleet.locks(),
-            sessions: fleet.sessions(),
-            pods: fleet.ended_pods(),
-        };
+        let mut feeds = Feeds::open(fleet);
         let mut tasks = JoinSet::new();
         while !stop.is_cancelled() {
+            if std::mem::take(&mut self.state().must_list_anew) {
+                feeds = Feeds::open(fleet);
+            }
             self.start_what_is_due(&mut tasks);
             let sleep = tokio::time::sleep(self.until_due());
             tokio::select! {
@@ -190,9 +203,11 @@ impl Operator {
         let now = self.now();
         let mut state = self.state();
         match &told {
-            Told::Interrupted(error) => self.note_interrupted("lock", error),
-            // It may be another store than the one before.
-            Told::Anew => state.ask_revision_at = Some(now.moment),
+            Told::Interrupted(error) => {
+                self.note_interrupted("lock", error);
+                state.doubt(now.moment);
+            }
+            Told::Anew => state.doubt(now.moment),
             Told::There(lock) => state.note_ignored_request(lock, now.wall),
             Told::Unreadable { place, uid, why } => {
                 tracing::warn!(lock = %place, why, "a lock makes no sense; leaving it alone");
@@ -237,7 +252,7 @@ impl Operator {
     fn until_due(&self) -> Duration {
         let state = self.state();
         let now = self.0.ports.clock.now();
-        let next = [state.queue.next_due(), state.ask_revision_at];
+        let next = [state.queue.next_due(), state.next_question()];
         let next = next.into_iter().flatten().min();
         next.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP))
     }
@@ -248,10 +263,13 @@ impl Operator {
         let leads = self.0.ports.leadership.leads();
         let mut state = self.state();
         state.note_leadership(leads, now);
-        if state.ask_revision_at.is_some_and(|at| at <= now.moment) {
-            state.ask_revision_at = None;
+        if state.next_question().is_some_and(|at| at <= now.moment) {
             let fleet = self.0.ports.fleet.clone();
-            tasks.spawn(async move { Finished::Revision(fleet.revision().await) });
+            let before = state.begin_question();
+            tasks.spawn(async move {
+                let answer = fleet.revision().await;
+                Finished::Revision { answer, before }
+            });
         }
         if !leads || !state.view.is_complete() {
             return;
@@ -264,7 +282,7 @@ impl Operator {
             let urgency = state.urgency(&key);
             state.queue.push(key, urgency);
         }
-        while tasks.len() < UNDER_WAY && !state.store_went_back {
+        while tasks.len() < UNDER_WAY && state.store == Standing::Sound {
             let Some(key) = state.queue.pop() else { break };
             let step = plan::step(&state.view, &self.0.rules, &key, now);
             if let Some(at) = step.again {
@@ -298,7 +316,9 @@ impl Operator {
                 applied,
                 took,
             } => self.note_acted(&key, &action, *applied, took, now),
-            Finished::Revision(revision) => self.state().note_revision(revision, now),
+            Finished::Revision { answer, before } => {
+                self.state().note_revision(answer, before, now);
+            }
             Finished::Told(told) => {
                 let outcome = if told.is_written() {
                     Outcome::Done
@@ -325,7 +345,10 @@ impl Operator {
         if let Some(shown) = applied.shown {
             state.note_shown(shown, now.moment);
         }
-        if let Some(error) = applied.error {
+        // Whoever wrote before is not to be seen: to decide the same at once would come to the same.
+        let refused = applied.outcome == Outcome::Conflict && state.still_has(key, action);
+        let error = applied.error.or(refused.then_some(StoreError::Conflict));
+        if let Some(error) = error {
             let failures = state.queue.note_failure(key);
             if failures == 0 || failures.is_power_of_two() {
                 tracing::warn!(?key, %error, failures, "this could not be done; trying on");

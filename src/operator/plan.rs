@@ -15,7 +15,7 @@ use crate::protocol::observed::Verdict;
 use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
 use crate::protocol::settings::ReleaseMode;
 use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::{LEASES_PER_GRANT, Mint, Seen};
+use crate::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen};
 use crate::store::cluster::LabelledPod;
 use crate::store::fleet::{Place, Placed};
 
@@ -107,6 +107,23 @@ pub enum Action {
         /// Its pod.
         pod: LabelledPod,
     },
+}
+
+impl Action {
+    /// The version that it was decided on.
+    #[must_use]
+    pub fn version(&self) -> Option<Revision> {
+        match self {
+            Self::Write { current, .. } | Self::DeleteLock(current) => Some(current.stored.version),
+            Self::Revoke { current, .. } | Self::DeleteSession(current) => {
+                Some(current.stored.version)
+            }
+            Self::LookAtPod(_)
+            | Self::LookForSession(_)
+            | Self::TakeLabel { .. }
+            | Self::GiveLabel { .. } => None,
+        }
+    }
 }
 
 /// What a lock is written for.

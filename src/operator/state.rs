@@ -2,16 +2,28 @@
 
 use crate::protocol::lock::Lock;
 use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::Revision;
+use crate::protocol::token::{Revision, Seen};
 use crate::store::StoreError;
 use crate::store::fleet::{Placed, Told};
 
 use super::apply::Shown;
-use super::plan::Now;
+use super::plan::{Action, Now};
 use super::queue::{Queue, Urgency};
 use super::scribe::Scribe;
 use super::view::{Key, View};
-use super::{ASK_AGAIN, LONGEST_SLEEP, audit};
+use super::{ASK_AGAIN, ASK_ANYWAY, LONGEST_SLEEP, audit};
+
+/// What is known of the store behind the feeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It may be another one than was seen: nothing is done before it was asked.
+    #[default]
+    Doubtful,
+    /// It has all that was seen of it.
+    Sound,
+    /// It is older than what was seen of it: nothing may be granted.
+    WentBack,
+}
 
 #[derive(Default)]
 pub(super) struct State {
@@ -19,13 +31,38 @@ pub(super) struct State {
     pub(super) queue: Queue,
     pub(super) scribe: Scribe,
     pub(super) leads: bool,
-    /// The store is older than what was seen of it: nothing may be granted.
-    pub(super) store_went_back: bool,
-    /// When the store's revision is to be asked for; none while it is, or need not be.
-    pub(super) ask_revision_at: Option<Moment>,
+    pub(super) store: Standing,
+    /// When the store's revision is to be asked for.
+    ask_revision_at: Option<Moment>,
+    /// It is asked for; one question at a time, so that no answer is taken for a later one.
+    is_asking: bool,
+    /// The feeds may go on from where this store has never been, and tell nothing of what it has.
+    pub(super) must_list_anew: bool,
 }
 
 impl State {
+    /// A watch of locks was interrupted, or lists anew. Behind it may be another store now, and one
+    /// that went back says nothing about it: a watch from a revision that is still to come is open
+    /// and silent.
+    pub(super) fn doubt(&mut self, now: Moment) {
+        if self.store == Standing::Sound {
+            self.store = Standing::Doubtful;
+        }
+        self.ask_revision_at = Some(now);
+    }
+
+    /// When the store is to be asked how far it is.
+    pub(super) fn next_question(&self) -> Option<Moment> {
+        self.ask_revision_at.filter(|_| !self.is_asking)
+    }
+
+    /// It is asked now; gives what was seen of it before.
+    pub(super) fn begin_question(&mut self) -> Option<Seen> {
+        self.ask_revision_at = None;
+        self.is_asking = true;
+        self.view.seen()
+    }
+
     pub(super) fn note_leadership(&mut self, leads: bool, now: Now) {
         if leads == self.leads {
             return;
@@ -132,31 +169,129 @@ impl State {
         }
     }
 
-    pub(super) fn note_revision(&mut self, answer: Result<Revision, StoreError>, now: Now) {
+    /// Whether an action would be decided on the same version again.
+    pub(super) fn still_has(&self, key: &Key, action: &Action) -> bool {
+        let known = match key {
+            Key::Session(place) => {
+                let seen = self.view.session(place);
+                seen.map(|seen| seen.session.stored.version)
+            }
+            Key::Lock(place) => self.view.lock(place).map(|seen| seen.lock.stored.version),
+            Key::Label(_) => None,
+        };
+        known.is_some() && known == action.version()
+    }
+
+    /// The store said how far it is; `before` is what was seen of it when it was asked.
+    pub(super) fn note_revision(
+        &mut self,
+        answer: Result<Revision, StoreError>,
+        before: Option<Seen>,
+        now: Now,
+    ) {
+        self.is_asking = false;
         let listed = match answer {
             Ok(listed) => listed,
             Err(error) => {
                 tracing::warn!(%error, "the store does not say how far it is; asking again");
-                self.ask_revision_at = Some(now.moment.after(ASK_AGAIN.min(LONGEST_SLEEP)));
+                let again = now.moment.after(LONGEST_SLEEP);
+                self.ask_revision_at.get_or_insert(again);
                 return;
             }
         };
         let is_first = self.view.seen().is_none();
-        let went_back = !self.view.note_revision(listed);
-        if went_back {
-            self.ask_revision_at = Some(now.moment.after(ASK_AGAIN));
-        }
-        if went_back && !self.store_went_back {
+        let went_back = !self.view.note_revision(listed, before);
+        let had_gone_back = self.store == Standing::WentBack;
+        self.must_list_anew |= went_back != had_gone_back;
+        let again = if went_back { ASK_AGAIN } else { ASK_ANYWAY };
+        let is_doubted_anew = self.ask_revision_at.is_some();
+        self.ask_revision_at.get_or_insert(now.moment.after(again));
+        // A doubt that came while this was asked is not settled by it.
+        self.store = if went_back {
+            Standing::WentBack
+        } else if is_doubted_anew {
+            Standing::Doubtful
+        } else {
+            Standing::Sound
+        };
+        if went_back && !had_gone_back {
             tracing::error!(
                 %listed, "the store is older than what was seen of it: it was restored without \
                  raising its revision, so fencing tokens would repeat. Nothing is granted; restore \
                  it again with `etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted`"
             );
         }
-        let is_mended = self.store_went_back && !went_back;
-        self.store_went_back = went_back;
+        let is_mended = had_gone_back && !went_back;
         if self.leads && (is_first || is_mended) {
             self.look_at_everything(now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn now(seconds: u64) -> Now {
+        Now {
+            moment: Moment::since_boot(Duration::from_secs(seconds)),
+            wall: WallTime(0),
+        }
+    }
+
+    /// The store is asked, and answers with a revision.
+    fn ask(state: &mut State, revision: u64, now: Now) {
+        let before = state.begin_question();
+        state.note_revision(Ok(Revision(revision)), before, now);
+    }
+
+    #[test]
+    fn feeds_list_anew_when_the_store_went_back_and_when_it_was_mended() {
+        let mut state = State::default();
+        for (revision, anew) in [
+            (100, false),
+            (40, true),
+            (41, false),
+            (101, true),
+            (102, false),
+        ] {
+            ask(&mut state, revision, now(1));
+            let told = std::mem::take(&mut state.must_list_anew);
+            assert_eq!(told, anew, "at {revision}");
+            let is_old = (40..100).contains(&revision);
+            assert_eq!(state.store == Standing::WentBack, is_old);
+        }
+    }
+
+    #[test]
+    fn a_doubt_is_settled_only_by_what_was_asked_after_it() {
+        let mut state = State::default();
+        state.doubt(now(1).moment);
+        assert_eq!(state.store, Standing::Doubtful);
+        let before = state.begin_question();
+        state.doubt(now(2).moment);
+        assert_eq!(state.next_question(), None, "one at a time");
+        state.note_revision(Ok(Revision(7)), before, now(3));
+        assert_eq!(state.store, Standing::Doubtful);
+        assert_eq!(state.next_question(), Some(now(2).moment));
+        ask(&mut state, 8, now(4));
+        assert_eq!(state.store, Standing::Sound);
+        assert_eq!(state.next_question(), Some(now(4).moment.after(ASK_ANYWAY)));
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_stays_doubtful_and_is_asked_again() {
+        let mut state = State::default();
+        state.doubt(now(1).moment);
+        let before = state.begin_question();
+        let down = StoreError::Unavailable("down".to_owned());
+        state.note_revision(Err(down), before, now(2));
+        assert_eq!(state.store, Standing::Doubtful);
+        assert_eq!(
+            state.next_question(),
+            Some(now(2).moment.after(LONGEST_SLEEP))
+        );
     }
 }

@@ -207,12 +207,16 @@ impl View {
     }
 
     /// Takes note of the revision that a consistent listing of locks answered with. False when it
-    /// is older than what was seen: the store has lost writes.
-    pub fn note_revision(&mut self, listed: Revision) -> bool {
-        if let Some(seen) = &mut self.seen {
-            return seen.list_answered(listed).is_ok();
+    /// is older than what had been seen `before` it was asked for: the store has lost writes. What
+    /// the feeds told since may well be newer.
+    pub fn note_revision(&mut self, listed: Revision, before: Option<Seen>) -> bool {
+        if before.is_some_and(|mut before| before.list_answered(listed).is_err()) {
+            return false;
         }
-        self.seen = Some(Seen::from_list(listed));
+        match &mut self.seen {
+            Some(seen) => seen.note(listed),
+            None => self.seen = Some(Seen::from_list(listed)),
+        }
         true
     }
 

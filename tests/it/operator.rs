@@ -75,6 +75,31 @@ async fn a_write_that_fails_is_tried_again_with_pauses_until_it_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_conflict_with_nothing_newer_behind_it_is_tried_again_with_pauses() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    cluster.hold("res", "a");
+    cluster.writes_fail(Some(StoreError::Conflict));
+    tokio::time::sleep(TTL * 2).await;
+    let tried = cluster.tries();
+    assert!((2..20).contains(&tried), "{tried} tries in about one TTL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_went_back_is_noticed_although_its_watch_goes_on_in_silence() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    cluster.hold("res", "a");
+    settled().await;
+    cluster.set_revision(5);
+    cluster.interrupt();
+    tokio::time::sleep(TTL * 2).await;
+    assert_eq!(cluster.writes(), 0);
+    let metrics = cluster.metrics();
+    assert!(metrics.contains("leasehold_operator_store_went_back 1"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_went_back_gets_no_write_until_it_is_restored_again() {
     let cluster = Cluster::start().await;
     cluster.lead(true);

@@ -126,7 +126,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let mut view = View::default();
-        view.note_revision(Revision(100));
+        view.note_revision(Revision(100), None);
         let now = at(0).moment;
         view.note_lock(Told::Anew, now);
         view.note_lock(Told::Complete, now);
@@ -455,6 +455,6 @@ fn nothing_is_granted_before_the_store_said_how_far_it_is() {
     );
     let key = Key::Lock(place("r"));
     assert!(step(&view, &rules(), &key, at(9)).action.is_none());
-    view.note_revision(Revision(100));
+    view.note_revision(Revision(100), None);
     assert!(step(&view, &rules(), &key, at(9)).action.is_some());
 }

@@ -74,10 +74,10 @@ fn a_lock_is_idle_since_it_was_first_seen_so() {
 #[test]
 fn a_store_that_is_older_than_what_was_seen_is_noticed() {
     let mut view = View::default();
-    assert!(view.note_revision(Revision(10)));
+    assert!(view.note_revision(Revision(10), view.seen()));
     view.note_lock(lock("a", 20), at(1));
-    assert!(!view.note_revision(Revision(15)));
-    assert!(view.note_revision(Revision(20)));
+    assert!(!view.note_revision(Revision(15), view.seen()));
+    assert!(view.note_revision(Revision(20), view.seen()));
 }
 
 #[test]
@@ -106,4 +106,16 @@ fn what_makes_no_sense_is_remembered_until_it_does_or_is_gone() {
     view.note_lock(lock("a", 2), at(2));
     view.note_lock(Told::Gone(place("b")), at(2));
     assert!(view.unreadable().is_empty());
+}
+
+#[test]
+fn a_listing_is_compared_with_what_was_seen_before_it() {
+    let mut view = View::default();
+    assert!(view.note_revision(Revision(5), view.seen()));
+    let before = view.seen();
+    // Written after the store had answered, and told of before the answer.
+    view.note_lock(lock("a", 7), at(1));
+    assert!(view.note_revision(Revision(6), before));
+    assert_eq!(view.seen(), Some(Seen::from_list(Revision(7))));
+    assert!(!view.note_revision(Revision(6), view.seen()));
 }

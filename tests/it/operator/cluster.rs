@@ -253,6 +253,14 @@ impl Cluster {
         std::mem::replace(&mut self.inside().revision, revision)
     }
 
+    /// The feed of locks is interrupted, and goes on as if nothing had been.
+    pub(crate) fn interrupt(&self) {
+        let inside = self.inside();
+        let away = StoreError::Unavailable("away".into());
+        let tell = inside.tell_locks.as_ref().unwrap();
+        let _told = tell.send(Told::Interrupted(away));
+    }
+
     /// The feed of locks tells everything anew.
     pub(crate) fn list_anew(&self) {
         let inside = self.inside();
@@ -274,9 +282,13 @@ impl Cluster {
 }
 
 /// Begins with what there is: nothing.
-fn feed<T: Send + 'static>() -> (mpsc::UnboundedSender<Told<T>>, Feed<T>) {
+fn feed<'a, T: Clone + Send + 'static>(
+    there: impl Iterator<Item = &'a T>,
+) -> (mpsc::UnboundedSender<Told<T>>, Feed<T>) {
     let (tell, told) = mpsc::unbounded_channel();
-    for begun in [Told::Anew, Told::Complete] {
+    let there = there.map(|object| Told::There(Box::new(object.clone())));
+    let begun = [Told::Anew].into_iter().chain(there);
+    for begun in begun.chain([Told::Complete]) {
         let _told = tell.send(begun);
     }
     let told = futures::stream::unfold(told, |mut told| async {
@@ -289,14 +301,16 @@ fn feed<T: Send + 'static>() -> (mpsc::UnboundedSender<Told<T>>, Feed<T>) {
 #[async_trait]
 impl FleetStore for Cluster {
     fn locks(&self) -> Feed<Placed<Lock>> {
-        let (tell, told) = feed();
-        self.inside().tell_locks = Some(tell);
+        let mut inside = self.inside();
+        let (tell, told) = feed(inside.locks.values());
+        inside.tell_locks = Some(tell);
         told
     }
 
     fn sessions(&self) -> Feed<Placed<Session>> {
-        let (tell, told) = feed();
-        self.inside().tell_sessions = Some(tell);
+        let mut inside = self.inside();
+        let (tell, told) = feed(inside.sessions.values());
+        inside.tell_sessions = Some(tell);
         told
     }
 
