@@ -4,6 +4,7 @@ mod availability;
 mod force;
 mod housekeeping;
 mod leader_label;
+mod outages;
 mod pods;
 
 use std::sync::Arc;

@@ -1,0 +1,160 @@
+//! What the operator makes of an API server that was away, and of a store that was restored.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{LIMIT, SILENCE, silence_before_its_end, until_free};
+use crate::harness::{Cluster, Operator, Served, Sidecar, TakeOver, eventually};
+use crate::support::{BINARY, sidecar, until_renewed};
+
+/// What the runbook gives to `--bump-revision`.
+const BUMP: u64 = 1_000_000_000;
+const WENT_BACK: &str = "leasehold_operator_store_went_back";
+/// How long the sessions of those who die here may be silent.
+const SHORT: u64 = 3;
+
+async fn operator(cluster: &std::sync::Arc<Cluster>) -> Result<Operator> {
+    let operator = Operator::start(BINARY, &cluster.operator_pod("op-0").await?, &[]).await?;
+    operator.until_active().await?;
+    Ok(operator)
+}
+
+async fn until_metric(operator: &Operator, series: &str, value: f64) -> Result<()> {
+    let what = format!("{series} to be {value}");
+    eventually(&what, Duration::from_secs(60), async || {
+        let found = operator.metric(series).await.ok()?;
+        ((found - value).abs() < 0.5).then_some(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_dies_in_an_outage_is_cleared_after_it_and_who_lives_is_not() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let operator = operator(&cluster).await?;
+    let namespace = cluster.namespace("outage").await?;
+    let dies = sidecar(&namespace.pod("dies").await?, SHORT).await?;
+    let lives = sidecar(&namespace.pod("lives").await?, 30).await?;
+    dies.acquire("res").await?.granted()?;
+    let kept = lives.acquire("kept").await?.granted()?;
+    let dead = until_renewed(&namespace, "res", 1).await?;
+    let dead = dead["metadata"]["name"].as_str().context("a name")?;
+    let renewals = until_renewed(&namespace, "kept", 1).await?["status"]["renewals"].clone();
+    let renewals = renewals.as_u64().context("renewals")?;
+
+    cluster.control_plane().kill_api_server().await?;
+    dies.kill9()?;
+    eventually("the outage to be noticed", LIMIT, async || {
+        let series = r#"leasehold_operator_watch_errors_total{kind="session"}"#;
+        let errors = operator.metric(series).await.ok()?;
+        (errors > 0.0).then_some(())
+    })
+    .await?;
+    ensure!(operator.admin("/readyz").await?.0 == 200);
+    cluster.control_plane().start_api_server().await?;
+
+    let free = until_free(&namespace, "res").await?;
+    ensure!(
+        free["status"]["incidents"][0]["kind"] == "Expired",
+        "{free}"
+    );
+    let session = namespace.session(dead).await?.context("a session")?;
+    let silent = silence_before_its_end(&session)?;
+    println!("revoked after {silent:?} of silence");
+    ensure!(silent >= Duration::from_secs(SHORT).mul_f64(SILENCE));
+
+    let session = until_renewed(&namespace, "kept", renewals + 1).await?;
+    ensure!(session["status"]["revoked"].is_null(), "{session}");
+    ensure!(lives.renew(&kept.id).await?.granted()?.token == kept.token);
+    let lock = namespace.lock("kept").await?.unwrap_or_default();
+    ensure!(lock["status"]["incidents"].is_null(), "{lock}");
+    Ok(())
+}
+
+/// A backup in which a pod holds `res` that is dead by now, and the largest token that was given
+/// after it.
+async fn backup(namespace: &crate::harness::Namespace) -> Result<(std::path::PathBuf, u64)> {
+    let holder = sidecar(&namespace.pod("holder").await?, SHORT).await?;
+    let busy = sidecar(&namespace.pod("busy").await?, 120).await?;
+    let held = holder.acquire("res").await?.granted()?;
+    let control_plane = namespace.cluster.control_plane();
+    let snapshot = control_plane.snapshot_etcd("before").await?;
+    holder.release(&held.id).await?.expect(204)?;
+    let mut last = 0;
+    for _ in 0..50 {
+        last = token(&busy, "res").await?;
+    }
+    holder.kill9()?;
+    Ok((snapshot, last))
+}
+
+/// Takes and releases a lock; gives the token.
+async fn token(sidecar: &Sidecar, resource: &str) -> Result<u64> {
+    let lease = sidecar.acquire(resource).await?.granted()?;
+    sidecar.release(&lease.id).await?.expect(204)?;
+    Ok(lease.token)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_with_the_bump_is_gone_on_from_with_larger_tokens() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let operator = operator(&cluster).await?;
+    let namespace = cluster.namespace("bumped").await?;
+    let (snapshot, last) = backup(&namespace).await?;
+    // Nothing is judged by what was seen before, so there is time to queue.
+    cluster
+        .control_plane()
+        .restore_etcd(&snapshot, Some(BUMP))
+        .await?;
+    let waits = sidecar(&namespace.pod("waits").await?, 60).await?;
+    let waiting = waits.wait_for("res", 120).await?;
+    let next = waiting.answer().await?.granted()?;
+    ensure!(next.token > last, "{next:?} after {last}");
+    ensure!(operator.metric(WENT_BACK).await? < 0.5);
+    let lock = namespace.lock("res").await?.unwrap_or_default();
+    ensure!(lock["status"]["incidents"][0]["actor"] == "op-0", "{lock}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_went_back_gets_nothing_from_the_operator_until_it_is_mended() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let operator = operator(&cluster).await?;
+    let namespace = cluster.namespace("back").await?;
+    let (snapshot, last) = backup(&namespace).await?;
+    let control_plane = cluster.control_plane();
+    let before = control_plane.served()?.len();
+    control_plane.restore_etcd(&snapshot, None).await?;
+    until_metric(&operator, WENT_BACK, 1.0).await?;
+    ensure!(operator.admin("/readyz").await?.0 == 200);
+    let said = operator.log().matches("the store is older").count();
+    ensure!(said == 1, "said {said} times");
+
+    // It asks every 10 s; the holder's silence would have lasted long enough by then.
+    let asked = || -> Result<usize> {
+        let came = control_plane.served()?.split_off(before);
+        let asks = |one: &&Served| {
+            let everywhere = one.uri.contains("/v1alpha1/distributedlocks?");
+            one.pod_uid == operator.pod.uid && everywhere && one.uri.ends_with("limit=1")
+        };
+        Ok(came.iter().filter(asks).count())
+    };
+    let known = asked()?;
+    eventually("two more questions", 2 * LIMIT, async || {
+        asked().ok().filter(|count| *count >= known + 2)
+    })
+    .await?;
+    let session = namespace.holding_session("res").await?;
+    let session = session.context("the dead holder's session")?;
+    ensure!(session["status"]["revoked"].is_null(), "{session}");
+
+    control_plane.restore_etcd(&snapshot, Some(BUMP)).await?;
+    until_metric(&operator, WENT_BACK, 0.0).await?;
+    let free = until_free(&namespace, "res").await?;
+    ensure!(free["status"]["incidents"][0]["actor"] == "op-0", "{free}");
+    let fresh = sidecar(&namespace.pod("fresh").await?, 60).await?;
+    let next = token(&fresh, "res").await?;
+    ensure!(next > last, "{next} after {last}");
+    Ok(())
+}
