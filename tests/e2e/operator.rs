@@ -4,6 +4,7 @@ mod availability;
 mod force;
 mod housekeeping;
 mod leader_label;
+mod many;
 mod outages;
 mod pods;
 

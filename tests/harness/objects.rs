@@ -33,6 +33,14 @@ impl Namespace {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
+    /// All Events.
+    pub(crate) async fn events(&self) -> Result<Vec<Value>> {
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.name);
+        let request = http::Request::get(path).body(vec![])?;
+        let list: Value = self.client.request(request).await?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
     /// Makes one of our objects as a person would.
     pub(crate) async fn create(&self, object: &Value) -> Result<Value> {
         let kind = match object["kind"].as_str() {
