@@ -1,6 +1,7 @@
 //! The operator on a real API server, with the rights and the strict policies that we ship.
 
 mod availability;
+mod bad_input;
 mod force;
 mod housekeeping;
 mod leader_label;

@@ -1,0 +1,179 @@
+//! Objects that somebody edited by hand: whatever they say, nothing is granted by it, the operator
+//! goes on, and somebody can see what is wrong.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{LIMIT, until_free};
+use crate::harness::{Cluster, Namespace, Operator, TakeOver, eventually};
+use crate::support::{BINARY, sidecar, until_renewed};
+
+/// The shortest that there is.
+const TTL: u64 = 3;
+
+async fn operator(cluster: &std::sync::Arc<Cluster>) -> Result<Operator> {
+    let operator = Operator::start(BINARY, &cluster.operator_pod("op-0").await?, &[]).await?;
+    operator.until_active().await?;
+    Ok(operator)
+}
+
+/// A lock that is held by whom a person wrote there.
+async fn held_by(namespace: &Namespace, lock: &str, session: &str, token: u64) -> Result<()> {
+    let object = json!({"apiVersion": "leasehold.dev/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": lock}, "spec": {"resource": lock}});
+    namespace.create(&object).await?;
+    let status = json!({"status": {
+        "holder": {"ownerId": "o", "pod": "p", "podUid": "u", "session": session,
+            "sessionTtlSeconds": TTL},
+        "lease": {"id": format!("{lock}-grant"), "acquiredAt": "0001-01-01T00:00:00Z"},
+        "token": token}});
+    edit(namespace, lock, &status).await?;
+    Ok(())
+}
+
+async fn edit(namespace: &Namespace, lock: &str, change: &Value) -> Result<Value> {
+    let path = format!("distributedlocks/{lock}/status");
+    namespace.patch(&path, change).await
+}
+
+/// It is up, and what it says can be read.
+async fn ensure_it_is_well(operator: &Operator) -> Result<()> {
+    ensure!(operator.admin("/readyz").await?.0 == 200);
+    ensure!(operator.metric("leasehold_operator_leading").await? > 0.0);
+    let log = operator.log();
+    ensure!(!log.contains("panicked") && !log.contains("a task of the operator died"));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn edited_times_and_ids_take_nothing_from_who_lives() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let operator = operator(&cluster).await?;
+    let namespace = cluster.namespace("edited").await?;
+    let a = sidecar(&namespace.pod("a").await?, 6).await?;
+    let mut leases = Vec::new();
+    for lock in ["first-year", "last-year", "other-pod"] {
+        leases.push(a.acquire(lock).await?.granted()?);
+    }
+    for (lock, at) in [
+        ("first-year", "0001-01-01T00:00:00.000000Z"),
+        ("last-year", "9999-12-31T23:59:59.999999Z"),
+    ] {
+        edit(
+            &namespace,
+            lock,
+            &json!({"status": {"lease": {"acquiredAt": at}}}),
+        )
+        .await?;
+    }
+    // What decisions hang on cannot be edited at all.
+    for holder in [
+        json!({"podUid": "another"}),
+        json!({"session": "another"}),
+        json!({"sessionTtlSeconds": 1_000_000}),
+        json!({"sessionTtlSeconds": 0}),
+        json!({"sessionTtlSeconds": -7}),
+    ] {
+        let change = json!({"status": {"holder": holder}});
+        let refused = edit(&namespace, "other-pod", &change).await;
+        ensure!(refused.is_err(), "{change} was taken");
+    }
+    edit(
+        &namespace,
+        "other-pod",
+        &json!({"status": {"holder": {"sessionTtlSeconds": 120}}}),
+    )
+    .await?;
+
+    let session = until_renewed(&namespace, "first-year", 1).await?;
+    let name = session["metadata"]["name"].as_str().context("a name")?;
+    let path = format!("locksessions/{name}/status");
+    let renewals = session["status"]["renewals"].as_u64().context("renewals")?;
+    namespace
+        .patch(
+            &path,
+            &json!({"status": {"renewedAt": "9999-12-31T23:59:59.999999Z"}}),
+        )
+        .await?;
+    until_renewed(&namespace, "first-year", renewals + 3).await?;
+    for lease in &leases {
+        ensure!(a.renew(&lease.id).await?.granted()?.token == lease.token);
+    }
+    ensure_it_is_well(&operator).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_never_was_holds_nothing_for_longer_than_its_ttl() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let operator = operator(&cluster).await?;
+    let namespace = cluster.namespace("never").await?;
+    let names = [
+        ("never-was", "never-was"),
+        ("no-name", "../../secrets/X y\u{1f512}"),
+        ("a-path", "a/../../b?watch=true"),
+    ];
+    let b = sidecar(&namespace.pod("b").await?, 60).await?;
+    for (lock, session) in names {
+        held_by(&namespace, lock, session, 5_000_000).await?;
+        let next = b.wait_for(lock, 60).await?.answer().await?.granted()?;
+        ensure!(next.token > 5_000_999, "{next:?}");
+        let object = namespace.lock(lock).await?.unwrap_or_default();
+        let incident = &object["status"]["incidents"][0];
+        ensure!(incident["kind"] == "Expired", "{object}");
+        let reason = incident["reason"].as_str().unwrap_or_default();
+        ensure!(reason.contains("missing"), "{incident}");
+    }
+    // Its token leaves no room for a larger one: free, and nobody has it.
+    held_by(&namespace, "used-up", "never-was", (1 << 53) - 1000).await?;
+    let waiting = b.wait_for("used-up", 60).await?;
+    let free = until_free(&namespace, "used-up").await?;
+    ensure!(
+        free["status"]["incidents"][0]["kind"] == "Expired",
+        "{free}"
+    );
+    let answer = waiting.answer().await?;
+    ensure!(answer.status != 200, "{}", answer.json);
+    ensure_it_is_well(&operator).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_cleared_or_read_is_said_and_holds_nothing_up() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let operator = operator(&cluster).await?;
+    let namespace = cluster.namespace("stuck").await?;
+    // Two waiters with one id: whoever gets the lock would still wait for it.
+    let waiter = |session: &str| {
+        json!({"leaseId": "twice", "ownerId": "o", "pod": "p", "podUid": "u", "session": session,
+            "sessionTtlSeconds": 120, "queuedAt": "0001-01-01T00:00:00Z"})
+    };
+    held_by(&namespace, "twice", "never-was", 5000).await?;
+    let twins = json!({"status": {"waiters": [waiter("s-1"), waiter("s-2")]}});
+    edit(&namespace, "twice", &twins).await?;
+    // The definition lets a mark pass that makes text run backwards; an agent takes it for a trick.
+    let unreadable = json!({"apiVersion": "leasehold.dev/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": "a-b-0123456789abcdef0123"}, "spec": {"resource": "a\u{202e}b"}});
+    namespace.create(&unreadable).await?;
+    // An agent that says nonsense of itself, and is silent.
+    let session = json!({"apiVersion": "leasehold.dev/v1alpha1", "kind": "LockSession",
+        "metadata": {"name": "odd"}, "spec": {"pod": "p", "podUid": "u", "ttlSeconds": TTL,
+            "agentVersion": "\"}\n{\\ \u{1f512}"}});
+    namespace.create(&session).await?;
+    held_by(&namespace, "odd", "odd", 5000).await?;
+
+    until_free(&namespace, "odd").await?;
+    eventually("all that is wrong to be said", LIMIT, async || {
+        let log = operator.log();
+        let stuck = log
+            .lines()
+            .any(|line| line.contains("this could not be done") && line.contains("twice"));
+        let events = namespace.events().await.ok()?;
+        let unreadable = events.iter().any(|event| event["reason"] == "Unreadable");
+        (stuck && unreadable).then_some(())
+    })
+    .await?;
+    let series = r#"leasehold_operator_unreadable_objects{kind="lock"}"#;
+    ensure!(operator.metric(series).await? > 0.5);
+    let lock = namespace.lock("twice").await?.unwrap_or_default();
+    ensure!(lock["status"]["lease"]["id"] == "twice-grant", "{lock}");
+    ensure_it_is_well(&operator).await
+}
