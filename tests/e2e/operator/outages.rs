@@ -72,6 +72,39 @@ async fn who_dies_in_an_outage_is_cleared_after_it_and_who_lives_is_not() -> Res
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_went_while_history_was_lost_is_missed_and_cleared_after_its_ttl() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let operator = operator(&cluster).await?;
+    let namespace = cluster.namespace("compacted").await?;
+    let dies = sidecar(&namespace.pod("dies").await?, SHORT).await?;
+    let lives = sidecar(&namespace.pod("lives").await?, 60).await?;
+    dies.acquire("res").await?.granted()?;
+    let kept = lives.acquire("kept").await?.granted()?;
+    let dead = until_renewed(&namespace, "res", 1).await?;
+    let dead = dead["metadata"]["name"].as_str().context("a name")?;
+
+    // Nobody ever tells of the end of this session.
+    let control_plane = cluster.control_plane();
+    control_plane.kill_api_server().await?;
+    dies.kill9()?;
+    let session = format!("locksessions/{}/{dead}", namespace.name);
+    control_plane.remove_from_etcd(&session).await?;
+    control_plane.compact_etcd().await?;
+    control_plane.start_api_server().await?;
+
+    let free = until_free(&namespace, "res").await?;
+    let incident = &free["status"]["incidents"][0];
+    let reason = incident["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("was missing"), "{incident}");
+    ensure!(namespace.session(dead).await?.is_none());
+    ensure!(operator.metric(WENT_BACK).await? < 0.5);
+    ensure!(lives.renew(&kept.id).await?.granted()?.token == kept.token);
+    let lock = namespace.lock("kept").await?.unwrap_or_default();
+    ensure!(lock["status"]["incidents"].is_null(), "{lock}");
+    Ok(())
+}
+
 /// A backup in which a pod holds `res` that is dead by now, and the largest token that was given
 /// after it.
 async fn backup(namespace: &crate::harness::Namespace) -> Result<(std::path::PathBuf, u64)> {
