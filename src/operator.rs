@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -161,7 +161,10 @@ impl Operator {
 
     /// Runs until it is told to stop. What is under way then is left as it is: whatever became of
     /// it, the objects say.
-    pub async fn run(&self, stop: CancellationToken) {
+    ///
+    /// # Errors
+    /// When one of its tasks died. Nobody knows what it left undone; another process begins anew.
+    pub async fn run(&self, stop: CancellationToken) -> Result<(), JoinError> {
         let fleet = &self.0.ports.fleet;
         let mut feeds = Feeds::open(fleet);
         let mut tasks = JoinSet::new();
@@ -175,16 +178,14 @@ impl Operator {
                 Some(told) = feeds.locks.next() => self.note_lock(told),
                 Some(told) = feeds.sessions.next() => self.note_session(told),
                 Some(told) = feeds.pods.next() => self.note_pod(told),
-                Some(finished) = tasks.join_next() => match finished {
-                    Ok(finished) => self.note_finished(finished),
-                    Err(died) => tracing::error!(%died, "a task of the operator died"),
-                },
+                Some(finished) = tasks.join_next() => self.note_finished(finished?),
                 () = self.0.ports.leadership.changed() => {}
                 () = sleep => {}
                 () = stop.cancelled() => {}
             }
         }
         tasks.shutdown().await;
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -211,8 +212,10 @@ impl Operator {
             Told::There(lock) => state.note_ignored_request(lock, now.wall),
             Told::Unreadable { place, uid, why } => {
                 tracing::warn!(lock = %place, why, "a lock makes no sense; leaving it alone");
-                let news = audit::unreadable(place, uid, why, now.wall);
-                state.scribe.tell(news);
+                if state.leads {
+                    let news = audit::unreadable(place, uid, why, now.wall);
+                    state.scribe.tell(news);
+                }
             }
             Told::Gone(_) | Told::Complete => {}
         }
@@ -252,7 +255,9 @@ impl Operator {
     fn until_due(&self) -> Duration {
         let state = self.state();
         let now = self.0.ports.clock.now();
-        let next = [state.queue.next_due(), state.next_question()];
+        // Nothing in the queue is due for who does nothing.
+        let due = state.queue.next_due().filter(|_| state.may_act());
+        let next = [due, state.next_question()];
         let next = next.into_iter().flatten().min();
         next.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP))
     }
@@ -271,7 +276,7 @@ impl Operator {
                 Finished::Revision { answer, before }
             });
         }
-        if !leads || !state.view.is_complete() {
+        if !state.may_act() {
             return;
         }
         let (scribe, ports) = (&mut state.scribe, &self.0.ports);
@@ -285,6 +290,9 @@ impl Operator {
         while tasks.len() < UNDER_WAY && state.store == Standing::Sound {
             let Some(key) = state.queue.pop() else { break };
             let step = plan::step(&state.view, &self.0.rules, &key, now);
+            if step.action.is_none() && step.again.is_none() {
+                state.queue.forget(&key);
+            }
             if let Some(at) = step.again {
                 state.queue.look_again(key.clone(), at);
             }
@@ -343,12 +351,20 @@ impl Operator {
         }
         let mut state = self.state();
         if let Some(shown) = applied.shown {
-            state.note_shown(shown, now.moment);
+            state.note_shown(shown, now);
         }
         // Whoever wrote before is not to be seen: to decide the same at once would come to the same.
         let refused = applied.outcome == Outcome::Conflict && state.still_has(key, action);
         let error = applied.error.or(refused.then_some(StoreError::Conflict));
-        if let Some(error) = error {
+        if let (Action::LookAtPod(session), Some(_)) = (action, &error) {
+            // Its silence tells the same, later.
+            let version = session.stored.version;
+            state.view.note_pod_looked_at(&session.place, version);
+        }
+        if !state.leads {
+            // Whoever leads decides about it.
+            state.queue.finish(key);
+        } else if let Some(error) = error {
             let failures = state.queue.note_failure(key);
             if failures == 0 || failures.is_power_of_two() {
                 tracing::warn!(?key, %error, failures, "this could not be done; trying on");

@@ -71,7 +71,11 @@ async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
         preferred: false,
     });
     // What it does ends before it gives the lead away.
-    while_served(&mut servers, operator.run(signalled)).await?;
+    let ran = async {
+        let ran = operator.run(signalled).await;
+        ran.context("a task of the operator died")
+    };
+    while_served(&mut servers, ran).await??;
     while_served(&mut servers, agent.shut_down(OnTerm::ReleaseNow)).await?;
     stop.cancel();
     while let Some(ended) = servers.join_next().await {

@@ -99,12 +99,12 @@ impl Listeners {
 }
 
 /// Awaits `work`; a server that ends meanwhile is a failure that nobody must miss.
-pub(super) async fn while_served(
+pub(super) async fn while_served<T>(
     servers: &mut JoinSet<()>,
-    work: impl Future<Output = ()>,
-) -> anyhow::Result<()> {
+    work: impl Future<Output = T>,
+) -> anyhow::Result<T> {
     tokio::select! {
-        () = work => Ok(()),
+        done = work => Ok(done),
         Some(ended) = servers.join_next() => {
             ended.context("a server failed")?;
             anyhow::bail!("a server ended by itself")

@@ -216,17 +216,19 @@ fn session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
     {
         // By a CAS on exactly the version that was silent: whoever renews meanwhile wins.
         Verdict::MayRevoke(_) => revoke(RevokeReason::Expired),
-        Verdict::MayLive { until } => Step::at(until).or(|| suspicion(seen, now)),
+        Verdict::MayLive { until } => Step::at(until).or(|| suspicion(view, seen, now)),
         Verdict::Dead => Step::default(),
     }
 }
 
 /// A session that missed its renewal may be of a pod that ended; the feed of ended pods does not
-/// tell of one that is being deleted before its phase says so.
-fn suspicion(seen: &SeenSession, now: Now) -> Step {
+/// tell of one that is being deleted before its phase says so. One on which nothing hangs is renewed
+/// later, and nobody waits for its end.
+fn suspicion(view: &View, seen: &SeenSession, now: Now) -> Step {
     let value = &seen.session.stored.value;
     let version = seen.session.stored.version;
-    if value.pod.uid.is_empty() || seen.pod_looked_at == Some(version) {
+    let nobody_waits = value.pod.uid.is_empty() || !view.is_named(&seen.session.place);
+    if nobody_waits || seen.pod_looked_at == Some(version) {
         return Step::default();
     }
     let overdue = seen.observed.since().after(value.ttl.get() * 3 / 5);
@@ -240,7 +242,8 @@ fn ended_session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> St
     if view.is_named(&seen.session.place) {
         return Step::default();
     }
-    let due = seen.observed.since().after(rules.keep_sessions);
+    let since = seen.observed.since().max(seen.named_until);
+    let due = since.after(rules.keep_sessions);
     if now.moment < due {
         return Step::at(due);
     }
@@ -249,8 +252,9 @@ fn ended_session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> St
 
 fn lock(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
     match &seen.lock.stored.value.grant {
-        Some(grant) => dead_holder(view, rules, seen, grant, now)
-            .or(|| forced(view, rules, seen, now))
+        // What a person forces does not wait for what cannot be known of the holder.
+        Some(grant) => forced(view, rules, seen, now)
+            .or(|| dead_holder(view, rules, seen, grant, now))
             .or(|| long_held(rules, seen, now)),
         None => unmarked(seen).or(|| idle(view, rules, seen, now)),
     }
@@ -268,7 +272,9 @@ fn dead_holder(view: &View, rules: &Rules, seen: &SeenLock, grant: &Grant, now: 
             return Step::act(Action::LookForSession(place));
         }
         Life::Missing(observed) => match observed.verdict(holder.session_ttl, now.moment) {
-            Verdict::MayLive { until } => return Step::at(until),
+            Verdict::MayLive { until } => {
+                return Step::at(until).or(|| unseen_waiter(view, seen));
+            }
             Verdict::MayRevoke(_) | Verdict::Dead => {
                 let reason = format!("session {session} was missing for 1.05 of its TTL");
                 let died = Died {
@@ -307,6 +313,18 @@ fn dead_holder(view: &View, rules: &Rules, seen: &SeenLock, grant: &Grant, now: 
         reason,
     };
     reclaimed(view, rules, seen, holder, died, now)
+}
+
+/// What took the session of the holder may have taken those of waiters: each is to be missed from
+/// now on, and not one TTL after the other.
+fn unseen_waiter(view: &View, seen: &SeenLock) -> Step {
+    let namespace = &seen.lock.place.namespace;
+    let mut waiters = seen.lock.stored.value.waiters.entries().iter();
+    let unseen = waiters.find(|w| view.life_of(namespace, &w.claimant) == Life::Unseen);
+    unseen.map_or_else(Step::default, |waiter| {
+        let place = session_place(namespace, &waiter.claimant);
+        Step::act(Action::LookForSession(place))
+    })
 }
 
 /// How a holder died.

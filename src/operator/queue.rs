@@ -107,6 +107,12 @@ impl Queue {
         self.later.first().map(|(at, _)| *at)
     }
 
+    /// There is no such thing any more.
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.failures.remove(key);
+        self.forget_due(key);
+    }
+
     /// Forgets everything but what is under way.
     pub(super) fn clear(&mut self) {
         *self = Self {

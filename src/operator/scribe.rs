@@ -20,6 +20,9 @@ use super::{LONGEST_PAUSE, Ports, pause_after};
 const UNDER_WAY: usize = 4;
 /// How often a note is tried. The line is out by then, and the incident in the lock.
 const TRIES: u32 = 8;
+/// How often it is asked in vain which notes there are before everything is told again: each line has
+/// an id, and one that is there twice is better than none.
+const ASKED_IN_VAIN: u32 = 5;
 /// How many names are remembered before those of what is long over are forgotten.
 const REMEMBERED: usize = 100_000;
 
@@ -39,6 +42,7 @@ pub(super) struct Scribe {
     /// What was told, or is to be; none before the notes that there are have been asked for.
     told: HashSet<Place>,
     knows: Knows,
+    asked_in_vain: u32,
     under_way: usize,
 }
 
@@ -102,11 +106,12 @@ impl Scribe {
             Knows::Nothing => {
                 self.knows = Knows::Asked;
                 let (notes, clock) = (ports.notes.clone(), ports.clock.clone());
+                let failures = self.asked_in_vain;
                 spawn(Box::pin(async move {
                     let began = clock.now();
                     let known = notes.known().await;
                     if known.is_err() {
-                        tokio::time::sleep(pause_after(4)).await;
+                        tokio::time::sleep(pause_after(4 + failures)).await;
                     }
                     Finished {
                         kind: Kind::Known(known),
@@ -134,8 +139,17 @@ impl Scribe {
                 self.knows = Knows::Notes;
             }
             Kind::Known(Err(error)) => {
-                tracing::warn!(%error, "the notes that there are cannot be listed; trying on");
-                self.knows = Knows::Nothing;
+                self.asked_in_vain += 1;
+                let gives_up = self.asked_in_vain >= ASKED_IN_VAIN;
+                tracing::warn!(
+                    %error, gives_up,
+                    "the Events that there are cannot be listed, so what was told may be told again"
+                );
+                self.knows = if gives_up {
+                    Knows::Notes
+                } else {
+                    Knows::Nothing
+                };
             }
             Kind::Written(written) => {
                 self.under_way = self.under_way.saturating_sub(1);
@@ -163,10 +177,14 @@ fn tell(ports: &Ports, news: News) -> Task {
     );
     Box::pin(async move {
         let began = clock.now();
-        if let Some(line) = &news.line
-            && let Err(error) = audit.write(&line.to_string())
-        {
-            tracing::error!(%error, %line, "the audit log cannot be written");
+        if let Some(line) = &news.line {
+            // Without it there is no note either: that would say that it was told.
+            let mut failures = 0;
+            while let Err(error) = audit.write(&line.to_string()) {
+                tracing::error!(%error, %line, "the audit log cannot be written; trying on");
+                tokio::time::sleep(pause_after(4 + failures)).await;
+                failures += 1;
+            }
         }
         let written = write(&*notes, &news.note).await;
         Finished {

@@ -79,6 +79,11 @@ impl State {
         }
     }
 
+    /// Whether there is anything to do for this replica.
+    pub(super) fn may_act(&self) -> bool {
+        self.leads && self.view.may_act()
+    }
+
     /// What one replica does, another one has done already, or will.
     pub(super) fn look_at_changes(&mut self, now: Now) {
         let changed = self.view.take_changed();
@@ -91,6 +96,11 @@ impl State {
     }
 
     pub(super) fn look_at_everything(&mut self, now: Now) {
+        for (place, unreadable) in self.view.unreadable_locks() {
+            let (uid, why) = (&unreadable.uid, &unreadable.why);
+            let news = audit::unreadable(place, uid, why, now.wall);
+            self.scribe.tell(news);
+        }
         let keys: Vec<Key> = self.view.keys().collect();
         for key in keys {
             self.look_at(key, now);
@@ -111,8 +121,9 @@ impl State {
 
     pub(super) fn urgency(&self, key: &Key) -> Urgency {
         match key {
-            Key::Session(_) => Urgency::Session,
-            Key::Label(_) => Urgency::Other,
+            // Locks wait for it.
+            Key::Session(place) if self.view.is_named(place) => Urgency::Session,
+            Key::Session(_) | Key::Label(_) => Urgency::Other,
             Key::Lock(place) => match self.view.lock(place) {
                 Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Urgency::Contended,
                 _ => Urgency::Other,
@@ -138,9 +149,13 @@ impl State {
         }
     }
 
-    pub(super) fn note_shown(&mut self, shown: Shown, received: Moment) {
+    pub(super) fn note_shown(&mut self, shown: Shown, now: Now) {
+        let received = now.moment;
         match shown {
-            Shown::Lock(lock) => self.view.note_lock(Told::There(lock), received),
+            Shown::Lock(lock) => {
+                self.note_ignored_request(&lock, now.wall);
+                self.view.note_lock(Told::There(lock), received);
+            }
             Shown::NoLock(place) => self.view.note_lock(Told::Gone(place), received),
             Shown::Session(session) => self.view.note_session(Told::There(session), received),
             Shown::NoSession(place) => self.view.note_no_session(&place, received),

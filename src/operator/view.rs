@@ -3,92 +3,41 @@
 //! It is fed by the feeds and by the answers to the operator's own calls, in any order: of two
 //! states of one object the newer one counts. It decides nothing; `plan` does.
 
+mod naming;
+mod pods;
+mod seen;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::protocol::lock::Lock;
 use crate::protocol::observed::{Observed, Sight};
-use crate::protocol::session::{Claimant, RevokeReason, Session};
+use crate::protocol::session::{Claimant, Session};
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::{Revision, Seen};
 use crate::store::fleet::{Place, Placed, PodReport, Told};
 
+use self::naming::Naming;
+use self::pods::{EndedPods, PodId};
+pub use self::seen::{Key, Life, SeenLock, SeenSession, Unreadable};
 use super::label::{self, Elections};
-use super::pod::has_ended;
-
-/// What there is to decide about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
-    /// A session.
-    Session(Place),
-    /// A lock.
-    Lock(Place),
-    /// The label of an election's leader, by the election's namespace and name.
-    Label(Place),
-}
-
-/// A lock as it was seen last.
-#[derive(Clone, Debug)]
-pub struct SeenLock {
-    /// It.
-    pub lock: Arc<Placed<Lock>>,
-    /// Since when the same grant has been seen, or since when it has been seen free and unchanged.
-    pub since: Moment,
-}
-
-/// A session as it was seen last.
-#[derive(Clone, Debug)]
-pub struct SeenSession {
-    /// It.
-    pub session: Arc<Placed<Session>>,
-    /// What it was seen to be, and since when.
-    pub observed: Observed,
-    /// When it was last seen to be renewed, or first seen.
-    pub alive_at: Moment,
-    /// The version whose pod was looked at already.
-    pub pod_looked_at: Option<Revision>,
-}
-
-/// What is known of a claimant's session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// It is there.
-    Session(Observed),
-    /// It is there, and revoked.
-    Revoked {
-        /// Why.
-        reason: RevokeReason,
-        /// Since when that has been seen.
-        since: Moment,
-    },
-    /// It was seen to be missing.
-    Missing(Observed),
-    /// It was not seen: its lock was told of first, or it is gone.
-    Unseen,
-}
-
-/// A pod, by its namespace and uid.
-type PodId = (Arc<str>, Arc<str>);
 
 /// What was seen.
 #[derive(Debug, Default)]
 pub struct View {
     locks: HashMap<Place, SeenLock>,
     sessions: HashMap<Place, SeenSession>,
-    /// Which locks name a session, as their holder's or a waiter's.
-    naming: HashMap<Place, HashSet<Place>>,
+    naming: Naming,
     /// Which sessions a pod has.
     by_pod: HashMap<PodId, HashSet<Place>>,
     /// Sessions that locks name and that are not there.
     missing: HashMap<Place, Observed>,
-    ended_pods: HashMap<Place, PodId>,
-    ended: HashSet<PodId>,
-    unreadable: HashMap<Key, String>,
+    pods: EndedPods,
+    unreadable: HashMap<Key, Unreadable>,
     elections: Elections,
     old_locks: Option<HashSet<Place>>,
     old_sessions: Option<HashSet<Place>>,
-    old_pods: Option<HashSet<Place>>,
-    complete: [bool; 3],
+    complete: [bool; 2],
     seen: Option<Seen>,
     changed: Vec<Key>,
 }
@@ -97,6 +46,12 @@ impl View {
     /// Whether everything that there is was told at least once.
     #[must_use]
     pub fn is_complete(&self) -> bool {
+        self.may_act() && self.pods.is_complete
+    }
+
+    /// Whether enough is known to act. What a pod's end would tell, silence tells later.
+    #[must_use]
+    pub fn may_act(&self) -> bool {
         self.complete.iter().all(|complete| *complete)
     }
 
@@ -137,7 +92,7 @@ impl View {
 
     /// What could not be read, and why.
     #[must_use]
-    pub const fn unreadable(&self) -> &HashMap<Key, String> {
+    pub const fn unreadable(&self) -> &HashMap<Key, Unreadable> {
         &self.unreadable
     }
 
@@ -151,6 +106,23 @@ impl View {
         &mut self.elections
     }
 
+    /// The locks that could not be read.
+    pub fn unreadable_locks(&self) -> impl Iterator<Item = (&Place, &Unreadable)> {
+        self.unreadable
+            .iter()
+            .filter_map(|(key, unreadable)| match key {
+                Key::Lock(place) => Some((place, unreadable)),
+                Key::Session(_) | Key::Label(_) => None,
+            })
+    }
+
+    fn unreadable_sessions(&self) -> impl Iterator<Item = Place> {
+        self.unreadable.keys().filter_map(|key| match key {
+            Key::Session(place) => Some(place.clone()),
+            Key::Lock(_) | Key::Label(_) => None,
+        })
+    }
+
     /// The highest revision of locks that was seen, once a consistent listing began it.
     #[must_use]
     pub const fn seen(&self) -> Option<Seen> {
@@ -162,7 +134,7 @@ impl View {
     pub fn pod_has_ended(&self, session: &Placed<Session>) -> bool {
         let uid = &session.stored.value.pod.uid;
         let pod = (session.place.namespace.clone(), uid.clone());
-        !uid.is_empty() && self.ended.contains(&pod)
+        !uid.is_empty() && self.pods.has(&pod)
     }
 
     /// What is known of the session of a claimant in a namespace.
@@ -188,22 +160,25 @@ impl View {
     #[must_use]
     pub fn ttl_of(&self, session: &Placed<Session>) -> SessionTtl {
         let own = session.stored.value.ttl;
-        let said = self.held_by(&session.place);
+        let said = self.held_by(session);
         said.map(|lock| lock.session_ttl).fold(own, SessionTtl::max)
     }
 
-    fn held_by(&self, session: &Place) -> impl Iterator<Item = &Claimant> {
-        let naming = self.naming.get(session).into_iter().flatten();
-        naming
+    /// The claims by which a session holds locks. What a lock says in another pod's name is no word
+    /// of this one.
+    fn held_by(&self, session: &Placed<Session>) -> impl Iterator<Item = &Claimant> {
+        let (name, uid) = (&session.place.name, &session.stored.value.pod.uid);
+        self.naming
+            .locks_of(&session.place)
             .filter_map(|place| self.locks.get(place)?.lock.stored.value.grant.as_ref())
             .map(|grant| &grant.holder)
-            .filter(|holder| holder.session.as_str() == &*session.name)
+            .filter(move |holder| holder.session.as_str() == &**name && holder.pod.uid == *uid)
     }
 
     /// Whether a lock's holder or a waiter has this session.
     #[must_use]
     pub fn is_named(&self, session: &Place) -> bool {
-        self.naming.contains_key(session)
+        self.naming.is_named(session)
     }
 
     /// Takes note of the revision that a consistent listing of locks answered with. False when it
@@ -223,24 +198,28 @@ impl View {
     /// Takes note of a lock that a feed or an answer told of.
     pub fn note_lock(&mut self, told: Told<Placed<Lock>>, received: Moment) {
         match told {
-            Told::Anew => self.old_locks = Some(self.locks.keys().cloned().collect()),
+            Told::Anew => {
+                let unreadable = self.unreadable_locks().map(|(place, _)| place);
+                self.old_locks = Some(self.locks.keys().chain(unreadable).cloned().collect());
+            }
             Told::There(lock) => {
                 if let Some(old) = &mut self.old_locks {
                     old.remove(&lock.place);
                 }
                 self.put_lock(*lock, received);
             }
-            Told::Unreadable { place, why, .. } => {
+            Told::Unreadable { place, uid, why } => {
                 if let Some(old) = &mut self.old_locks {
                     old.remove(&place);
                 }
-                self.remove_lock(&place);
-                self.unreadable.insert(Key::Lock(place), why);
+                self.remove_lock(&place, received);
+                let unreadable = Unreadable { uid, why };
+                self.unreadable.insert(Key::Lock(place), unreadable);
             }
-            Told::Gone(place) => self.remove_lock(&place),
+            Told::Gone(place) => self.remove_lock(&place, received),
             Told::Complete => {
                 for place in self.old_locks.take().unwrap_or_default() {
-                    self.remove_lock(&place);
+                    self.remove_lock(&place, received);
                 }
                 self.complete[0] = true;
             }
@@ -264,13 +243,7 @@ impl View {
             _ => received,
         };
         self.unreadable.remove(&key);
-        self.unname(&place);
-        for session in sessions_of(&lock) {
-            self.naming
-                .entry(session)
-                .or_default()
-                .insert(place.clone());
-        }
+        self.note_names(&place, Some(&lock), received);
         if let Some(election) = election_of(&lock) {
             self.elections.note_lock(election.clone(), place.clone());
             self.changed.push(Key::Label(election));
@@ -280,39 +253,39 @@ impl View {
         self.changed.push(key);
     }
 
-    fn remove_lock(&mut self, place: &Place) {
-        self.unname(place);
+    fn remove_lock(&mut self, place: &Place, received: Moment) {
+        self.note_names(place, None, received);
         self.unreadable.remove(&Key::Lock(place.clone()));
         let gone = self.locks.remove(place);
         if let Some(election) = gone.and_then(|gone| election_of(&gone.lock)) {
             self.elections.note_no_lock(&election, place);
             self.changed.push(Key::Label(election));
         }
+        self.changed.push(Key::Lock(place.clone()));
     }
 
-    /// Takes the lock out of what names sessions. A session that nothing names any more may be
-    /// deleted.
-    fn unname(&mut self, place: &Place) {
-        let Some(seen) = self.locks.get(place) else {
-            return;
-        };
-        for session in sessions_of(&seen.lock) {
-            let Some(naming) = self.naming.get_mut(&session) else {
-                continue;
-            };
-            naming.remove(place);
-            if naming.is_empty() {
-                self.naming.remove(&session);
-                self.missing.remove(&session);
-                self.changed.push(Key::Session(session));
+    /// Takes note of the sessions that a lock names from now on. One that nothing names any more may
+    /// be deleted, and need not be missed.
+    fn note_names(&mut self, place: &Place, next: Option<&Placed<Lock>>, received: Moment) {
+        let before = self.locks.get(place);
+        let before = before.into_iter().flat_map(|seen| sessions_of(&seen.lock));
+        let next = next.into_iter().flat_map(sessions_of);
+        for session in self.naming.change(place, before, next) {
+            self.missing.remove(&session);
+            if let Some(seen) = self.sessions.get_mut(&session) {
+                seen.named_until = received;
             }
+            self.changed.push(Key::Session(session));
         }
     }
 
     /// Takes note of a session that a feed or an answer told of.
     pub fn note_session(&mut self, told: Told<Placed<Session>>, received: Moment) {
         match told {
-            Told::Anew => self.old_sessions = Some(self.sessions.keys().cloned().collect()),
+            Told::Anew => {
+                let there = self.sessions.keys().cloned();
+                self.old_sessions = Some(there.chain(self.unreadable_sessions()).collect());
+            }
             Told::There(session) => {
                 if let Some(old) = &mut self.old_sessions {
                     old.remove(&session.place);
@@ -320,12 +293,13 @@ impl View {
                 self.put_session(*session, received);
             }
             // Its locks are judged as if it were not told of: by a look at it, which fails.
-            Told::Unreadable { place, why, .. } => {
+            Told::Unreadable { place, uid, why } => {
                 if let Some(old) = &mut self.old_sessions {
                     old.remove(&place);
                 }
                 self.forget_session(&place);
-                self.unreadable.insert(Key::Session(place), why);
+                let unreadable = Unreadable { uid, why };
+                self.unreadable.insert(Key::Session(place), unreadable);
             }
             Told::Gone(place) => self.note_no_session(&place, received),
             Told::Complete => {
@@ -354,6 +328,7 @@ impl View {
         let alive_at = before.filter(|_| is_revoked).map(|before| before.alive_at);
         let observed = Observed::join(before.map(|before| before.observed), sight, received);
         let pod_looked_at = before.and_then(|before| before.pod_looked_at);
+        let named_until = before.map_or(received, |before| before.named_until);
         let was_alive = before.is_some_and(|seen| seen.session.stored.value.revoked.is_none());
         self.unreadable.remove(&Key::Session(place.clone()));
         self.missing.remove(&place);
@@ -365,6 +340,7 @@ impl View {
             session: Arc::new(session),
             observed,
             alive_at: alive_at.unwrap_or(received),
+            named_until,
             pod_looked_at,
         };
         self.sessions.insert(place.clone(), seen);
@@ -378,7 +354,7 @@ impl View {
     /// will not come back.
     pub fn note_no_session(&mut self, place: &Place, received: Moment) {
         self.forget_session(place);
-        if self.naming.contains_key(place) {
+        if self.naming.is_named(place) {
             let before = self.missing.get(place).copied();
             let observed = Observed::join(before, Sight::Missing, received);
             self.missing.insert(place.clone(), observed);
@@ -401,47 +377,26 @@ impl View {
     }
 
     fn look_again_at_locks_of(&mut self, session: &Place) {
-        let naming = self.naming.get(session).into_iter().flatten();
+        let naming = self.naming.locks_of(session);
         self.changed.extend(naming.cloned().map(Key::Lock));
     }
 
     /// Takes note of a pod that a feed told of.
     pub fn note_pod(&mut self, told: Told<PodReport>) {
-        match told {
-            Told::Anew => self.old_pods = Some(self.ended_pods.keys().cloned().collect()),
-            Told::There(pod) => {
-                if let Some(old) = &mut self.old_pods {
-                    old.remove(&pod.place);
-                }
-                self.note_pod_report(&pod);
-            }
-            Told::Unreadable { place, .. } | Told::Gone(place) => self.forget_pod(&place),
-            Told::Complete => {
-                for place in self.old_pods.take().unwrap_or_default() {
-                    self.forget_pod(&place);
-                }
-                self.complete[2] = true;
-            }
-            Told::Interrupted(_) => {}
-        }
+        let ended = self.pods.note(told);
+        self.look_again_at_sessions_of(ended);
     }
 
     /// Takes note of what the kubelet reports of a pod, however it was heard.
     pub fn note_pod_report(&mut self, pod: &PodReport) {
-        if !has_ended(pod) {
-            return;
-        }
-        let id = (pod.place.namespace.clone(), pod.uid.clone());
-        self.ended_pods.insert(pod.place.clone(), id.clone());
-        let sessions = self.by_pod.get(&id).into_iter().flatten();
-        self.changed.extend(sessions.cloned().map(Key::Session));
-        self.ended.insert(id);
+        let ended = self.pods.note_report(pod);
+        self.look_again_at_sessions_of(ended);
     }
 
-    fn forget_pod(&mut self, place: &Place) {
-        if let Some(id) = self.ended_pods.remove(place) {
-            self.ended.remove(&id);
-        }
+    fn look_again_at_sessions_of(&mut self, pod: Option<PodId>) {
+        let sessions = pod.and_then(|pod| self.by_pod.get(&pod));
+        let sessions = sessions.into_iter().flatten();
+        self.changed.extend(sessions.cloned().map(Key::Session));
     }
 
     /// The pod of this version of a session was looked at.

@@ -52,12 +52,22 @@ async fn nothing_is_told_before_it_is_known_what_was_told() {
     cluster.incident("res", IncidentKind::PodEnded);
     cluster.notes_fail(Some(StoreError::Unavailable("away".into())));
     cluster.lead(true);
-    settled().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(cluster.lines().is_empty());
     cluster.notes_fail(None);
-    settled().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(cluster.lines().len(), 1);
     assert_eq!(cluster.notes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_says_what_was_told_everything_is_told_in_the_end() {
+    let cluster = Cluster::start().await;
+    cluster.incident("res", IncidentKind::PodEnded);
+    cluster.notes_fail(Some(StoreError::Denied("no list".into())));
+    cluster.lead(true);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(cluster.lines().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,4 +158,60 @@ async fn the_pod_that_leads_is_labelled_by_the_active_replica_and_by_the_next_on
         4,
         "revoked, freed, and taken from its pod"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_may_have_happened_is_looked_after_and_tried_again_with_pauses() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    cluster.hold("res", "a");
+    cluster.writes_fail(Some(StoreError::Ambiguous("500".into())));
+    tokio::time::sleep(TTL * 2).await;
+    let tried = cluster.tries();
+    assert!((2..20).contains(&tried), "{tried} tries in about one TTL");
+    cluster.writes_fail(None);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(cluster.holder("res"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lost_the_lead_leaves_what_it_could_not_do_to_the_next_one() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    cluster.hold("res", "a");
+    cluster.writes_fail(Some(StoreError::Unavailable("away".into())));
+    tokio::time::sleep(TTL * 2).await;
+    cluster.lead(false);
+    cluster.writes_fail(None);
+    let asked = cluster.asked_whether_it_leads();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(cluster.holder("res").as_deref(), Some("a"));
+    let asked = cluster.asked_whether_it_leads() - asked;
+    assert!(asked < 200, "it went round {asked} times in a minute");
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(cluster.holder("res"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_unreadable_before_the_lead_was_won_is_told_too() {
+    let cluster = Cluster::start().await;
+    cluster.unreadable("res");
+    settled().await;
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(cluster.notes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_no_note_of_what_the_audit_log_did_not_take() {
+    let cluster = Cluster::start().await;
+    cluster.incident("res", IncidentKind::Expired);
+    cluster.audit_fails(true);
+    cluster.lead(true);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(cluster.notes(), 0);
+    cluster.audit_fails(false);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((cluster.lines().len(), cluster.notes()), (1, 1));
 }

@@ -1,5 +1,7 @@
 //! What is done about each kind of session and lock, and what is left alone.
 
+mod housekeeping;
+
 use super::*;
 use crate::protocol::ids::{GrantId, OwnerId, Resource};
 use crate::protocol::lock::{Claim, Decision};
@@ -210,17 +212,90 @@ fn holder(lock: &Lock) -> Option<&str> {
 
 #[test]
 fn a_silent_session_is_looked_at_once_and_revoked_after_its_ttl_and_a_twentieth() {
-    let mut world = World::new().session(session_of("a"), 10);
+    let mut world = World::new()
+        .session(session_of("a"), 10)
+        .lock(held_by("a", &[]), 10);
     waits_until(&world.about_session("a", 10), 22);
     let step = world.about_session("a", 22);
     assert!(matches!(step.action, Some(Action::LookAtPod(_))));
-    let version = Revision(world.version);
+    let version = world
+        .view
+        .session(&place("a"))
+        .unwrap()
+        .session
+        .stored
+        .version;
     world.view.note_pod_looked_at(&place("a"), version);
     waits_until(&world.about_session("a", 22), 31);
     revokes(world.about_session("a", 31), &RevokeReason::Expired);
 
     let renewed = world.session(session_of("a"), 31);
     waits_until(&renewed.about_session("a", 31), 43);
+}
+
+#[test]
+fn nobody_asks_for_the_pod_of_a_session_on_which_nothing_hangs() {
+    let world = World::new().session(session_of("a"), 10);
+    waits_until(&world.about_session("a", 30), 31);
+    revokes(world.about_session("a", 31), &RevokeReason::Expired);
+}
+
+#[test]
+fn a_lock_in_another_pods_name_says_nothing_of_a_sessions_ttl() {
+    let mut lock = held_by("a", &[]);
+    let holder = &mut lock.grant.as_mut().unwrap().holder;
+    holder.session_ttl = SessionTtl::clamped(120);
+    holder.pod.uid = "pod-of-somebody".into();
+    let world = World::new().session(session_of("a"), 0).lock(lock, 0);
+    revokes(world.about_session("a", 21), &RevokeReason::Expired);
+}
+
+#[test]
+fn a_missing_session_is_missed_from_the_first_time_on_whoever_joins_or_leaves_the_queue() {
+    let world = World::new().lock(held_by("a", &[]), 0).no_session("a", 10);
+    let world = world
+        .lock(held_by("a", &["b"]), 15)
+        .session(session_of("b"), 15)
+        .lock(held_by("a", &[]), 20);
+    waits_until(&world.about_lock(20), 31);
+    assert_eq!(holder(&writes(world.about_lock(31)).0), None);
+}
+
+#[test]
+fn the_sessions_of_waiters_are_asked_for_while_a_holders_is_missing() {
+    let world = World::new()
+        .lock(held_by("a", &["b", "c"]), 0)
+        .no_session("a", 0);
+    let step = world.about_lock(1);
+    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == place("b")));
+    let world = world.no_session("b", 1).session(session_of("c"), 9);
+    waits_until(&world.about_lock(1), 21);
+    assert_eq!(holder(&writes(world.about_lock(23)).0), Some("c"));
+}
+
+#[test]
+fn a_report_that_a_pod_runs_after_all_takes_back_that_it_ended() {
+    let mut world = World::new().session(session_of("a"), 0).pod_ended("a");
+    world.view.note_pod_report(&PodReport {
+        place: place("a"),
+        uid: claimant("a").pod.uid,
+        is_terminal: false,
+        is_deleted: true,
+        is_presumed: false,
+        declared: 1,
+        containers: vec![ContainerReport::Alive],
+    });
+    assert!(world.about_session("a", 1).action.is_none());
+}
+
+#[test]
+fn what_a_person_forces_does_not_wait_for_a_session_that_cannot_be_read() {
+    let lock = Lock {
+        settings: asked(ReleaseMode::Force, "g-a"),
+        ..held_by("a", &[])
+    };
+    let world = World::new().lock(lock, 0);
+    assert_eq!(writes(world.about_lock(0)).1, Why::Force);
 }
 
 #[test]
@@ -341,106 +416,6 @@ fn a_forced_release_ends_the_grant_that_it_names_and_no_other() {
         asked(ReleaseMode::Ask, "g-a"),
     ] {
         assert!(world(settings).about_lock(0).action.is_none());
-    }
-}
-
-#[test]
-fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
-    let world = World::new()
-        .session(session_of("a"), 0)
-        .lock(held_by("a", &[]), 0);
-    waits_until(&world.about_lock(1), 3_600);
-    let (next, why) = writes(world.about_lock(3_600));
-    assert_eq!((next.long_held, why), (Some(at(3_600).wall), Why::LongHeld));
-    assert_eq!(holder(&next), Some("a"), "nothing is taken from it");
-    let marked = world.lock(next, 3_600);
-    assert!(marked.about_lock(9_999).action.is_none());
-
-    let election = Lock {
-        resource: Resource::parse("election:e").unwrap(),
-        ..held_by("a", &[])
-    };
-    let asked_for = Lock {
-        settings: Settings {
-            long_held: Some(Duration::from_secs(5)),
-            ..Settings::default()
-        },
-        ..election.clone()
-    };
-    let world = World::new().session(session_of("a"), 0).lock(election, 0);
-    assert!(world.about_lock(9_999).action.is_none());
-    let world = world.lock(asked_for, 0);
-    assert_eq!(writes(world.about_lock(5)).1, Why::LongHeld);
-}
-
-#[test]
-fn a_new_operator_counts_how_long_a_lock_is_held_from_what_its_agent_wrote() {
-    // Held since second 0, seen since second 3,000; an agent whose clock is ahead gains nothing.
-    let world = World::new()
-        .session(session_of("a"), 3_000)
-        .lock(held_by("a", &[]), 3_000);
-    waits_until(&world.about_lock(3_000), 3_600);
-    let mut ahead = held_by("a", &[]);
-    ahead.grant.as_mut().unwrap().acquired_at = at(90_000).wall;
-    let world = World::new()
-        .session(session_of("a"), 3_000)
-        .lock(ahead, 3_000);
-    waits_until(&world.about_lock(3_000), 6_600);
-}
-
-#[test]
-fn a_mark_that_an_older_agent_left_on_a_free_lock_is_taken_away() {
-    let lock = Lock {
-        long_held: Some(WallTime(1)),
-        ..free_lock()
-    };
-    assert_eq!(
-        writes(World::new().lock(lock, 0).about_lock(0)).0.long_held,
-        None
-    );
-}
-
-#[test]
-fn an_idle_lock_is_deleted_when_its_time_is_up_and_no_token_can_be_repeated() {
-    let with_token = |token| Lock {
-        token: Token::from_raw(token),
-        ..free_lock()
-    };
-    let world = World::new().lock(with_token(99_000), 10);
-    waits_until(&world.about_lock(10), 86_410);
-    let step = world.about_lock(86_410);
-    assert!(matches!(step.action, Some(Action::DeleteLock(_))));
-
-    let high = World::new().lock(with_token(101_000), 10);
-    let step = high.about_lock(86_410);
-    assert!(
-        step.action.is_none(),
-        "its tokens reach to where the store is"
-    );
-    assert!(step.again.is_some());
-
-    let soon = Lock {
-        settings: Settings {
-            retain: Some(Duration::from_secs(60)),
-            ..Settings::default()
-        },
-        ..with_token(99_000)
-    };
-    let world = World::new().lock(soon, 10);
-    waits_until(&world.about_lock(10), 70);
-}
-
-#[test]
-fn an_ended_session_is_deleted_when_nothing_has_named_it_for_a_while() {
-    let world = World::new().session(revoked("a", RevokeReason::Ended), 0);
-    waits_until(&world.about_session("a", 0), 600);
-    let step = world.about_session("a", 600);
-    assert!(matches!(step.action, Some(Action::DeleteSession(_))));
-    for lock in [held_by("a", &[]), held_by("b", &["a"])] {
-        let named = World::new()
-            .session(revoked("a", RevokeReason::Ended), 0)
-            .lock(lock, 0);
-        assert!(named.about_session("a", 9_999).action.is_none());
     }
 }
 

@@ -12,7 +12,7 @@ use super::{LIMIT, looked_after};
 use crate::harness::{Namespace, Sidecar, eventually, now};
 use crate::support::{sidecar, until_renewed};
 
-/// A session that is renewed every second: whoever is silent is not dead for a long time here.
+/// Whoever falls silent is not dead for a long time here.
 const TTL_SECONDS: u64 = 60;
 
 fn terminated(reason: &str) -> Value {

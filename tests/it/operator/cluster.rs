@@ -44,6 +44,8 @@ struct Inside {
     lines: Vec<Value>,
     labelled: Vec<LabelledPod>,
     leads: bool,
+    asked_whether_it_leads: usize,
+    audit_fails: bool,
 }
 
 /// The cluster and an operator that runs on it.
@@ -276,6 +278,25 @@ impl Cluster {
         }
     }
 
+    pub(crate) fn asked_whether_it_leads(&self) -> usize {
+        self.inside().asked_whether_it_leads
+    }
+
+    pub(crate) fn audit_fails(&self, fails: bool) {
+        self.inside().audit_fails = fails;
+    }
+
+    /// The feed tells of a lock that makes no sense.
+    pub(crate) fn unreadable(&self, lock: &str) {
+        let inside = self.inside();
+        let told = Told::Unreadable {
+            place: place(lock),
+            uid: "u".into(),
+            why: "somebody edited it".into(),
+        };
+        let _told = inside.tell_locks.as_ref().unwrap().send(told);
+    }
+
     pub(crate) fn metrics(&self) -> String {
         self.operator.as_ref().unwrap().metrics()
     }
@@ -414,7 +435,11 @@ impl PodLabels for Cluster {
 
 impl AuditLog for Cluster {
     fn write(&self, line: &str) -> io::Result<()> {
-        self.inside().lines.push(serde_json::from_str(line)?);
+        let mut inside = self.inside();
+        if inside.audit_fails {
+            return Err(io::Error::other("no room"));
+        }
+        inside.lines.push(serde_json::from_str(line)?);
         Ok(())
     }
 }
@@ -422,7 +447,9 @@ impl AuditLog for Cluster {
 #[async_trait]
 impl Leadership for Cluster {
     fn leads(&self) -> bool {
-        self.inside().leads
+        let mut inside = self.inside();
+        inside.asked_whether_it_leads += 1;
+        inside.leads
     }
 
     async fn changed(&self) {

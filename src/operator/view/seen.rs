@@ -1,0 +1,72 @@
+//! What the view gives: single objects as they were seen, and what is known of a session.
+
+use std::sync::Arc;
+
+use crate::protocol::lock::Lock;
+use crate::protocol::observed::Observed;
+use crate::protocol::session::{RevokeReason, Session};
+use crate::protocol::time::Moment;
+use crate::protocol::token::Revision;
+use crate::store::fleet::{Place, Placed};
+
+/// What there is to decide about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A session.
+    Session(Place),
+    /// A lock.
+    Lock(Place),
+    /// The label of an election's leader, by the election's namespace and name.
+    Label(Place),
+}
+
+/// A lock as it was seen last.
+#[derive(Clone, Debug)]
+pub struct SeenLock {
+    /// It.
+    pub lock: Arc<Placed<Lock>>,
+    /// Since when the same grant has been seen, or since when it has been seen free and unchanged.
+    pub since: Moment,
+}
+
+/// A session as it was seen last.
+#[derive(Clone, Debug)]
+pub struct SeenSession {
+    /// It.
+    pub session: Arc<Placed<Session>>,
+    /// What it was seen to be, and since when.
+    pub observed: Observed,
+    /// When it was last seen to be renewed, or first seen.
+    pub alive_at: Moment,
+    /// When a lock last ceased to name it, or when it was first seen.
+    pub named_until: Moment,
+    /// The version whose pod was looked at already.
+    pub pod_looked_at: Option<Revision>,
+}
+
+/// An object that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The object's own id.
+    pub uid: Arc<str>,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// What is known of a claimant's session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It is there.
+    Session(Observed),
+    /// It is there, and revoked.
+    Revoked {
+        /// Why.
+        reason: RevokeReason,
+        /// Since when that has been seen.
+        since: Moment,
+    },
+    /// It was seen to be missing.
+    Missing(Observed),
+    /// It was not seen: its lock was told of first, or it is gone.
+    Unseen,
+}
