@@ -14,10 +14,12 @@ mod baseline;
 mod client_go;
 mod departures;
 mod etcd_mutex;
+mod fleet;
 mod kept_alive;
 mod many_locks;
 mod many_pods;
 mod one_pod;
+mod operator;
 mod peers;
 mod redis;
 mod rows;
@@ -62,8 +64,10 @@ enum Part {
     Peers,
     /// One pod with many locks.
     ManyLocks,
-    /// Many pods with a lock each; last, because it leaves much in the store.
+    /// Many pods with a lock each; the last one there, because it leaves much in the store.
     ManyPods,
+    /// The operator over a fleet, on a control plane of its own in strict mode.
+    Operator,
 }
 
 const PARTS: &[(&str, Part)] = &[
@@ -71,27 +75,42 @@ const PARTS: &[(&str, Part)] = &[
     ("peers", Part::Peers),
     ("many-locks", Part::ManyLocks),
     ("many-pods", Part::ManyPods),
+    ("operator", Part::Operator),
 ];
 
 // On one thread, as the sidecar itself: hops between threads of the instrument would be in each row.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let (programs, parts) = asked(std::env::args().skip(1))?;
-    let ours = &programs.ours;
-    let cluster = Cluster::measured(TakeOver::Peer).await?;
-    for part in parts {
-        let namespace = cluster.namespace("bench").await?;
-        match part {
-            Part::Calls => calls(&programs, &namespace).await?,
-            Part::Peers => {
-                peers::measure(ours, &programs.etcd_mutex, &namespace).await?;
-                app_death::measure(ours, &namespace).await?;
-            }
-            Part::ManyLocks => many_locks::measure(ours, &namespace).await?,
-            Part::ManyPods => many_pods::measure(ours, &namespace).await?,
+    let (with_operator, by_peers): (Vec<_>, Vec<_>) =
+        parts.into_iter().partition(|part| *part == Part::Operator);
+    if !by_peers.is_empty() {
+        let cluster = Cluster::measured(TakeOver::Peer).await?;
+        for part in by_peers {
+            let namespace = cluster.namespace("bench").await?;
+            measure(part, &programs, &namespace).await?;
         }
     }
+    if !with_operator.is_empty() {
+        let cluster = Cluster::measured(TakeOver::Strict).await?;
+        let namespace = cluster.namespace("bench").await?;
+        measure(Part::Operator, &programs, &namespace).await?;
+    }
     Ok(())
+}
+
+async fn measure(part: Part, programs: &Programs, namespace: &Namespace) -> Result<()> {
+    let ours = &programs.ours;
+    match part {
+        Part::Calls => calls(programs, namespace).await,
+        Part::Peers => {
+            peers::measure(ours, &programs.etcd_mutex, namespace).await?;
+            app_death::measure(ours, namespace).await
+        }
+        Part::ManyLocks => many_locks::measure(ours, namespace).await,
+        Part::ManyPods => many_pods::measure(ours, namespace).await,
+        Part::Operator => operator::measure(ours, namespace).await,
+    }
 }
 
 /// The programs, and the parts that were named; all where none is.

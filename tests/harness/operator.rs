@@ -132,6 +132,11 @@ impl Operator {
         self.process.rss_kib()
     }
 
+    /// The most that its memory ever was, in KiB.
+    pub(crate) fn peak_rss_kib(&self) -> Result<u64> {
+        self.process.peak_rss_kib()
+    }
+
     /// How long it has computed.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         self.process.cpu_time()

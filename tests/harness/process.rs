@@ -136,10 +136,19 @@ impl Process {
 
     /// Its memory, in KiB.
     pub(crate) fn rss_kib(&self) -> Result<u64> {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most that its memory ever was, in KiB.
+    pub(crate) fn peak_rss_kib(&self) -> Result<u64> {
+        self.status_kib("VmHWM:")
+    }
+
+    fn status_kib(&self, name: &str) -> Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|line| line.split_whitespace().next());
-        Ok(number.context("a process must have a VmRSS")?.parse()?)
+        Ok(number.context("a process must have memory")?.parse()?)
     }
 
     /// How long it has computed, for itself and in the kernel, to the hundredth of a second.

@@ -1,4 +1,5 @@
-//! How many requests for our kinds the API server has counted itself: `apiserver_request_total`.
+//! How many requests for our kinds, and for those that the operator looks at or writes beside them,
+//! the API server has counted itself: `apiserver_request_total`.
 //!
 //! It counts a request when that ends, a watch too. Those that are still open are in another
 //! metric, and are counted here as if they had ended.
@@ -8,7 +9,9 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use kube::Client;
 
-const GROUP: &str = "group=\"leasehold.dev\"";
+const OURS: &str = "group=\"leasehold.dev\"";
+/// Pods are in the group without a name.
+const OTHERS: [&str; 2] = ["resource=\"pods\"", "group=\"events.k8s.io\""];
 const ENDED: &str = "apiserver_request_total{";
 const OPEN: &str = "apiserver_longrunning_requests{";
 
@@ -19,15 +22,28 @@ pub(crate) struct Requests(BTreeMap<String, u64>);
 impl Requests {
     /// As of now, of whoever made them. `admin` needs the right to read `/metrics`.
     pub(crate) async fn counted(admin: &Client) -> Result<Self> {
-        let request = http::Request::get("/metrics").body(vec![])?;
-        let text = admin.request_text(request).await?;
-        Ok(Self::read(&text))
+        let text = metrics(admin).await?;
+        Ok(Self::read(&text, |line| line.contains(OURS)))
     }
 
-    fn read(text: &str) -> Self {
+    /// The same, and those for pods and Events too.
+    pub(crate) async fn counted_with_others(admin: &Client) -> Result<Self> {
+        let text = metrics(admin).await?;
+        Ok(Self::read(&text, is_operators))
+    }
+
+    /// The watches that are open in all namespaces at once, by kind.
+    pub(crate) async fn open_watches(admin: &Client) -> Result<Self> {
+        let text = metrics(admin).await?;
+        Ok(Self::read(&text, |line| {
+            line.starts_with(OPEN) && line.contains("scope=\"cluster\"") && is_operators(line)
+        }))
+    }
+
+    fn read(text: &str, is_counted: impl Fn(&str) -> bool) -> Self {
         let mut counts = BTreeMap::new();
-        let ours = text.lines().filter(|line| line.contains(GROUP));
-        for line in ours.filter(|line| line.starts_with(ENDED) || line.starts_with(OPEN)) {
+        let counted = text.lines().filter(|line| is_counted(line));
+        for line in counted.filter(|line| line.starts_with(ENDED) || line.starts_with(OPEN)) {
             let count = line.rsplit(' ').next().and_then(|n| n.parse().ok());
             *counts.entry(what(line)).or_default() += count.unwrap_or(0);
         }
@@ -47,6 +63,15 @@ impl Requests {
     pub(crate) fn total(&self) -> u64 {
         self.0.values().sum()
     }
+
+    /// Those of them that change something, done or refused.
+    pub(crate) fn writes(&self) -> u64 {
+        let writes = self.0.iter().filter(|(what, _)| {
+            let verb = what.split(' ').next().unwrap_or_default();
+            matches!(verb, "POST" | "PUT" | "PATCH" | "APPLY" | "DELETE")
+        });
+        writes.map(|(_, count)| count).sum()
+    }
 }
 
 impl std::fmt::Display for Requests {
@@ -56,6 +81,15 @@ impl std::fmt::Display for Requests {
         }
         Ok(())
     }
+}
+
+async fn metrics(admin: &Client) -> Result<String> {
+    let request = http::Request::get("/metrics").body(vec![])?;
+    Ok(admin.request_text(request).await?)
+}
+
+fn is_operators(line: &str) -> bool {
+    line.contains(OURS) || OTHERS.iter().any(|other| line.contains(other))
 }
 
 /// An ended watch and an open one are the same to us.
