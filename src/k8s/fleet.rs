@@ -5,6 +5,7 @@
 
 mod feeds;
 mod pods;
+mod raw;
 
 use std::time::Duration;
 

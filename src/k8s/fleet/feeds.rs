@@ -11,10 +11,9 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use http::{Request, StatusCode};
-use kube::api::{ApiResource, DynamicObject};
 use kube::client::{Body, ClientBuilder};
 use kube::runtime::watcher::{self, Config, Event, watcher};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Sleep;
@@ -22,6 +21,7 @@ use tower::ServiceBuilder;
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use super::pods::{self, SeenPod};
+use super::raw::Raw;
 use crate::k8s::errors::{from_watch, from_watch_status};
 use crate::store::fleet::{Feed, Place, Placed, PodReport, Told};
 use crate::store::{StoreError, Stored};
@@ -57,21 +57,19 @@ const PATIENCE: Patience = Patience {
 };
 
 /// All objects of a kind, in all namespaces.
-pub(super) fn objects<K: Resource<DynamicType = ()>, T: Send + 'static>(
+pub(super) fn objects<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
     read: fn(Value) -> Result<Stored<T>, StoreError>,
 ) -> Feed<Placed<T>> {
     objects_with::<K, T>(client, PATIENCE, read)
 }
 
-fn objects_with<K: Resource<DynamicType = ()>, T: Send + 'static>(
+fn objects_with<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
     patience: Patience,
     read: fn(Value) -> Result<Stored<T>, StoreError>,
 ) -> Feed<Placed<T>> {
-    // Raw, because fields that this version does not know must survive its writes.
-    let kind = ApiResource::erase::<K>(&());
-    let api = Api::<DynamicObject>::all_with(patient(client, patience), &kind);
+    let api = Api::<Raw<K>>::all(patient(client, patience));
     feed(api, config(patience), move |object| told_of(object, read))
 }
 
@@ -211,18 +209,13 @@ pub(super) fn place_of(object: &impl Resource) -> Place {
     }
 }
 
-fn told_of<T>(
-    mut object: DynamicObject,
+fn told_of<K: Resource<DynamicType = ()>, T>(
+    object: Raw<K>,
     read: fn(Value) -> Result<Stored<T>, StoreError>,
 ) -> Told<Placed<T>> {
     let place = place_of(&object);
-    let uid = object.metadata.uid.as_deref().unwrap_or_default().into();
-    // Longer than all the rest, and reading drops it anyway.
-    object.managed_fields_mut().clear();
-    let stored = serde_json::to_value(object)
-        .map_err(|error| StoreError::Unreadable(error.to_string()))
-        .and_then(read);
-    match stored {
+    let uid = object.meta().uid.as_deref().unwrap_or_default().into();
+    match read(object.object) {
         Ok(stored) => Told::There(Box::new(Placed { place, uid, stored })),
         Err(error) => Told::Unreadable {
             place,

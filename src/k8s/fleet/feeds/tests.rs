@@ -220,7 +220,7 @@ async fn what_stands_in_the_way_is_named() {
 #[test]
 fn rests_grow_until_something_is_told() {
     let open = || stream::pending().boxed();
-    let mut source = Source::<DynamicObject> {
+    let mut source = Source::<SeenPod> {
         events: open(),
         failures: 0,
     };

@@ -1,0 +1,170 @@
+//! An object with all of its fields, also those that this version does not know: they must survive
+//! its writes.
+//!
+//! kube's `DynamicObject` would do. But it decodes twice what it does not know, and the metadata
+//! into types that are written again at once; of the operator's work for an event that was a good
+//! part.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use super::pods::identity;
+
+/// Bookkeeping of the API server, longer than all the rest, and no part of what is written.
+const MANAGED_FIELDS: &str = "managedFields";
+const METADATA: &str = "metadata";
+
+/// An object of the kind `K`.
+pub(super) struct Raw<K> {
+    /// Who it is; the rest of its metadata is in `object`.
+    identity: ObjectMeta,
+    /// All of it, but for who wrote which field.
+    pub(super) object: Value,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for Raw<K> {
+    fn clone(&self) -> Self {
+        Self {
+            identity: self.identity.clone(),
+            object: self.object.clone(),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K> fmt::Debug for Raw<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.object.fmt(f)
+    }
+}
+
+impl<'de, K> Deserialize<'de> for Raw<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = deserializer.deserialize_map(Fields {
+            are_metadata: false,
+        })?;
+        let metadata = object.get(METADATA).unwrap_or(&Value::Null);
+        Ok(Self {
+            identity: identity(metadata).map_err(D::Error::custom)?,
+            object: Value::Object(object),
+            kind: PhantomData,
+        })
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Raw<K> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.identity
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.identity
+    }
+}
+
+/// Takes the fields of an object, or of its metadata.
+struct Fields {
+    are_metadata: bool,
+}
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(name) = entries.next_key::<String>()? {
+            if self.are_metadata && name == MANAGED_FIELDS {
+                let IgnoredAny = entries.next_value()?;
+                continue;
+            }
+            let value = if !self.are_metadata && name == METADATA {
+                entries.next_value::<Metadata>()?.0
+            } else {
+                entries.next_value()?
+            };
+            fields.insert(name, value);
+        }
+        Ok(fields)
+    }
+}
+
+struct Metadata(Value);
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = deserializer.deserialize_map(Fields { are_metadata: true })?;
+        Ok(Self(Value::Object(fields)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::crd::DistributedLock;
+
+    #[test]
+    fn all_is_kept_but_who_wrote_which_field() {
+        let mut object = json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "DistributedLock", "new": [1],
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7",
+                "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"x": "y"}, "new": {"managedFields": 2},
+                "managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {}}}]},
+            "spec": {"metadata": {"managedFields": 1}}, "managedFields": 4,
+        });
+        let raw: Raw<DistributedLock> = serde_json::from_str(&object.to_string()).unwrap();
+        assert_eq!(raw.meta().name.as_deref(), Some("a"));
+        assert_eq!(raw.meta().uid.as_deref(), Some("u"));
+        assert_eq!(raw.meta().resource_version.as_deref(), Some("7"));
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        metadata.remove("managedFields");
+        assert_eq!(raw.object, object);
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for text in [
+            "[]",
+            "1",
+            "{}",
+            "{\"metadata\": []}",
+            "{\"metadata\": null}",
+        ] {
+            let read = serde_json::from_str::<Raw<DistributedLock>>(text);
+            assert!(read.is_err(), "{text}");
+        }
+    }
+}
