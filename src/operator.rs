@@ -328,12 +328,14 @@ impl Operator {
                 self.state().note_revision(answer, before, now);
             }
             Finished::Told(told) => {
-                let outcome = if told.is_written() {
-                    Outcome::Done
-                } else {
-                    Outcome::Failed
-                };
-                self.0.metrics.note_done("incident", outcome, told.took());
+                if let Some(is_written) = told.is_written() {
+                    let outcome = if is_written {
+                        Outcome::Done
+                    } else {
+                        Outcome::Failed
+                    };
+                    self.0.metrics.note_done("incident", outcome, told.took());
+                }
                 self.state().scribe.note_finished(told);
             }
         }

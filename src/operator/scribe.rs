@@ -66,10 +66,11 @@ enum Kind {
 }
 
 impl Finished {
-    pub(super) fn is_written(&self) -> bool {
+    /// Whether a note was written; none where it was only asked which there are.
+    pub(super) fn is_written(&self) -> Option<bool> {
         match &self.kind {
-            Kind::Known(known) => known.is_ok(),
-            Kind::Written(written) => written.is_ok(),
+            Kind::Known(_) => None,
+            Kind::Written(written) => Some(written.is_ok()),
         }
     }
 
