@@ -375,7 +375,10 @@ impl Operator {
             state.queue.finish(key);
             state.queue.look_again(key.clone(), now.moment.after(pause));
         } else {
-            state.queue.note_success(key);
+            // Taking a label is half of it: the other half may fail again and again.
+            if !matches!(action, Action::TakeLabel { .. }) {
+                state.queue.note_success(key);
+            }
             // Decided anew by what is known now: there may be more to do, or a time to wait for.
             let urgency = state.urgency(key);
             state.queue.finish(key);

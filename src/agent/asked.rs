@@ -113,7 +113,7 @@ impl Agent {
         };
         if let Some((lease, request)) = asked {
             tracing::info!(
-                %resource, leaseId = %lease, actor = %request.actor, reason = %request.reason,
+                %resource, leaseId = %lease, actor = ?request.actor, reason = ?request.reason,
                 "somebody asks the app to release its lock"
             );
         }

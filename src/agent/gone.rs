@@ -140,7 +140,8 @@ impl Agent {
     fn report_taken(&self, lease: &LeaseId, gone: &Gone, lock: Option<&Lock>) -> Loss {
         if let Some(incident) = gone.force_release(lock) {
             tracing::warn!(
-                leaseId = %lease, actor = %incident.actor, reason = %incident.reason,
+                // People's words are escaped: they may have line breaks in them.
+                leaseId = %lease, actor = ?incident.actor, reason = ?incident.reason,
                 "a person ended this lease's grant by force"
             );
             return Loss::ForceReleased;

@@ -14,7 +14,7 @@ use crate::store::cluster::{Note, Notes};
 use crate::store::fleet::Place;
 
 use super::audit::News;
-use super::{LONGEST_PAUSE, Ports, pause_after};
+use super::{Ports, pause_after};
 
 /// How many notes are written at once; what is urgent is done by other tasks.
 const UNDER_WAY: usize = 4;
@@ -152,11 +152,8 @@ impl Scribe {
                     Knows::Nothing
                 };
             }
-            Kind::Written(written) => {
+            Kind::Written(_) => {
                 self.under_way = self.under_way.saturating_sub(1);
-                if let Err(error) = written {
-                    tracing::warn!(%error, "an Event about a lock could not be written");
-                }
             }
         }
     }
@@ -199,11 +196,19 @@ async fn write(notes: &dyn Notes, note: &Note) -> Result<(), StoreError> {
     let mut failures = 0;
     loop {
         match notes.write(note).await {
-            Err(error) if error.is_transient() && failures < TRIES => {
-                tokio::time::sleep(pause_after(failures).min(LONGEST_PAUSE)).await;
+            Err(error) if failures >= TRIES => {
+                tracing::warn!(
+                    lock = %note.lock, reason = note.reason, %error,
+                    "an Event about a lock could not be written; the audit log has its line"
+                );
+                return Err(error);
+            }
+            // A right that is missing may be given meanwhile.
+            Err(_) => {
+                tokio::time::sleep(pause_after(failures)).await;
                 failures += 1;
             }
-            answer => return answer,
+            Ok(()) => return Ok(()),
         }
     }
 }

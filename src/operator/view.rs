@@ -145,6 +145,7 @@ impl View {
             return match &seen.session.stored.value.revoked {
                 Some(revocation) => Life::Revoked {
                     reason: revocation.reason.clone(),
+                    by: revocation.by.clone(),
                     since: seen.observed.since(),
                 },
                 None => Life::Session(seen.observed),

@@ -215,3 +215,14 @@ async fn there_is_no_note_of_what_the_audit_log_did_not_take() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((cluster.lines().len(), cluster.notes()), (1, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_may_not_be_given_is_tried_again_with_pauses() {
+    let cluster = Cluster::start().await;
+    cluster.hold("election:jobs", "a");
+    cluster.writes_fail(Some(StoreError::Denied("no right".into())));
+    cluster.lead(true);
+    tokio::time::sleep(TTL * 9 / 10).await;
+    let tried = cluster.tries();
+    assert!((2..20).contains(&tried), "{tried} tries in less than a TTL");
+}

@@ -6,7 +6,7 @@ use super::*;
 use crate::protocol::ids::{GrantId, OwnerId, Resource};
 use crate::protocol::lock::{Claim, Decision};
 use crate::protocol::queue::{Queue, Waiter};
-use crate::protocol::session::{PodRef, RenewalFailures};
+use crate::protocol::session::{Claimant, PodRef, RenewalFailures};
 use crate::protocol::settings::{ReleaseRequest, Settings};
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::{Revision, Token};
@@ -341,6 +341,17 @@ fn a_lock_is_taken_over_only_when_its_holders_session_is_revoked() {
     let last_seen = at(0).moment;
     let kind = IncidentKind::Expired;
     assert_eq!(why, Why::Reclaim { kind, last_seen });
+}
+
+#[test]
+fn a_session_that_a_person_revoked_is_recorded_as_that() {
+    let reason = RevokeReason::Other("Whatever".into());
+    let world = World::new()
+        .session(revoked("a", reason), 5)
+        .lock(held_by("a", &[]), 5);
+    let (next, _) = writes(world.about_lock(5));
+    let words = "session a was revoked by x (Whatever)";
+    assert_eq!(&*next.incidents[0].reason, words);
 }
 
 #[test]

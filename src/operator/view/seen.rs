@@ -62,6 +62,8 @@ pub enum Life {
     Revoked {
         /// Why.
         reason: RevokeReason,
+        /// By whom.
+        by: Arc<str>,
         /// Since when that has been seen.
         since: Moment,
     },
