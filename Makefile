@@ -36,7 +36,7 @@ model: need-cargo ## The protocol model-checked to completion, and its negative 
 
 .PHONY: e2e
 e2e: need-cargo controlplane controlplane-floor ## Our binaries against a real etcd and kube-apiserver
-	cargo test --locked --test e2e -- --test-threads 8
+	cargo test --locked --test e2e -- --test-threads 6
 
 .PHONY: crowd
 crowd: need-cargo controlplane ## 200 agents that ask for one lock within a second, and what that costs
