@@ -90,8 +90,8 @@ async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
 
     // A backup may have forgotten any grant, so an agent that sees the leap gives up what it holds,
     // also what this one kept. It sees it in its first LIST, which the outage keeps waiting.
-    let lost = until_lost(&running, &held.id, LIMIT).await?;
-    ensure!(lost.json["reason"] == "store_restored", "{}", lost.json);
+    let answer = until_lost(&running, &held.id, LIMIT).await?;
+    ensure!(answer.json["reason"] == "store_restored", "{}", answer.json);
 
     // The revision of that listing is compacted away.
     let over = busy.call(Method::GET, &listing(next), None).await?;
