@@ -16,8 +16,9 @@
 //! - [`Cluster`]: a control plane with our CRDs, roles and policies, in strict or peer mode.
 //! - [`Namespace`], [`Pod`]: what a test gets for itself. Each test takes its own namespace;
 //!   nothing is deleted, the instance goes as a whole.
-//! - [`Sidecar`]: our binary, its HTTP API and its log. A test that fails shows the log.
-//! - [`Operator`]: our operator, its metrics, its log and its audit log.
+//! - [`Sidecar`]: our binary and its HTTP API. A test that fails shows the log.
+//! - [`Operator`]: our operator and its audit log.
+//! - [`Role`]: what both have: signals, metrics, a log.
 //! - [`Curl`], [`SleepyClient`]: clients of streams of events.
 //! - [`LongPoll`]: a caller that waits on a connection of its own, and may hang up.
 //! - [`History`]: every state that a lock object went through.
@@ -69,6 +70,8 @@ mod process;
 mod proxy;
 #[path = "harness/requests.rs"]
 mod requests;
+#[path = "harness/role.rs"]
+mod role;
 #[path = "harness/sidecar.rs"]
 mod sidecar;
 #[path = "harness/wait.rs"]
@@ -89,5 +92,6 @@ pub(crate) use pod::Pod;
 pub(crate) use process::{Process, directory};
 pub(crate) use proxy::{Class, Exchange, Fault, Proxy};
 pub(crate) use requests::Requests;
-pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar, addresses};
+pub(crate) use role::{Role, addresses};
+pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar};
 pub(crate) use wait::{eventually, now};

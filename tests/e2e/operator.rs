@@ -51,16 +51,6 @@ async fn until_it_stands_by(cluster: &Arc<Cluster>, operator: &Operator) -> Resu
     .await
 }
 
-/// Waits until nobody holds a lock; gives it.
-async fn until_free(namespace: &Namespace, lock: &str) -> Result<Value> {
-    let what = format!("{lock} to be free");
-    eventually(&what, Duration::from_secs(60), async || {
-        let object = namespace.lock(lock).await.ok().flatten()?;
-        object["status"]["lease"].is_null().then_some(object)
-    })
-    .await
-}
-
 /// What an operator's audit log says of a namespace: the end of an operator's lead is in it too.
 fn told_of(namespace: &Namespace, operator: &Operator) -> Vec<Value> {
     let lines = operator.audit().into_iter();
@@ -91,7 +81,10 @@ async fn a_killed_holders_lock_is_handed_over_with_incident_and_audit_line() -> 
     a.kill9()?;
     let killed = now();
     let second = waiting.answer().await?.granted()?;
-    println!("handed over after {:?}", now().since(killed));
+    println!(
+        "measured: handed over {:?} after the holder was killed",
+        now().since(killed)
+    );
     assert!(second.token > first.token);
     let lock = namespace.lock("res").await?.unwrap_or_default();
     let incident = &lock["status"]["incidents"][0];

@@ -90,6 +90,16 @@ pub(crate) async fn until_lost(sidecar: &Sidecar, lease: &str, limit: Duration) 
     .problem(410, "lease_lost")
 }
 
+/// Waits until nobody holds a lock; gives it.
+pub(crate) async fn until_free(namespace: &Namespace, lock: &str) -> Result<Value> {
+    let what = format!("{lock} to be free");
+    eventually(&what, Duration::from_secs(60), async || {
+        let object = namespace.lock(lock).await.ok().flatten()?;
+        object["status"]["lease"].is_null().then_some(object)
+    })
+    .await
+}
+
 /// Waits until the session that holds a lock was renewed so often; gives the session.
 pub(crate) async fn until_renewed(
     namespace: &Namespace,

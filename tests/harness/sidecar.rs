@@ -1,21 +1,17 @@
 //! Our binary as a separate process, in the place of a pod's sidecar, and its HTTP API.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use reqwest::Method;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::pod::Pod;
-use super::process::{Process, directory};
-use super::wait::{eventually, now};
-
-/// How long a start or an orderly end may take.
-const LIMIT: Duration = Duration::from_secs(20);
+use super::role::Role;
+use super::wait::now;
 
 /// How to start a sidecar.
 pub(crate) struct Launch {
@@ -29,14 +25,18 @@ pub(crate) struct Launch {
 
 /// A running sidecar. Dropping it kills it.
 pub(crate) struct Sidecar {
-    /// The pod that it speaks for.
-    pub(crate) pod: Pod,
     /// Where it listens: `http://127.0.0.1:PORT`.
     pub(crate) url: String,
-    /// Where its health and metrics are.
-    pub(crate) admin_url: String,
-    process: Process,
+    role: Role,
     http: reqwest::Client,
+}
+
+impl Deref for Sidecar {
+    type Target = Role;
+
+    fn deref(&self) -> &Role {
+        &self.role
+    }
 }
 
 impl Launch {
@@ -70,40 +70,20 @@ impl Launch {
 
     /// Starts it and waits until it listens.
     pub(crate) async fn start(self) -> Result<Sidecar> {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
-
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let log = directory()?.join(format!("sidecar-{}-{number}.log", self.pod.name));
         let mut command = Command::new(&self.binary);
         command
             .arg("sidecar")
             .args(["--listen", &self.listen])
             .args(["--admin-listen", &self.admin_listen])
-            .arg("--kubeconfig")
-            .arg(&self.pod.kubeconfig.path)
-            .args(["--namespace", &self.pod.namespace])
-            .args(["--pod-name", &self.pod.name, "--pod-uid", &self.pod.uid])
             .args(["--node-name", "node-1"])
-            .args(["--log-format", "json", "--log-level", self.log_level])
+            .args(["--log-level", self.log_level])
             .args(&self.args);
-        let process = Process::spawn("leasehold sidecar", &mut command, &log)?;
-        let listening = eventually("the sidecar to listen", LIMIT, async || {
-            let addresses = addresses(&process.log());
-            let ended = process.exited().ok().flatten().is_some();
-            (addresses.len() >= 2 || ended).then_some(addresses)
-        });
-        let listening = listening.await.unwrap_or_default();
-        let at = |role: &str| {
-            let found = listening.iter().find(|(said, _)| said == role);
-            let address = found.map(|(_, address)| format!("http://{address}"));
-            address
-                .with_context(|| format!("the sidecar does not listen:\n{}", process.last_words()))
-        };
+        let (role, listening) = Role::start("sidecar", command, &self.pod).await?;
+        let locks = listening.iter().find(|(what, _)| what == "locks");
+        let (_, address) = locks.context("a sidecar serves locks")?;
         Ok(Sidecar {
-            url: at("locks")?,
-            admin_url: at("admin")?,
-            pod: self.pod,
-            process,
+            url: format!("http://{address}"),
+            role,
             http: reqwest::Client::new(),
         })
     }
@@ -195,74 +175,6 @@ impl Sidecar {
             took: now().since(asked),
         })
     }
-
-    /// A call of `/healthz`, `/readyz` or `/metrics`.
-    pub(crate) async fn admin(&self, path: &str) -> Result<(u16, String)> {
-        let url = format!("{}{path}", self.admin_url);
-        let response = self.http.get(url).send().await?;
-        Ok((response.status().as_u16(), response.text().await?))
-    }
-
-    /// Its process id.
-    pub(crate) fn id(&self) -> i32 {
-        self.process.id()
-    }
-
-    /// Kills it; it has no time to say anything.
-    pub(crate) fn kill9(&self) -> Result<()> {
-        self.process.kill()
-    }
-
-    /// Makes it hang.
-    pub(crate) fn freeze(&self) -> Result<()> {
-        self.process.signal(Signal::STOP)
-    }
-
-    /// Lets a frozen one go on.
-    pub(crate) fn thaw(&self) -> Result<()> {
-        self.process.signal(Signal::CONT)
-    }
-
-    /// Asks it to end.
-    pub(crate) fn sigterm(&self) -> Result<()> {
-        self.process.signal(Signal::TERM)
-    }
-
-    /// Waits for its end.
-    pub(crate) async fn ended(&self) -> Result<ExitStatus> {
-        self.process.wait(LIMIT).await
-    }
-
-    /// Its log so far: one JSON document a line.
-    pub(crate) fn log(&self) -> String {
-        self.process.log()
-    }
-
-    /// Its memory, in KiB.
-    pub(crate) fn rss_kib(&self) -> Result<u64> {
-        self.process.rss_kib()
-    }
-
-    /// How long it has computed.
-    pub(crate) fn cpu_time(&self) -> Result<Duration> {
-        self.process.cpu_time()
-    }
-}
-
-impl Drop for Sidecar {
-    #[allow(
-        clippy::print_stdout,
-        reason = "the test runner shows it when the test fails"
-    )]
-    fn drop(&mut self) {
-        if cfg!(test) {
-            println!(
-                "--- log of the sidecar of {}:\n{}",
-                self.pod.name,
-                self.log()
-            );
-        }
-    }
 }
 
 /// What a sidecar answered.
@@ -323,17 +235,4 @@ impl Answer {
             valid_for: Duration::from_millis(valid_for),
         })
     }
-}
-
-/// What listens where, as the log says: (`locks` or `admin`, address).
-pub(crate) fn addresses(log: &str) -> Vec<(String, String)> {
-    let lines = log
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    let found = lines.filter_map(|line: Value| {
-        let fields = line.get("fields").unwrap_or(&line);
-        let role = fields.get("api")?.as_str()?.to_owned();
-        Some((role, fields.get("addr")?.as_str()?.to_owned()))
-    });
-    found.collect()
 }

@@ -8,7 +8,7 @@ use super::{
     LIMIT, SILENCE, TTL_SECONDS, silence_before_its_end, told_of, two, until_it_stands_by,
 };
 use crate::harness::{Cluster, Operator, Served, TakeOver, eventually, now};
-use crate::support::{sidecar, until_queued, until_renewed};
+use crate::support::{sidecar, until_free, until_queued, until_renewed};
 
 const LEADING: &str = "leasehold_operator_leading";
 
@@ -36,10 +36,10 @@ async fn a_standby_has_counted_the_silence_of_the_dead_before_it_leads() -> Resu
     let killed = now();
     standby.until_active().await?;
     let led = now();
-    let free = super::until_free(&namespace, "res").await?;
+    let free = until_free(&namespace, "res").await?;
     let freed = now();
     println!(
-        "the standby led after {:?}; the lock was free after {:?}, {:?} after that",
+        "measured: the standby led after {:?}; the lock was free after {:?}, {:?} after that",
         led.since(killed),
         freed.since(killed),
         freed.since(led),
@@ -67,11 +67,17 @@ async fn an_operator_that_is_told_to_end_hands_the_lead_over() -> Result<()> {
     let told = now();
     active.sigterm()?;
     standby.until_active().await?;
-    println!("the standby led {:?} after SIGTERM", now().since(told));
+    println!(
+        "measured: the standby led {:?} after SIGTERM",
+        now().since(told)
+    );
     ensure!(active.ended().await?.success(), "{}", active.log());
-    println!("the other one ended {:?} after SIGTERM", now().since(told));
+    println!(
+        "measured: the other one ended {:?} after SIGTERM",
+        now().since(told)
+    );
     holder.kill9()?;
-    super::until_free(&namespace, "res").await?;
+    until_free(&namespace, "res").await?;
     Ok(())
 }
 
@@ -92,7 +98,7 @@ async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() ->
     active.freeze()?;
     let second = waiting.answer().await?.granted()?;
     ensure!(second.token > first.token);
-    super::until_free(&namespace, "freed").await?;
+    until_free(&namespace, "freed").await?;
     let told = eventually("both lines of the audit log", LIMIT, async || {
         Some(told_of(&namespace, &standby)).filter(|lines| lines.len() == 2)
     })

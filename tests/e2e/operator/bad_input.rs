@@ -4,9 +4,9 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{LIMIT, until_free};
+use super::LIMIT;
 use crate::harness::{Cluster, Namespace, Operator, TakeOver, eventually};
-use crate::support::{BINARY, sidecar, until_renewed};
+use crate::support::{BINARY, sidecar, until_free, until_renewed};
 
 /// The shortest that there is.
 const TTL: u64 = 3;

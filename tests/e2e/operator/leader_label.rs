@@ -263,7 +263,9 @@ async fn a_service_that_selects_the_leader_never_has_two_endpoints() -> Result<(
         let before = leader;
         leader = until_led(&namespace, &before).await?;
         let (label, endpoint) = watched.until_only(&leader).await?;
-        println!("{number}: {end:?}, {before} to {leader}: label {label:?}, endpoint {endpoint:?}");
+        println!(
+            "measured: {number}: {end:?}, {before} to {leader}: label {label:?}, endpoint {endpoint:?}"
+        );
         if let Some(ended) = ended {
             ended.ended().await?;
         }

@@ -99,7 +99,7 @@ async fn an_operator_finishes_what_another_one_died_in_the_middle_of() -> Result
     let by_second = writes_of(&cluster, &second, before)?;
     let rate = |writes: u32, took: Duration| f64::from(writes) / took.as_secs_f64();
     println!(
-        "the first: {by_first} writes in {:?} ({:.0} a second); {:?} until the second led, then \
+        "measured: the first: {by_first} writes in {:?} ({:.0} a second); {:?} until the second led, then \
          {by_second} writes in {:?} ({:.0} a second)",
         killed.since(began),
         rate(by_first, killed.since(began)),

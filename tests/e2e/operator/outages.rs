@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{LIMIT, SILENCE, silence_before_its_end, until_free};
+use super::{LIMIT, SILENCE, silence_before_its_end};
 use crate::harness::{Cluster, Operator, Served, Sidecar, TakeOver, eventually};
-use crate::support::{BINARY, sidecar, until_renewed};
+use crate::support::{BINARY, sidecar, until_free, until_renewed};
 
 /// What the runbook gives to `--bump-revision`.
 const BUMP: u64 = 1_000_000_000;
@@ -61,7 +61,7 @@ async fn who_dies_in_an_outage_is_cleared_after_it_and_who_lives_is_not() -> Res
     );
     let session = namespace.session(dead).await?.context("a session")?;
     let silent = silence_before_its_end(&session)?;
-    println!("revoked after {silent:?} of silence");
+    println!("measured: revoked after {silent:?} of silence");
     ensure!(silent >= Duration::from_secs(SHORT).mul_f64(SILENCE));
 
     let session = until_renewed(&namespace, "kept", renewals + 1).await?;

@@ -8,9 +8,9 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{LIMIT, looked_after};
+use super::looked_after;
 use crate::harness::{Namespace, Sidecar, eventually, now};
-use crate::support::{sidecar, until_renewed};
+use crate::support::{sidecar, until_free, until_renewed};
 
 /// Whoever falls silent is not dead for a long time here.
 const TTL_SECONDS: u64 = 60;
@@ -43,15 +43,9 @@ async fn holding(namespace: &Namespace, pod: &str) -> Result<Sidecar> {
 }
 
 /// Waits until the lock named after a pod is free; gives its incident.
-async fn until_free(namespace: &Namespace, lock: &str) -> Result<Value> {
-    let what = format!("lock {lock} to be free");
-    eventually(&what, LIMIT, async || {
-        let lock = namespace.lock(lock).await.ok().flatten()?;
-        let status = &lock["status"];
-        let is_free = status.get("holder").is_none();
-        is_free.then(|| status["incidents"][0].clone())
-    })
-    .await
+async fn incident_of(namespace: &Namespace, lock: &str) -> Result<Value> {
+    let free = until_free(namespace, lock).await?;
+    Ok(free["status"]["incidents"][0].clone())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,8 +81,11 @@ async fn the_locks_of_a_pod_that_ended_are_free_at_once_and_those_of_look_alikes
     let really = holding(&namespace, "really").await?;
     let reported = now();
     report(&namespace, "really", &ended()).await?;
-    let incident = until_free(&namespace, "really").await?;
-    println!("reclaimed {:?} after the report", now().since(reported));
+    let incident = incident_of(&namespace, "really").await?;
+    println!(
+        "measured: free {:?} after the pod was reported as ended",
+        now().since(reported)
+    );
     ensure!(incident["kind"] == "PodEnded", "{incident}");
     ensure!(incident["actor"] == "operator-of-many", "{incident}");
     drop(really);
@@ -128,8 +125,11 @@ async fn a_pod_that_is_being_deleted_is_asked_after_when_its_session_missed_a_re
     report(&namespace, "a", &status).await?;
     holder.freeze()?;
     let frozen = now();
-    let incident = until_free(&namespace, "a").await?;
-    println!("reclaimed {:?} after it fell silent", now().since(frozen));
+    let incident = incident_of(&namespace, "a").await?;
+    println!(
+        "measured: reclaimed {:?} after it fell silent",
+        now().since(frozen)
+    );
     ensure!(incident["kind"] == "PodEnded", "{incident}");
     Ok(())
 }

@@ -4,6 +4,7 @@
 use super::*;
 
 use crate::harness::{Class, Fault, Proxy};
+use crate::support::until_free;
 
 /// Held back for longer than it takes to kill a process and start another.
 const LATE: Duration = Duration::from_secs(4);
@@ -20,14 +21,6 @@ async fn behind_a_proxy(about: &str) -> Result<(Node, Proxy)> {
 async fn until_seen(proxy: &Proxy, class: Class) -> Result<()> {
     eventually("the message to be on its way", LIMIT, async || {
         (proxy.count(class) > 0).then_some(())
-    })
-    .await
-}
-
-async fn until_free(node: &Node, lock: &str) -> Result<()> {
-    eventually("the lock to be free", LIMIT, async || {
-        let lock = node.namespace.lock(lock).await.ok().flatten()?;
-        lock["status"].get("holder").is_none().then_some(())
     })
     .await
 }
@@ -57,7 +50,7 @@ async fn dead_while_a_release_is_on_its_way() -> Result<()> {
         let a = node.start().await?;
         renewed(&a, &kept).await?.granted()?;
         a.renew(&lease.id).await?.problem(410, "lease_lost")?;
-        until_free(&node, "res").await?;
+        until_free(&node.namespace, "res").await?;
         let next = a.acquire("res").await?.granted()?;
         ensure!(
             next.token > lease.token,
@@ -94,7 +87,7 @@ async fn dead_between_the_end_on_file_and_the_answer_to_the_release() -> Result<
         });
         until_seen(&proxy, Class::Release).await?;
         if has_landed {
-            until_free(&node, "res").await?;
+            until_free(&node.namespace, "res").await?;
         }
         kill(a).await?;
         let file = String::from_utf8_lossy(&std::fs::read(node.file())?).into_owned();
@@ -106,7 +99,7 @@ async fn dead_between_the_end_on_file_and_the_answer_to_the_release() -> Result<
         let a = node.start().await?;
         renewed(&a, &kept).await?.granted()?;
         a.renew(&lease.id).await?.problem(410, "lease_lost")?;
-        until_free(&node, "res").await?;
+        until_free(&node.namespace, "res").await?;
         eventually("the release to be confirmed", LIMIT, async || {
             let released = a.release(&lease.id).await.ok()?;
             (released.status == 204).then_some(())

@@ -1,0 +1,159 @@
+//! Our binary as a separate process, in one of its roles: its health, its log, its end.
+
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::pod::Pod;
+use super::process::{Process, directory};
+use super::wait::eventually;
+
+/// How long a start or an orderly end may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A running role. Dropping it kills it.
+pub(crate) struct Role {
+    /// The pod that it is in.
+    pub(crate) pod: Pod,
+    /// Where its health and metrics are.
+    pub(crate) admin_url: String,
+    name: &'static str,
+    process: Process,
+}
+
+impl Role {
+    /// Starts a role in a pod, with further arguments, and waits until it listens; gives the
+    /// addresses, each with what is there.
+    pub(crate) async fn start(
+        name: &'static str,
+        mut command: Command,
+        pod: &Pod,
+    ) -> Result<(Self, Vec<(String, String)>)> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let log = directory()?.join(format!("{name}-{}-{number}.log", pod.name));
+        command
+            .arg("--kubeconfig")
+            .arg(&pod.kubeconfig.path)
+            .args(["--namespace", &pod.namespace])
+            .args(["--pod-name", &pod.name, "--pod-uid", &pod.uid])
+            .args(["--log-format", "json"]);
+        let process = Process::spawn(&format!("leasehold {name}"), &mut command, &log)?;
+        let what = format!("the {name} to listen");
+        let listening = eventually(&what, LIMIT, async || {
+            let found = addresses(&process.log());
+            // It is the last one that is told of.
+            let is_all = found.iter().any(|(what, _)| what == "admin");
+            let ended = process.exited().ok().flatten().is_some();
+            (is_all || ended).then_some(found)
+        });
+        let listening = listening.await.unwrap_or_default();
+        let admin = listening.iter().find(|(what, _)| what == "admin");
+        let (_, address) = admin
+            .with_context(|| format!("the {name} does not listen:\n{}", process.last_words()))?;
+        let role = Self {
+            pod: pod.clone(),
+            admin_url: format!("http://{address}"),
+            name,
+            process,
+        };
+        Ok((role, listening))
+    }
+
+    /// A call of `/healthz`, `/readyz` or `/metrics`.
+    pub(crate) async fn admin(&self, path: &str) -> Result<(u16, String)> {
+        let url = format!("{}{path}", self.admin_url);
+        // One that is shared outlives the runtimes of the tests that ask it.
+        let response = reqwest::get(url).await?;
+        Ok((response.status().as_u16(), response.text().await?))
+    }
+
+    /// The value of a metric, by its name and labels as they are written; 0 where it is absent.
+    pub(crate) async fn metric(&self, series: &str) -> Result<f64> {
+        let (_, text) = self.admin("/metrics").await?;
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        Ok(value.map(str::parse).transpose()?.unwrap_or_default())
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> i32 {
+        self.process.id()
+    }
+
+    /// Kills it; it has no time to say anything.
+    pub(crate) fn kill9(&self) -> Result<()> {
+        self.process.kill()
+    }
+
+    /// Makes it hang.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.process.signal(Signal::STOP)
+    }
+
+    /// Lets a frozen one go on.
+    pub(crate) fn thaw(&self) -> Result<()> {
+        self.process.signal(Signal::CONT)
+    }
+
+    /// Asks it to end.
+    pub(crate) fn sigterm(&self) -> Result<()> {
+        self.process.signal(Signal::TERM)
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&self) -> Result<ExitStatus> {
+        self.process.wait(LIMIT).await
+    }
+
+    /// All that it has said so far: its log, one JSON document a line, and what it printed.
+    pub(crate) fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Its memory, in KiB.
+    pub(crate) fn rss_kib(&self) -> Result<u64> {
+        self.process.rss_kib()
+    }
+
+    /// The most that its memory ever was, in KiB.
+    pub(crate) fn peak_rss_kib(&self) -> Result<u64> {
+        self.process.peak_rss_kib()
+    }
+
+    /// How long it has computed.
+    pub(crate) fn cpu_time(&self) -> Result<Duration> {
+        self.process.cpu_time()
+    }
+}
+
+impl Drop for Role {
+    #[allow(
+        clippy::print_stdout,
+        reason = "the test runner shows it when the test fails"
+    )]
+    fn drop(&mut self) {
+        if cfg!(test) {
+            let (name, pod) = (self.name, &self.pod.name);
+            println!("--- log of the {name} of {pod}:\n{}", self.log());
+        }
+    }
+}
+
+/// What listens where, as the log says: (`locks`, `admin` or another, address).
+pub(crate) fn addresses(log: &str) -> Vec<(String, String)> {
+    let lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let found = lines.filter_map(|line: Value| {
+        let fields = line.get("fields").unwrap_or(&line);
+        let role = fields.get("api")?.as_str()?.to_owned();
+        Some((role, fields.get("addr")?.as_str()?.to_owned()))
+    });
+    found.collect()
+}
