@@ -4,7 +4,8 @@
 //!
 //! It is no state of its own: what is asked is in the lock as it was seen last. What it does not do:
 //! end a lease that an app has (but for a campaign's, which is the agent's own). Invariant: only what
-//! was known here when a lease ended is recorded as the cause of its end.
+//! was known here when a lease ended, and is asked in the version that the release is decided on, is
+//! recorded as the cause of its end.
 
 use std::sync::Arc;
 
@@ -35,8 +36,9 @@ impl Kept {
 }
 
 impl Returning {
-    /// The lock after it was given back, with the record of it where somebody had asked for that.
-    /// None when the lock does not name the grant.
+    /// The lock after it was given back, with the record of it where somebody had asked for that and
+    /// still does: whoever reads the record finds the request beside it, and the policies refuse one
+    /// that nobody asks for in these words. None when the lock does not name the grant.
     pub(super) fn released(
         &self,
         current: &Stored<Lock>,
@@ -44,9 +46,11 @@ impl Returning {
         now: WallTime,
     ) -> Option<Lock> {
         let (lock, at) = (&current.value, current.version);
-        match &self.asked {
-            Some(request) => lock.release_on_request(at, mint, &self.grant, request, now),
-            None => lock.release(at, mint, &self.grant, now),
+        match lock.settings.asked_of(&self.grant) {
+            Some(request) if self.asked.as_ref() == Some(request) => {
+                lock.release_on_request(at, mint, &self.grant, request, now)
+            }
+            _ => lock.release(at, mint, &self.grant, now),
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) struct Returning {
     pub(super) grant: GrantId,
     /// The lock as last seen, if it is worth a try without reading.
     pub(super) known: Option<Stored<Lock>>,
-    /// Who asked for it, where that is why; it is written into the lock's record.
+    /// Who asked for it, where that is why; it is written into the lock's record if it still stands.
     pub(super) asked: Option<Arc<ReleaseRequest>>,
     /// The lease whose end this completes; none when it was over already.
     pub(super) lease: Option<Ending>,

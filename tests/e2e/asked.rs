@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::harness::{Namespace, TakeOver, eventually};
-use crate::support::{Pair, until_queued};
+use crate::harness::{Cluster, Lease, Namespace, Proxy, Sidecar, TakeOver, eventually};
+use crate::support::{Pair, sidecar, until_queued};
 
 const REASON: &str = "maintenance of the ledger";
 
@@ -87,19 +87,25 @@ async fn an_app_that_is_asked_by_kubectl_hears_by_whom_and_lets_go_on_the_record
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_app_that_only_renews_is_told_with_its_next_renewal() -> Result<()> {
-    let Pair { namespace, a, .. } = Pair::start("asked-renew", TakeOver::Strict, 60).await?;
-    let lease = a.acquire("res").await?.granted()?;
+/// Asks for the lease of an app that only renews, and waits until it is told.
+async fn ask_and_tell(namespace: &Namespace, sidecar: &Sidecar, lease: &Lease) -> Result<()> {
     // By the app's own lease id, as its log may show it.
-    let actor = ask(&namespace, &json!(lease.id)).await?;
+    let actor = ask(namespace, &json!(lease.id)).await?;
     let told = eventually("it is told", Duration::from_secs(30), async || {
-        let renewed = a.renew(&lease.id).await.ok()?;
+        let renewed = sidecar.renew(&lease.id).await.ok()?;
         renewed.json.get("releaseRequested").cloned()
     });
     let told = told.await?;
     let expected = json!({"reason": "person_asked", "actor": actor, "message": REASON});
     ensure!(told == expected, "{told}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_app_that_only_renews_is_told_with_its_next_renewal() -> Result<()> {
+    let Pair { namespace, a, .. } = Pair::start("asked-renew", TakeOver::Strict, 60).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    ask_and_tell(&namespace, &a, &lease).await?;
     a.release(&lease.id).await?.expect(204)?;
     let lock = namespace.lock("res").await?.context("the lock")?;
     ensure!(
@@ -107,4 +113,71 @@ async fn an_app_that_only_renews_is_told_with_its_next_renewal() -> Result<()> {
         "{lock}"
     );
     Ok(())
+}
+
+/// The lock is free, and nothing is on record.
+async fn is_free_without_a_record(namespace: &Namespace) -> Result<()> {
+    let lock = namespace.lock("res").await?.context("the lock")?;
+    let status = &lock["status"];
+    ensure!(status.get("lease").is_none(), "{lock}");
+    ensure!(status.get("incidents").is_none(), "{lock}");
+    Ok(())
+}
+
+/// The policies want the request beside its record. The agent has not seen that it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_withdrawn_as_the_app_lets_go_is_not_on_the_record() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Strict).await?;
+    let namespace = cluster.namespace("asked-withdrawn").await?;
+    let proxy = Proxy::start(&cluster).await?;
+    let pod = namespace.pod("a").await?.through(&proxy.url)?;
+    let a = sidecar(&pod, 60).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    ask_and_tell(&namespace, &a, &lease).await?;
+    proxy.stall_watches();
+    let withdrawn = json!({"spec": {"releaseRequest": null}});
+    namespace.patch("distributedlocks/res", &withdrawn).await?;
+    let renewed = a.renew(&lease.id).await?.expect(200)?;
+    ensure!(
+        renewed.json.get("releaseRequested").is_some(),
+        "it has not heard of that: {}",
+        renewed.json
+    );
+    a.release(&lease.id).await?.expect(204)?;
+    is_free_without_a_record(&namespace).await?;
+    let refused = |status| status == Some(403) || status == Some(422);
+    let exchanges = proxy.exchanges();
+    ensure!(!exchanges.iter().any(|exchange| refused(exchange.status)));
+    Ok(())
+}
+
+/// By a policy of somebody's, as ours refuse none that is true.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_released_without_its_record_where_a_policy_refuses_that() -> Result<()> {
+    let Pair { namespace, a, b } = Pair::start("asked-refused", TakeOver::Strict, 60).await?;
+    let name = format!("no-records-in-{}", namespace.name);
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["leasehold.dev"],
+                "apiVersions": ["v1alpha1"], "operations": ["UPDATE"],
+                "resources": ["distributedlocks/status"]}]},
+            "matchConditions": [{"name": "here",
+                "expression": format!("request.namespace == '{}'", namespace.name)}],
+            "validations": [{"expression": "!object.?status.incidents.hasValue()",
+                "message": "no records here"}],
+        },
+    });
+    namespace.cluster.enforce(&policy).await?;
+    let lease = a.acquire("res").await?.granted()?;
+    ask_and_tell(&namespace, &a, &lease).await?;
+    let waiting = b.wait_for("res", 120).await?;
+    until_queued(&namespace, "res", 1).await?;
+    a.release(&lease.id).await?.expect(204)?;
+    ensure!(a.log().contains("releasing without it"), "it was refused");
+    let next = waiting.answer().await?.granted()?;
+    ensure!(next.token > lease.token);
+    b.release(&next.id).await?.expect(204)?;
+    is_free_without_a_record(&namespace).await
 }

@@ -8,6 +8,7 @@
     reason = "a test fails by panicking, also in what it is made of"
 )]
 
+mod asked;
 mod conditions;
 mod grants;
 mod objects;

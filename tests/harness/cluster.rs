@@ -128,6 +128,21 @@ impl Cluster {
         Ok(namespace)
     }
 
+    /// Installs a policy of the test's own beside ours, and waits until it is in force.
+    pub(crate) async fn enforce(&self, policy: &Value) -> Result<()> {
+        let client = self.admin().await?;
+        apply(&client, policy).await?;
+        let name = &policy["metadata"]["name"];
+        let binding = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        });
+        apply(&client, &binding).await?;
+        until_policies_are_enforced(&client).await
+    }
+
     /// The operator's namespace, which tests of a shared cluster share.
     pub(crate) async fn operator_namespace(self: &Arc<Self>) -> Result<Namespace> {
         Ok(Namespace {

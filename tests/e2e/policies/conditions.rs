@@ -2,10 +2,10 @@
 //! also with those that are let through without a closer look.
 
 use anyhow::{Result, ensure};
-use leasehold::crd::lock::{ConditionRecord, DistributedLockStatus as Status};
+use leasehold::crd::lock::{ConditionRecord, DistributedLockStatus as Status, ReleaseMode};
 use serde_json::json;
 
-use super::stage::{Expect, TIME, TOKEN, free, grant, incident, waiter};
+use super::stage::{ASKER, Expect, TIME, TOKEN, free, grant, incident, request, waiter};
 use super::world::{User, World};
 use crate::harness::TakeOver;
 use crate::support::{Pair, until_queued};
@@ -61,7 +61,7 @@ const WRITES: [Write; 9] = [
         from: |pods| held(&pods[0], &[]),
         change: |status, pods| {
             free(status);
-            let asked = incident("ReleasedOnRequest", &pods[0], "person");
+            let asked = incident("ReleasedOnRequest", &pods[0], ASKER);
             status.incidents.push(asked);
         },
         is_turn: true,
@@ -153,6 +153,15 @@ const FATES: [Fate; 8] = [
     },
 ];
 
+/// A lock whose first pod is asked to let go, which only one of the writes is about.
+async fn asked_for(world: &World, status: Status) -> String {
+    let lock = world.lock(Some(status)).await;
+    let asked = request("g-a", ReleaseMode::Ask);
+    let asked = world.ask(&world.admin, &lock, Some(asked));
+    asked.await.allowed();
+    lock
+}
+
 fn held(holder: &User, waiting: &[&User]) -> Status {
     let mut status = Status::default();
     grant(&mut status, holder);
@@ -169,7 +178,7 @@ async fn a_pod_drops_conditions_where_a_grant_changes_and_does_nothing_else_to_t
         let mut status = (write.from)(&pods);
         status.conditions = vec![condition("LongHeld"), condition("Other")];
         // What is refused leaves the lock as it was.
-        let mut lock = world.lock(Some(status.clone())).await;
+        let mut lock = asked_for(&world, status.clone()).await;
         for fate in FATES {
             println!("a pod {}, conditions {}", write.what, fate.what);
             let change = |status: &mut Status| {
@@ -180,7 +189,7 @@ async fn a_pod_drops_conditions_where_a_grant_changes_and_does_nothing_else_to_t
             let (at_a_turn, else_) = fate.is_fine;
             if if write.is_turn { at_a_turn } else { else_ } {
                 answer.allowed();
-                lock = world.lock(Some(status.clone())).await;
+                lock = asked_for(&world, status.clone()).await;
             } else {
                 answer.refused(WORDS);
             }
@@ -195,7 +204,7 @@ async fn a_pod_adds_no_condition_to_a_lock_that_has_none() {
     let pods = world.pods(["a", "b", "c"]).await;
     for write in WRITES {
         println!("a pod {}", write.what);
-        let lock = world.lock(Some((write.from)(&pods))).await;
+        let lock = asked_for(&world, (write.from)(&pods)).await;
         let change = |status: &mut Status| {
             (write.change)(status, &pods);
             status.conditions.push(condition("LongHeld"));

@@ -1,10 +1,13 @@
 //! Grants and places in the queue: a pod acts for itself, and ends another's only as its mode says.
 
-use leasehold::crd::lock::{DistributedLockStatus as Status, Holder, IncidentRecord, WaiterRecord};
+use leasehold::crd::lock::{
+    DistributedLockStatus as Status, Holder, IncidentRecord, ReleaseMode, WaiterRecord,
+};
 use leasehold::crd::session::LockSessionStatus as SessionStatus;
 
 use super::stage::{
-    Expect, TIME, free, grant, holder, incident, revocation, second_entry, session_of, waiter,
+    ASKER, Expect, TIME, free, grant, holder, incident, request, revocation, second_entry,
+    session_of, waiter,
 };
 use super::world::World;
 use crate::harness::TakeOver;
@@ -187,8 +190,13 @@ async fn the_record_of_incidents_cannot_be_forged() {
     let add = |status: &mut Status| {
         status
             .incidents
-            .push(incident("ReleasedOnRequest", &a, "person"));
+            .push(incident("ReleasedOnRequest", &a, ASKER));
     };
+    let asked = async |lock: &str| {
+        let asked = Some(request("g-a", ReleaseMode::Ask));
+        world.ask(&world.admin, lock, asked).await.allowed();
+    };
+    asked(&lock).await;
     world
         .write(&a.client, &lock, |status| status.incidents.clear())
         .await
@@ -214,6 +222,7 @@ async fn the_record_of_incidents_cannot_be_forged() {
     // A record of a version that names no grant, and one of ours.
     for lease in [None, Some("g-a".to_owned())] {
         let lock = world.held(&a, &[]).await;
+        asked(&lock).await;
         let honest = |status: &mut Status| {
             add(status);
             status.incidents[0].lease_id.clone_from(&lease);
@@ -267,13 +276,21 @@ async fn a_pod_takes_over_from_its_own_former_session() {
     let world = World::new(TakeOver::Strict).await;
     let a = world.pod("a").await;
     let lock = world.held(&a, &[]).await;
-    let take_over = |status: &mut Status| {
-        status.incidents.push(incident("Expired", &a, "a"));
+    let take_over = |status: &mut Status, actor| {
+        status.incidents.push(incident("Expired", &a, actor));
         grant(status, &a);
         status.lease.as_mut().expect("held").id = "another".to_owned();
         status.holder.as_mut().expect("held").session = "a-1".to_owned();
     };
-    world.write(&a.client, &lock, take_over).await.allowed();
+    // In nobody else's name.
+    world
+        .write(&a.client, &lock, |status| take_over(status, "person"))
+        .await
+        .refused("status.incidents is a record");
+    world
+        .write(&a.client, &lock, |status| take_over(status, "a"))
+        .await
+        .allowed();
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use leasehold::k8s::names::object_name;
 use leasehold::protocol::ids::Resource;
 
 use super::stage::{
-    Expect, TIME, TOKEN, bare_lock, free, grant, incident, longest_entry, longest_incident,
-    outcome, second_entry, waiter,
+    ASKER, Expect, TIME, TOKEN, bare_lock, free, grant, incident, longest_entry, longest_incident,
+    outcome, request, second_entry, waiter,
 };
 use super::world::{User, World};
 use crate::harness::{OPERATOR_NAMESPACE, TakeOver};
@@ -208,6 +208,9 @@ const FALSE_RECORDS: [fn(&mut IncidentRecord); 6] = [
     |incident| "ReleasedOnRequest".clone_into(&mut incident.kind),
 ];
 
+/// What an incident says of who asked: just that.
+const AS_ASKED: fn(&mut IncidentRecord) = |_| ();
+
 /// A lock with a past for which two wait.
 async fn scene(world: &World) -> (Crowd, Status) {
     let [holder, first, second, stranger] = world.pods(["a", "b", "c", "d"]).await;
@@ -296,37 +299,31 @@ async fn the_operator_ends_by_force_only_what_somebody_asked_for() {
     let world = World::new(TakeOver::Strict).await;
     let (crowd, status) = scene(&world).await;
     let operator = world.operator().await;
-    let request = |lease: &str, mode| {
-        Some(ReleaseRequest {
-            lease_id: lease.to_owned(),
-            mode,
-            reason: "test".to_owned(),
-            // Set-up is the administrator's, whose name this is.
-            actor: "admin".to_owned(),
-        })
-    };
-    for (request, actor, is_fine) in [
-        (None, "admin", false),
-        (request("g-a", ReleaseMode::Ask), "admin", false),
-        (request("g-b", ReleaseMode::Force), "admin", false),
-        (request("g-a1", ReleaseMode::Force), "admin", false),
-        (request("g-a", ReleaseMode::Force), "another", false),
-        (
-            request("g-a", ReleaseMode::Force),
-            "leasehold-operator",
-            false,
-        ),
-        (request("g-a", ReleaseMode::Force), "admin", true),
+    let force = |lease| Some(request(lease, ReleaseMode::Force));
+    for (request, record, is_fine) in [
+        (None, AS_ASKED, false),
+        (Some(request("g-a", ReleaseMode::Ask)), AS_ASKED, false),
+        (force("g-b"), AS_ASKED, false),
+        (force("g-a1"), AS_ASKED, false),
+        (force("g-a1.3"), AS_ASKED, false),
+        // One of another grant's, which has a dot in its name.
+        (force("g-a.3.0"), AS_ASKED, false),
+        (force("g-a"), |incident| incident.actor.push('x'), false),
+        (force("g-a"), |incident| incident.actor.clear(), false),
+        (force("g-a"), |incident| incident.reason.push('x'), false),
+        (force("g-a"), |incident| incident.reason.clear(), false),
+        (force("g-a"), AS_ASKED, true),
         // As an app's log has it.
-        (request("g-a.3", ReleaseMode::Force), "admin", true),
+        (force("g-a.3"), AS_ASKED, true),
     ] {
         let lock = world.lock(Some(status.clone())).await;
         world.ask(&world.admin, &lock, request).await.allowed();
         let write = |status: &mut Status| {
-            let incident = IncidentRecord {
-                actor: actor.to_owned(),
+            let mut incident = IncidentRecord {
+                actor: ASKER.to_owned(),
                 ..ended(&crowd, "ForceReleased")
             };
+            record(&mut incident);
             status.incidents.push(incident);
             grant(status, &crowd.first);
         };
@@ -350,11 +347,21 @@ async fn the_operator_ends_a_grant_for_which_as_many_wait_as_can() {
     status.incidents = (0..8)
         .map(|n| longest_incident(n, &crowd.stranger))
         .collect();
+    let forced = ReleaseRequest {
+        reason: "x".repeat(1024),
+        ..request(&format!("g-a.{}", "0".repeat(60)), ReleaseMode::Force)
+    };
     // The first, the last, and nobody gets it.
     for receiver in [Some(0), Some(31), None] {
         let lock = world.lock(Some(status.clone())).await;
+        let asked = world.ask(&world.admin, &lock, Some(forced.clone()));
+        asked.await.allowed();
         let write = |status: &mut Status| {
-            recorded(status, &crowd, "Expired");
+            status.incidents.push(IncidentRecord {
+                actor: forced.actor.clone(),
+                reason: forced.reason.clone(),
+                ..ended(&crowd, "ForceReleased")
+            });
             status.incidents.remove(0);
             let Some(place) = receiver else {
                 return free(status);

@@ -90,7 +90,14 @@ async fn to_free_ones_own_lock_is_looked_at_when_anything_else_changes() {
             .write(&a.client, &lock, |status| held(status).pod.push('x'))
             .await
             .refused("this grant is another pod's");
-        let frees: [(Change, &str); 3] = [
+        let frees: [(Change, &str); 4] = [
+            (
+                |status, a, _| {
+                    let unasked = incident("ReleasedOnRequest", a, "person");
+                    status.incidents.push(unasked);
+                },
+                "nobody asked for this release",
+            ),
             (|status, _, _| status.token += 1000, "status.token"),
             (|status, _, _| status.transitions += 1, "status.transitions"),
             (|status, _, _| status.transitions = 0, "status.transitions"),

@@ -1,10 +1,14 @@
 //! Joining the queue and handing the lock on, which the policies let through without a closer look,
 //! and what is like them but for one thing.
 
-use leasehold::crd::lock::{DistributedLockStatus as Status, Holder, LeaseRecord, WaiterRecord};
+use leasehold::crd::lock::{
+    DistributedLockStatus as Status, Holder, IncidentRecord, LeaseRecord, ReleaseMode,
+    ReleaseRequest, WaiterRecord,
+};
 
 use super::stage::{
-    Expect, Outcome, TOKEN, grant, incident, longest_entry, longest_incident, second_entry, waiter,
+    ASKER, Expect, Outcome, TOKEN, grant, incident, longest_entry, longest_incident, request,
+    second_entry, waiter,
 };
 use super::world::{User, World};
 use crate::harness::TakeOver;
@@ -86,7 +90,14 @@ const INSTEAD_OF_A_HAND_OVER: [(Change, &str); 5] = [
 ];
 
 /// What may not be done beside handing the lock to the first, and what is told.
-const BESIDE_A_HAND_OVER: [(Change, &str); 16] = [
+const BESIDE_A_HAND_OVER: [(Change, &str); 17] = [
+    (
+        |status, crowd| {
+            let unasked = incident("ReleasedOnRequest", &crowd.holder, ASKER);
+            status.incidents.push(unasked);
+        },
+        "nobody asked for this release",
+    ),
     (
         |status, crowd| status.waiters.insert(0, waiter(&crowd.first)),
         HAS_IT,
@@ -443,8 +454,18 @@ async fn a_full_queue_is_joined_and_handed_on() {
     };
     let filled = scene.world.write(&scene.world.admin, &lock, fill).await;
     filled.allowed();
+    let reason = "x".repeat(1024);
+    let wanted = ReleaseRequest {
+        reason: reason.clone(),
+        ..request(&format!("g-a.{}", "0".repeat(60)), ReleaseMode::Ask)
+    };
+    let wanted = scene.world.ask(&scene.world.admin, &lock, Some(wanted));
+    wanted.await.allowed();
     let asked = |status: &mut Status| {
-        let incident = incident("ReleasedOnRequest", &crowd.holder, "person");
+        let incident = IncidentRecord {
+            reason,
+            ..incident("ReleasedOnRequest", &crowd.holder, ASKER)
+        };
         status.incidents.remove(0);
         status.incidents.push(incident);
         hand_over(status);

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Client, Resource as KubeResource};
 use leasehold::crd::lock::{
     DistributedLock, DistributedLockSpec, DistributedLockStatus, Holder, IncidentRecord,
-    LeaseRecord, ReleaseRequest, WaiterRecord,
+    LeaseRecord, ReleaseMode, ReleaseRequest, WaiterRecord,
 };
 use leasehold::crd::session::{LockSession, LockSessionSpec, LockSessionStatus, RevocationRecord};
 use leasehold::k8s::names::object_name;
@@ -118,6 +118,19 @@ pub(super) fn incident(kind: &str, holder: &User, actor: &str) -> IncidentRecord
         pod: holder.name.clone(),
         actor: actor.to_owned(),
         reason: "test".to_owned(),
+    }
+}
+
+/// Who asks in these tests, as set-up is made with the administrator's rights.
+pub(super) const ASKER: &str = "admin";
+
+/// What [`ASKER`] wants of a grant, in the words of an [`incident`].
+pub(super) fn request(lease: &str, mode: ReleaseMode) -> ReleaseRequest {
+    ReleaseRequest {
+        lease_id: lease.to_owned(),
+        mode,
+        reason: "test".to_owned(),
+        actor: ASKER.to_owned(),
     }
 }
 

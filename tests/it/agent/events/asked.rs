@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::agent::{
@@ -293,6 +294,55 @@ async fn a_lock_that_was_asked_for_is_not_handed_on_inside_the_pod() {
     assert_eq!(asked_of(&pod, &third), None, "it is another grant");
     release(&pod, &third).await;
     assert_eq!(incidents(&store).len(), 1);
+}
+
+/// The policies want the request beside its record, so a release that is outrun by whoever withdraws it,
+/// or puts another one in its place, has none. It is no refused try more, and nobody is kept waiting.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_no_longer_stands_is_not_recorded() {
+    for next in [
+        "withdrawn",
+        "reworded",
+        "another's",
+        "forced",
+        "of another grant",
+    ] {
+        let (store, pod) = a_pod();
+        let lease = pod.lease("r").await;
+        let asked = ask(&store, "upgrade");
+        until_asked(&pod, &lease).await;
+        let changed = match next {
+            "withdrawn" => None,
+            "reworded" => Some(ReleaseRequest {
+                reason: "now".into(),
+                ..(*asked).clone()
+            }),
+            "another's" => Some(ReleaseRequest {
+                actor: "bob".into(),
+                ..(*asked).clone()
+            }),
+            "forced" => Some(ReleaseRequest {
+                mode: ReleaseMode::Force,
+                ..(*asked).clone()
+            }),
+            _ => Some(ReleaseRequest {
+                lease: "another".into(),
+                ..(*asked).clone()
+            }),
+        };
+        let _stalled = store.stall_watches();
+        set(&store, changed.map(Arc::new).as_ref());
+        let tries = Arc::new(AtomicUsize::new(0));
+        let counted = tries.clone();
+        store.on_call(move |call| {
+            counted.fetch_add(usize::from(call == Call::UpdateLock), Ordering::Relaxed);
+            None
+        });
+        release(&pod, &lease).await;
+        assert!(pod.is_free("r"), "{next}");
+        assert_eq!(incidents(&store), [], "{next}");
+        assert_eq!(tries.load(Ordering::Relaxed), 2, "{next}: outrun once");
+    }
 }
 
 #[tokio::test(start_paused = true)]
