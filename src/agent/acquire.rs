@@ -352,7 +352,7 @@ impl Agent {
         arrived: Moment,
     ) -> Result<LeaseView, AcquireError> {
         let (request, grant) = (&bid.request, bid.grant());
-        let stored = self.raise_if_restored(stored, grant).await?;
+        let stored = self.raise_if_restored(stored, bid).await?;
         let session = bid.session().ok_or(AcquireError::SessionLost)?;
         let deadline = self
             .session_deadline(session)

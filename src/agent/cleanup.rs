@@ -199,7 +199,10 @@ impl Agent {
     async fn write_left_queue(&self, current: &Stored<Lock>, next: &Lock) -> bool {
         // Closes the race with a hand-over to us: what is left is the queue that was read.
         match within(CALL_LIMIT, self.0.locks.update(current, next)).await {
-            Ok(_) => true,
+            Ok(stored) => {
+                self.note_revision(stored.version);
+                true
+            }
             Err(error) => {
                 tracing::debug!(resource = %current.value.resource, %error, "still in the queue");
                 false

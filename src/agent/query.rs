@@ -172,17 +172,23 @@ impl Agent {
             }
             return Err(error);
         }
-        if before.is_some_and(|before| before.highest().leapt_to(listed))
-            && let Some(id) = self.current_session()
-        {
-            // A backup was restored, as the runbook says, and it may have forgotten our grants.
-            self.lose_session(&id, Loss::StoreRestored);
-        }
+        self.note_revision(listed);
         let mut state = self.state();
         state.went_back = None;
-        let seen = state.seen.get_or_insert(Seen::from_list(listed));
-        seen.note(listed);
+        state.seen.get_or_insert(Seen::from_list(listed));
         Ok(())
+    }
+
+    /// Takes note of a revision of locks, whatever told of it.
+    pub(super) fn note_revision(&self, revision: Revision) {
+        let from_before = self.state().note_revision(revision);
+        if let Some(session) = from_before {
+            tracing::warn!(
+                %revision,
+                "the store's revision leapt: a backup was restored, and may have forgotten our grants"
+            );
+            self.lose_session(&session, Loss::StoreRestored);
+        }
     }
 }
 

@@ -372,7 +372,7 @@ impl Agent {
         // release then reads again and hands over instead.
         match within(CALL_LIMIT, self.0.locks.update(current, &next)).await {
             Ok(stored) => {
-                self.state().note_lock(&stored);
+                self.note_written(&stored);
                 Ok(Some(GivenBack::Done))
             }
             // A 404 may be some proxy's; what is read or told next tells. A 409 counts as not written.

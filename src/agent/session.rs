@@ -312,6 +312,10 @@ impl Agent {
             // Only this agent renews, so this is an earlier try that landed after all.
             return self.confirm_renewal(id, found);
         }
+        if before.version.leapt_to(found.version) {
+            // Somebody touched it, and that was after a restore.
+            return self.renewal_lost(id, Loss::StoreRestored);
+        }
         let error = StoreError::Ambiguous("the renewal has not landed".into());
         if let Some(live) = self.state().session.as_mut().filter(|live| live.id() == id) {
             // Somebody may have touched the object (a label, a storage migration).

@@ -125,7 +125,7 @@ impl Agent {
                 if matches!(step, Step::Join(_)) {
                     bid.note_join(true);
                 }
-                self.state().note_lock(&stored);
+                self.note_written(&stored);
                 Ok(taken_by(stored, bid))
             }
             Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(None),
@@ -303,7 +303,7 @@ impl Agent {
         let resource = &bid.request.resource;
         match within(CALL_LIMIT, self.0.locks.create(resource)).await {
             Ok(stored) => {
-                self.state().note_revision(stored.version);
+                self.note_revision(stored.version);
                 Ok(stored)
             }
             // Somebody made it meanwhile, or an answer of ours was lost.
@@ -341,21 +341,30 @@ impl Agent {
         let stored = within(CALL_LIMIT, self.0.locks.get(resource)).await?;
         self.note_election(resource, asked_at, stored.as_ref());
         if let Some(stored) = &stored {
-            self.state().note_revision(stored.version);
+            self.note_revision(stored.version);
             self.note_read(stored);
         }
         Ok(stored)
     }
 
-    /// After a restored backup the token is raised by a second write before anybody hears of it.
+    /// Takes note of a lock as it was just written.
+    pub(super) fn note_written(&self, stored: &Stored<Lock>) {
+        self.note_revision(stored.version);
+        self.state().note_if_free(stored);
+    }
+
+    /// A token that was made by who had not seen that a backup was restored is raised by a second
+    /// write before anybody hears of it. Where we had not seen it ourselves, the session is lost.
     pub(super) async fn raise_if_restored(
         &self,
         mut stored: Stored<Lock>,
-        grant: &GrantId,
+        bid: &Bid,
     ) -> Result<Stored<Lock>, AcquireError> {
+        let grant = bid.grant();
         let mut backoff = Backoff::of_a_call(self.now());
         loop {
-            self.state().note_revision(stored.version);
+            self.note_revision(stored.version);
+            self.check_session(bid)?;
             if !stored.value.is_held_by(grant) {
                 return Err(AcquireError::GrantEnded);
             }

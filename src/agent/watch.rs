@@ -101,19 +101,19 @@ impl Agent {
     }
 
     fn note_event(&self, event: LockEvent) -> Revision {
-        let revision = match event {
-            LockEvent::Held(stored) => {
-                let version = stored.version;
-                self.note_held(*stored);
-                version
-            }
+        let revision = match &event {
+            LockEvent::Held(stored) => stored.version,
+            LockEvent::Gone { at, .. } | LockEvent::Bookmark(at) => *at,
+        };
+        // First: after a restore all leases are lost by that, and not each by what is told of it.
+        self.note_revision(revision);
+        match event {
+            LockEvent::Held(stored) => self.note_held(*stored),
             LockEvent::Gone { resource, at } => {
                 self.note_not_held(&resource, at, &Found::Unread);
-                at
             }
-            LockEvent::Bookmark(revision) => revision,
-        };
-        self.state().note_revision(revision);
+            LockEvent::Bookmark(_) => {}
+        }
         revision
     }
 

@@ -5,6 +5,7 @@ mod elections;
 mod events;
 mod forced;
 mod releases;
+mod restored;
 mod resume;
 mod stopping;
 mod waiting;

@@ -38,6 +38,8 @@ struct Control {
     late_join: Option<LateJoin>,
     unreadable: Option<Resource>,
     watches: Vec<Watch>,
+    /// A watch goes on from wherever its reader left off, whatever happened meanwhile.
+    has_no_compaction: bool,
     /// How long each call is on its way.
     latency: Duration,
 }
@@ -197,6 +199,19 @@ impl MemoryStore {
         ));
     }
 
+    /// How many watches were opened, but for those that were stalled.
+    pub(crate) fn watches(&self) -> usize {
+        self.control().watches.len()
+    }
+
+    /// Writes a session, as somebody does who has no business with it.
+    pub(crate) fn touch_session(&self, id: &SessionId) {
+        let current = at_once(SessionStore::get(&self.store, id)).expect("a session");
+        let mut touched = current.value.clone();
+        touched.failures.count += 1;
+        at_once(SessionStore::update(&self.store, &current, &touched));
+    }
+
     /// Stops telling the open watches anything, without ending them, for as long as the answer
     /// lives.
     pub(crate) fn stall_watches(&self) -> impl Sized + use<> {
@@ -215,6 +230,13 @@ impl MemoryStore {
     /// Raises the revision, as a restore with a bump does.
     pub(crate) fn go_forward(&self, revisions: u64) {
         self.set_revision(|now| now + revisions);
+    }
+
+    /// The same without a word: no later watch is told that its past is gone, as by a restore
+    /// without `--mark-compacted`.
+    pub(crate) fn go_forward_in_silence(&self, revisions: u64) {
+        self.control().has_no_compaction = true;
+        self.go_forward(revisions);
     }
 
     fn set_revision(&self, change: impl FnOnce(u64) -> u64) {
@@ -345,7 +367,16 @@ impl LockStore for MemoryStore {
     }
 
     async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
-        let watched = self.store.watch(session, after);
+        let has_no_compaction = self.control().has_no_compaction;
+        let watched = async {
+            let now = self.store.list(1, None).await?.revision;
+            let after = if has_no_compaction {
+                after.max(now)
+            } else {
+                after
+            };
+            self.store.watch(session, after).await
+        };
         let told = self.serve(Call::WatchLocks, watched).await?;
         Ok(self.stallable(told))
     }

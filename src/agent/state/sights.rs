@@ -24,10 +24,9 @@ pub(super) struct Sighting {
 }
 
 impl State {
-    /// Takes note of a lock object that was read or written. Only a free lock is worth keeping:
-    /// an acquire of it then needs no read.
-    pub(in crate::agent) fn note_lock(&mut self, stored: &Stored<Lock>) {
-        self.note_revision(stored.version);
+    /// Remembers a lock object that was written. Only a free lock is worth it: an acquire of it then
+    /// needs no read.
+    pub(in crate::agent) fn note_if_free(&mut self, stored: &Stored<Lock>) {
         let resource = &stored.value.resource;
         if stored.value.grant.is_some() {
             self.known.remove(resource);
@@ -42,11 +41,15 @@ impl State {
         self.known.insert(resource.clone(), stored.clone());
     }
 
-    /// Takes note of a revision of locks.
-    pub(in crate::agent) fn note_revision(&mut self, revision: Revision) {
-        if let Some(seen) = &mut self.seen {
-            seen.note(revision);
-        }
+    /// Takes note of a revision of locks. Where it leapt, the store was restored from a backup, and
+    /// the session that is live is from before that.
+    #[must_use]
+    pub(in crate::agent) fn note_revision(&mut self, revision: Revision) -> Option<SessionId> {
+        let seen = self.seen.as_mut()?;
+        let has_leapt = seen.highest().leapt_to(revision);
+        seen.note(revision);
+        let live = self.session.as_ref().filter(|_| has_leapt)?;
+        Some(live.id().clone())
     }
 
     /// The lock as last written, if it was free then. Whoever takes it must be ready for a

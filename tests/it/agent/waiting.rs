@@ -18,9 +18,9 @@ use tokio::task::JoinHandle;
 use super::{Pod, eventually};
 use crate::memory_store::MemoryStore;
 
-type Waiting = JoinHandle<Result<Acquired, AcquireError>>;
+pub(super) type Waiting = JoinHandle<Result<Acquired, AcquireError>>;
 
-fn request(owner: &str, wait: u64) -> AcquireRequest {
+pub(super) fn request(owner: &str, wait: u64) -> AcquireRequest {
     AcquireRequest {
         resource: Resource::parse("r").unwrap(),
         owner: OwnerId::from(owner),
@@ -33,7 +33,7 @@ fn request(owner: &str, wait: u64) -> AcquireRequest {
     }
 }
 
-fn spawn(agent: &Agent, request: AcquireRequest) -> Waiting {
+pub(super) fn spawn(agent: &Agent, request: AcquireRequest) -> Waiting {
     let agent = agent.clone();
     tokio::spawn(async move { agent.acquire(request, agent.now()).await })
 }
@@ -49,7 +49,7 @@ fn two_pods() -> (MemoryStore, Pod, Pod) {
 }
 
 /// Waits in line, and is in it when this returns.
-async fn in_line(pod: &Pod, owner: &str, wait: u64) -> Waiting {
+pub(super) async fn in_line(pod: &Pod, owner: &str, wait: u64) -> Waiting {
     let before = queue(pod).len();
     let waiting = spawn(&pod.agent, request(owner, wait));
     eventually("it stands in the queue", || queue(pod).len() > before).await;
@@ -68,7 +68,7 @@ fn holder(pod: &Pod) -> Option<String> {
     Some(grant.holder.owner.to_string())
 }
 
-async fn granted(waiting: Waiting) -> LeaseView {
+pub(super) async fn granted(waiting: Waiting) -> LeaseView {
     match waiting.await.unwrap() {
         Ok(Acquired::Granted { lease, .. }) => lease,
         other => panic!("it was not granted: {other:?}"),

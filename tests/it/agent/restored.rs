@@ -1,0 +1,194 @@
+//! A backup that was restored with a bumped revision: whatever shows the leap ends the session in the
+//! same step, because the backup may have forgotten its grants.
+//!
+//! Renewals and listings of what the session holds do not come through here: they would show it too.
+
+use std::collections::BTreeMap;
+
+use futures::poll;
+use leasehold::agent::{AcquireError, LeaseError, LeaseView, Released};
+use leasehold::protocol::ids::Resource;
+use leasehold::protocol::lease::Loss;
+use leasehold::protocol::lock::Grant;
+use leasehold::protocol::time::WallTime;
+use leasehold::protocol::token::Token;
+use leasehold::store::StoreError;
+
+use super::waiting::{granted, in_line, request, spawn};
+use super::{Pod, eventually};
+use crate::memory_store::{Call, Half, MemoryStore};
+
+type Tell = fn(&MemoryStore);
+
+const BUMP: u64 = 1_000_000_000;
+const LOST: LeaseError = LeaseError::Lost(Loss::StoreRestored);
+
+/// A pod with a lease, whose store was restored since, and that has heard nothing of it. The lock
+/// `r` is in the backup, and is free.
+async fn a_restore_unheard_of() -> (MemoryStore, Pod, LeaseView) {
+    let store = MemoryStore::default();
+    let pod = Pod::in_paused_time("a", &store);
+    store.make_lock("r");
+    let lease = pod.lease("held").await;
+    restore(&store).await;
+    assert!(told_of(&pod, &lease).is_ok());
+    (store, pod, lease)
+}
+
+/// Restores the store; the watches are open again when this returns.
+async fn restore(store: &MemoryStore) {
+    store.on_call(|call| {
+        let would_show_it = matches!(call, Call::RenewSession | Call::ListHeldLocks);
+        would_show_it.then(|| StoreError::Unavailable("connection refused".into()))
+    });
+    let watches = store.watches();
+    store.go_forward_in_silence(BUMP);
+    eventually("the watch goes on", || store.watches() > watches).await;
+}
+
+fn told_of(pod: &Pod, lease: &LeaseView) -> Result<LeaseView, LeaseError> {
+    pod.agent.renew(&lease.lease, None, pod.now())
+}
+
+fn is_from_after_it(lease: &LeaseView) -> bool {
+    lease.token.get() > BUMP * 1_000
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_whose_write_shows_the_leap_has_nothing_and_leaves_nothing() {
+    let (store, pod, held) = a_restore_unheard_of().await;
+    let before = store.session_of("held");
+    assert_eq!(pod.acquire("r").await, Err(AcquireError::SessionLost));
+    assert_eq!(told_of(&pod, &held), Err(LOST));
+    eventually("what it got is released", || pod.is_free("r")).await;
+    let token = store.lock("r").unwrap().token.get();
+    assert!(token < BUMP, "{token}: none is raised for nobody");
+    let again = pod.lease("r").await;
+    assert!(is_from_after_it(&again));
+    assert_ne!(store.session_of("r"), before);
+    assert!(told_of(&pod, &again).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_reads_of_the_leap_goes_on_with_a_new_session() {
+    let (store, pod, held) = a_restore_unheard_of().await;
+    let before = store.session_of("held");
+    store.edit_lock("r", |lock| lock.transitions += 1);
+    let lease = pod.lease("r").await;
+    assert_eq!(told_of(&pod, &held), Err(LOST));
+    assert!(is_from_after_it(&lease));
+    assert_ne!(store.session_of("r"), before);
+    assert!(told_of(&pod, &lease).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn making_a_lock_shows_the_leap() {
+    let (_store, pod, held) = a_restore_unheard_of().await;
+    let lease = pod.lease("unknown").await;
+    assert_eq!(told_of(&pod, &held), Err(LOST));
+    assert!(told_of(&pod, &lease).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_served_under_a_new_session() {
+    let (store, pod, held) = a_restore_unheard_of().await;
+    let before = store.session_of("held");
+    let lease = granted(spawn(&pod.agent, request("app", 60))).await;
+    assert_eq!(told_of(&pod, &held), Err(LOST));
+    assert!(is_from_after_it(&lease));
+    assert_ne!(store.session_of("r"), before);
+    assert!(told_of(&pod, &lease).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_shows_the_leap() {
+    let store = MemoryStore::default();
+    let pod = Pod::in_paused_time("a", &store);
+    let (held, other) = (pod.lease("held").await, pod.lease("other").await);
+    restore(&store).await;
+    assert_eq!(pod.agent.release(&other.lease).await, Ok(Released::Done));
+    assert_eq!(told_of(&pod, &held), Err(LOST));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_of_one_lock_shows_the_leap() {
+    let (store, pod, held) = a_restore_unheard_of().await;
+    store.edit_lock("r", |lock| lock.transitions += 1);
+    let other = Resource::parse("r").unwrap();
+    pod.agent.verify(&other, held.token).await.unwrap();
+    assert_eq!(told_of(&pod, &held), Err(LOST));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_watch_tells_shows_the_leap() {
+    let tellings: [(&str, Tell); 3] = [
+        ("that it is held", |store| {
+            store.edit_lock("held", |lock| lock.transitions += 1);
+        }),
+        ("that it is gone", |store| {
+            store.edit_lock("held", |lock| lock.grant = None);
+        }),
+        ("how far the store is", |store| {
+            for _ in 0..300 {
+                store.edit_lock("r", |lock| lock.transitions += 1);
+            }
+        }),
+    ];
+    for (what, tell) in tellings {
+        let (store, pod, held) = a_restore_unheard_of().await;
+        tell(&store);
+        eventually(what, || told_of(&pod, &held).is_err()).await;
+        assert_eq!(told_of(&pod, &held), Err(LOST), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_is_answered_late_does_not_end_the_session_after() {
+    let (store, pod, held) = a_restore_unheard_of().await;
+    let gate = store.hold(Call::ListLocks, Half::Answer);
+    let mut listing = Box::pin(pod.agent.locks("", 10, None));
+    assert!(poll!(&mut listing).is_pending());
+    assert_eq!(pod.acquire("r").await, Err(AcquireError::SessionLost));
+    assert_eq!(told_of(&pod, &held), Err(LOST));
+    let lease = pod.lease("another").await;
+    gate.open();
+    assert!(listing.await.is_ok());
+    assert!(told_of(&pod, &lease).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_somebody_touched_after_the_restore_is_lost_all_the_same() {
+    let (store, pod, held) = a_restore_unheard_of().await;
+    store.heal();
+    store.touch_session(&store.session_of("held").unwrap());
+    eventually("the renewal shows it", || told_of(&pod, &held).is_err()).await;
+    assert_eq!(told_of(&pod, &held), Err(LOST));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_from_before_the_restore_is_raised_before_anybody_hears_of_it() {
+    let store = MemoryStore::default();
+    store.go_forward(BUMP);
+    let (a, b) = (
+        Pod::in_paused_time("a", &store),
+        Pod::in_paused_time("b", &store),
+    );
+    let first = a.lease("r").await;
+    let waiting = in_line(&b, "b", 60).await;
+    // Whoever hands the lock over has not seen the leap.
+    store.edit_lock("r", |lock| {
+        let (head, rest) = lock.waiters.split_head().unwrap();
+        lock.grant = Some(Grant {
+            id: head.grant,
+            holder: head.claimant,
+            metadata: BTreeMap::new(),
+            acquired_at: WallTime(0),
+            kept: false,
+        });
+        lock.waiters = rest;
+        lock.token = Token::from_raw(7_000);
+    });
+    let second = granted(waiting).await;
+    assert!(second.token > first.token, "{second:?} after {first:?}");
+    assert_eq!(store.lock("r").unwrap().token, second.token);
+}
