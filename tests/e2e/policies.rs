@@ -15,6 +15,7 @@ mod objects;
 mod operator;
 mod operator_locks;
 mod ordinary;
+mod prefixes;
 mod queues;
 mod requests;
 mod stage;

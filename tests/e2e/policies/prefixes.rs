@@ -1,0 +1,110 @@
+//! Namespaces that say which resources they lock.
+
+use std::time::Duration;
+
+use kube::Client;
+use leasehold::k8s::names::object_name;
+use leasehold::protocol::ids::Resource;
+
+use super::stage::{Expect, Outcome, bare_lock};
+use super::world::World;
+use crate::harness::{TakeOver, eventually};
+
+/// How long the API server may take to know a namespace's annotation.
+const EFFECT: Duration = Duration::from_secs(30);
+
+impl World {
+    /// Sets the namespace's annotation, and waits until it counts.
+    async fn allow_prefixes(&self, prefixes: &str) {
+        let command = format!(
+            "kubectl annotate namespace {} leasehold.dev/allowed-prefixes='{prefixes}'",
+            self.name()
+        );
+        self.shell(&command).await;
+        let mut tries = 0;
+        eventually("the prefixes to count", EFFECT, async || {
+            tries += 1;
+            let other = format!("not-allowed-{tries}");
+            self.make(&self.admin, &other).await.err().map(drop)
+        })
+        .await
+        .expect("a refusal");
+    }
+
+    async fn make(&self, client: &Client, resource: &str) -> Outcome {
+        let guarded = Resource::parse(resource).expect("a resource");
+        let mut lock = bare_lock(&object_name(&guarded));
+        lock.spec.resource = resource.to_owned();
+        self.create(client, &lock).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_locks_only_what_its_annotation_allows() {
+    let world = World::new(TakeOver::Strict).await;
+    let pod = world.pod("a").await;
+    world.make(&pod.client, "anything").await.allowed();
+
+    world.allow_prefixes("orders/, billing-").await;
+    for resource in ["orders/4711", "billing-close"] {
+        world.make(&pod.client, resource).await.allowed();
+    }
+    let told = format!(
+        "in namespace {} a resource must begin with orders/ or billing- (its annotation \
+         leasehold.dev/allowed-prefixes); name the resource so",
+        world.name()
+    );
+    for resource in [
+        "order",
+        "my-orders/4711",
+        "Orders/4711",
+        "stock",
+        " orders/1",
+    ] {
+        world.make(&pod.client, resource).await.refused(&told);
+        world.make(&world.admin, resource).await.refused(&told);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_election_is_allowed_by_a_prefix_as_well() {
+    let world = World::new(TakeOver::Peer).await;
+    let pod = world.pod("a").await;
+    world.allow_prefixes("orders/").await;
+    let refused = world.make(&pod.client, "election:orders").await;
+    refused.refused("a resource must begin with orders/ (");
+
+    let world = World::new(TakeOver::Peer).await;
+    let pod = world.pod("a").await;
+    world.allow_prefixes("orders/,election:orders").await;
+    for resource in ["election:orders", "election:orders-2", "orders/1"] {
+        world.make(&pod.client, resource).await.allowed();
+    }
+    let refused = world.make(&pod.client, "election:billing").await;
+    refused.refused("a resource must begin with orders/ or election:orders (");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_annotation_without_a_prefix_lets_nothing_be_made() {
+    for nothing in ["", " , "] {
+        let world = World::new(TakeOver::Strict).await;
+        let pod = world.pod("a").await;
+        world.allow_prefixes(nothing).await;
+        let refused = world.make(&pod.client, "orders").await;
+        refused.refused("annotation leasehold.dev/allowed-prefixes names no prefix");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_there_before_the_annotation_is_used_on() {
+    let world = World::new(TakeOver::Strict).await;
+    let pod = world.pod("a").await;
+    let lock = world.lock(None).await;
+    world.allow_prefixes("orders/").await;
+    world
+        .write(&pod.client, &lock, |status| {
+            super::stage::grant(status, &pod);
+        })
+        .await
+        .allowed();
+}
