@@ -8,10 +8,19 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Each role, API group, resource and its verbs.
+/// Each role, API group, resource and its verbs; in brackets the only names that they are for.
 const RULES: &[&str] = &[
+    "leasehold-edit: leasehold.dev distributedlocks: create delete patch update",
     "leasehold-lock-admin: leasehold.dev distributedlocks: force-release get list patch update watch",
+    "leasehold-operator-accounts: core serviceaccounts: get list watch",
+    "leasehold-operator-bindings: rbac.authorization.k8s.io clusterroles [leasehold-sidecar]: bind",
+    "leasehold-operator-bindings: rbac.authorization.k8s.io rolebindings [leasehold-sidecar]: delete update",
+    "leasehold-operator-bindings: rbac.authorization.k8s.io rolebindings: create list watch",
+    "leasehold-operator-certificates in leasehold-system: core secrets [leasehold-webhook-cert]: get list update watch",
+    "leasehold-operator-certificates in leasehold-system: core secrets: create",
+    "leasehold-operator-certificates: admissionregistration.k8s.io mutatingwebhookconfigurations [leasehold-injector]: get list patch watch",
     "leasehold-operator-leader-labels: core pods: patch",
+    "leasehold-operator-namespaces: core namespaces: get list watch",
     "leasehold-operator: core pods: get list watch",
     "leasehold-operator: events.k8s.io events: create list",
     "leasehold-operator: leasehold.dev distributedlocks/status: update",
@@ -23,38 +32,88 @@ const RULES: &[&str] = &[
     "leasehold-sidecar: leasehold.dev distributedlocks: create get list watch",
     "leasehold-sidecar: leasehold.dev locksessions/status: update",
     "leasehold-sidecar: leasehold.dev locksessions: create get list watch",
+    "leasehold-view: leasehold.dev distributedlocks: get list watch",
+    "leasehold-view: leasehold.dev locksessions: get list watch",
 ];
 
 /// Who has which role where.
 const BINDINGS: &[&str] = &[
     "leasehold-operator everywhere: ServiceAccount leasehold-system/leasehold-operator",
+    "leasehold-operator-accounts everywhere: ServiceAccount leasehold-system/leasehold-operator",
+    "leasehold-operator-bindings everywhere: ServiceAccount leasehold-system/leasehold-operator",
+    "leasehold-operator-certificates everywhere: ServiceAccount leasehold-system/leasehold-operator",
+    "leasehold-operator-certificates in leasehold-system: ServiceAccount leasehold-system/leasehold-operator",
     "leasehold-operator-leader-labels everywhere: ServiceAccount leasehold-system/leasehold-operator",
+    "leasehold-operator-namespaces everywhere: ServiceAccount leasehold-system/leasehold-operator",
     "leasehold-sidecar in leasehold-system: ServiceAccount leasehold-system/leasehold-operator",
+];
+
+/// Which roles of Kubernetes have ours within them, by the names that their labels end in.
+const AGGREGATED: &[&str] = &[
+    "leasehold-edit to admin",
+    "leasehold-edit to edit",
+    "leasehold-view to admin",
+    "leasehold-view to edit",
+    "leasehold-view to view",
 ];
 
 #[test]
 fn the_roles_that_we_ship_give_these_rights_and_no_others() {
     let mut given: Vec<String> = Vec::new();
-    for (_, role) in shipped().iter().filter(|(kind, _)| kind == "ClusterRole") {
+    for (_, role) in shipped().iter().filter(|(kind, _)| kind.ends_with("Role")) {
         let name = text(&role["metadata"]["name"]);
-        // Either would give the role, or others, rights that do not stand here.
+        // It would give the role rights that do not stand here.
         assert_eq!(role["aggregationRule"], Value::Null, "{name}");
-        assert_eq!(role["metadata"]["labels"], Value::Null, "{name}");
+        let place = match &role["metadata"]["namespace"] {
+            Value::Null => String::new(),
+            namespace => format!(" in {}", text(namespace)),
+        };
         for rule in each(&role["rules"]) {
-            assert_eq!(rule.as_object().unwrap().len(), 3, "{name}: {rule}");
-            let mut verbs: Vec<&str> = each(&rule["verbs"]).iter().map(text).collect();
-            verbs.sort_unstable();
-            let verbs = verbs.join(" ");
-            for group in each(&rule["apiGroups"]).iter().map(text) {
-                let group = if group.is_empty() { "core" } else { group };
-                for resource in each(&rule["resources"]).iter().map(text) {
-                    given.push(format!("{name}: {group} {resource}: {verbs}"));
-                }
+            for right in rights(rule) {
+                given.push(format!("{name}{place}: {right}"));
             }
         }
     }
     given.sort_unstable();
     assert_eq!(given, RULES);
+}
+
+/// What one rule of a role allows, a line for each resource.
+fn rights(rule: &Value) -> Vec<String> {
+    let names = match &rule["resourceNames"] {
+        Value::Null => String::new(),
+        names => format!(" [{}]", words(names)),
+    };
+    let fields = if names.is_empty() { 3 } else { 4 };
+    assert_eq!(rule.as_object().unwrap().len(), fields, "{rule}");
+    let verbs = words(&rule["verbs"]);
+    let mut rights = Vec::new();
+    for group in each(&rule["apiGroups"]).iter().map(text) {
+        let group = if group.is_empty() { "core" } else { group };
+        for resource in each(&rule["resources"]).iter().map(text) {
+            rights.push(format!("{group} {resource}{names}: {verbs}"));
+        }
+    }
+    rights
+}
+
+#[test]
+fn kubernetes_own_roles_get_these_of_ours_and_no_others() {
+    let mut aggregated: Vec<String> = Vec::new();
+    for (_, object) in shipped() {
+        let name = text(&object["metadata"]["name"]);
+        for (label, value) in object["metadata"]["labels"]
+            .as_object()
+            .into_iter()
+            .flatten()
+        {
+            let to = label.strip_prefix("rbac.authorization.k8s.io/aggregate-to-");
+            assert_eq!(value, "true", "{name}");
+            aggregated.push(format!("{name} to {}", to.expect(label)));
+        }
+    }
+    aggregated.sort_unstable();
+    assert_eq!(aggregated, AGGREGATED);
 }
 
 #[test]
@@ -64,11 +123,15 @@ fn the_roles_that_we_ship_are_bound_to_the_operator_only() {
         .iter()
         .filter(|(kind, _)| kind.ends_with("Binding"))
     {
-        let place = match &binding["metadata"]["namespace"] {
-            Value::Null => "everywhere".to_owned(),
-            namespace => format!("in {}", text(namespace)),
+        let (place, of_role) = match &binding["metadata"]["namespace"] {
+            Value::Null => ("everywhere".to_owned(), "ClusterRole"),
+            // A ClusterRole of this name is bound above.
+            namespace if binding["metadata"]["name"] == binding["roleRef"]["name"] => {
+                (format!("in {}", text(namespace)), "Role")
+            }
+            namespace => (format!("in {}", text(namespace)), "ClusterRole"),
         };
-        assert_eq!(binding["roleRef"]["kind"], "ClusterRole");
+        assert_eq!(binding["roleRef"]["kind"], of_role);
         let role = text(&binding["roleRef"]["name"]);
         for subject in each(&binding["subjects"]) {
             let [kind, namespace, name] =
@@ -83,7 +146,7 @@ fn the_roles_that_we_ship_are_bound_to_the_operator_only() {
 #[test]
 fn nothing_but_rights_is_shipped_among_the_rights() {
     for (kind, object) in shipped() {
-        let known = ["ClusterRole", "ClusterRoleBinding", "RoleBinding"];
+        let known = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
         assert!(known.contains(&&*kind), "{object}");
     }
 }
@@ -100,6 +163,14 @@ fn shipped() -> Vec<(String, Value)> {
         }
     }
     objects
+}
+
+/// A list of words, in order.
+#[track_caller]
+fn words(value: &Value) -> String {
+    let mut words: Vec<&str> = each(value).iter().map(text).collect();
+    words.sort_unstable();
+    words.join(" ")
 }
 
 #[track_caller]
