@@ -1,4 +1,5 @@
-//! The committed CRDs are what the code generates. `make generate` writes them anew.
+//! The committed CRDs are what the code generates, also those that the chart installs: a chart can read
+//! no file outside of itself. `make generate` writes them anew.
 //!
 //! It does not ask an API server whether it takes them; the e2e tests install them.
 
@@ -9,20 +10,22 @@ use leasehold::crd;
 
 use crate::drift::assert_committed;
 
+const FOLDERS: [&str; 2] = ["crds", "charts/leasehold/files/crds"];
+
 #[test]
 fn the_committed_lock_definition_is_the_generated_one() {
-    assert_committed(
-        "crds/distributedlocks.leasehold.dev.yaml",
-        &crd::lock_as_yaml().unwrap(),
-    );
+    for folder in FOLDERS {
+        let file = format!("{folder}/distributedlocks.leasehold.dev.yaml");
+        assert_committed(&file, &crd::lock_as_yaml().unwrap());
+    }
 }
 
 #[test]
 fn the_committed_session_definition_is_the_generated_one() {
-    assert_committed(
-        "crds/locksessions.leasehold.dev.yaml",
-        &crd::session_as_yaml().unwrap(),
-    );
+    for folder in FOLDERS {
+        let file = format!("{folder}/locksessions.leasehold.dev.yaml");
+        assert_committed(&file, &crd::session_as_yaml().unwrap());
+    }
 }
 
 /// The help text and the HTTP API cannot use the constant, and prose does not.
