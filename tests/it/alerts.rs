@@ -2,14 +2,16 @@
 //! tests/alerts, and a page that says what to do. Whether the rules fire when they should is
 //! promtool's to say (`make alerts`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold::agent::{Agent, Config};
+use leasehold::agent::{AcquireRequest, Agent, Config, Life};
 use leasehold::clock::ManualClock;
 use leasehold::operator::metrics::Metrics;
+use leasehold::protocol::ids::{OwnerId, Resource};
 use leasehold::protocol::session::PodRef;
 use serde_yaml::Value;
 
@@ -18,6 +20,7 @@ use crate::memory_store::MemoryStore;
 const RULES: &str = "charts/leasehold/files/alerts.yaml";
 const CASES: &str = "tests/alerts/alerts.test.yaml";
 const RUNBOOKS: &str = "docs/runbooks";
+const DASHBOARD: &str = "charts/leasehold/files/dashboard.json";
 
 /// The one metric that has no series before there is something to count: the operator's own test
 /// (`src/operator/metrics.rs`) shows it.
@@ -48,19 +51,41 @@ fn alerts() -> Vec<Value> {
 /// What a sidecar and an operator say before anything happened. To be called within a runtime: an agent
 /// starts tasks.
 fn metrics() -> String {
+    metrics_of(&agent())
+}
+
+fn metrics_of(agent: &Agent) -> String {
+    agent.metrics().encode() + &Metrics::new().encode() + BY_VERSION
+}
+
+fn agent() -> Agent {
     let pod = PodRef {
         name: "pod".into(),
         uid: "uid".into(),
         node: None,
     };
     let store = MemoryStore::default().over_a_connection();
-    let agent = Agent::new(
+    Agent::new(
         Config::new(pod),
         Arc::new(store.clone()),
         Arc::new(store),
         Arc::new(ManualClock::default()),
-    );
-    agent.metrics().encode() + &Metrics::new().encode() + BY_VERSION
+    )
+}
+
+/// Takes a lock that is free, ready to wait for so long.
+async fn acquire(agent: &Agent, resource: &str, wait: Duration) {
+    let request = AcquireRequest {
+        resource: Resource::parse(resource).unwrap(),
+        owner: OwnerId::from("app"),
+        life: Life::Ttl(Duration::from_mins(1)),
+        wait,
+        keep: Duration::ZERO,
+        metadata: BTreeMap::new(),
+        preferred: false,
+        request_id: None,
+    };
+    agent.acquire(request, agent.now()).await.unwrap();
 }
 
 /// A metric as a query names it.
@@ -126,6 +151,32 @@ async fn every_metric_that_an_alert_looks_at_is_there_from_the_start() {
             assert!(named.is_in(&metrics), "{named:?} is not in\n{metrics}");
         }
     }
+}
+
+#[tokio::test]
+async fn every_metric_that_the_dashboard_shows_is_there() {
+    // How long an acquire took is told by its outcome, so there must have been one.
+    let agent = agent();
+    acquire(&agent, "tried", Duration::ZERO).await;
+    acquire(&agent, "waited-for", Duration::from_secs(1)).await;
+    let metrics = metrics_of(&agent);
+    let dashboard = fs::read_to_string(repository().join(DASHBOARD)).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array());
+    let mut shown = 0;
+    for target in targets.flatten() {
+        // Which namespaces are looked at is chosen on the dashboard.
+        let query = target["expr"].as_str().unwrap();
+        let query = query.replace("namespace=~\"$namespace\"", "");
+        for named in Named::all_in(&query.replace("{}", "")) {
+            shown += 1;
+            assert!(named.is_in(&metrics), "{named:?} is not in\n{metrics}");
+        }
+    }
+    assert!(shown > 20, "only {shown} metrics were looked at");
 }
 
 #[tokio::test]
