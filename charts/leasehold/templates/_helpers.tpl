@@ -1,0 +1,128 @@
+{{/* Labels of everything. */}}
+{{- define "leasehold.labels" -}}
+{{ include "leasehold.selector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: leasehold
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Labels by which the operator's pods are found; they never change. */}}
+{{- define "leasehold.selector" -}}
+app.kubernetes.io/name: leasehold
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "leasehold.operatorSelector" -}}
+{{ include "leasehold.selector" . }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{/* An image's reference. Takes a list: the root, then images, each asked where those before are silent. */}}
+{{- define "leasehold.reference" -}}
+{{- $root := first . }}
+{{- $image := dict }}
+{{- range rest . }}
+{{- $image = merge $image (pick . "registry" "repository") }}
+{{- if not (or $image.tag $image.digest) }}{{ $image = merge $image (pick . "tag" "digest") }}{{ end }}
+{{- end }}
+{{- $registry := $root.Values.global.imageRegistry | default $image.registry }}
+{{- with $registry }}{{ trimSuffix "/" . }}/{{ end }}
+{{- $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- define "leasehold.operatorImage" -}}
+{{ include "leasehold.reference" (list . .Values.image) }}
+{{- end }}
+
+{{- define "leasehold.sidecarImage" -}}
+{{ include "leasehold.reference" (list . .Values.sidecar.image .Values.image) }}
+{{- end }}
+
+{{/*
+Objects of one file under files/, which has the rights, policies and definitions as they are tested, for
+the namespace leasehold-system. Takes `root`, `file`, and `keep`: whether they stay when the chart goes.
+*/}}
+{{- define "leasehold.shipped" -}}
+{{- $root := .root }}
+{{- $file := .file }}
+{{- $keep := .keep }}
+{{- $text := required (printf "%s is not in the chart" $file) ($root.Files.Get $file) }}
+{{- range splitList "\n---\n" (replace "leasehold-system" $root.Release.Namespace $text) }}
+{{- $object := fromYaml . }}
+{{- if hasKey $object "Error" }}{{ fail (printf "%s: %s" $file $object.Error) }}{{ end }}
+{{- $metadata := $object.metadata }}
+{{- $labels := merge (include "leasehold.labels" $root | fromYaml) ($metadata.labels | default dict) }}
+{{- $_ := set $metadata "labels" $labels }}
+{{- if $keep }}
+{{- $annotations := merge (dict "helm.sh/resource-policy" "keep") ($metadata.annotations | default dict) }}
+{{- $_ := set $metadata "annotations" $annotations }}
+{{- end }}
+---
+{{ toYaml $object }}
+{{ end }}
+{{- end }}
+
+{{/* `off` without quotation marks is `false` in YAML. */}}
+{{- define "leasehold.policyMode" -}}
+{{- $mode := toString .Values.admissionPolicy.mode }}
+{{- ternary "off" $mode (eq $mode "false") }}
+{{- end }}
+
+{{/* What sidecars are given, as the operator reads it. */}}
+{{- define "leasehold.injection" -}}
+{{- with .Values.sidecar -}}
+{{- if eq (int64 .ports.api) (int64 .ports.admin) }}
+{{- fail (printf "sidecar.ports.api and sidecar.ports.admin are both %d: use two ports" (int64 .ports.api)) }}
+{{- end -}}
+image: {{ include "leasehold.sidecarImage" $ }}
+imagePullPolicy: {{ $.Values.image.pullPolicy }}
+logLevel: {{ .logLevel | quote }}
+sessionTtlSeconds: {{ int64 .sessionTtlSeconds }}
+tokenFloor: {{ int64 $.Values.tokenFloor }}
+resources:
+  {{- toYaml .resources | nindent 2 }}
+guaranteedResources:
+  {{- toYaml .guaranteedResources | nindent 2 }}
+ports:
+  api: {{ int64 .ports.api }}
+  admin: {{ int64 .ports.admin }}
+{{- end }}
+{{- end }}
+
+{{/* What a container of ours may do: nothing. Fits Pod Security `restricted`. */}}
+{{- define "leasehold.containerSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+readOnlyRootFilesystem: true
+{{- end }}
+
+{{- define "leasehold.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* Which pod this is, for the agent inside. */}}
+{{- define "leasehold.podEnv" -}}
+- name: LEASEHOLD_POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: LEASEHOLD_POD_UID
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.uid
+- name: LEASEHOLD_NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+- name: LEASEHOLD_NAMESPACE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+{{- end }}
