@@ -25,16 +25,16 @@ pub trait Inside: Send + Sync + 'static {
     ///
     /// # Errors
     /// Why it does not, in a few words.
-    fn ready(&self) -> Result<(), &'static str>;
+    fn ready(&self) -> Result<(), String>;
 
     /// Its metrics, in the text format.
     fn metrics(&self) -> String;
 }
 
 impl Inside for Agent {
-    fn ready(&self) -> Result<(), &'static str> {
+    fn ready(&self) -> Result<(), String> {
         if self.is_draining() {
-            return Err("shutting down");
+            return Err("shutting down".to_owned());
         }
         Ok(())
     }
@@ -46,13 +46,10 @@ impl Inside for Agent {
 
 /// An operator, with the agent by which it is elected.
 impl Inside for (Operator, Agent) {
-    fn ready(&self) -> Result<(), &'static str> {
+    fn ready(&self) -> Result<(), String> {
         let (operator, agent) = self;
         agent.ready()?;
-        if operator.is_synced() {
-            return Ok(());
-        }
-        Err("not everything was listed yet")
+        operator.ready()
     }
 
     fn metrics(&self) -> String {

@@ -17,6 +17,7 @@ pub mod pod;
 mod queue;
 mod scribe;
 mod state;
+mod trouble;
 pub mod view;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,7 @@ use apply::Applied;
 use metrics::{Gauges, Metrics, Outcome};
 use plan::{Action, Now, Rules, Why};
 use state::{Standing, State};
+use trouble::{About, Kind, with_advice};
 use view::Key;
 
 pub use scribe::AuditLog;
@@ -66,6 +68,10 @@ pub trait Leadership: Send + Sync + 'static {
 
     /// Answers when that may have changed.
     async fn changed(&self);
+
+    /// Whether this replica is of use as the active one. One that is not does not take the lead, and
+    /// gives it up.
+    fn stand(&self, is_fit: bool);
 }
 
 /// What the operator works with.
@@ -140,10 +146,14 @@ impl Operator {
         }))
     }
 
-    /// Whether everything that there is was listed once. An outage later does not change it.
-    #[must_use]
-    pub fn is_synced(&self) -> bool {
-        self.state().view.is_complete()
+    /// Whether everything that there is was listed once, and may still be seen. An outage later does not
+    /// change it; rights that were taken away do.
+    ///
+    /// # Errors
+    /// What it does not see, and why, for people.
+    pub fn ready(&self) -> Result<(), String> {
+        let why_not = self.state().why_not_ready(self.0.ports.clock.now());
+        why_not.map_or(Ok(()), Err)
     }
 
     /// The metrics in the text format of Prometheus.
@@ -172,6 +182,7 @@ impl Operator {
             if std::mem::take(&mut self.state().must_list_anew) {
                 feeds = Feeds::open(fleet);
             }
+            self.stand();
             self.start_what_is_due(&mut tasks);
             let sleep = tokio::time::sleep(self.until_due());
             tokio::select! {
@@ -200,15 +211,17 @@ impl Operator {
         }
     }
 
+    fn stand(&self) {
+        let is_fit = self.state().is_fit(self.0.ports.clock.now());
+        self.0.ports.leadership.stand(is_fit);
+    }
+
     fn note_lock(&self, told: Told<Placed<Lock>>) {
         let now = self.now();
         let mut state = self.state();
+        self.note_trouble(&mut state, Kind::Lock, &told, now.moment);
         match &told {
-            Told::Interrupted(error) => {
-                self.note_interrupted("lock", error);
-                state.doubt(now.moment);
-            }
-            Told::Anew => state.doubt(now.moment),
+            Told::Interrupted(_) | Told::Anew => state.doubt(now.moment),
             Told::There(lock) => state.note_ignored_request(lock, now.wall),
             Told::Unreadable { place, uid, why } => {
                 tracing::warn!(lock = %place, why, "a lock makes no sense; leaving it alone");
@@ -226,12 +239,9 @@ impl Operator {
     fn note_session(&self, told: Told<Placed<Session>>) {
         let now = self.now();
         let mut state = self.state();
-        match &told {
-            Told::Interrupted(error) => self.note_interrupted("session", error),
-            Told::Unreadable { place, why, .. } => {
-                tracing::warn!(session = %place, why, "a session makes no sense");
-            }
-            _ => {}
+        self.note_trouble(&mut state, Kind::Session, &told, now.moment);
+        if let Told::Unreadable { place, why, .. } = &told {
+            tracing::warn!(session = %place, why, "a session makes no sense");
         }
         state.view.note_session(told, now.moment);
         state.look_at_changes(now);
@@ -240,16 +250,26 @@ impl Operator {
     fn note_pod(&self, told: Told<PodReport>) {
         let now = self.now();
         let mut state = self.state();
-        if let Told::Interrupted(error) = &told {
-            self.note_interrupted("pod", error);
-        }
+        self.note_trouble(&mut state, Kind::Pod, &told, now.moment);
         state.view.note_pod(told);
         state.look_at_changes(now);
     }
 
-    fn note_interrupted(&self, kind: &str, error: &StoreError) {
-        self.0.metrics.note_interrupted(kind);
-        tracing::warn!(kind, %error, "a watch was interrupted; trying on");
+    /// What a feed cannot do, if it says so.
+    fn note_trouble<T>(&self, state: &mut State, kind: Kind, told: &Told<T>, now: Moment) {
+        let about = state.troubles.note_told(kind, told, now);
+        let Told::Interrupted(error) = told else {
+            return;
+        };
+        self.0.metrics.note_interrupted(kind.name());
+        let (kind, error) = (kind.name(), with_advice(error));
+        match about {
+            Some(About::Refused(_)) => {
+                tracing::error!(kind, error, "these may not be listed or watched; trying on");
+            }
+            Some(_) => tracing::warn!(kind, error, "a watch was interrupted; trying on"),
+            None => {}
+        }
     }
 
     fn until_due(&self) -> Duration {
@@ -368,8 +388,16 @@ impl Operator {
             state.queue.finish(key);
         } else if let Some(error) = error {
             let failures = state.queue.note_failure(key);
-            if failures == 0 || failures.is_power_of_two() {
-                tracing::warn!(?key, %error, failures, "this could not be done; trying on");
+            let advice = applied.advice;
+            let is_said = if advice.is_some() {
+                // The same right is missing for all of its kind.
+                let about = About::Action(std::mem::discriminant(action));
+                state.troubles.may_say(about, now.moment)
+            } else {
+                failures == 0 || failures.is_power_of_two()
+            };
+            if is_said {
+                tracing::warn!(?key, %error, failures, advice, "this could not be done; trying on");
             }
             let pause = pause_after(failures);
             state.queue.finish(key);

@@ -18,9 +18,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// What libraries say at `info` and below is of use only to who asks for it by name.
-const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,kube=warn,kube_client=warn,rustls=warn,\
-                     tower=warn";
+/// What libraries say at `info` and below is of use only to who asks for it by name. What a watcher was
+/// refused is said by who reads it, and not in each try.
+const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,kube=warn,kube_client=warn,\
+                     kube_runtime=error,rustls=warn,tower=warn";
 
 /// The levels, from silence to everything.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

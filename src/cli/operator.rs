@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use async_trait::async_trait;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
@@ -45,6 +46,7 @@ async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
     let election = ElectionName::parse(ELECTION).context("the operator's own election")?;
     let pod = config.pod.name.clone();
     let agent = agent(config, &cluster);
+    let (stands, fit) = watch::channel(false);
     let clock = Arc::new(SystemClock);
     let operator = Operator::new(
         args.rules(&pod),
@@ -56,6 +58,7 @@ async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
             leadership: Arc::new(Elected {
                 agent: agent.clone(),
                 election: election.clone(),
+                stands,
             }),
             clock,
         },
@@ -66,10 +69,11 @@ async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
     listen::announce(&admin, "admin")?;
     let router = admin::router((operator.clone(), agent.clone()));
     servers.spawn(serve(admin, router, Bounds::ADMIN, stop.clone()));
-    agent.run_for(Campaign {
+    let campaign = Campaign {
         election,
         preferred: false,
-    });
+    };
+    agent.run_for_while(campaign, fit);
     // What it does ends before it gives the lead away.
     let ran = async {
         let ran = operator.run(signalled).await;
@@ -96,6 +100,8 @@ fn agent(config: Config, cluster: &Cluster) -> Agent {
 struct Elected {
     agent: Agent,
     election: ElectionName,
+    /// Whether it runs for it.
+    stands: watch::Sender<bool>,
 }
 
 #[async_trait]
@@ -106,6 +112,18 @@ impl Leadership for Elected {
 
     async fn changed(&self) {
         self.agent.elections_changed().await;
+    }
+
+    fn stand(&self, is_fit: bool) {
+        let is_new = |stands: &mut bool| std::mem::replace(stands, is_fit) != is_fit;
+        if !self.stands.send_if_modified(is_new) {
+            return;
+        }
+        if is_fit {
+            tracing::info!("locks and sessions are seen; running for the lead");
+        } else {
+            tracing::error!("locks or sessions may not be seen any more; not running for the lead");
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::store::fleet::{FleetStore, Place, Placed, PodReport};
 use super::Ports;
 use super::metrics::Outcome;
 use super::plan::Action;
+use super::trouble;
 
 /// What an action showed.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub(super) struct Applied {
     pub(super) outcome: Outcome,
     pub(super) shown: Option<Shown>,
     pub(super) error: Option<StoreError>,
+    /// What to do where a right is missing.
+    pub(super) advice: Option<&'static str>,
 }
 
 impl Applied {
@@ -58,6 +61,7 @@ impl Applied {
             outcome: Outcome::Done,
             shown: Some(shown),
             error: None,
+            advice: None,
         }
     }
 
@@ -65,6 +69,7 @@ impl Applied {
         Self {
             outcome: Outcome::Failed,
             shown: None,
+            advice: trouble::advice(&error),
             error: Some(error),
         }
     }
@@ -74,8 +79,7 @@ impl Applied {
         match looked {
             Ok(shown) => Self {
                 outcome: Outcome::Conflict,
-                shown: Some(shown),
-                error: None,
+                ..Self::done(shown)
             },
             Err(error) => Self::failed(error),
         }

@@ -10,6 +10,7 @@ use super::apply::Shown;
 use super::plan::{Action, Now};
 use super::queue::{Queue, Urgency};
 use super::scribe::Scribe;
+use super::trouble::{About, Kind, Troubles, with_advice};
 use super::view::{Key, View};
 use super::{ASK_AGAIN, ASK_ANYWAY, LONGEST_SLEEP, audit};
 
@@ -30,6 +31,7 @@ pub(super) struct State {
     pub(super) view: View,
     pub(super) queue: Queue,
     pub(super) scribe: Scribe,
+    pub(super) troubles: Troubles,
     pub(super) leads: bool,
     pub(super) store: Standing,
     /// When the store's revision is to be asked for.
@@ -77,6 +79,29 @@ impl State {
         } else {
             tracing::warn!("this replica is not the active one any more");
         }
+    }
+
+    /// Whether this replica is of use as the active one. What a pod's end would tell, silence tells.
+    pub(super) fn is_fit(&self, now: Moment) -> bool {
+        let is_refused = |kind| self.troubles.refused(kind, now).is_some();
+        self.view.may_act() && !is_refused(Kind::Lock) && !is_refused(Kind::Session)
+    }
+
+    /// Why it does not see everything, if it does not.
+    pub(super) fn why_not_ready(&self, now: Moment) -> Option<String> {
+        Kind::ALL.into_iter().find_map(|kind| {
+            let name = kind.name();
+            if !self.view.has_all(kind) {
+                let so_far = format!("not all {name}s were listed yet");
+                let error = self.troubles.last(kind).map(with_advice);
+                return Some(error.map_or(so_far.clone(), |error| format!("{so_far}: {error}")));
+            }
+            let error = self.troubles.refused(kind, now)?;
+            Some(format!(
+                "{name}s can no longer be watched: {}",
+                with_advice(error)
+            ))
+        })
     }
 
     /// Whether there is anything to do for this replica.
@@ -208,7 +233,10 @@ impl State {
         let listed = match answer {
             Ok(listed) => listed,
             Err(error) => {
-                tracing::warn!(%error, "the store does not say how far it is; asking again");
+                if self.troubles.may_say(About::Revision, now.moment) {
+                    let error = with_advice(&error);
+                    tracing::warn!(error, "the store does not say how far it is; asking again");
+                }
                 let again = now.moment.after(LONGEST_SLEEP);
                 self.ask_revision_at.get_or_insert(again);
                 return;

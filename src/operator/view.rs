@@ -21,6 +21,7 @@ use self::naming::Naming;
 use self::pods::{EndedPods, PodId};
 pub use self::seen::{Key, Life, SeenLock, SeenSession, Unreadable};
 use super::label::{self, Elections};
+use super::trouble::Kind;
 
 /// What was seen.
 #[derive(Debug, Default)]
@@ -47,6 +48,15 @@ impl View {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.may_act() && self.pods.is_complete
+    }
+
+    /// Whether everything that a feed is about was told at least once.
+    pub(super) const fn has_all(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Lock => self.complete[0],
+            Kind::Session => self.complete[1],
+            Kind::Pod => self.pods.is_complete,
+        }
     }
 
     /// Whether enough is known to act. What a pod's end would tell, silence tells later.

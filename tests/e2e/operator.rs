@@ -8,6 +8,7 @@ mod leader_label;
 mod many;
 mod outages;
 mod pods;
+mod rights;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Result, anyhow};
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, ServiceAccount};
-use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::PostParams;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -157,6 +157,21 @@ impl Cluster {
     pub(crate) async fn operator_pod(self: &Arc<Self>, name: &str) -> Result<Pod> {
         let namespace = self.operator_namespace().await?;
         namespace.pod_with_rights(name, OPERATOR_ACCOUNT).await
+    }
+
+    /// Takes what is the operator's in all namespaces; it stays a candidate in its own.
+    pub(crate) async fn take_operators_rights(&self) -> Result<()> {
+        Api::<ClusterRoleBinding>::all(self.admin().await?)
+            .delete("leasehold-operator", &DeleteParams::default())
+            .await?;
+        Ok(())
+    }
+
+    /// Gives it back.
+    pub(crate) async fn give_operators_rights(&self) -> Result<()> {
+        let file = repository(RBAC).join("operator.yaml");
+        apply_file(&self.admin().await?, &file).await?;
+        Ok(())
     }
 
     /// Lets the operator label the pods of those who lead, which is off by default.

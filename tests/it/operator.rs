@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::protocol::incident::IncidentKind;
 use leasehold::store::StoreError;
 
-use cluster::{Cluster, TTL};
+use cluster::{Cluster, Part, TTL};
 
 async fn settled() {
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -197,11 +197,11 @@ async fn what_was_unreadable_before_the_lead_was_won_is_told_too() {
 async fn there_is_no_note_of_what_the_audit_log_did_not_take() {
     let cluster = Cluster::start().await;
     cluster.incident("res", IncidentKind::Expired);
-    cluster.audit_fails(true);
+    cluster.break_down(Part::Audit);
     cluster.lead(true);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(cluster.notes(), 0);
-    cluster.audit_fails(false);
+    cluster.mend(Part::Audit);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((cluster.lines().len(), cluster.notes()), (1, 1));
 }
@@ -215,4 +215,48 @@ async fn a_label_that_may_not_be_given_is_tried_again_with_pauses() {
     tokio::time::sleep(TTL * 9 / 10).await;
     let tried = cluster.tries();
     assert!((2..20).contains(&tried), "{tried} tries in less than a TTL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_may_not_list_is_no_candidate_and_says_what_to_do() {
+    let cluster = Cluster::start_without([Part::Locks]).await;
+    settled().await;
+    cluster.refuse();
+    settled().await;
+    assert!(!cluster.stands());
+    let why = cluster.why_not_ready();
+    let words = [
+        "lock",
+        "denied",
+        "charts/leasehold/files/rbac/operator.yaml",
+    ];
+    for word in words {
+        assert!(why.contains(word), "{why}");
+    }
+    cluster.list_anew();
+    settled().await;
+    assert!(cluster.stands());
+    assert_eq!(cluster.why_not_ready(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_what_it_has_to_see_gives_the_lead_up_until_it_is_not() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    settled().await;
+    // An API server that starts refuses for a moment.
+    cluster.refuse();
+    settled().await;
+    assert!(cluster.stands());
+    assert_eq!(cluster.why_not_ready(), "");
+    for _ in 0..4 {
+        cluster.refuse();
+        settled().await;
+    }
+    assert!(!cluster.stands());
+    assert!(cluster.why_not_ready().contains("operator.yaml"));
+    // A watch that is open says nothing of that.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert!(cluster.stands());
+    assert_eq!(cluster.why_not_ready(), "");
 }

@@ -2,12 +2,15 @@
 //!
 //! A campaign is a caller in line whom no connection holds: it waits, leads until its lease is
 //! over, whatever ended it, and runs again after a pause with full jitter. It ends with the agent. Asked
-//! by a person to let go it resigns at once: who asks the pod's leader to go means the pod.
+//! by a person to let go it resigns at once: who asks the pod's leader to go means the pod. So it does
+//! while whoever is to lead here is not fit to.
 //! Invariant: one campaign runs for an election, and a lease that it has is told in full, because
 //! no connection can end it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use crate::agent::{AcquireError, AcquireRequest, Acquired, Agent, Backoff, Life};
 use crate::protocol::election::ElectionName;
@@ -25,6 +28,11 @@ pub struct Campaign {
 impl Agent {
     /// Runs for an election from now on, until the agent stops.
     pub fn run_for(&self, campaign: Campaign) {
+        self.run_for_while(campaign, watch::channel(true).1);
+    }
+
+    /// The same, but only while `fit` says so: it takes no lead before, and gives it up after.
+    pub fn run_for_while(&self, campaign: Campaign, fit: watch::Receiver<bool>) {
         let resource = campaign.election.resource().clone();
         let is_new = self.state().elections.campaigns.insert(resource);
         if !is_new {
@@ -32,15 +40,19 @@ impl Agent {
         }
         let agent = self.clone();
         self.spawn_supervised("a campaign", move || {
-            agent.clone().campaign_on(campaign.clone())
+            agent.clone().campaign_on(campaign.clone(), fit.clone())
         });
     }
 
-    async fn campaign_on(self, campaign: Campaign) {
+    async fn campaign_on(self, campaign: Campaign, mut fit: watch::Receiver<bool>) {
         let ttl = self.0.config.session_ttl.get();
         let mut failures = 0;
         while !self.is_draining() {
-            let led_for = self.run_once(&campaign).await;
+            tokio::select! {
+                () = until(&mut fit, true) => {}
+                () = self.0.stop.cancelled() => return,
+            }
+            let led_for = self.run_once(&campaign, &mut fit).await;
             // Who lost the lead again and again does not hurry back to it.
             failures = match led_for {
                 Some(led_for) if led_for > ttl => 0,
@@ -52,12 +64,16 @@ impl Agent {
     }
 
     /// One candidacy, and the term that came of it: how long that was, if there was one.
-    async fn run_once(&self, campaign: &Campaign) -> Option<Duration> {
+    async fn run_once(
+        &self,
+        campaign: &Campaign,
+        fit: &mut watch::Receiver<bool>,
+    ) -> Option<Duration> {
         let election = &campaign.election;
         let lease = match self.own_lead(campaign) {
             // Of a task that died.
             Some(lease) => lease,
-            None => match self.candidacy(campaign).await {
+            None => match self.candidacy_while(campaign, fit).await? {
                 Ok(lease) => lease,
                 Err(AcquireError::ShuttingDown) => return None,
                 Err(error) => {
@@ -68,7 +84,7 @@ impl Agent {
         };
         let since = self.now();
         tracing::info!(%election, leaseId = %lease, "leading");
-        self.until_over(&lease).await;
+        self.until_over(&lease, fit).await;
         let led_for = self.now().since(since);
         tracing::info!(%election, leaseId = %lease, "no longer leading");
         Some(led_for)
@@ -78,6 +94,21 @@ impl Agent {
         let state = self.state();
         let held = state.held.get(campaign.election.resource())?;
         (held.life == Life::Campaign).then(|| held.lease.id.clone())
+    }
+
+    /// None when it was withdrawn.
+    async fn candidacy_while(
+        &self,
+        campaign: &Campaign,
+        fit: &mut watch::Receiver<bool>,
+    ) -> Option<Result<LeaseId, AcquireError>> {
+        tokio::select! {
+            // A lease that came in the same moment is served, and given up in its turn.
+            biased;
+            outcome = self.candidacy(campaign) => Some(outcome),
+            // Whoever goes away leaves the line.
+            () = until(fit, false) => None,
+        }
     }
 
     async fn candidacy(&self, campaign: &Campaign) -> Result<LeaseId, AcquireError> {
@@ -98,8 +129,8 @@ impl Agent {
         }
     }
 
-    /// Waits until the term is over, and ends it when somebody asks for that.
-    async fn until_over(&self, lease: &LeaseId) {
+    /// Waits until the term is over, and ends it when somebody asks for that, or is not fit to lead.
+    async fn until_over(&self, lease: &LeaseId, fit: &mut watch::Receiver<bool>) {
         loop {
             // Made before the state is read: what changes in between is not missed.
             let changed = self.0.streams_changed.notified();
@@ -110,7 +141,7 @@ impl Agent {
                 };
                 (held.follow(), held.asked().is_some())
             };
-            if is_asked {
+            if is_asked || !*fit.borrow() {
                 // As by a DELETE. Lost meanwhile it is over too.
                 let _released = self.release(lease).await;
                 return;
@@ -119,7 +150,15 @@ impl Agent {
                 // The lease keeps the other end for as long as it is not over.
                 _over = over.wait_for(Option::is_some) => return,
                 () = changed => {}
+                () = until(fit, false) => {}
             }
         }
+    }
+}
+
+/// Waits until `fit` says this; for ever where nobody can change it any more.
+async fn until(fit: &mut watch::Receiver<bool>, wanted: bool) {
+    if fit.wait_for(|is_fit| *is_fit == wanted).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }

@@ -7,7 +7,7 @@ use crate::store::cluster::{LabelledPod, PodLabels};
 use crate::store::fleet::Place;
 
 use super::{Applied, Shown};
-use crate::operator::label;
+use crate::operator::{label, trouble};
 
 /// Takes it from all that have it but `keep`. It ends with the first failure.
 pub(super) async fn take(
@@ -32,6 +32,7 @@ pub(super) async fn give(
     pod: &LabelledPod,
 ) -> Applied {
     let given = unless_gone(labels.give(pod, &label::key(&election)).await);
+    let given = given.map_err(Failed::to_patch);
     done(election.clone(), given, |()| Shown::LabelGiven {
         election,
         grant,
@@ -43,17 +44,36 @@ async fn take_from_others(
     labels: &dyn PodLabels,
     election: &Place,
     keep: Option<&LabelledPod>,
-) -> Result<bool, StoreError> {
+) -> Result<bool, Failed> {
     let key = label::key(election);
     let mut is_given = false;
-    for pod in labels.having(&election.namespace, &key).await? {
+    let having = labels.having(&election.namespace, &key).await;
+    for pod in having.map_err(Failed::to_look)? {
         if Some(&pod) == keep {
             is_given = true;
         } else {
-            unless_gone(labels.take(&pod, &key).await)?;
+            unless_gone(labels.take(&pod, &key).await).map_err(Failed::to_patch)?;
         }
     }
     Ok(is_given)
+}
+
+/// What failed, and what to do if it was refused: the right to patch pods is not given by default.
+struct Failed {
+    error: StoreError,
+    advice: Option<&'static str>,
+}
+
+impl Failed {
+    fn to_look(error: StoreError) -> Self {
+        let advice = trouble::advice(&error);
+        Self { error, advice }
+    }
+
+    fn to_patch(error: StoreError) -> Self {
+        let advice = trouble::label_advice(&error);
+        Self { error, advice }
+    }
 }
 
 /// A pod that is gone has no label any more, and needs none.
@@ -65,15 +85,12 @@ fn unless_gone(written: Result<(), StoreError>) -> Result<(), StoreError> {
 }
 
 /// Whatever failed, it is begun anew by looking who has it.
-fn done<T>(
-    election: Place,
-    result: Result<T, StoreError>,
-    shown: impl FnOnce(T) -> Shown,
-) -> Applied {
+fn done<T>(election: Place, result: Result<T, Failed>, shown: impl FnOnce(T) -> Shown) -> Applied {
     match result {
         Ok(found) => Applied::done(shown(found)),
-        Err(error) => Applied {
+        Err(Failed { error, advice }) => Applied {
             shown: Some(Shown::LabelUnclear(election)),
+            advice,
             ..Applied::failed(error)
         },
     }

@@ -15,6 +15,7 @@ use leasehold::agent::{
 use leasehold::protocol::election::ElectionName;
 use leasehold::protocol::ids::{LeaseId, OwnerId};
 use leasehold::protocol::time::Moment;
+use tokio::sync::watch;
 
 use super::Pod;
 
@@ -37,6 +38,14 @@ impl Pod {
             election,
             preferred,
         });
+    }
+
+    fn run_while(&self, fit: watch::Receiver<bool>) {
+        let campaign = Campaign {
+            election: name("e"),
+            preferred: false,
+        };
+        self.agent.run_for_while(campaign, fit);
     }
 
     async fn ask(&self) -> Result<ElectionView, ElectionError> {

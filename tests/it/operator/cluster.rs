@@ -1,22 +1,21 @@
 //! A cluster that is made up: locks and sessions in maps, told as they change.
 
+mod ports;
+
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures::StreamExt as _;
 use leasehold::operator::plan::Rules;
-use leasehold::operator::{AuditLog, Leadership, Operator, Ports};
+use leasehold::operator::{Operator, Ports};
 use leasehold::protocol::ids::{OwnerId, Resource};
 use leasehold::protocol::incident::{Incident, IncidentKind};
 use leasehold::protocol::lock::{Grant, Lock};
 use leasehold::protocol::session::{Claimant, PodRef, RenewalFailures, Session};
 use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::{Revision, Token};
-use leasehold::store::cluster::{LabelledPod, Note, Notes, PodLabels};
-use leasehold::store::fleet::{Feed, FleetStore, Place, Placed, PodReport, Told};
+use leasehold::store::cluster::LabelledPod;
+use leasehold::store::fleet::{Place, Placed, Told};
 use leasehold::store::{Original, StoreError, Stored};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -45,7 +44,17 @@ struct Inside {
     labelled: Vec<LabelledPod>,
     leads: bool,
     asked_whether_it_leads: usize,
-    audit_fails: bool,
+    stands: bool,
+    broken: HashSet<Part>,
+}
+
+/// What may be out of order from some moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    /// Lines of the audit log cannot be written.
+    Audit,
+    /// Locks cannot be listed.
+    Locks,
 }
 
 /// The cluster and an operator that runs on it.
@@ -110,12 +119,18 @@ impl Inside {
 impl Cluster {
     /// An operator that does not lead yet, on a cluster without anything in it.
     pub(crate) async fn start() -> Self {
+        Self::start_without([]).await
+    }
+
+    /// The same where these are out of order.
+    pub(crate) async fn start_without<const N: usize>(broken: [Part; N]) -> Self {
         let mut cluster = Self {
             inside: Arc::default(),
             leads_changed: Arc::default(),
             operator: None,
         };
         cluster.inside().revision = 1_000;
+        cluster.inside().broken.extend(broken);
         let ports = Ports {
             fleet: Arc::new(cluster.clone()),
             notes: Arc::new(cluster.clone()),
@@ -263,6 +278,25 @@ impl Cluster {
         let _told = tell.send(Told::Interrupted(away));
     }
 
+    /// The feed of locks is refused once.
+    pub(crate) fn refuse(&self) {
+        let inside = self.inside();
+        let refused = StoreError::Denied("cannot watch distributedlocks".into());
+        let tell = inside.tell_locks.as_ref().unwrap();
+        let _told = tell.send(Told::Interrupted(refused));
+    }
+
+    /// Whether the replica says that it is of use as the active one.
+    pub(crate) fn stands(&self) -> bool {
+        self.inside().stands
+    }
+
+    /// Why it is not ready; nothing when it is.
+    pub(crate) fn why_not_ready(&self) -> String {
+        let operator = self.operator.as_ref().unwrap();
+        operator.ready().err().unwrap_or_default()
+    }
+
     /// The feed of locks tells everything anew.
     pub(crate) fn list_anew(&self) {
         let inside = self.inside();
@@ -282,8 +316,12 @@ impl Cluster {
         self.inside().asked_whether_it_leads
     }
 
-    pub(crate) fn audit_fails(&self, fails: bool) {
-        self.inside().audit_fails = fails;
+    pub(crate) fn break_down(&self, part: Part) {
+        self.inside().broken.insert(part);
+    }
+
+    pub(crate) fn mend(&self, part: Part) {
+        self.inside().broken.remove(&part);
     }
 
     /// The feed tells of a lock that makes no sense.
@@ -299,160 +337,5 @@ impl Cluster {
 
     pub(crate) fn metrics(&self) -> String {
         self.operator.as_ref().unwrap().metrics()
-    }
-}
-
-/// Begins with what there is: nothing.
-fn feed<'a, T: Clone + Send + 'static>(
-    there: impl Iterator<Item = &'a T>,
-) -> (mpsc::UnboundedSender<Told<T>>, Feed<T>) {
-    let (tell, told) = mpsc::unbounded_channel();
-    let there = there.map(|object| Told::There(Box::new(object.clone())));
-    let begun = [Told::Anew].into_iter().chain(there);
-    for begun in begun.chain([Told::Complete]) {
-        let _told = tell.send(begun);
-    }
-    let told = futures::stream::unfold(told, |mut told| async {
-        let next = told.recv().await?;
-        Some((next, told))
-    });
-    (tell, told.boxed())
-}
-
-#[async_trait]
-impl FleetStore for Cluster {
-    fn locks(&self) -> Feed<Placed<Lock>> {
-        let mut inside = self.inside();
-        let (tell, told) = feed(inside.locks.values());
-        inside.tell_locks = Some(tell);
-        told
-    }
-
-    fn sessions(&self) -> Feed<Placed<Session>> {
-        let mut inside = self.inside();
-        let (tell, told) = feed(inside.sessions.values());
-        inside.tell_sessions = Some(tell);
-        told
-    }
-
-    fn ended_pods(&self) -> Feed<PodReport> {
-        let told = futures::stream::iter([Told::Anew, Told::Complete]);
-        told.chain(futures::stream::pending()).boxed()
-    }
-
-    async fn revision(&self) -> Result<Revision, StoreError> {
-        Ok(Revision(self.inside().revision))
-    }
-
-    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
-        Ok(self.inside().locks.get(place).cloned())
-    }
-
-    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
-        Ok(self.inside().sessions.get(place).cloned())
-    }
-
-    async fn pod(&self, _place: &Place) -> Result<Option<PodReport>, StoreError> {
-        Ok(None)
-    }
-
-    async fn update_lock(
-        &self,
-        current: &Placed<Lock>,
-        next: &Lock,
-    ) -> Result<Placed<Lock>, StoreError> {
-        let mut inside = self.inside();
-        if inside.locks[&current.place].stored.version != current.stored.version {
-            return Err(StoreError::Conflict);
-        }
-        inside.try_write()?;
-        Ok(inside.put_lock(&current.place.name, next.clone()))
-    }
-
-    async fn update_session(
-        &self,
-        current: &Placed<Session>,
-        next: &Session,
-    ) -> Result<Placed<Session>, StoreError> {
-        let mut inside = self.inside();
-        if inside.sessions[&current.place].stored.version != current.stored.version {
-            return Err(StoreError::Conflict);
-        }
-        inside.try_write()?;
-        Ok(inside.put_session(next.clone()))
-    }
-
-    async fn delete_lock(&self, _current: &Placed<Lock>) -> Result<(), StoreError> {
-        Err(StoreError::Denied("not here".into()))
-    }
-
-    async fn delete_session(&self, _current: &Placed<Session>) -> Result<(), StoreError> {
-        Err(StoreError::Denied("not here".into()))
-    }
-}
-
-#[async_trait]
-impl Notes for Cluster {
-    async fn known(&self) -> Result<HashSet<Place>, StoreError> {
-        let inside = self.inside();
-        match &inside.notes_fail {
-            Some(error) => Err(error.clone()),
-            None => Ok(inside.notes.clone()),
-        }
-    }
-
-    async fn write(&self, note: &Note) -> Result<(), StoreError> {
-        let mut inside = self.inside();
-        inside.notes.insert(Place {
-            namespace: note.lock.namespace.clone(),
-            name: note.name.clone(),
-        });
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl PodLabels for Cluster {
-    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError> {
-        assert_eq!((namespace, key), ("n", "leasehold.dev/leader-jobs"));
-        Ok(self.inside().labelled.clone())
-    }
-
-    async fn give(&self, pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
-        let mut inside = self.inside();
-        inside.try_write()?;
-        inside.labelled.push(pod.clone());
-        Ok(())
-    }
-
-    async fn take(&self, pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
-        let mut inside = self.inside();
-        inside.try_write()?;
-        inside.labelled.retain(|labelled| labelled != pod);
-        Ok(())
-    }
-}
-
-impl AuditLog for Cluster {
-    fn write(&self, line: &str) -> io::Result<()> {
-        let mut inside = self.inside();
-        if inside.audit_fails {
-            return Err(io::Error::other("no room"));
-        }
-        inside.lines.push(serde_json::from_str(line)?);
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Leadership for Cluster {
-    fn leads(&self) -> bool {
-        let mut inside = self.inside();
-        inside.asked_whether_it_leads += 1;
-        inside.leads
-    }
-
-    async fn changed(&self) {
-        self.leads_changed.notified().await;
     }
 }

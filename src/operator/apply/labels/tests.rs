@@ -143,6 +143,25 @@ async fn a_pod_that_is_gone_is_no_failure() {
 }
 
 #[tokio::test]
+async fn a_right_that_is_missing_is_said_with_the_file_that_gives_it() {
+    let (mut world, pods) = (World::new(), Pods::default());
+    world.lead(Some("a"));
+    assert!(step(&mut world, &pods).await);
+    let Some(Action::GiveLabel {
+        election,
+        grant,
+        pod,
+    }) = world.step(0).action
+    else {
+        panic!("nobody has it yet");
+    };
+    *pods.fails.lock().unwrap() = Some(Failure::Refused);
+    let applied = give(&pods, election, grant, &pod).await;
+    let advice = applied.advice.unwrap();
+    assert!(advice.contains("operator-leader-labels.yaml"), "{advice}");
+}
+
+#[tokio::test]
 async fn no_two_pods_have_it_whatever_fails_and_whenever_the_lead_changes() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");

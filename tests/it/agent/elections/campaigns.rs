@@ -7,6 +7,7 @@ use leasehold::agent::{OnTerm, Released};
 use leasehold::protocol::incident::IncidentKind;
 use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest};
 use leasehold::store::StoreError;
+use tokio::sync::watch;
 
 use super::super::{Pod, eventually};
 use super::{RESOURCE, SHARE};
@@ -106,6 +107,34 @@ async fn a_leader_that_a_person_asks_to_go_resigns_and_queues_behind_the_others(
     until_waiting(&store, 1).await;
     // What was asked of the last leader is not asked of the next.
     tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(b.view().await.token, second.token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_fit_takes_no_lead_and_gives_up_the_one_it_has() {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    let (fitness, fit) = watch::channel(false);
+    a.run_while(fit);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(store.lock(RESOURCE).is_none(), "nobody ran for it");
+    fitness.send_replace(true);
+    let first = a.until_leader().await;
+    b.run();
+    until_waiting(&store, 1).await;
+    let since = a.now();
+    fitness.send_replace(false);
+    let second = b.until_leader().await;
+    assert!(second.token > first.token);
+    assert!(b.now().since(since) < Duration::from_secs(1));
+    assert_eq!(a.leads_until().await, None);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(store.lock(RESOURCE).unwrap().waiters.is_empty());
+    // A place in the queue goes as well.
+    fitness.send_replace(true);
+    until_waiting(&store, 1).await;
+    fitness.send_replace(false);
+    until_waiting(&store, 0).await;
     assert_eq!(b.view().await.token, second.token);
 }
 

@@ -1,0 +1,216 @@
+//! What the operator cannot do: what its feeds were refused, and how often that is said.
+//!
+//! A right that is missing is missing in every try, and there are some in each second. So each kind of
+//! trouble is said when it begins and every half minute while it lasts, with what to do. A replica that
+//! may not see locks and sessions is not fit to be the active one.
+
+use std::collections::HashMap;
+use std::mem::Discriminant;
+use std::time::Duration;
+
+use crate::protocol::time::Moment;
+use crate::store::StoreError;
+use crate::store::fleet::Told;
+
+use super::plan::Action;
+
+/// What to do where a right is missing.
+const RIGHTS: &str = "apply charts/leasehold/files/rbac/operator.yaml, or install the chart";
+/// What to do where the right to patch pods is missing.
+const LABEL_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-leader-labels.yaml, or start the \
+                            operator without --leader-labels";
+/// How often the same trouble is said.
+const SAID_EVERY: Duration = Duration::from_secs(30);
+/// For how long a feed is refused before that counts: an API server that starts refuses everything
+/// until it has read the roles. A feed that was not refused for so long is told again; it tries more
+/// often than that.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// What a feed is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Lock,
+    Session,
+    Pod,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Lock, Self::Session, Self::Pod];
+
+    /// As in metrics and logs.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Session => "session",
+            Self::Pod => "pod",
+        }
+    }
+}
+
+/// What trouble is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum About {
+    /// A feed that was refused.
+    Refused(Kind),
+    /// A feed that was interrupted otherwise.
+    Interrupted(Kind),
+    /// The question how far the store is.
+    Revision,
+    /// Actions of this kind that were refused.
+    Action(Discriminant<Action>),
+}
+
+/// What a feed's last trouble was, until it tells something.
+struct Trouble {
+    error: StoreError,
+    since: Moment,
+    last: Moment,
+}
+
+/// What trouble there is.
+#[derive(Default)]
+pub(super) struct Troubles {
+    feeds: HashMap<Kind, Trouble>,
+    said: HashMap<About, Moment>,
+}
+
+impl Troubles {
+    /// Takes note of what a feed tells; gives what is to be said of it, if anything.
+    pub(super) fn note_told<T>(
+        &mut self,
+        kind: Kind,
+        told: &Told<T>,
+        now: Moment,
+    ) -> Option<About> {
+        let error = match told {
+            Told::Interrupted(error) => error,
+            // Said before it is asked for.
+            Told::Anew => return None,
+            Told::There(_) | Told::Unreadable { .. } | Told::Gone(_) | Told::Complete => {
+                self.feeds.remove(&kind);
+                return None;
+            }
+        };
+        let goes_on = |before: &&Trouble| {
+            is_refusal(&before.error) == is_refusal(error) && before.last.after(REFUSED_FOR) >= now
+        };
+        let since = self.feeds.get(&kind).filter(goes_on).map(|t| t.since);
+        let trouble = Trouble {
+            error: error.clone(),
+            since: since.unwrap_or(now),
+            last: now,
+        };
+        self.feeds.insert(kind, trouble);
+        let about = if is_refusal(error) {
+            About::Refused(kind)
+        } else {
+            About::Interrupted(kind)
+        };
+        self.may_say(about, now).then_some(about)
+    }
+
+    /// Whether it is time to say this: it was not said for a while.
+    pub(super) fn may_say(&mut self, about: About, now: Moment) -> bool {
+        let said = self.said.get(&about);
+        let is_due = said.is_none_or(|said| said.after(SAID_EVERY) <= now);
+        if is_due {
+            self.said.insert(about, now);
+        }
+        is_due
+    }
+
+    /// Why this feed, which has told everything once, does not tell what changes: it has been refused
+    /// for so long that it is no accident.
+    pub(super) fn refused(&self, kind: Kind, now: Moment) -> Option<&StoreError> {
+        let trouble = self.feeds.get(&kind)?;
+        let lasts = trouble.since.after(REFUSED_FOR) <= now;
+        let goes_on = trouble.last.after(REFUSED_FOR) > now;
+        (is_refusal(&trouble.error) && lasts && goes_on).then_some(&trouble.error)
+    }
+
+    /// What a feed that has not told everything yet complained of last.
+    pub(super) fn last(&self, kind: Kind) -> Option<&StoreError> {
+        self.feeds.get(&kind).map(|trouble| &trouble.error)
+    }
+}
+
+/// Whether the store answered, and will answer the same until somebody does something.
+const fn is_refusal(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Denied(_) | StoreError::Unauthenticated(_) | StoreError::NotInstalled(_)
+    )
+}
+
+/// What to do about a refusal, where its own words do not say.
+pub(super) const fn advice(error: &StoreError) -> Option<&'static str> {
+    match error {
+        StoreError::Denied(_) => Some(RIGHTS),
+        _ => None,
+    }
+}
+
+/// The same, where pods were to be patched.
+pub(super) const fn label_advice(error: &StoreError) -> Option<&'static str> {
+    match error {
+        StoreError::Denied(_) => Some(LABEL_RIGHTS),
+        _ => None,
+    }
+}
+
+/// An error with what to do about it.
+pub(super) fn with_advice(error: &StoreError) -> String {
+    match advice(error) {
+        Some(advice) => format!("{error}; {advice}"),
+        None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::since_boot(Duration::from_secs(seconds))
+    }
+
+    fn refused() -> Told<()> {
+        Told::Interrupted(StoreError::Denied("no".into()))
+    }
+
+    #[test]
+    fn what_a_feed_is_refused_is_said_when_it_begins_and_then_every_half_minute() {
+        let mut troubles = Troubles::default();
+        let mut said = Vec::new();
+        for second in 0..=60 {
+            for kind in [Kind::Lock, Kind::Pod] {
+                troubles.note_told(kind, &Told::<()>::Anew, at(second));
+                if let Some(about) = troubles.note_told(kind, &refused(), at(second)) {
+                    said.push((second, about));
+                }
+            }
+        }
+        let both = [About::Refused(Kind::Lock), About::Refused(Kind::Pod)];
+        let expected = [0, 30, 60].into_iter().flat_map(|s| both.map(|b| (s, b)));
+        assert_eq!(said, expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_refused_after_an_outage_is_said_at_once_and_counts_from_there() {
+        let mut troubles = Troubles::default();
+        let away = Told::<()>::Interrupted(StoreError::Unavailable("away".into()));
+        let kind = Kind::Session;
+        let about = troubles.note_told(kind, &away, at(1));
+        assert_eq!(about, Some(About::Interrupted(kind)));
+        for second in [2, 9] {
+            assert_eq!(troubles.note_told(kind, &away, at(second)), None);
+        }
+        let about = troubles.note_told(kind, &refused(), at(12));
+        assert_eq!(about, Some(About::Refused(kind)));
+        assert!(troubles.refused(kind, at(13)).is_none());
+        troubles.note_told(kind, &refused(), at(21));
+        assert!(troubles.refused(kind, at(22)).is_some());
+        troubles.note_told(kind, &Told::<()>::Complete, at(23));
+        assert!(troubles.refused(kind, at(23)).is_none());
+    }
+}
