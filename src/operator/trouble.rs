@@ -17,8 +17,8 @@ use super::plan::Action;
 /// What to do where a right is missing.
 const RIGHTS: &str = "apply charts/leasehold/files/rbac/operator.yaml, or install the chart";
 /// What to do where the right to patch pods is missing.
-const LABEL_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-leader-labels.yaml, or start the \
-                            operator without --leader-labels";
+const LABEL_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-leader-labels.yaml (the chart: \
+                            operator.leaderLabels), or leave --leader-labels out";
 /// How often the same trouble is said.
 const SAID_EVERY: Duration = Duration::from_secs(30);
 /// For how long a feed is refused before that counts: an API server that starts refuses everything
