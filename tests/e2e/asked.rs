@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, Lease, Namespace, Proxy, Sidecar, TakeOver, eventually};
-use crate::support::{Pair, sidecar, until_queued};
+use crate::harness::{Lease, Namespace, Proxy, Sidecar, TakeOver, eventually};
+use crate::support::{Pair, looked_after, sidecar, told_of, until_described, until_queued};
 
 const REASON: &str = "maintenance of the ledger";
 
@@ -50,6 +50,9 @@ async fn an_app_that_is_asked_by_kubectl_hears_by_whom_and_lets_go_on_the_record
         a.release(lease).await?.expect(204)?;
         ensure!(app.ended().await?.success());
         let next = waiting.answer().await?.granted()?;
+        if mode == TakeOver::Strict {
+            is_told_by_the_operator(&namespace, &actor).await?;
+        }
         let yaml = ["get", "dlock", "res", "--output", "yaml"];
         let yaml = namespace.kubectl(&yaml).await?.ok()?;
         let record = yaml.lines().map(str::trim);
@@ -84,6 +87,27 @@ async fn an_app_that_is_asked_by_kubectl_hears_by_whom_and_lets_go_on_the_record
         let incidents = lock["status"]["incidents"].as_array();
         ensure!(incidents.is_some_and(|i| i.len() == 1), "{lock}");
     }
+    Ok(())
+}
+
+/// The operator did nothing, and tells of it.
+async fn is_told_by_the_operator(namespace: &Namespace, actor: &str) -> Result<()> {
+    let (_, operator) = looked_after().await?;
+    let events = until_described(namespace, "res", "ReleasedOnRequest").await?;
+    ensure!(
+        matches!(&events[..], [event] if event.contains(actor) && event.contains(REASON)),
+        "{events:?}"
+    );
+    // The line comes before the Event.
+    let told = told_of(namespace, operator);
+    let [line] = &told[..] else {
+        anyhow::bail!("one line: {told:?}");
+    };
+    ensure!(line["action"] == "release-on-request", "{line}");
+    ensure!(
+        line["actorId"] == actor && line["reason"] == REASON,
+        "{line}"
+    );
     Ok(())
 }
 
@@ -127,7 +151,7 @@ async fn is_free_without_a_record(namespace: &Namespace) -> Result<()> {
 /// The policies want the request beside its record. The agent has not seen that it is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_withdrawn_as_the_app_lets_go_is_not_on_the_record() -> Result<()> {
-    let cluster = Cluster::shared(TakeOver::Strict).await?;
+    let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("asked-withdrawn").await?;
     let proxy = Proxy::start(&cluster).await?;
     let pod = namespace.pod("a").await?.through(&proxy.url)?;

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Cluster, Namespace, Pod, Sidecar, TakeOver, eventually, now};
-use crate::support::{BINARY, Pair};
+use crate::harness::{Answer, Namespace, Pod, Sidecar, TakeOver, eventually, now};
+use crate::support::{BINARY, Pair, looked_after};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -164,7 +164,7 @@ async fn who_steps_down_hands_the_lead_to_the_next_and_queues_behind() -> Result
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preferred_candidate_leads_next_and_takes_the_lead_from_nobody() -> Result<()> {
-    let cluster = Cluster::shared(TakeOver::Strict).await?;
+    let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("election-preferred").await?;
     let pods = [
         namespace.pod("a").await?,

@@ -1,4 +1,5 @@
-//! The operator's ports on a real API server, with the operator's rights.
+//! The operator's ports on a real API server, with the operator's rights. No operator runs beside them: a
+//! second one would write, and tell, what the tests do.
 
 mod feeds;
 mod labels;

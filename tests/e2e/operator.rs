@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use tokio::sync::OnceCell;
 
-use crate::harness::{Cluster, Namespace, Operator, TakeOver, eventually, now};
-use crate::support::{BINARY, milliseconds, sidecar, until_queued};
+use crate::harness::{Cluster, Operator, eventually, now};
+use crate::support::{
+    BINARY, looked_after, milliseconds, sidecar, told_of, until_described, until_queued,
+};
 
 const TTL_SECONDS: u64 = 6;
 const LIMIT: Duration = Duration::from_secs(30);
@@ -52,13 +53,6 @@ async fn until_it_stands_by(cluster: &Arc<Cluster>, operator: &Operator) -> Resu
     .await
 }
 
-/// What an operator's audit log says of a namespace: the end of an operator's lead is in it too.
-fn told_of(namespace: &Namespace, operator: &Operator) -> Vec<Value> {
-    let lines = operator.audit().into_iter();
-    let ours = lines.filter(|line| line["namespace"] == *namespace.name);
-    ours.collect()
-}
-
 /// How long the store heard nothing of a session before it was revoked, by the wall clock of the one
 /// machine that all of this runs on.
 fn silence_before_its_end(session: &Value) -> Result<Duration> {
@@ -69,10 +63,8 @@ fn silence_before_its_end(session: &Value) -> Result<Duration> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_holders_lock_is_handed_over_with_incident_and_audit_line() -> Result<()> {
-    let cluster = Cluster::fresh(TakeOver::Strict).await?;
-    let operator = Operator::start(BINARY, &cluster.operator_pod("op-0").await?, &[]).await?;
-    operator.until_active().await?;
+async fn a_killed_holders_lock_is_handed_over_with_incident_event_and_audit_line() -> Result<()> {
+    let (cluster, operator) = looked_after().await?;
     let namespace = cluster.namespace("killed").await?;
     let a = sidecar(&namespace.pod("a").await?, TTL_SECONDS).await?;
     let b = sidecar(&namespace.pod("b").await?, TTL_SECONDS).await?;
@@ -90,32 +82,21 @@ async fn a_killed_holders_lock_is_handed_over_with_incident_and_audit_line() -> 
     let lock = namespace.lock("res").await?.unwrap_or_default();
     let incident = &lock["status"]["incidents"][0];
     assert_eq!(incident["kind"], "Expired");
-    assert_eq!(incident["actor"], "op-0");
+    assert_eq!(incident["actor"], operator.pod.name);
     assert_eq!(incident["token"], first.token);
+
     let line = eventually("a line of the audit log", LIMIT, async || {
-        operator.audit().pop()
+        told_of(&namespace, operator).pop()
     })
     .await?;
+    assert_eq!(line["action"], "expire");
     assert_eq!(line["resource"], "res");
     assert_eq!(line["fencingToken"], first.token);
+    let events = until_described(&namespace, "res", "HolderExpired").await?;
+    let token = format!("token {}", first.token);
+    assert!(
+        matches!(&events[..], [event] if event.contains("pod a") && event.contains(&token)),
+        "{events:?}"
+    );
     Ok(())
-}
-
-/// A strict cluster with one operator, which these tests share; started by the first who asks.
-pub(crate) async fn looked_after() -> Result<(Arc<Cluster>, &'static Operator)> {
-    static SHARED: OnceCell<Result<(Arc<Cluster>, Operator), String>> = OnceCell::const_new();
-
-    let start = async || {
-        let cluster = Cluster::of_its_own(TakeOver::Strict).await?;
-        let pod = cluster.operator_pod("operator-of-many").await?;
-        let args = ["--retain-seconds", "60", "--keep-sessions-seconds", "10"];
-        let operator = Operator::start(BINARY, &pod, &args).await?;
-        operator.until_active().await?;
-        anyhow::Ok((cluster, operator))
-    };
-    let shared = SHARED.get_or_init(async || start().await.map_err(|error| format!("{error:#}")));
-    match shared.await {
-        Ok((cluster, operator)) => Ok((cluster.clone(), operator)),
-        Err(error) => anyhow::bail!("{error}"),
-    }
 }

@@ -22,6 +22,7 @@ struct Objects {
 
 impl Objects {
     async fn new() -> Self {
+        // Without an operator: it would free, mark and revoke what is made up here.
         let cluster = Cluster::shared(TakeOver::Strict).await.expect("a cluster");
         let namespace = cluster.namespace("rules").await.expect("a namespace");
         let lock = json!({"metadata": {"name": "l"}, "spec": {"resource": "l"}});

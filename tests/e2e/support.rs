@@ -5,14 +5,46 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use tokio::sync::OnceCell;
 
-use crate::harness::{Answer, Cluster, Lease, Namespace, Pod, Sidecar, TakeOver, eventually};
+use crate::harness::{
+    Answer, Cluster, Lease, Namespace, Operator, Pod, Sidecar, TakeOver, eventually,
+};
 
 /// Our binary.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 
 /// Held by tests that keep the whole machine busy for a while: one at a time.
 pub(crate) static BUSY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// A strict cluster with one operator, which tests share; started by the first who asks. It is
+/// another one than `Cluster::shared` gives: there strict mode has no operator, for those who have a
+/// reason to be without.
+pub(crate) async fn looked_after() -> Result<(Arc<Cluster>, &'static Operator)> {
+    static SHARED: OnceCell<Result<(Arc<Cluster>, Operator), String>> = OnceCell::const_new();
+
+    let start = async || {
+        let cluster = Cluster::of_its_own(TakeOver::Strict).await?;
+        let pod = cluster.operator_pod("operator-of-many").await?;
+        let args = ["--retain-seconds", "60", "--keep-sessions-seconds", "10"];
+        let operator = Operator::start(BINARY, &pod, &args).await?;
+        operator.until_active().await?;
+        anyhow::Ok((cluster, operator))
+    };
+    let shared = SHARED.get_or_init(async || start().await.map_err(|error| format!("{error:#}")));
+    match shared.await {
+        Ok((cluster, operator)) => Ok((cluster.clone(), operator)),
+        Err(error) => anyhow::bail!("{error}"),
+    }
+}
+
+/// The shared cluster of a mode as it is to be run: in strict mode an operator looks after it.
+pub(crate) async fn complete(mode: TakeOver) -> Result<Arc<Cluster>> {
+    match mode {
+        TakeOver::Strict => Ok(looked_after().await?.0),
+        TakeOver::Peer => Cluster::shared(mode).await,
+    }
+}
 
 /// A namespace with two pods and their sidecars.
 pub(crate) struct Pair {
@@ -22,9 +54,9 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// In the shared cluster of a mode, with sessions of this TTL.
+    /// In the shared cluster of a mode, with sessions of this TTL. Strict mode has an operator.
     pub(crate) async fn start(about: &str, mode: TakeOver, ttl_seconds: u64) -> Result<Self> {
-        let cluster = Cluster::shared(mode).await?;
+        let cluster = complete(mode).await?;
         Self::start_in(&cluster, about, ttl_seconds).await
     }
 
@@ -77,6 +109,31 @@ pub(crate) async fn until_queued(
         waiters.or(Some(vec![])).filter(|w| w.len() == count)
     })
     .await
+}
+
+/// Waits for the Events with this reason on a lock, as `kubectl describe` shows them; gives those lines.
+pub(crate) async fn until_described(
+    namespace: &Namespace,
+    lock: &str,
+    reason: &str,
+) -> Result<Vec<String>> {
+    let what = format!("kubectl describe dlock {lock} to show {reason}");
+    eventually(&what, Duration::from_secs(30), async || {
+        let command = ["describe", "dlock", lock];
+        let described = namespace.kubectl(&command).await.ok()?.ok().ok()?;
+        let (_, events) = described.split_once("\nEvents:")?;
+        let lines = events.lines().filter(|line| line.contains(reason));
+        let lines: Vec<_> = lines.map(str::to_owned).collect();
+        (!lines.is_empty()).then_some(lines)
+    })
+    .await
+}
+
+/// What an operator's audit log says of a namespace: the end of an operator's lead is in it too.
+pub(crate) fn told_of(namespace: &Namespace, operator: &Operator) -> Vec<Value> {
+    let lines = operator.audit().into_iter();
+    let ours = lines.filter(|line| line["namespace"] == *namespace.name);
+    ours.collect()
 }
 
 /// Looks at a lease until it is lost.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::harness::{TakeOver, eventually, now};
+use crate::harness::{Cluster, TakeOver, eventually, now};
 use crate::support::{Pair, acquire_in_time, milliseconds, until_lost, until_renewed};
 
 /// Long enough for an answer on a busy machine to be short beside a tenth of it.
@@ -86,7 +86,9 @@ async fn a_holder_that_hung_for_two_ttls_wakes_without_its_lock() -> Result<()> 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_strict_mode_a_refusal_points_to_the_operator() -> Result<()> {
-    let Pair { namespace, a, b } = Pair::start("strict", TakeOver::Strict, 3).await?;
+    // One that has no operator: it would take the lock over while the refusal is awaited.
+    let cluster = Cluster::shared(TakeOver::Strict).await?;
+    let Pair { namespace, a, b } = Pair::start_in(&cluster, "strict", 3).await?;
     let first = a.acquire("res").await?.granted()?;
     let session = namespace.holding_session("res").await?.unwrap_or_default();
     a.kill9()?;

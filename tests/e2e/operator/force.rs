@@ -6,9 +6,9 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use super::{LIMIT, looked_after};
+use super::LIMIT;
 use crate::harness::{Namespace, Output, eventually};
-use crate::support::{sidecar, until_queued};
+use crate::support::{looked_after, sidecar, told_of, until_described, until_queued};
 
 const REASON: &str = "the holder hangs in a loop, INC-4711";
 
@@ -101,8 +101,7 @@ async fn a_forced_release_takes_the_verb_and_is_on_the_record_and_the_app_hears_
     );
 
     let line = eventually("a line of the audit log", LIMIT, async || {
-        let mut lines = operator.audit().into_iter();
-        lines.find(|line| line["namespace"] == namespace.name.as_str())
+        told_of(&namespace, operator).pop()
     });
     let line = line.await?;
     ensure!(line["action"] == "force-release", "{line}");
@@ -110,23 +109,10 @@ async fn a_forced_release_takes_the_verb_and_is_on_the_record_and_the_app_hears_
         line["actorId"] == "jane" && line["reason"] == REASON,
         "{line}"
     );
-    let described = eventually("an Event", LIMIT, async || {
-        let described = namespace
-            .kubectl(&["describe", "dlock", "res"])
-            .await
-            .ok()?;
-        let described = described.ok().ok()?;
-        described.contains("ForceReleased").then_some(described)
-    });
-    let described = described.await?;
-    let event = described
-        .lines()
-        .filter(|line| line.contains("ForceReleased"));
+    let events = until_described(&namespace, "res", "ForceReleased").await?;
     ensure!(
-        event
-            .clone()
-            .any(|line| line.contains("jane") && line.contains(REASON)),
-        "{described}"
+        matches!(&events[..], [event] if event.contains("jane") && event.contains(REASON)),
+        "{events:?}"
     );
     Ok(())
 }
@@ -142,15 +128,7 @@ async fn a_request_about_a_grant_that_is_over_gets_a_note_and_ends_nothing() -> 
     let lease = a.acquire("res").await?.granted()?;
     let late = json!({"leaseId": over.id, "mode": "Force", "reason": REASON, "actor": "jane"});
     request(&namespace, "jane", &late).await?.ok()?;
-    eventually("a note", LIMIT, async || {
-        let described = namespace
-            .kubectl(&["describe", "dlock", "res"])
-            .await
-            .ok()?;
-        let described = described.ok().ok()?;
-        described.contains("ReleaseRequestIgnored").then_some(())
-    })
-    .await?;
+    until_described(&namespace, "res", "ReleaseRequestIgnored").await?;
     ensure!(a.renew(&lease.id).await?.granted()?.token == lease.token);
     let lock = namespace.lock("res").await?.context("the lock")?;
     ensure!(lock["status"].get("incidents").is_none(), "{lock}");

@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::{LIMIT, looked_after};
+use super::LIMIT;
 use crate::harness::eventually;
-use crate::support::sidecar;
+use crate::support::{looked_after, sidecar};
 
 /// The shortest time that a lock can be kept is a minute.
 const A_MINUTE_AND_MORE: Duration = Duration::from_secs(100);

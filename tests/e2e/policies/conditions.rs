@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::stage::{ASKER, Expect, TIME, TOKEN, free, grant, incident, request, waiter};
 use super::world::{User, World};
-use crate::harness::TakeOver;
+use crate::harness::{Cluster, TakeOver};
 use crate::support::{Pair, until_queued};
 
 const WORDS: &str = "status.conditions is the operator's";
@@ -218,7 +218,9 @@ async fn a_pod_adds_no_condition_to_a_lock_that_has_none() {
 /// where the lock gets free.
 #[tokio::test(flavor = "multi_thread")]
 async fn sidecars_give_back_a_lock_that_was_marked_meanwhile() -> Result<()> {
-    let Pair { namespace, a, b } = Pair::start("marked", TakeOver::Strict, 15).await?;
+    // One that has no operator: it would take the mark off a free lock itself.
+    let cluster = Cluster::shared(TakeOver::Strict).await?;
+    let Pair { namespace, a, b } = Pair::start_in(&cluster, "marked", 15).await?;
     let mark = json!({"status": {"conditions": [condition("LongHeld")]}});
     let marked = async || {
         let marked = namespace

@@ -21,6 +21,11 @@ use serde_json::json;
 use super::world::{User, World};
 
 pub(super) const TIME: &str = "2026-01-01T00:00:00.000000Z";
+/// Nobody renews these sessions, and most are not even there; an operator that looks after the cluster
+/// waits for so long before it ends their grants.
+const TTL_SECONDS: i32 = 120;
+/// Nor does it mark those that began at [`TIME`].
+const NEVER_LONG_HELD: i32 = 315_360_000;
 /// The token of every grant that a scene begins with.
 pub(super) const TOKEN: i64 = 5000;
 
@@ -68,7 +73,7 @@ pub(super) fn holder(pod: &User) -> Holder {
         pod_uid: pod.uid.clone(),
         node: None,
         session: format!("{}-0", pod.name),
-        session_ttl_seconds: 15,
+        session_ttl_seconds: TTL_SECONDS,
         metadata: std::collections::BTreeMap::default(),
     }
 }
@@ -80,7 +85,7 @@ pub(super) fn waiter(pod: &User) -> WaiterRecord {
         pod: pod.name.clone(),
         pod_uid: pod.uid.clone(),
         session: format!("{}-0", pod.name),
-        session_ttl_seconds: 15,
+        session_ttl_seconds: TTL_SECONDS,
         queued_at: TIME.to_owned(),
         preferred: false,
     }
@@ -183,7 +188,7 @@ pub(super) fn session_of(pod: &User, name: &str) -> LockSession {
             pod: pod.name.clone(),
             pod_uid: pod.uid.clone(),
             node: None,
-            ttl_seconds: 15,
+            ttl_seconds: TTL_SECONDS,
             agent_version: "0".to_owned(),
         },
     )
@@ -211,7 +216,9 @@ impl World {
     /// A lock of its own for one write, with this status.
     pub(super) async fn lock(&self, status: Option<DistributedLockStatus>) -> String {
         let name = format!("l-{}", uuid::Uuid::new_v4().simple());
-        self.create(&self.admin, &bare_lock(&name)).await.allowed();
+        let mut lock = bare_lock(&name);
+        lock.spec.long_held_seconds = Some(NEVER_LONG_HELD);
+        self.create(&self.admin, &lock).await.allowed();
         if let Some(wanted) = status {
             self.write(&self.admin, &name, |status| *status = wanted)
                 .await

@@ -1,5 +1,6 @@
 //! Who tries: pods with bound tokens, a token without a pod, the operator, and persons.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use crate::harness::{
     Cluster, Namespace, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver, eventually,
 };
+use crate::support::complete;
 
 /// A namespace of a test's own.
 pub(super) struct World {
@@ -31,8 +33,18 @@ pub(super) struct User {
 }
 
 impl World {
+    /// In strict mode with an operator, as it is to be run.
     pub(super) async fn new(mode: TakeOver) -> Self {
-        let cluster = Cluster::shared(mode).await.expect("a cluster");
+        Self::on(complete(mode).await.expect("a cluster")).await
+    }
+
+    /// Where nobody does the operator's work while a test tries what may be done of it, or asks for
+    /// what it would do.
+    pub(super) async fn without_operator(mode: TakeOver) -> Self {
+        Self::on(Cluster::shared(mode).await.expect("a cluster")).await
+    }
+
+    async fn on(cluster: Arc<Cluster>) -> Self {
         let namespace = cluster.namespace("policies").await.expect("a namespace");
         Self {
             admin: namespace.client.clone(),
