@@ -82,7 +82,7 @@ promtool: # Prometheus' own checker of rules, built once, under target/
 	tests/controlplane/build.sh promtool
 
 .PHONY: generate
-generate: need-cargo ## Rewrites what is generated: crds/ and docs/openapi.json
+generate: need-cargo ## Rewrites what is generated: crds/, docs/openapi.json, tests/golden/webhook and a table in docs/
 	LEASEHOLD_REGENERATE=1 cargo test --locked --quiet --test it drift
 
 .PHONY: deny

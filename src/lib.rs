@@ -11,6 +11,7 @@ pub mod crd;
 pub mod http;
 pub mod k8s;
 pub mod operator;
+pub mod webhook;
 
 pub mod admin;
 pub mod cli;

@@ -5,6 +5,8 @@
 mod contract;
 #[path = "../harness.rs"]
 mod harness;
+#[path = "../pods.rs"]
+mod pods;
 mod support;
 
 mod asked;
@@ -18,6 +20,7 @@ mod fleet;
 mod floor;
 mod hold;
 mod idle;
+mod injection;
 mod lost_answers;
 mod many_locks;
 mod operator;

@@ -18,5 +18,8 @@ mod memory_store;
 mod openapi;
 mod operator;
 mod paused_clock;
+#[path = "../pods.rs"]
+mod pods;
 mod rights;
 mod tidy;
+mod webhook;

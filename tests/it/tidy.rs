@@ -22,6 +22,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("shutdown", &[]),
     ("state_file", &["agent"]),
     ("telemetry", &[]),
+    ("webhook", &["crd", "protocol", "telemetry", "webhook"]),
 ];
 
 /// A crate, and the parts that may name it.
@@ -34,7 +35,7 @@ const SEEN_BY: &[(&str, &[&str])] = &[
     ("schemars", &["crd"]),
     ("clap", &["cli"]),
     ("anyhow", &["cli"]),
-    ("prometheus", &["agent", "operator"]),
+    ("prometheus", &["agent", "operator", "webhook"]),
     ("redb", &["store"]),
 ];
 

@@ -1,0 +1,121 @@
+//! The webhook that adds the sidecar to pods as they are made.
+//!
+//! The API server asks about each new pod that its configuration selects; `inject` decides, purely,
+//! and the answer is a JSON patch that only adds. It asks nobody anything and keeps nothing, so any
+//! replica answers the same. It is never on the path of a lock: pods that run do not need it.
+//! TLS and certificates are not its business.
+
+mod annotations;
+mod gate;
+mod inject;
+mod metrics;
+mod obstacles;
+mod patch;
+mod ports;
+mod quantity;
+mod resources;
+mod review;
+mod settings;
+mod sidecar;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use k8s_openapi::api::core::v1::Container;
+
+pub use annotations::{ANNOTATIONS, Annotation};
+pub use inject::{Decision, Verdict, decide};
+use metrics::Metrics;
+pub use quantity::Quantity;
+pub use resources::Resources;
+pub use settings::{ImagePullPolicy, Injection, InvalidInjection, Ports};
+
+/// The proxies of service meshes, by the names that their injectors give them.
+const MESH: [&str; 2] = ["istio-proxy", "linkerd-proxy"];
+
+/// The API server itself takes no larger request; a review has the pod once, and little beside.
+const BODY_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// The API server gives up after five seconds.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An init container that runs for as long as the pod.
+fn is_native_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+/// Adds sidecars, and counts what it did. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Injector(Arc<Inner>);
+
+struct Inner {
+    installation: Injection,
+    metrics: Metrics,
+}
+
+impl Injector {
+    /// One for an installation.
+    #[must_use]
+    pub fn new(installation: Injection) -> Self {
+        Self(Arc::new(Inner {
+            installation,
+            metrics: Metrics::new(),
+        }))
+    }
+
+    /// What it did so far, in the text format of Prometheus.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        self.0.metrics.encode()
+    }
+
+    fn answer(&self, body: &[u8]) -> Response {
+        let Inner {
+            installation,
+            metrics,
+        } = &*self.0;
+        match review::answer(body, installation) {
+            Ok((review, outcome)) => {
+                metrics.note(outcome);
+                ([(CONTENT_TYPE, "application/json")], review).into_response()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a request was no review of a pod");
+                self.refuse(StatusCode::BAD_REQUEST, &error.to_string())
+            }
+        }
+    }
+
+    /// An answer that is no review: the API server then does as its failure policy says.
+    fn refuse(&self, status: StatusCode, sentence: &str) -> Response {
+        self.0.metrics.note(metrics::INVALID);
+        (status, format!("{sentence}\n")).into_response()
+    }
+}
+
+/// What the API server asks, at `POST /inject`.
+pub fn router(injector: Injector) -> Router {
+    Router::new()
+        .route("/inject", post(inject))
+        .with_state(injector)
+}
+
+async fn inject(State(injector): State<Injector>, body: Body) -> Response {
+    match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, BODY_MAX_BYTES)).await {
+        Ok(Ok(bytes)) => injector.answer(&bytes),
+        Ok(Err(_too_large_or_broken)) => injector.refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body broke off or has more than 4 MiB; a review of a pod is smaller",
+        ),
+        Err(_elapsed) => injector.refuse(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not arrive within 5 s; send it at once",
+        ),
+    }
+}

@@ -1,0 +1,290 @@
+//! What a pod says about its sidecar: the annotations `config.leasehold.dev/…`.
+//!
+//! Each is checked before anything is added. A sidecar that cannot start with what an annotation
+//! says would keep the whole pod from starting, long after the person who wrote it looked away.
+
+use std::collections::BTreeMap;
+
+use super::ports;
+use super::resources::Resources;
+use super::settings::{Injection, Ports};
+use crate::protocol::election::ElectionName;
+use crate::protocol::time::SessionTtl;
+use crate::telemetry;
+
+/// What all of them begin with.
+const PREFIX: &str = "config.leasehold.dev/";
+/// How much of a bad value is repeated to whoever wrote it.
+const SHOWN_MAX_CHARS: usize = 60;
+/// The longest reference that registries take is shorter.
+const IMAGE_MAX_BYTES: usize = 512;
+
+/// An annotation that pods may have, as documentation and refusals name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Annotation {
+    /// Its name after `config.leasehold.dev/`.
+    pub name: &'static str,
+    /// What may be written.
+    pub takes: &'static str,
+    /// What it does.
+    pub does: &'static str,
+}
+
+/// All of them.
+pub const ANNOTATIONS: [Annotation; 10] = [
+    Annotation {
+        name: "image",
+        takes: "an image, like `registry.example/leasehold:0.1.0`",
+        does: "Runs another sidecar than the installation's.",
+    },
+    Annotation {
+        name: "log-level",
+        takes: "`off`, `error`, `warn`, `info`, `debug`, `trace`, or `MODULE=LEVEL`",
+        does: "What the sidecar logs.",
+    },
+    Annotation {
+        name: "ports",
+        takes: "`api=7373,admin=7374`, or one of them",
+        does: "Other ports, where an app has one of these.",
+    },
+    Annotation {
+        name: "unix-socket",
+        takes: "`true` or `false`",
+        does: "The API also on a Unix socket, `LEASEHOLD_SOCKET`; with `hostNetwork` only there.",
+    },
+    Annotation {
+        name: "resources",
+        takes: "`{\"requests\":{\"cpu\":\"10m\"},\"limits\":{\"memory\":\"64Mi\"}}`",
+        does: "The sidecar's requests and limits, instead of all of the defaults.",
+    },
+    Annotation {
+        name: "session-ttl",
+        takes: "seconds, `3` to `120`",
+        does: "For how long the sidecar may be silent before its locks can be taken over.",
+    },
+    Annotation {
+        name: "elect",
+        takes: "names of elections, like `jobs,billing-worker`",
+        does: "Elections that the pod runs for from its start on.",
+    },
+    Annotation {
+        name: "elect-preferred",
+        takes: "`true` or `false`",
+        does: "The lead is handed to this pod before others that wait.",
+    },
+    Annotation {
+        name: "gate-lock",
+        takes: "the name of an election, like `migration`",
+        does: "The app starts when the pod leads this election, and the pod leads until it ends.",
+    },
+    Annotation {
+        name: "gate-rollout",
+        takes: "`accept`",
+        does: "Says that `gate-lock` is meant in a pod of a Deployment.",
+    },
+];
+
+/// What the annotations of one pod come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) image: Option<String>,
+    pub(super) log_level: Option<String>,
+    pub(super) ports: Option<Ports>,
+    pub(super) unix_socket: bool,
+    pub(super) resources: Option<Resources>,
+    pub(super) session_ttl: Option<SessionTtl>,
+    /// The gate's is among them.
+    pub(super) elect: Vec<ElectionName>,
+    pub(super) elect_preferred: bool,
+    pub(super) gate: Option<ElectionName>,
+    pub(super) gate_rollout: bool,
+}
+
+/// Reads a pod's annotations.
+///
+/// # Errors
+/// One sentence that says of each bad one what to write.
+pub(super) fn read(
+    annotations: &BTreeMap<String, String>,
+    defaults: &Injection,
+) -> Result<Asked, String> {
+    let mut asked = Asked::default();
+    let mut problems = Vec::new();
+    for (key, text) in annotations {
+        let Some(name) = key.strip_prefix(PREFIX) else {
+            continue;
+        };
+        if let Err(why) = asked.set(name, text.trim(), defaults) {
+            problems.push(format!("annotation {key} is {:?}: {why}", shown(text)));
+        }
+    }
+    if asked.elect_preferred && asked.elect.is_empty() && asked.gate.is_none() {
+        problems.push(format!(
+            "annotation {PREFIX}elect-preferred goes with {PREFIX}elect or {PREFIX}gate-lock: \
+             write one of them, too"
+        ));
+    }
+    if !problems.is_empty() {
+        return Err(problems.join("; "));
+    }
+    if let Some(gate) = asked
+        .gate
+        .clone()
+        .filter(|gate| !asked.elect.contains(gate))
+    {
+        asked.elect.push(gate);
+    }
+    Ok(asked)
+}
+
+impl Asked {
+    fn set(&mut self, name: &str, text: &str, defaults: &Injection) -> Result<(), String> {
+        match name {
+            "image" => self.image = Some(check_image(text)?.to_owned()),
+            "log-level" => self.log_level = Some(check_log_level(text)?.to_owned()),
+            "ports" => self.ports = Some(ports::parse(text, defaults.ports)?),
+            "unix-socket" => self.unix_socket = yes_or_no(text)?,
+            "resources" => self.resources = Some(resources(text)?),
+            "session-ttl" => self.session_ttl = Some(session_ttl(text)?),
+            "elect" => self.elect = elections(text)?,
+            "elect-preferred" => self.elect_preferred = yes_or_no(text)?,
+            "gate-lock" => self.gate = Some(election(text)?),
+            "gate-rollout" if text == "accept" => self.gate_rollout = true,
+            "gate-rollout" => return Err("write accept, or leave it out".to_owned()),
+            _ => return Err(unknown()),
+        }
+        Ok(())
+    }
+}
+
+fn unknown() -> String {
+    let known = ANNOTATIONS.map(|annotation| annotation.name).join(", ");
+    format!("there is no such annotation; after {PREFIX} there may be {known}")
+}
+
+/// The beginning of a value that may be long.
+fn shown(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN_MAX_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+pub(super) fn check_image(text: &str) -> Result<&str, String> {
+    let is_part = |b: u8| b.is_ascii_alphanumeric() || b"._:/@-".contains(&b);
+    let is_image = (1..=IMAGE_MAX_BYTES).contains(&text.len())
+        && text.bytes().all(is_part)
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric());
+    if is_image {
+        return Ok(text);
+    }
+    Err("write an image, like registry.example/leasehold:0.1.0".to_owned())
+}
+
+pub(super) fn check_log_level(text: &str) -> Result<&str, String> {
+    let read = telemetry::filter(text);
+    read.map(|_filter| text).map_err(|error| error.to_string())
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("write true or false".to_owned()),
+    }
+}
+
+fn resources(text: &str) -> Result<Resources, String> {
+    const WRITE: &str =
+        r#"write JSON like {"requests":{"cpu":"10m","memory":"32Mi"},"limits":{"memory":"64Mi"}}"#;
+    let read: Resources = serde_json::from_str(text).map_err(|error| {
+        let said = error.to_string();
+        // In one line the place says little.
+        let why = said
+            .rsplit_once(" at line ")
+            .map_or(said.as_str(), |(why, _)| why);
+        format!("{why}; {WRITE}")
+    })?;
+    let checked = read.check();
+    checked.map_err(|error| format!("{error}; {WRITE}"))?;
+    Ok(read)
+}
+
+fn session_ttl(text: &str) -> Result<SessionTtl, String> {
+    let seconds = text
+        .parse()
+        .map_err(|_| "write a whole number of seconds, 3 to 120, without a unit".to_owned())?;
+    SessionTtl::from_secs(seconds).map_err(|error| error.to_string())
+}
+
+fn election(text: &str) -> Result<ElectionName, String> {
+    ElectionName::parse(text).map_err(|error| error.to_string())
+}
+
+fn elections(text: &str) -> Result<Vec<ElectionName>, String> {
+    let mut names = Vec::new();
+    for part in text.split(',') {
+        let name = election(part.trim())?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(pairs: &[(&str, &str)]) -> Result<Asked, String> {
+        let pairs = pairs.iter().map(|(name, text)| {
+            let key = format!("{PREFIX}{name}");
+            (key, (*text).to_owned())
+        });
+        let defaults = Injection::from_yaml("image: i").unwrap();
+        read(&pairs.collect(), &defaults)
+    }
+
+    #[test]
+    fn others_annotations_are_not_looked_at() {
+        let others = [
+            ("config.leasehold.devil/image", "a b"),
+            ("leasehold.dev/sidecar-version", "0"),
+        ];
+        let others = others.map(|(key, text)| (key.to_owned(), text.to_owned()));
+        let defaults = Injection::from_yaml("image: i").unwrap();
+        assert_eq!(read(&others.into(), &defaults), Ok(Asked::default()));
+    }
+
+    #[test]
+    fn each_known_one_is_read() {
+        for Annotation { name, .. } in ANNOTATIONS {
+            let refused = read_all(&[(name, "?")]).unwrap_err();
+            assert!(!refused.contains("no such annotation"), "{refused}");
+        }
+        let refused = read_all(&[("imgae", "x")]).unwrap_err();
+        assert!(refused.contains("no such annotation"), "{refused}");
+        for Annotation { name, .. } in ANNOTATIONS {
+            assert!(refused.contains(name), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_gates_election_is_run_for_once() {
+        let asked = read_all(&[("elect", "a, b ,a"), ("gate-lock", "b")]).unwrap();
+        let names: Vec<_> = asked.elect.iter().map(ElectionName::as_str).collect();
+        assert_eq!(names, ["a", "b"]);
+        let asked = read_all(&[("elect-preferred", "true"), ("gate-lock", "c")]).unwrap();
+        assert_eq!(asked.elect, [asked.gate.unwrap()]);
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_at_once_and_not_at_length() {
+        let long = "x".repeat(5_000);
+        let refused = read_all(&[("ports", "80"), ("unix-socket", &long)]).unwrap_err();
+        assert!(refused.contains("/ports is") && refused.contains("/unix-socket is"));
+        assert!(refused.len() < 500, "{refused}");
+    }
+}

@@ -1,0 +1,125 @@
+//! Pods that the sidecar cannot be added to, and why.
+//!
+//! What the API server or the kubelet would refuse later, in words about containers that the pod's
+//! owner never wrote, is refused here in words about the pod.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+
+use super::sidecar::{self, Reach};
+use super::{gate, is_native_sidecar};
+
+/// The label by which nodes say what they run; the second is its older name.
+const OS_LABELS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
+
+/// What is in the way of a pod's sidecar.
+pub(super) fn of(spec: &PodSpec, reach: Reach) -> Option<String> {
+    if is_for_windows(spec) {
+        return Some("the sidecar does not run on Windows".to_owned());
+    }
+    if spec.host_network == Some(true) && reach != Reach::Socket {
+        return Some(
+            "the pod is on its node's network, where a port is everybody's on that node; write \
+             config.leasehold.dev/unix-socket: \"true\" to be served by a Unix socket"
+                .to_owned(),
+        );
+    }
+    name_taken(spec)
+        .or_else(|| port_taken(spec, reach))
+        .or_else(|| mount_taken(spec, reach))
+}
+
+fn is_for_windows(spec: &PodSpec) -> bool {
+    let named = spec.os.as_ref().map(|os| os.name.as_str());
+    let selects = |label: &&str| {
+        let selector = spec.node_selector.as_ref()?;
+        selector.get(*label).map(String::as_str)
+    };
+    let selected = OS_LABELS.iter().filter_map(selects);
+    selected.chain(named).any(|os| os == "windows")
+}
+
+/// Our own names, in a pod that has no sidecar of ours.
+fn name_taken(spec: &PodSpec) -> Option<String> {
+    let ours = [sidecar::CONTAINER, gate::CONTAINER];
+    let container = all(spec).find(|container| ours.contains(&container.name.as_str()));
+    if let Some(container) = container {
+        return Some(format!(
+            "the pod has a container {:?}, a name that the injection needs; rename it",
+            container.name
+        ));
+    }
+    let ours = [
+        sidecar::TOKEN_VOLUME,
+        sidecar::STATE_VOLUME,
+        sidecar::SOCKET_VOLUME,
+    ];
+    let mut volumes = spec.volumes.iter().flatten();
+    let volume = volumes.find(|volume| ours.contains(&volume.name.as_str()))?;
+    Some(format!(
+        "the pod has a volume {:?}, a name that the injection needs; rename it",
+        volume.name
+    ))
+}
+
+/// All containers share the pod's ports.
+fn port_taken(spec: &PodSpec, reach: Reach) -> Option<String> {
+    let ours = reach.ports()?;
+    for container in all(spec) {
+        for port in container.ports.iter().flatten() {
+            let is_tcp = port.protocol.as_deref().is_none_or(|name| name == "TCP");
+            let name = match port.container_port {
+                number if !is_tcp || number < 0 => continue,
+                number if number == i32::from(ours.api) => "api",
+                number if number == i32::from(ours.admin) => "admin",
+                _ => continue,
+            };
+            return Some(format!(
+                "container {:?} has port {}, which the sidecar needs; give the sidecar another one \
+                 with config.leasehold.dev/ports: {name}=PORT",
+                container.name, port.container_port
+            ));
+        }
+    }
+    None
+}
+
+fn mount_taken(spec: &PodSpec, reach: Reach) -> Option<String> {
+    if !reach.has_socket() {
+        return None;
+    }
+    let is_ours = |path: &str| path.trim_end_matches('/') == sidecar::SOCKET_DIRECTORY;
+    let mut containers = all(spec).filter(|container| {
+        let mut mounts = container.volume_mounts.iter().flatten();
+        mounts.any(|mount| is_ours(&mount.mount_path))
+    });
+    let container = containers.next()?;
+    Some(format!(
+        "container {:?} mounts something at {}, where the sidecar's socket is; mount it elsewhere",
+        container.name,
+        sidecar::SOCKET_DIRECTORY
+    ))
+}
+
+/// A mesh whose proxy is no native sidecar is gone when our sidecar releases.
+pub(super) fn early_proxy(spec: &PodSpec) -> Option<String> {
+    let is_proxy = |container: &&Container| super::MESH.contains(&container.name.as_str());
+    let proxy = spec.containers.iter().find(is_proxy)?;
+    Some(format!(
+        "{} is no native sidecar here and ends before leasehold does: locks that the pod holds \
+         then go over after a TTL. Let the mesh use native sidecars, or not redirect traffic to \
+         the API server",
+        proxy.name
+    ))
+}
+
+/// The containers that run for as long as the pod, and those before them.
+fn all(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    let inits = spec.init_containers.iter().flatten();
+    spec.containers.iter().chain(inits)
+}
+
+/// Where our sidecar is among the init containers, if the pod has it already.
+pub(super) fn injected_at(spec: &PodSpec) -> Option<usize> {
+    let mut inits = spec.init_containers.iter().flatten();
+    inits.position(|init| init.name == sidecar::CONTAINER && is_native_sidecar(init))
+}

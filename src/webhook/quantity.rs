@@ -1,0 +1,182 @@
+//! Amounts of a resource as Kubernetes writes them: `100m`, `64Mi`, `1.5`, `2e3`.
+//!
+//! The text is kept as it was written; the number serves to compare two of them, because `1` and
+//! `1000m` are the same CPU.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// An amount that is not negative.
+#[derive(Clone, Debug)]
+pub struct Quantity {
+    text: String,
+    /// In billionths, the finest that Kubernetes keeps.
+    nano: i128,
+}
+
+impl Quantity {
+    /// None where Kubernetes would not take it, or where it is negative.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let nano = nano(text)?;
+        Some(Self {
+            text: text.to_owned(),
+            nano,
+        })
+    }
+
+    /// Whether it is nothing at all.
+    #[must_use]
+    pub const fn is_zero(&self) -> bool {
+        self.nano == 0
+    }
+}
+
+fn nano(text: &str) -> Option<i128> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{fraction}");
+    if digits.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let scaled = digits.parse::<i128>().ok()?.checked_mul(unit(suffix)?)?;
+    let divisor = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    // Kubernetes rounds up what is finer than it keeps.
+    Some(scaled / divisor + i128::from(scaled % divisor > 0))
+}
+
+/// How many billionths a unit has.
+fn unit(suffix: &str) -> Option<i128> {
+    const ONE: i128 = 1_000_000_000;
+    let binary = |power: u32| Some(ONE * 1024_i128.pow(power));
+    let decimal = |power: u32| 10_i128.checked_pow(9 + power);
+    match suffix {
+        "n" => Some(1),
+        "u" => Some(1_000),
+        "m" => Some(1_000_000),
+        "" => Some(ONE),
+        "k" => decimal(3),
+        "M" => decimal(6),
+        "G" => decimal(9),
+        "T" => decimal(12),
+        "P" => decimal(15),
+        "E" => decimal(18),
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?;
+            10_i128.checked_pow(u32::try_from(exponent.checked_add(9)?).ok()?)
+        }
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nano == other.nano
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nano.cmp(&other.nano)
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Serialize for Quantity {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    /// A bare number is an amount too, as it is for kubectl.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Text(String),
+            Number(serde_json::Number),
+        }
+
+        let text = match Written::deserialize(deserializer) {
+            Ok(Written::Text(text)) => text,
+            Ok(Written::Number(number)) => number.to_string(),
+            Err(_) => return Err(D::Error::custom("an amount is a text like 100m or 64Mi")),
+        };
+        Self::parse(&text).ok_or_else(|| {
+            D::Error::custom(format_args!("{text:?} is no amount; write 100m or 64Mi"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amount(text: &str) -> Quantity {
+        Quantity::parse(text).unwrap()
+    }
+
+    #[test]
+    fn the_same_amount_may_be_written_in_several_ways() {
+        for (one, other) in [
+            ("1", "1000m"),
+            ("1.5", "1500m"),
+            ("0.5Gi", "512Mi"),
+            ("2e3", "2k"),
+            ("1E", "1e18"),
+            ("5e-3", "5m"),
+            ("+1", "1."),
+            (".5", "500m"),
+            ("0", "0m"),
+        ] {
+            assert_eq!(amount(one), amount(other), "{one} {other}");
+        }
+        assert!(amount("64Mi") > amount("64M"));
+        assert!(amount("0").is_zero() && !amount("1n").is_zero());
+    }
+
+    #[test]
+    fn what_kubernetes_does_not_take_is_no_amount() {
+        for bad in [
+            "",
+            "m",
+            "-1",
+            "1 Gi",
+            "1gi",
+            "1KB",
+            "1.2.3",
+            ".",
+            "1e",
+            "1e99",
+            "1e-10",
+            "0x10",
+            "9999999999999999999999999999999999999999",
+        ] {
+            assert!(Quantity::parse(bad).is_none(), "{bad:?}");
+        }
+    }
+}

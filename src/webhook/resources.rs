@@ -1,0 +1,203 @@
+//! What the sidecar asks for and what it may use, such that the pod keeps its quality of service.
+//!
+//! Kubernetes calls a pod Guaranteed when every container, the sidecars too, has limits for CPU and
+//! memory and asks for just as much. One container that does not would make it Burstable, and a
+//! candidate for eviction.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::quantity::Quantity;
+
+/// What decides about the quality of service.
+const DECISIVE: [&str; 2] = ["cpu", "memory"];
+
+/// Amounts by resource.
+pub(super) type Amounts = BTreeMap<String, Quantity>;
+
+/// A container's `resources`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Resources {
+    /// What is set aside for it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, Quantity>,
+    /// What it may use.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+impl<'de> Deserialize<'de> for Resources {
+    /// A derived one would also take a list for it, which says nothing of which is which.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut lists = BTreeMap::<String, Option<Amounts>>::deserialize(deserializer)?;
+        let mut take = |name| lists.remove(name).flatten().unwrap_or_default();
+        let (requests, limits) = (take("requests"), take("limits"));
+        match lists.keys().next() {
+            None => Ok(Self { requests, limits }),
+            Some(other) => Err(D::Error::custom(format_args!(
+                "unknown field {other:?}, there are requests and limits"
+            ))),
+        }
+    }
+}
+
+/// Why a container cannot have these resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unusable {
+    /// There is no such resource.
+    Unknown(String),
+    /// It asks for more than it may use.
+    AboveLimit(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(f, "there is no resource {name:?}, use cpu and memory"),
+            Self::AboveLimit(name) => write!(f, "the request of {name} is above its limit"),
+        }
+    }
+}
+
+impl Resources {
+    /// The same amounts as requests and as limits.
+    pub(super) fn exactly(amounts: &Amounts) -> Self {
+        Self {
+            requests: amounts.clone(),
+            limits: amounts.clone(),
+        }
+    }
+
+    /// What the API server would refuse, with words that name the sidecar and not its place in the
+    /// pod.
+    pub(super) fn check(&self) -> Result<(), Unusable> {
+        check_names(self.requests.keys().chain(self.limits.keys()))?;
+        for (name, limit) in &self.limits {
+            if self.requests.get(name).is_some_and(|asked| asked > limit) {
+                return Err(Unusable::AboveLimit(name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a container with these leaves its pod Guaranteed.
+    pub(super) fn are_guaranteed(&self) -> bool {
+        DECISIVE.iter().all(|name| {
+            let limit = self.limits.get(*name);
+            // What has a limit and no request asks for the limit.
+            let asked = self.requests.get(*name).or(limit);
+            limit.is_some_and(|limit| !limit.is_zero()) && asked == limit
+        })
+    }
+
+    pub(super) fn of(container: &Container) -> Self {
+        container
+            .resources
+            .as_ref()
+            .map_or_else(Self::default, read)
+    }
+}
+
+pub(super) fn check_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), Unusable> {
+    for name in names {
+        let is_native = [&DECISIVE[..], &["ephemeral-storage"]]
+            .concat()
+            .contains(&name.as_str());
+        if !is_native && !name.starts_with("hugepages-") && !name.contains('/') {
+            return Err(Unusable::Unknown(name.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn read(resources: &ResourceRequirements) -> Resources {
+    let amounts = |map: &Option<BTreeMap<String, _>>| {
+        let entries = map.iter().flatten();
+        let read = entries.filter_map(
+            |(name, amount): (
+                &String,
+                &k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+            )| { Some((name.clone(), Quantity::parse(&amount.0)?)) },
+        );
+        read.collect()
+    };
+    Resources {
+        requests: amounts(&resources.requests),
+        limits: amounts(&resources.limits),
+    }
+}
+
+/// How a pod shares out what its node has, as far as it matters for one more container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Budget {
+    /// The pod as a whole says what it needs; what a container asks for would count against that.
+    OfThePod,
+    /// Every container is guaranteed what it may use.
+    Guaranteed,
+    /// Anything else.
+    OfEachContainer,
+}
+
+impl Budget {
+    /// How a pod does it now.
+    pub(super) fn of(spec: &PodSpec) -> Self {
+        let whole = spec.resources.as_ref().map(read).unwrap_or_default();
+        if whole != Resources::default() {
+            return Self::OfThePod;
+        }
+        let inits = spec.init_containers.iter().flatten();
+        let mut all = spec.containers.iter().chain(inits);
+        if all.all(|container| Resources::of(container).are_guaranteed()) {
+            Self::Guaranteed
+        } else {
+            Self::OfEachContainer
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources(json: &str) -> Resources {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn guaranteed_is_what_asks_for_all_that_it_may_use() {
+        for (json, guaranteed) in [
+            (
+                r#"{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"1000m","memory":"1024Mi"}}"#,
+                true,
+            ),
+            (r#"{"limits":{"cpu":1,"memory":"1Gi"}}"#, true),
+            (
+                r#"{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"500m"}}"#,
+                false,
+            ),
+            (
+                r#"{"limits":{"memory":"1Gi"},"requests":{"memory":"1Gi"}}"#,
+                false,
+            ),
+            (r#"{"limits":{"cpu":"0","memory":"1Gi"}}"#, false),
+            (r#"{"requests":{"cpu":"1","memory":"1Gi"}}"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(resources(json).are_guaranteed(), guaranteed, "{json}");
+        }
+    }
+
+    #[test]
+    fn what_the_api_server_would_refuse_is_named() {
+        let above = resources(r#"{"requests":{"memory":"65Mi"},"limits":{"memory":"64Mi"}}"#);
+        assert_eq!(above.check(), Err(Unusable::AboveLimit("memory".into())));
+        let unknown = resources(r#"{"requests":{"ram":"65Mi"}}"#);
+        assert_eq!(unknown.check(), Err(Unusable::Unknown("ram".into())));
+        let good = resources(r#"{"requests":{"cpu":"1"},"limits":{"example.com/gpu":"1"}}"#);
+        assert_eq!(good.check(), Ok(()));
+    }
+}
