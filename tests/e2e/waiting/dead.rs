@@ -33,8 +33,9 @@ struct Outlived {
 }
 
 impl Line {
-    /// When all of them have lived on for a while: nobody's silence began long ago.
-    async fn form(cluster: &Arc<Cluster>) -> Result<Self> {
+    /// When all of them have lived on for a while: nobody's silence began long ago. The fifth's session has
+    /// a TTL of its own.
+    async fn form(cluster: &Arc<Cluster>, fifths_ttl: Duration) -> Result<Self> {
         let namespace = cluster.namespace("skipped").await?;
         let mut ahead: Vec<Sidecar> = Vec::new();
         let mut polls = Vec::new();
@@ -48,7 +49,7 @@ impl Line {
             }
             ahead.push(pod);
         }
-        let fifth = sidecar(&namespace.pod("fifth").await?, TTL.as_secs()).await?;
+        let fifth = sidecar(&namespace.pod("fifth").await?, fifths_ttl.as_secs()).await?;
         let waiting = fifth.wait_for("res", WAIT_SECONDS).await?;
         until_queued(&namespace, "res", 4).await?;
         until_renewed(&namespace, "res", 2).await?;
@@ -101,7 +102,7 @@ fn lines(told: &[Value]) -> Vec<Vec<&str>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dead_ahead_are_skipped_together() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
-    let line = Line::form(&cluster).await?;
+    let line = Line::form(&cluster, TTL).await?;
     let Outlived {
         told,
         lease,
@@ -120,16 +121,15 @@ async fn the_dead_ahead_are_skipped_together() -> Result<()> {
     Ok(())
 }
 
-/// Each of the dead is proven so at a time of its own, and may have had the lock until then.
+/// Each of the dead is proven so at a time of its own, and may have had the lock until then. That it was the
+/// operator who wrote, the incidents say: there is one for each state that the lock had. Who waits may try to
+/// when it sees a session that the operator has revoked; the policies refuse it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_drops_the_dead_ahead_and_who_lives_need_do_nothing() -> Result<()> {
+async fn an_operator_drops_the_dead_ahead_and_gives_the_lock_to_who_lives() -> Result<()> {
     let (cluster, operator) = looked_after().await?;
-    let line = Line::form(&cluster).await?;
+    let line = Line::form(&cluster, 10 * TTL).await?;
     let Outlived {
-        told,
-        lease,
-        written,
-        ttls,
+        told, lease, ttls, ..
     } = line.outlives_those_ahead().await?;
     println!("measured: the fifth got the lock after {ttls:.2} TTL");
     let line = lines(&told);
@@ -158,7 +158,6 @@ async fn an_operator_drops_the_dead_ahead_and_who_lives_need_do_nothing() -> Res
             "{status}"
         );
     }
-    ensure!(written.is_empty(), "{written:?}");
     Ok(())
 }
 
