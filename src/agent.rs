@@ -126,8 +126,6 @@ struct Shared {
     state: Mutex<State>,
     /// One caller at a time begins, renews ahead of time or ends a session.
     session_change: tokio::sync::Mutex<()>,
-    /// Wakes the renewal of a session that may have been idle.
-    session_needed: tokio::sync::Notify,
     /// Wakes the sweeper when a deadline may be nearer than the one it sleeps for.
     deadlines_changed: tokio::sync::Notify,
     /// Told when a lease, a grant, an attempt or a wait ended, for who waits for one of them.
@@ -160,7 +158,6 @@ impl Agent {
             clock,
             state: Mutex::default(),
             session_change: tokio::sync::Mutex::default(),
-            session_needed: tokio::sync::Notify::new(),
             deadlines_changed: tokio::sync::Notify::new(),
             something_ended: tokio::sync::Notify::new(),
             streams_changed: tokio::sync::Notify::new(),

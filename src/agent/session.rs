@@ -38,7 +38,6 @@ impl Agent {
         listed: Option<Revision>,
     ) -> Result<SessionId, AcquireError> {
         if let Some(id) = self.fresh_session() {
-            self.0.session_needed.notify_one();
             return Ok(id);
         }
         let _change = self.0.session_change.lock().await;
@@ -109,12 +108,16 @@ impl Agent {
         }
     }
 
+    /// The session, if it may be acquired with as it is. It is renewed if it is due by now.
     fn fresh_session(&self) -> Option<SessionId> {
         let now = self.now();
         let state = self.state();
         let live = state.session.as_ref()?;
         let fresh = live.keep_alive.is_valid(now) && !live.keep_alive.is_stale(now);
-        fresh.then(|| live.id().clone())
+        fresh.then(|| {
+            live.needed.notify_one();
+            live.id().clone()
+        })
     }
 
     async fn begin_session(&self, listed: Option<Revision>) -> Result<SessionId, AcquireError> {
@@ -214,12 +217,18 @@ impl Agent {
     }
 
     async fn keep_alive(self, id: SessionId) {
+        let needed = {
+            let state = self.state();
+            let live = state.session.as_ref().filter(|live| *live.id() == id);
+            let Some(live) = live else { return };
+            live.needed.clone()
+        };
         let mut failures = 0;
         while let Some(wake) = self.next_renewal(&id, failures) {
             tokio::select! {
                 () = self.sleep_until(wake) => {}
                 // What was idle is needed again, and may be due by now.
-                () = self.0.session_needed.notified(), if failures == 0 => {}
+                () = needed.notified(), if failures == 0 => {}
                 () = self.0.stop.cancelled() => return,
             }
             if self.end_if_idle(&id).await {

@@ -5,9 +5,10 @@ mod ends;
 mod sights;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::protocol::fair_share::FairShare;
@@ -112,6 +113,8 @@ pub(super) struct LiveSession {
     pub(super) renewal_sent: Option<Moment>,
     /// Whether the last try to renew it failed.
     pub(super) is_failing: bool,
+    /// Wakes its renewal, when it may have been idle.
+    pub(super) needed: Arc<Notify>,
     /// Ends the session's watch with it.
     pub(super) _watch: DropGuard,
 }
@@ -126,6 +129,7 @@ impl LiveSession {
             keep_alive,
             renewal_sent: None,
             is_failing: false,
+            needed: Arc::default(),
             _watch: over.clone().drop_guard(),
         };
         (live, over)
