@@ -6,7 +6,6 @@
 //! show too. One that is there must do: nothing that goes wrong with it is taken for its absence.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::harness::{Process, TakeOver, addresses, directory, eventually, target_directory};
-use crate::support::{BINARY, Pair};
+use crate::support::{BINARY, Pair, tell};
 
 /// A script takes 20 s, most of it waiting, and Java compiles its one first.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -203,9 +202,4 @@ fn succeed(command: &mut Command) -> Result<()> {
 
 fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
-}
-
-/// Unlike what is printed by a macro, this is shown when the test passes too.
-fn tell(line: &str) -> Result<()> {
-    Ok(writeln!(std::io::stdout(), "{line}")?)
 }

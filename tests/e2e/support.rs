@@ -1,5 +1,6 @@
 //! What many of the tests begin with.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -176,4 +177,9 @@ pub(crate) async fn until_renewed(
 pub(crate) fn milliseconds(time: &Value) -> Result<i64> {
     let text = time.as_str().context("a time must be a string")?;
     Ok(text.parse::<jiff::Timestamp>()?.as_millisecond())
+}
+
+/// Unlike what is printed by a macro, this is shown when the test passes too.
+pub(crate) fn tell(line: &str) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{line}")?)
 }

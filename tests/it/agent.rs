@@ -95,7 +95,10 @@ impl Pod {
             preferred: false,
             request_id: request_id.map(str::to_owned),
         };
-        self.agent.acquire(request, self.now()).await
+        // By its own clock, which may be the test's to move, it might try for ever.
+        let acquired = self.agent.acquire(request, self.now());
+        let in_time = tokio::time::timeout(Duration::from_mins(1), acquired).await;
+        in_time.unwrap_or_else(|_| panic!("the acquire of {resource} does not end"))
     }
 
     async fn lease(&self, resource: &str) -> LeaseView {

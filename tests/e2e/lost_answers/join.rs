@@ -2,19 +2,17 @@
 //! guards, so one that is late can land on whatever the lock is by then.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::queue::until_all_came;
-use super::{Cell, LIMIT, row};
-use crate::harness::{Class, Cluster, Fault, Lease, LongPoll, Sidecar, TakeOver, eventually, now};
+use super::row::{row, row_of};
+use super::{Cell, LIMIT};
+use crate::harness::{Class, Cluster, Fault, Lease, LongPoll, Sidecar, eventually, now};
 use crate::support::until_queued;
 
 const WAIT_SECONDS: u64 = 120;
-/// Late enough for everybody to have been served before it comes.
-const VERY_LATE: Duration = Duration::from_secs(12);
 
 /// The lock is held by `b`, `c` waits for it, and what `a` sends to join goes wrong.
 struct Queue {
@@ -141,14 +139,25 @@ async fn wait_twice(queue: &Queue) -> Result<LongPoll> {
     Ok(waiting)
 }
 
-async fn very_late() -> Result<Queue> {
-    let cluster = Cluster::shared(TakeOver::Peer).await?;
-    Queue::start(&cluster, Fault::RequestLate(VERY_LATE)).await
+/// One cell, in which the join lands when the test lets it go, when everybody has been served.
+async fn held_back(cell: impl AsyncFn(Queue) -> Result<()>) -> Result<()> {
+    row_of(&[Fault::RequestHeld], async |cluster, fault| {
+        cell(Queue::start(&cluster, fault).await?).await
+    })
+    .await
+}
+
+async fn lands_now(cell: &Cell) -> Result<u16> {
+    cell.proxy.let_go();
+    landed(cell).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_join_that_lands_while_its_grant_holds_the_lock() -> Result<()> {
-    let queue = very_late().await?;
+    held_back(lands_while_its_grant_holds_the_lock).await
+}
+
+async fn lands_while_its_grant_holds_the_lock(queue: Queue) -> Result<()> {
     let waiting = wait_twice(&queue).await?;
     let (cell, b, _) = queue.serve_those_ahead().await?;
     let lease = waiting.answer().await?.granted()?;
@@ -156,7 +165,7 @@ async fn a_join_that_lands_while_its_grant_holds_the_lock() -> Result<()> {
     let next = b.wait_for("res", WAIT_SECONDS).await?;
     until_queued(&cell.namespace, "res", 1).await?;
 
-    let status = landed(&cell).await?;
+    let status = lands_now(&cell).await?;
     ensure!(status == 422, "{status}: it holds the lock");
     let entries = until_queued(&cell.namespace, "res", 1).await?;
     ensure!(pods(&entries) == ["b"], "{entries:?}");
@@ -169,7 +178,10 @@ async fn a_join_that_lands_while_its_grant_holds_the_lock() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_join_that_lands_after_its_grant_was_released() -> Result<()> {
-    let queue = very_late().await?;
+    held_back(lands_after_its_grant_was_released).await
+}
+
+async fn lands_after_its_grant_was_released(queue: Queue) -> Result<()> {
     let waiting = wait_twice(&queue).await?;
     let (cell, b, c) = queue.serve_those_ahead().await?;
     let served = waiting.answer().await?.granted()?;
@@ -179,7 +191,7 @@ async fn a_join_that_lands_after_its_grant_was_released() -> Result<()> {
     let next = c.wait_for("res", WAIT_SECONDS).await?;
     until_queued(&cell.namespace, "res", 1).await?;
 
-    let status = landed(&cell).await?;
+    let status = lands_now(&cell).await?;
     ensure!(status == 200, "{status}");
     let entries = until_queued(&cell.namespace, "res", 2).await?;
     ensure!(pods(&entries) == ["c", "a"], "{entries:?}");
@@ -198,7 +210,10 @@ async fn a_join_that_lands_after_its_grant_was_released() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_join_that_lands_when_the_lock_is_free() -> Result<()> {
-    let queue = very_late().await?;
+    held_back(lands_when_the_lock_is_free).await
+}
+
+async fn lands_when_the_lock_is_free(queue: Queue) -> Result<()> {
     let waiting = wait_twice(&queue).await?;
     let (cell, ..) = queue.serve_those_ahead().await?;
     let lease = waiting.answer().await?.granted()?;
@@ -206,7 +221,7 @@ async fn a_join_that_lands_when_the_lock_is_free() -> Result<()> {
     cell.behind.release(&lease.id).await?.expect(204)?;
     cell.until_free(3..=3).await?;
 
-    let status = landed(&cell).await?;
+    let status = lands_now(&cell).await?;
     ensure!(status == 422, "{status}: there is no queue to join");
     cell.until_free(3..=3).await
 }

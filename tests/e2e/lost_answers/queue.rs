@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use leasehold::protocol::time::Moment;
 
-use super::{Cell, LATE, LIMIT, row, still_held_by};
+use super::row::{LATE, row};
+use super::{Cell, LIMIT, still_held_by};
 use crate::harness::{Class, Cluster, Fault, eventually, now};
 use crate::support::until_queued;
 

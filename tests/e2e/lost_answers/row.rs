@@ -1,0 +1,108 @@
+//! A row of the table: one message, gone wrong in each way.
+//!
+//! An agent gives a try five seconds, and a message that is late takes three of them. What is left may
+//! not do for an API server that is starved of CPU, and then an error is right. So each row looks at
+//! how long the API server takes for a read: a cell that fails while it does not keep up says nothing,
+//! and is run again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
+use kube::Api;
+use tokio::sync::OnceCell;
+
+use crate::harness::{Cluster, Fault, TakeOver, now};
+use crate::support::{sidecar, tell};
+
+/// Longer than an agent waits for any answer.
+pub(super) const LATE: Duration = Duration::from_secs(4);
+const FAULTS: [Fault; 6] = [
+    Fault::RequestLost,
+    Fault::RequestLate(LATE),
+    Fault::AnswerLost,
+    Fault::AnswerLate(LATE),
+    Fault::TimeoutBefore,
+    Fault::TimeoutAfter,
+];
+
+/// An API server that takes longer for a read does not keep up: a try makes seven calls or so, and has
+/// two seconds for them.
+const KEEPS_UP: Duration = Duration::from_millis(250);
+/// How often a cell is run.
+const ROUNDS: usize = 6;
+/// How long between two looks at how the API server does.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs all cells of a row at once, and says which failed.
+pub(super) async fn row(cell: impl AsyncFn(Arc<Cluster>, Fault) -> Result<()>) -> Result<()> {
+    row_of(&FAULTS, cell).await
+}
+
+/// The same with fewer cells.
+pub(super) async fn row_of(
+    faults: &[Fault],
+    cell: impl AsyncFn(Arc<Cluster>, Fault) -> Result<()>,
+) -> Result<()> {
+    let cluster = warm().await?;
+    let mut faults = faults.to_vec();
+    for round in 1..=ROUNDS {
+        let cells = faults.iter().map(async |fault| {
+            let outcome = cell(Arc::clone(&cluster), *fault).await;
+            let error = outcome.err()?;
+            Some((*fault, format!("{fault:?}: {error:#}")))
+        });
+        let mut slowest = Duration::ZERO;
+        let failed: Vec<_> = tokio::select! {
+            ended = join_all(cells) => ended.into_iter().flatten().collect(),
+            error = look_at(&cluster, &mut slowest) => return Err(error),
+        };
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let (again, words): (Vec<_>, Vec<_>) = failed.into_iter().unzip();
+        let words = words.join("\n");
+        ensure!(
+            slowest > KEEPS_UP && round < ROUNDS,
+            "in round {round}, with {slowest:?} for the slowest read:\n{words}"
+        );
+        let why = format!("a read took {slowest:?}");
+        tell(&format!("round {round} says nothing, {why}:\n{words}"))?;
+        faults = again;
+    }
+    Ok(())
+}
+
+/// The shared cluster. A control plane that nobody has used takes two seconds to make the first
+/// session.
+async fn warm() -> Result<Arc<Cluster>> {
+    static USED: OnceCell<()> = OnceCell::const_new();
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let used = USED.get_or_try_init(async || {
+        let namespace = cluster.namespace("warm").await?;
+        let first = sidecar(&namespace.pod("first").await?, 15).await?;
+        first.acquire("res").await?.granted()?;
+        anyhow::Ok(())
+    });
+    used.await?;
+    Ok(cluster)
+}
+
+/// Notes how long the slowest read takes, until it is dropped.
+async fn look_at(cluster: &Cluster, slowest: &mut Duration) -> anyhow::Error {
+    let client = match cluster.admin().await {
+        Ok(client) => client,
+        Err(error) => return error,
+    };
+    let namespaces: Api<NamespaceObject> = Api::all(client);
+    loop {
+        let asked = now();
+        if let Err(error) = namespaces.get("default").await {
+            return error.into();
+        }
+        *slowest = (*slowest).max(now().since(asked));
+        tokio::time::sleep(LOOK).await;
+    }
+}
