@@ -12,6 +12,7 @@ mod apply;
 pub mod audit;
 pub mod label;
 pub mod metrics;
+mod own_pod;
 pub mod plan;
 pub mod pod;
 mod queue;
@@ -44,6 +45,7 @@ use state::{Standing, State};
 use trouble::{About, Kind, with_advice};
 use view::Key;
 
+pub use own_pod::OwnPod;
 pub use scribe::AuditLog;
 
 /// How many actions are under way at once: as many writers as a healthy API server has use for.
@@ -222,7 +224,13 @@ impl Operator {
         self.note_trouble(&mut state, Kind::Lock, &told, now.moment);
         match &told {
             Told::Interrupted(_) | Told::Anew => state.doubt(now.moment),
-            Told::There(lock) => state.note_ignored_request(lock, now.wall),
+            Told::There(lock) => {
+                state.note_ignored_request(lock, now.wall);
+                let was_deleted = |seen: &view::SeenLock| seen.lock.is_deleted;
+                if lock.is_deleted && !state.view.lock(&lock.place).is_some_and(was_deleted) {
+                    tracing::info!(lock = %lock.place, "deleted, and a finalizer keeps it");
+                }
+            }
             Told::Unreadable { place, uid, why } => {
                 tracing::warn!(lock = %place, why, "a lock makes no sense; leaving it alone");
                 if state.leads {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::protocol::ids::{GrantId, LeaseId, Resource};
-use crate::protocol::incident::Incident;
+use crate::protocol::incident::{Incident, IncidentKind};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
 use crate::protocol::token::Token;
@@ -61,8 +61,17 @@ impl Gone {
         }
     }
 
-    fn force_release<'a>(&self, lock: Option<&'a Lock>) -> Option<&'a Incident> {
-        lock?.force_release_of(&self.grant, self.base)
+    fn record<'a>(&self, lock: Option<&'a Lock>) -> Option<&'a Incident> {
+        lock?.incident_of(&self.grant, self.base)
+    }
+
+    fn loss(&self, lock: Option<&Lock>) -> Loss {
+        match self.record(lock).map(|record| record.kind) {
+            Some(IncidentKind::ForceReleased) => Loss::ForceReleased,
+            // Nobody takes over before the session is revoked, or was missing for long.
+            Some(IncidentKind::Expired | IncidentKind::PodEnded) => Loss::SessionRevoked,
+            Some(IncidentKind::ReleasedOnRequest) | None => Loss::GrantGone,
+        }
     }
 }
 
@@ -77,10 +86,7 @@ impl Agent {
             };
             let gone = Gone::from(held);
             let (loss, over) = match found {
-                Found::Read(lock) if gone.force_release(*lock).is_some() => {
-                    (Loss::ForceReleased, None)
-                }
-                Found::Read(_) => (Loss::GrantGone, None),
+                Found::Read(lock) => (gone.loss(*lock), None),
                 Found::Unread => {
                     // Its streams are told when it is known.
                     let over = held.over.take();
@@ -95,6 +101,10 @@ impl Agent {
         };
         if let Found::Read(lock) = found {
             let loss = self.report_taken(lease, &gone, *lock);
+            if loss == Loss::SessionRevoked {
+                let (agent, session) = (self.clone(), held.session.clone());
+                self.spawn(async move { agent.renew_now(&session).await });
+            }
             return self.after_loss(Some((resource, held.ended(), Some(held))), loss, now);
         }
         self.0.something_ended.notify_waiters();
@@ -113,7 +123,11 @@ impl Agent {
                 held.stored = read;
             }
             drop(on_its_way);
+            let session = held.session.clone();
             agent.after_loss(Some((resource, held.ended(), Some(held))), loss, now);
+            if loss == Loss::SessionRevoked {
+                agent.renew_now(&session).await;
+            }
         });
     }
 
@@ -138,16 +152,27 @@ impl Agent {
     /// Says why a lease is over whose grant is gone, and reports it: what a person did on the record is
     /// no alarm.
     fn report_taken(&self, lease: &LeaseId, gone: &Gone, lock: Option<&Lock>) -> Loss {
-        if let Some(incident) = gone.force_release(lock) {
-            tracing::warn!(
-                // People's words are escaped: they may have line breaks in them.
-                leaseId = %lease, actor = ?incident.actor, reason = ?incident.reason,
-                "a person ended this lease's grant by force"
-            );
-            return Loss::ForceReleased;
+        let loss = gone.loss(lock);
+        // People's words are escaped: they may have line breaks in them.
+        let said = gone
+            .record(lock)
+            .map(|record| (&record.actor, &record.reason));
+        let (actor, reason) = said.unzip();
+        match loss {
+            Loss::ForceReleased => tracing::warn!(
+                leaseId = %lease, ?actor, ?reason, "a person ended this lease's grant by force"
+            ),
+            Loss::SessionRevoked => {
+                // Its app could still believe in it.
+                self.0.metrics.dual_owner_suspected();
+                tracing::error!(
+                    leaseId = %lease, ?actor, ?reason,
+                    "this agent's session was revoked, and the lease's lock taken from it"
+                );
+            }
+            _ => self.report_gone(lease),
         }
-        self.report_gone(lease);
-        Loss::GrantGone
+        loss
     }
 
     /// The store no longer names the grant of a lease that its app may believe in.
@@ -217,7 +242,7 @@ impl Agent {
 impl Ending {
     fn was_forced(&self, lock: Option<&Stored<Lock>>) -> bool {
         let lock = lock.map(|lock| &lock.value);
-        self.gone.force_release(lock).is_some()
+        self.gone.loss(lock) == Loss::ForceReleased
     }
 }
 

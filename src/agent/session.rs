@@ -5,6 +5,8 @@
 //! from the clock at every use. A renewal whose answer comes later than that changes nothing:
 //! the session is lost, and is never taken up again.
 
+mod revoked;
+
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -19,6 +21,8 @@ use crate::store::{StoreError, Stored, within};
 use super::release::Returning;
 use super::state::LiveSession;
 use super::{AcquireError, Agent, Backoff, CALL_LIMIT};
+
+pub(super) use revoked::Rest;
 
 /// What one try to renew came to.
 enum Renewal {
@@ -121,8 +125,12 @@ impl Agent {
     }
 
     async fn begin_session(&self, listed: Option<Revision>) -> Result<SessionId, AcquireError> {
-        if self.state().draining {
-            return Err(AcquireError::ShuttingDown);
+        {
+            let state = self.state();
+            if state.draining {
+                return Err(AcquireError::ShuttingDown);
+            }
+            state.rest.check(self.now())?;
         }
         let listed = match listed {
             Some(listed) => listed,
@@ -288,8 +296,9 @@ impl Agent {
             let limit = live.keep_alive.attempt_timeout(now);
             (live.stored.clone(), live.failures.clone(), limit)
         };
-        let Ok(next) = current.value.renewed(self.0.clock.wall(), failures) else {
-            return self.renewal_lost(id, Loss::SessionRevoked);
+        let next = match current.value.renewed(self.0.clock.wall(), failures) {
+            Ok(next) => next,
+            Err(revocation) => return self.renewal_revoked(id, &revocation),
         };
         // Closes the race with whoever revokes: both write on the version they read, one wins.
         match within(limit, self.0.sessions.update(&current, &next)).await {
@@ -310,8 +319,8 @@ impl Agent {
             Ok(None) => return self.renewal_lost(id, Loss::SessionRevoked),
             Err(error) => return self.renewal_failed(id, &error),
         };
-        if found.value.revoked.is_some() {
-            return self.renewal_lost(id, Loss::SessionRevoked);
+        if let Some(revocation) = &found.value.revoked {
+            return self.renewal_revoked(id, revocation);
         }
         if found.value.renewals < before.value.renewals {
             // The API server itself lets the count only rise: this is a restored backup.
@@ -360,6 +369,7 @@ impl Agent {
                 if std::mem::take(&mut live.is_failing) {
                     self.0.streams_changed.notify_waiters();
                 }
+                state.rest.note_renewed();
                 state.write_session();
                 self.0.metrics.renewal("renewed");
                 return Renewal::Renewed;

@@ -27,6 +27,7 @@ use super::journal::Writer;
 use super::kept::Kept;
 use super::line::Line;
 use super::resume::{Bound, Left};
+use super::session::Rest;
 use sights::Sighting;
 
 /// How long the end of a lease is remembered.
@@ -38,6 +39,8 @@ const ENDED_MAX: usize = 20_000;
 pub(super) struct State {
     /// The session, while there is one that may be believed.
     pub(super) session: Option<LiveSession>,
+    /// The rest before the next one.
+    pub(super) rest: Rest,
     /// Where what a restarted agent must know is written; none where nobody asked for that.
     pub(super) journal: Option<Writer>,
     /// What an earlier process left, while it is not known whether it can be taken up.

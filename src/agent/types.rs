@@ -168,6 +168,15 @@ pub enum AcquireError {
     /// Somebody ended the grant before its lease could be told.
     #[error("somebody ended the grant before it could be told")]
     GrantEnded,
+    /// The pod was reported as ended, so each session of it is revoked as soon as it is seen.
+    #[error(
+        "this pod was reported as ended, so its sessions are revoked; no other is begun for {} s",
+        left.as_secs() + 1
+    )]
+    ReportedEnded {
+        /// For how long.
+        left: Duration,
+    },
     /// The session ended while the lock was being taken.
     #[error("the session ended while the lock was being taken")]
     SessionLost,

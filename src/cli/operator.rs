@@ -19,9 +19,10 @@ use crate::agent::{Agent, Campaign, Config, OnTerm};
 use crate::clock::SystemClock;
 use crate::http::serve::{Bounds, serve};
 use crate::k8s::{K8sFleet, K8sLockStore, K8sNotes, K8sPodLabels, K8sSessionStore};
-use crate::operator::{self, AuditLog, Leadership, Operator, Ports};
+use crate::operator::{self, AuditLog, Leadership, Operator, OwnPod, Ports};
 use crate::protocol::election::ElectionName;
 use crate::shutdown;
+use crate::store::fleet::Place;
 
 pub(super) use args::Args;
 
@@ -45,13 +46,21 @@ async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
     file_limit::raise();
     let election = ElectionName::parse(ELECTION).context("the operator's own election")?;
     let pod = config.pod.name.clone();
+    let own_pod = OwnPod {
+        place: Place {
+            namespace: cluster.namespace.as_str().into(),
+            name: pod.clone(),
+        },
+        uid: config.pod.uid.clone(),
+    };
     let agent = agent(config, &cluster);
     let (stands, fit) = watch::channel(false);
+    let fleet = Arc::new(K8sFleet::new(cluster.client.clone()));
     let clock = Arc::new(SystemClock);
     let operator = Operator::new(
         args.rules(&pod),
         Ports {
-            fleet: Arc::new(K8sFleet::new(cluster.client.clone())),
+            fleet: fleet.clone(),
             notes: Arc::new(K8sNotes::new(cluster.client.clone(), &pod)),
             labels: Arc::new(K8sPodLabels::new(cluster.client)),
             audit: Arc::new(StandardOutput),
@@ -74,6 +83,11 @@ async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
         preferred: false,
     };
     agent.run_for_while(campaign, fit);
+    tokio::spawn(async move {
+        if let Some(what) = own_pod.what_is_wrong(&*fleet).await {
+            tracing::error!("this replica is in another pod than it says: {what}");
+        }
+    });
     // What it does ends before it gives the lead away.
     let ran = async {
         let ran = operator.run(signalled).await;

@@ -60,6 +60,10 @@ impl From<AcquireError> for Problem {
                 Code::SessionLost,
                 format!("{words}; nothing is held through this request, try again"),
             ),
+            AcquireError::ReportedEnded { .. } => Self::new(
+                Code::SessionLost,
+                format!("{words}; see `kubectl get pod --output yaml`, or use another pod"),
+            ),
             AcquireError::Store(error) => error.into(),
         }
     }

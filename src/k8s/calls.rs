@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::convert::next_page;
 use super::errors::{
-    Call, from_answer, from_transport, from_watch, is_another_object, is_namespace_ending,
-    is_object_missing,
+    Call, NamespaceEnd, from_answer, from_transport, from_watch, is_another_object,
+    is_object_missing, namespace_end,
 };
 use super::names::is_object_name;
 use crate::protocol::token::Revision;
@@ -165,16 +165,16 @@ impl Calls {
         parse(Call::Create, code, &body)
     }
 
-    /// As [`Self::create`]; none where the namespace is being deleted, or is gone already.
+    /// As [`Self::create`], where the namespace is not being deleted, and not gone already.
     pub(super) async fn create_if_namespace_stays(
         &self,
         object: &Value,
-    ) -> Result<Option<Value>, StoreError> {
+    ) -> Result<Result<Value, NamespaceEnd>, StoreError> {
         let (code, body) = self.post(object).await?;
-        if is_namespace_ending(code, &body) {
-            return Ok(None);
+        match namespace_end(code, &body) {
+            Some(end) => Ok(Err(end)),
+            None => parse(Call::Create, code, &body).map(Ok),
         }
-        parse(Call::Create, code, &body).map(Some)
     }
 
     async fn post(&self, object: &Value) -> Result<(StatusCode, Vec<u8>), StoreError> {

@@ -76,6 +76,12 @@ pub fn place_of(metadata: &Value) -> Place {
     }
 }
 
+/// Whether somebody deleted an object, which a finalizer keeps.
+#[must_use]
+pub fn is_deleted(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
 /// Where a LIST goes on; none on its last page.
 #[must_use]
 pub fn next_page(list: &Value) -> Option<String> {

@@ -128,21 +128,30 @@ pub fn is_object_missing(code: StatusCode, body: &[u8], name: &str) -> bool {
             .is_some_and(|details| details.name == name)
 }
 
+/// What keeps a namespace from taking a new object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceEnd {
+    /// It is being deleted.
+    Terminating,
+    /// It is not there.
+    Gone,
+}
+
 /// Whether a create was refused because its namespace is being deleted, or is gone already.
 #[must_use]
-pub fn is_namespace_ending(code: StatusCode, body: &[u8]) -> bool {
-    let status = serde_json::from_slice::<Status>(body).ok();
-    let Some(details) = status.and_then(|status| status.details) else {
-        return false;
+pub fn namespace_end(code: StatusCode, body: &[u8]) -> Option<NamespaceEnd> {
+    let status = serde_json::from_slice::<Status>(body).ok()?;
+    let details = status.details?;
+    let mut causes = details.causes.iter();
+    let (end, is_it) = match code {
+        StatusCode::FORBIDDEN => (
+            NamespaceEnd::Terminating,
+            causes.any(|cause| cause.reason == "NamespaceTerminating"),
+        ),
+        StatusCode::NOT_FOUND => (NamespaceEnd::Gone, details.kind == "namespaces"),
+        _ => return None,
     };
-    match code {
-        StatusCode::FORBIDDEN => details
-            .causes
-            .iter()
-            .any(|cause| cause.reason == "NamespaceTerminating"),
-        StatusCode::NOT_FOUND => details.kind == "namespaces",
-        _ => false,
-    }
+    is_it.then_some(end)
 }
 
 /// Whether a patch that names a uid met an object with another one: to the API server the patch

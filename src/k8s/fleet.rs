@@ -15,7 +15,7 @@ use kube::{Client, Resource};
 use serde_json::Value;
 
 use super::calls::Calls;
-use super::convert::{lock, page, session};
+use super::convert::{is_deleted, lock, page, session};
 use super::lock_store::K8sLockStore;
 use super::session_store::K8sSessionStore;
 use crate::crd::{DistributedLock, LockSession};
@@ -76,6 +76,7 @@ impl K8sFleet {
         Ok(Some(Placed {
             place: place.clone(),
             uid,
+            is_deleted: is_deleted(&object),
             stored: read(object)?,
         }))
     }
@@ -164,6 +165,7 @@ fn moved_on<T>(current: &Placed<T>, stored: Stored<T>) -> Placed<T> {
     Placed {
         place: current.place.clone(),
         uid: current.uid.clone(),
+        is_deleted: current.is_deleted,
         stored,
     }
 }

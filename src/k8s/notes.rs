@@ -3,6 +3,10 @@
 //! Each note is an object of its own under a name that its writer chose. kube's recorder, which
 //! counts repetitions in one object, is not used: a note that is written twice must be there once,
 //! and two incidents must not become one. The API server forgets Events after an hour or so.
+//!
+//! A namespace that is being deleted takes no new ones. What happens there is noted in the namespace
+//! `default`, with the namespace in the place of the lock, where Events about things without a
+//! namespace are: so whoever comes next knows that it was told.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,10 +19,15 @@ use serde_json::{Value, json};
 
 use super::calls::Calls;
 use super::convert::{api_version, place_of, time_text};
+use super::errors::NamespaceEnd;
 use crate::store::StoreError;
 use crate::store::cluster::{Note, Notes};
 use crate::store::fleet::Place;
 
+/// Where Events about things without a namespace are; the API server takes them nowhere else.
+const NOWHERE: &str = "default";
+/// On an Event there: the namespace that it would be in.
+const NAMESPACE: &str = "leasehold.dev/namespace";
 /// Whose Events they are.
 const CONTROLLER: &str = "leasehold.dev/operator";
 /// The API server takes no longer text, in bytes.
@@ -58,24 +67,56 @@ impl Notes for K8sNotes {
         let calls = Calls::everywhere::<Event>(self.client.clone()).with_timeout(self.timeout);
         let own = ListParams::default().fields(&format!("reportingController={CONTROLLER}"));
         let found = calls.metadata_of(own).await?;
-        Ok(found.iter().map(place_of).collect())
+        Ok(found.iter().map(place_of_note).collect())
     }
 
-    /// A namespace that is being deleted takes no new Events, and nobody will read them there.
     async fn write(&self, note: &Note) -> Result<(), StoreError> {
         let calls = Calls::new::<Event>(self.client.clone(), &note.lock.namespace);
         let calls = calls.with_timeout(self.timeout);
         let object = event(note, &self.instance);
         match calls.create_if_namespace_stays(&object).await {
-            Ok(Some(_)) | Err(StoreError::Conflict) => Ok(()),
-            Ok(None) => {
-                tracing::debug!(lock = %note.lock, reason = note.reason,
-                    "no Event is written in a namespace that is being deleted");
-                Ok(())
-            }
+            Ok(Err(NamespaceEnd::Terminating)) => self.write_nowhere(note).await,
+            // Where the namespace is gone, its locks are, too.
+            Ok(Ok(_) | Err(NamespaceEnd::Gone)) | Err(StoreError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }
     }
+}
+
+impl K8sNotes {
+    async fn write_nowhere(&self, note: &Note) -> Result<(), StoreError> {
+        let calls = Calls::new::<Event>(self.client.clone(), NOWHERE).with_timeout(self.timeout);
+        let object = event_of_namespace(note, &self.instance);
+        match calls.create(&object).await {
+            Ok(_) | Err(StoreError::Conflict) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Where a note is, or would be if its namespace stayed.
+fn place_of_note(metadata: &Value) -> Place {
+    let place = place_of(metadata);
+    match metadata["annotations"][NAMESPACE].as_str() {
+        Some(namespace) => Place {
+            namespace: namespace.into(),
+            ..place
+        },
+        None => place,
+    }
+}
+
+/// The Event about a namespace that is being deleted, in the place of the one about its lock.
+fn event_of_namespace(note: &Note, instance: &str) -> Value {
+    let mut event = event(note, instance);
+    let namespace = &*note.lock.namespace;
+    let words = format!("lock {}: {}", note.lock.name, note.message);
+    event["metadata"]["namespace"] = NOWHERE.into();
+    event["metadata"]["annotations"] = json!({NAMESPACE: namespace});
+    event["regarding"] = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace});
+    event["related"] = Value::Null;
+    event["note"] = cut(&words, NOTE_MAX).into();
+    event
 }
 
 fn event(note: &Note, instance: &str) -> Value {
@@ -161,6 +202,20 @@ mod tests {
             (&written["related"], &written["type"]),
             (&Value::Null, &json!("Normal"))
         );
+    }
+
+    #[test]
+    fn where_its_namespace_goes_it_is_about_that_and_known_as_what_it_would_be() {
+        let event = event_of_namespace(&note(), "me");
+        let regarding = json!({"apiVersion": "v1", "kind": "Namespace", "name": "team-a"});
+        assert_eq!(event["regarding"], regarding);
+        assert_eq!(event["metadata"]["namespace"], "default");
+        assert_eq!(event["note"], "lock res: m");
+        assert_eq!(event["related"], Value::Null);
+        let usual = super::event(&note(), "me");
+        let known = place_of_note(&event["metadata"]);
+        assert_eq!(known, place_of_note(&usual["metadata"]));
+        assert_eq!(&*known.namespace, "team-a");
     }
 
     #[test]

@@ -322,6 +322,7 @@ mod tests {
                 name: name.into(),
             },
             uid: name.into(),
+            is_deleted: false,
             stored: Stored {
                 value,
                 version: Revision(1),

@@ -238,7 +238,8 @@ fn suspicion(view: &View, seen: &SeenSession, now: Now) -> Step {
 }
 
 fn ended_session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
-    if view.is_named(&seen.session.place) {
+    // What is deleted already goes when its finalizers do.
+    if view.is_named(&seen.session.place) || seen.session.is_deleted {
         return Step::default();
     }
     let since = seen.observed.since().max(seen.named_until);
@@ -328,6 +329,10 @@ fn unmarked(seen: &SeenLock) -> Step {
 
 fn idle(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
     let value = &seen.lock.stored.value;
+    if seen.lock.is_deleted {
+        // It goes when its finalizers do.
+        return Step::default();
+    }
     let retain = value.settings.retain.unwrap_or(rules.retain);
     let due = seen.since.after(retain);
     if now.moment < due {

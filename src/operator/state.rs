@@ -166,7 +166,11 @@ impl State {
             .view
             .lock(&lock.place)
             .map(|seen| &seen.lock.stored.value);
-        let is_new = before.is_some_and(|b| b.settings.release_request.as_ref() != Some(request));
+        let is_new = match before {
+            Some(before) => before.settings.release_request.as_ref() != Some(request),
+            // It was made with it. What a listing shows may have been asked long ago.
+            None => value.transitions == 0 && !self.view.is_listing_locks(),
+        };
         let names = |lock: &Lock| lock.grant.as_ref().is_some_and(|g| request.names(&g.id));
         // What it named may have ended in the moment before.
         if self.leads && is_new && !names(value) && !before.is_some_and(names) {

@@ -50,6 +50,11 @@ impl View {
         self.may_act() && self.pods.is_complete
     }
 
+    /// Whether all locks are being told anew.
+    pub(super) const fn is_listing_locks(&self) -> bool {
+        self.old_locks.is_some()
+    }
+
     /// Whether everything that a feed is about was told at least once.
     pub(super) const fn has_all(&self, kind: Kind) -> bool {
         match kind {

@@ -318,16 +318,14 @@ impl Lock {
         })
     }
 
-    /// The record of this grant's end by force, if there is one. A version that names no grants in its
-    /// records is understood by the grant's first token.
+    /// The record of this grant's end, if there is one. A version that names no grants in its records is
+    /// understood by the grant's first token.
     #[must_use]
-    pub fn force_release_of(&self, grant: &GrantId, base: Token) -> Option<&Incident> {
-        let names = |incident: &Incident| match &incident.grant {
+    pub fn incident_of(&self, grant: &GrantId, base: Token) -> Option<&Incident> {
+        self.incidents.iter().find(|one| match &one.grant {
             Some(named) => named == grant,
-            None => incident.token == base,
-        };
-        let mut incidents = self.incidents.iter();
-        incidents.find(|one| one.kind == IncidentKind::ForceReleased && names(one))
+            None => one.token == base,
+        })
     }
 
     /// The same grant with a new, larger base: after a suspected restore, or when its tokens are

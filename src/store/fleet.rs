@@ -37,6 +37,8 @@ pub struct Placed<T> {
     pub place: Place,
     /// The object's own id: one that is made anew under the same name has another.
     pub uid: Arc<str>,
+    /// Whether somebody deleted it, and a finalizer keeps it.
+    pub is_deleted: bool,
     /// The object.
     pub stored: Stored<T>,
 }

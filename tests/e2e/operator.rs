@@ -9,6 +9,7 @@ mod many;
 mod outages;
 mod pods;
 mod rights;
+mod sessions;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,6 +7,7 @@ mod forced;
 mod releases;
 mod restored;
 mod resume;
+mod revoked;
 mod sessions;
 mod stopping;
 mod waiting;

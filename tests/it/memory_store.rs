@@ -174,13 +174,18 @@ impl MemoryStore {
         at_once(self.store.sessions())
     }
 
-    /// Ends a session, as the operator does.
+    /// Ends a session, as the operator does with one that was silent.
     pub(crate) fn revoke_session(&self, id: &SessionId) {
+        self.revoke_session_as(id, RevokeReason::Expired);
+    }
+
+    /// The same for any reason.
+    pub(crate) fn revoke_session_as(&self, id: &SessionId, reason: RevokeReason) {
         let current = at_once(SessionStore::get(&self.store, id)).expect("a session");
         let revocation = Revocation {
             at: WallTime(0),
             by: "operator".into(),
-            reason: RevokeReason::PodEnded,
+            reason,
         };
         let revoked = current.value.revoked(revocation).unwrap();
         at_once(SessionStore::update(&self.store, &current, &revoked));

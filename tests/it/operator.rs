@@ -260,3 +260,17 @@ async fn who_is_refused_what_it_has_to_see_gives_the_lead_up_until_it_is_not() {
     assert!(cluster.stands());
     assert_eq!(cluster.why_not_ready(), "");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_made_together_with_its_lock_gets_its_note_too() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    settled().await;
+    cluster.make_with_request("res");
+    settled().await;
+    assert_eq!(cluster.notes(), 1);
+    assert!(cluster.lines().is_empty());
+    cluster.list_anew();
+    settled().await;
+    assert_eq!(cluster.notes(), 1);
+}

@@ -15,6 +15,10 @@ use tokio::sync::watch;
 use crate::agent::{AcquireError, AcquireRequest, Acquired, Agent, Backoff, Life};
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId};
+use crate::protocol::time::Moment;
+
+/// How often the same reason why candidacies come to nothing is said.
+const COMPLAINED_EVERY: Duration = Duration::from_secs(60);
 
 /// How a campaign is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,12 +51,13 @@ impl Agent {
     async fn campaign_on(self, campaign: Campaign, mut fit: watch::Receiver<bool>) {
         let ttl = self.0.config.session_ttl.get();
         let mut failures = 0;
+        let mut complaint = Complaint::default();
         while !self.is_draining() {
             tokio::select! {
                 () = until(&mut fit, true) => {}
                 () = self.0.stop.cancelled() => return,
             }
-            let led_for = self.run_once(&campaign, &mut fit).await;
+            let led_for = self.run_once(&campaign, &mut fit, &mut complaint).await;
             // Who lost the lead again and again does not hurry back to it.
             failures = match led_for {
                 Some(led_for) if led_for > ttl => 0,
@@ -68,6 +73,7 @@ impl Agent {
         &self,
         campaign: &Campaign,
         fit: &mut watch::Receiver<bool>,
+        complaint: &mut Complaint,
     ) -> Option<Duration> {
         let election = &campaign.election;
         let lease = match self.own_lead(campaign) {
@@ -77,7 +83,11 @@ impl Agent {
                 Ok(lease) => lease,
                 Err(AcquireError::ShuttingDown) => return None,
                 Err(error) => {
-                    tracing::warn!(%election, %error, "the candidacy came to nothing; trying on");
+                    if complaint.is_due(&error, self.now()) {
+                        tracing::warn!(
+                            %election, %error, "the candidacy came to nothing; trying on"
+                        );
+                    }
                     return None;
                 }
             },
@@ -156,9 +166,42 @@ impl Agent {
     }
 }
 
+/// Why a candidacy came to nothing, as it was said last.
+#[derive(Default)]
+struct Complaint(Option<(AcquireError, Moment)>);
+
+impl Complaint {
+    /// Whether this is to be said: it is something else, or it was not said for a while.
+    fn is_due(&mut self, error: &AcquireError, now: Moment) -> bool {
+        let is_said = |(said, at): &(AcquireError, Moment)| {
+            said == error && now.since(*at) < COMPLAINED_EVERY
+        };
+        let is_due = !self.0.as_ref().is_some_and(is_said);
+        if is_due {
+            self.0 = Some((error.clone(), now));
+        }
+        is_due
+    }
+}
+
 /// Waits until `fit` says this; for ever where nobody can change it any more.
 async fn until(fit: &mut watch::Receiver<bool>, wanted: bool) {
     if fit.wait_for(|is_fit| *is_fit == wanted).await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_reason_is_said_once_a_minute_and_another_one_at_once() {
+        let mut complaint = Complaint::default();
+        let at = |seconds| Moment::since_boot(Duration::from_secs(seconds));
+        let (one, other) = (AcquireError::GrantEnded, AcquireError::SessionLost);
+        let said = [(&one, 1), (&one, 60), (&one, 61), (&other, 62), (&one, 63)];
+        let due = said.map(|(error, second)| complaint.is_due(error, at(second)));
+        assert_eq!(due, [true, false, true, true, true]);
     }
 }

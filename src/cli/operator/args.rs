@@ -18,8 +18,14 @@ const TEN_YEARS: u64 = 315_360_000;
 /// Where /healthz, /readyz and /metrics are unless it is said.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8080);
 
+/// What `--namespace` is for, which elsewhere is the namespace of the locks.
+const NAMESPACE_HELP: &str = "The namespace that the operator is in, where its replicas elect the active \
+                              one; the pod's own, or the context's, unless said. It looks after the \
+                              locks of all namespaces";
+
 /// The flags.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("namespace", |arg| arg.help(NAMESPACE_HELP).long_help(NAMESPACE_HELP)))]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     pub(super) cluster: cluster::Args,

@@ -22,6 +22,7 @@ use tower_http::timeout::ResponseBodyTimeoutLayer;
 
 use super::pods::{self, SeenPod};
 use super::raw::Raw;
+use crate::k8s::convert::is_deleted;
 use crate::k8s::errors::{from_watch, from_watch_status};
 use crate::store::fleet::{Feed, Place, Placed, PodReport, Told};
 use crate::store::{StoreError, Stored};
@@ -215,8 +216,14 @@ fn told_of<K: Resource<DynamicType = ()>, T>(
 ) -> Told<Placed<T>> {
     let place = place_of(&object);
     let uid = object.meta().uid.as_deref().unwrap_or_default().into();
+    let is_deleted = is_deleted(&object.object);
     match read(object.object) {
-        Ok(stored) => Told::There(Box::new(Placed { place, uid, stored })),
+        Ok(stored) => Told::There(Box::new(Placed {
+            place,
+            uid,
+            is_deleted,
+            stored,
+        })),
         Err(error) => Told::Unreadable {
             place,
             uid,

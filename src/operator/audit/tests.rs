@@ -30,6 +30,7 @@ fn lock_with(incidents: Vec<Incident>) -> Placed<Lock> {
             name: name.into(),
         },
         uid: "d2c1".into(),
+        is_deleted: false,
         stored: Stored {
             value: Lock {
                 incidents,

@@ -87,6 +87,7 @@ impl World {
         let lock = Placed {
             place: place(name),
             uid: "u".into(),
+            is_deleted: false,
             stored: Stored {
                 value,
                 version: Revision(self.version),

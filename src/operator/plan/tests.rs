@@ -44,6 +44,7 @@ fn placed<T>(name: &str, value: T, version: u64) -> Placed<T> {
     Placed {
         place: place(name),
         uid: format!("uid-of-{name}").into(),
+        is_deleted: false,
         stored: Stored {
             value,
             version: Revision(version),
@@ -147,9 +148,17 @@ impl World {
         self
     }
 
-    fn lock(mut self, lock: Lock, seconds: u64) -> Self {
+    fn lock(self, lock: Lock, seconds: u64) -> Self {
+        self.lock_that_is(lock, seconds, false)
+    }
+
+    fn lock_that_is(mut self, lock: Lock, seconds: u64, is_deleted: bool) -> Self {
         self.version += 1;
-        let told = Told::There(Box::new(placed("r", lock, self.version)));
+        let lock = Placed {
+            is_deleted,
+            ..placed("r", lock, self.version)
+        };
+        let told = Told::There(Box::new(lock));
         self.view.note_lock(told, at(seconds).moment);
         self
     }
@@ -390,7 +399,14 @@ fn a_missing_session_is_asked_for_and_dead_only_when_it_was_missing_for_its_ttl(
     assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == place("a")));
     let world = world.no_session("a", 10);
     waits_until(&world.about_lock(11), 31);
-    assert_eq!(holder(&writes(world.about_lock(31)).0), None);
+    let (freed, _) = writes(world.about_lock(31));
+    assert_eq!(holder(&freed), None);
+    // Whoever deleted it, the end of the grant is on the record.
+    let [incident] = &freed.incidents[..] else {
+        panic!("{:?}", freed.incidents);
+    };
+    assert_eq!(incident.kind, IncidentKind::Expired);
+    assert!(incident.reason.contains("was missing"), "{incident:?}");
 
     let found = world.session(session_of("a"), 20);
     assert!(found.about_lock(31).action.is_none());

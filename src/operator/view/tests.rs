@@ -21,6 +21,7 @@ fn lock(name: &str, version: u64) -> Told<Placed<Lock>> {
     Told::There(Box::new(Placed {
         place: place(name),
         uid: "u".into(),
+        is_deleted: false,
         stored: Stored {
             value: Lock::unheld(Resource::parse(name).unwrap()),
             version: Revision(version),

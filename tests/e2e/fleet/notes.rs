@@ -119,7 +119,7 @@ async fn the_longest_note_is_taken() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_is_being_deleted_takes_no_notes_and_that_is_no_error() -> Result<()> {
+async fn what_is_told_of_a_namespace_that_is_being_deleted_is_noted_outside_of_it() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = cluster.namespace("notes").await?;
     make_lock(&namespace, "res", "res").await?;
@@ -128,8 +128,17 @@ async fn a_namespace_that_is_being_deleted_takes_no_notes_and_that_is_no_error()
     // Nobody finishes the deletion here: that is a controller's work.
     let deletion = ["delete", "namespace", &namespace.name, "--wait=false"];
     namespace.kubectl(&deletion).await?.ok()?;
-    notes.write(&note).await?;
+    for _ in 0..2 {
+        notes.write(&note).await?;
+    }
     assert!(events(&namespace).await?.is_empty());
+    let known = notes.known().await?;
+    assert!(known.contains(&place(&namespace, "res.expired")));
+    let outside = Api::<Event>::namespaced(namespace.client.clone(), "default");
+    let about = ListParams::default().fields(&format!("regarding.name={}", namespace.name));
+    let told = outside.list(&about).await?.items;
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].reason.as_deref(), Some("Expired"));
 
     let nowhere = Note {
         lock: Place {
@@ -139,6 +148,8 @@ async fn a_namespace_that_is_being_deleted_takes_no_notes_and_that_is_no_error()
         ..note.clone()
     };
     notes.write(&nowhere).await?;
+    let about = ListParams::default().fields("regarding.name=no-such-namespace");
+    assert!(outside.list(&about).await?.items.is_empty());
 
     // Another refusal is one.
     let bystander = namespace.pod_of("bystander", "default").await;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::{
     LIMIT, SILENCE, TTL_SECONDS, silence_before_its_end, told_of, two, until_it_stands_by,
 };
-use crate::harness::{Cluster, Operator, Served, TakeOver, eventually, now};
+use crate::harness::{Cluster, Namespace, Operator, Served, TakeOver, eventually, now};
 use crate::support::{sidecar, until_free, until_queued, until_renewed};
 
 const LEADING: &str = "leasehold_operator_leading";
@@ -125,5 +125,51 @@ async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() ->
         ensure!(incidents == 1, "{lock}");
     }
     b.renew(&second.id).await?.granted()?;
+    Ok(())
+}
+
+/// Where a namespace is being deleted no Event can be written, and by Events an operator knows what
+/// was told.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_told_of_a_namespace_that_is_being_deleted_is_not_told_again() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let (active, standby) = two(&cluster, 5).await?;
+    let goes = cluster.namespace("goes").await?;
+    let holder = sidecar(&goes.pod("a").await?, 3).await?;
+    holder.acquire("res").await?.granted()?;
+    // Nobody finishes the deletion here: that is a controller's work.
+    let deletion = ["delete", "namespace", &goes.name, "--wait=false"];
+    goes.kubectl(&deletion).await?.ok()?;
+    holder.kill9()?;
+    let one_line = async |namespace: &Namespace, operator: &Operator| {
+        eventually("a line of the audit log", LIMIT, async || {
+            (told_of(namespace, operator).len() == 1).then_some(())
+        })
+        .await
+    };
+    one_line(&goes, &active).await?;
+    eventually("an Event about the namespace", LIMIT, async || {
+        let all = [
+            "get",
+            "events",
+            "--namespace",
+            "default",
+            "--output",
+            "name",
+        ];
+        let told = goes.kubectl(&all).await.ok()?.ok().ok()?;
+        told.contains("res.").then_some(())
+    })
+    .await?;
+
+    active.sigterm()?;
+    standby.until_active().await?;
+    let stays = cluster.namespace("stays").await?;
+    let holder = sidecar(&stays.pod("a").await?, 3).await?;
+    holder.acquire("res").await?.granted()?;
+    holder.kill9()?;
+    one_line(&stays, &standby).await?;
+    let again = told_of(&goes, &standby);
+    ensure!(again.is_empty(), "{again:?}");
     Ok(())
 }

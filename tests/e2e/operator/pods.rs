@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::looked_after;
+use super::{LIMIT, looked_after};
 use crate::harness::{Namespace, Sidecar, eventually, now};
 use crate::support::{sidecar, until_free, until_renewed};
 
@@ -88,7 +88,20 @@ async fn the_locks_of_a_pod_that_ended_are_free_at_once_and_those_of_look_alikes
     );
     ensure!(incident["kind"] == "PodEnded", "{incident}");
     ensure!(incident["actor"] == "operator-of-many", "{incident}");
-    drop(really);
+    // The report was wrong all the same: the process is there. It does not begin one session after the
+    // other, of which each would be revoked at once.
+    let refused = eventually("no other session to be begun", LIMIT, async || {
+        let answer = really.acquire("again").await.ok()?;
+        (answer.code() == "session_lost").then_some(answer)
+    })
+    .await?;
+    let said = refused.json["detail"].as_str().unwrap_or_default();
+    ensure!(said.contains("reported as ended"), "{said}");
+    let again = really.acquire("again").await?;
+    again.problem(503, "session_lost")?;
+    let sessions = namespace.all("locksessions").await?;
+    let ours = |session: &&Value| session["spec"]["pod"] == "really";
+    ensure!(sessions.iter().filter(ours).count() == 1, "{sessions:?}");
 
     // Reported before, and seen in the order in which they were.
     for (pod, _) in &look_alikes {

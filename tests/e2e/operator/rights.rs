@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::harness::{Cluster, Operator, TakeOver, eventually, now};
+use crate::harness::{Cluster, Operator, Pod, TakeOver, eventually, now};
 use crate::support::{BINARY, sidecar, until_free};
 
 /// An API server goes on with a watch that it has allowed until that ends, after half a minute.
@@ -99,5 +99,50 @@ async fn an_operator_that_may_not_label_pods_says_which_file_lets_it() -> Result
     })
     .await?;
     ensure!(operator.admin("/readyz").await?.0 == 200);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_is_in_another_pod_than_it_says_is_told_so_once() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let elsewhere = cluster.namespace("elsewhere").await?;
+    let pod = cluster.operator_pod("op-0").await?;
+    let other = cluster.operator_pod("op-1").await?;
+    for (what, said, words) in [
+        (
+            "uid",
+            Pod {
+                uid: other.uid.clone(),
+                ..pod.clone()
+            },
+            "has uid",
+        ),
+        (
+            "name",
+            Pod {
+                name: "op-2".into(),
+                ..pod.clone()
+            },
+            "no pod op-2",
+        ),
+        (
+            "namespace",
+            Pod {
+                namespace: elsewhere.name.clone(),
+                ..pod.clone()
+            },
+            "no pod op-0",
+        ),
+    ] {
+        let operator = Operator::start(BINARY, &said, &[]).await?;
+        let is_it = |line: &&str| line.contains("in another pod than it says");
+        let word = format!("a word on the wrong {what}");
+        let line = eventually(&word, LIMIT, async || {
+            operator.log().lines().find(is_it).map(str::to_owned)
+        })
+        .await?;
+        ensure!(line.contains(words) && line.contains("--pod-uid"), "{line}");
+        ensure!(operator.log().lines().filter(is_it).count() == 1);
+    }
     Ok(())
 }

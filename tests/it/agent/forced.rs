@@ -202,7 +202,7 @@ async fn only_a_record_of_force_on_this_very_grant_counts() {
         ),
         (
             "of another end",
-            |i| i.kind = IncidentKind::Expired,
+            |i| i.kind = IncidentKind::ReleasedOnRequest,
             Loss::GrantGone,
         ),
     ];

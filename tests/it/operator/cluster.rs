@@ -12,6 +12,7 @@ use leasehold::protocol::ids::{OwnerId, Resource};
 use leasehold::protocol::incident::{Incident, IncidentKind};
 use leasehold::protocol::lock::{Grant, Lock};
 use leasehold::protocol::session::{Claimant, PodRef, RenewalFailures, Session};
+use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::{Revision, Token};
 use leasehold::store::cluster::LabelledPod;
@@ -76,6 +77,7 @@ fn placed<T>(place: &Place, value: T, version: u64) -> Placed<T> {
     Placed {
         place: place.clone(),
         uid: format!("uid-of-{}", place.name).into(),
+        is_deleted: false,
         stored: Stored {
             value,
             version: Revision(version),
@@ -210,6 +212,24 @@ impl Cluster {
         };
         let with_it = Lock {
             incidents: vec![incident],
+            ..Lock::unheld(Resource::parse(lock).unwrap())
+        };
+        self.inside().put_lock(lock, with_it);
+    }
+
+    /// A lock that is made with a request to release what never was.
+    pub(crate) fn make_with_request(&self, lock: &str) {
+        let request = ReleaseRequest {
+            lease: "nobody".into(),
+            mode: ReleaseMode::Force,
+            reason: "stuck".into(),
+            actor: "jane".into(),
+        };
+        let with_it = Lock {
+            settings: Settings {
+                release_request: Some(Arc::new(request)),
+                ..Settings::default()
+            },
             ..Lock::unheld(Resource::parse(lock).unwrap())
         };
         self.inside().put_lock(lock, with_it);

@@ -110,3 +110,25 @@ fn an_ended_session_is_deleted_when_nothing_has_named_it_for_a_while() {
         assert!(named.about_session("a", 9_999).action.is_none());
     }
 }
+
+#[test]
+fn what_a_finalizer_keeps_is_deleted_once_and_what_it_holds_is_still_taken_from_the_dead() {
+    let world = World::new().lock_that_is(free_lock(), 0, true);
+    assert!(world.about_lock(999_999).action.is_none());
+    let world = World::new()
+        .session(revoked("a", RevokeReason::PodEnded), 0)
+        .lock_that_is(held_by("a", &[]), 0, true);
+    assert_eq!(holder(&writes(world.about_lock(1)).0), None);
+
+    let mut world = World::new().session(revoked("a", RevokeReason::Ended), 0);
+    let delete = world.about_session("a", 600).action;
+    assert!(matches!(delete, Some(Action::DeleteSession(_))));
+    world.version += 1;
+    let kept = Placed {
+        is_deleted: true,
+        ..placed("a", revoked("a", RevokeReason::Ended), world.version)
+    };
+    let told = Told::There(Box::new(kept));
+    world.view.note_session(told, at(600).moment);
+    assert!(world.about_session("a", 999_999).action.is_none());
+}
