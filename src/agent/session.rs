@@ -5,6 +5,7 @@
 //! from the clock at every use. A renewal whose answer comes later than that changes nothing:
 //! the session is lost, and is never taken up again.
 
+mod create;
 mod revoked;
 
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::protocol::ids::SessionId;
 use crate::protocol::lease::Loss;
-use crate::protocol::session::{KeepAlive, RenewalFailures, Revocation, RevokeReason, Session};
+use crate::protocol::session::{KeepAlive, Revocation, RevokeReason, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Mint, Revision, Seen};
 use crate::store::{StoreError, Stored, within};
@@ -172,50 +173,6 @@ impl Agent {
         let listed = self.persist(|| self.0.locks.list(1, None)).await?.revision;
         self.note_list(before, listed)?;
         Ok(listed)
-    }
-
-    fn new_session(&self) -> Session {
-        let config = &self.0.config;
-        let nonce = uuid::Uuid::new_v4().simple().to_string();
-        // An object name has at most 253 bytes; a pod's name may use them all.
-        let pod: String = config.pod.name.chars().take(230).collect();
-        Session {
-            id: SessionId::from(format!(
-                "{}-{}",
-                pod.trim_end_matches(['-', '.']),
-                &nonce[..12]
-            )),
-            pod: config.pod.clone(),
-            ttl: config.session_ttl,
-            agent_version: env!("CARGO_PKG_VERSION").into(),
-            renewals: 0,
-            renewed_at: None,
-            failures: RenewalFailures::default(),
-            revoked: None,
-        }
-    }
-
-    /// Creates the session object. After an answer that does not say what happened, the same
-    /// name is read and tried again: nobody else uses it.
-    async fn create_session(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
-        let mut backoff = Backoff::of_a_call(self.now());
-        loop {
-            let error = match within(CALL_LIMIT, self.0.sessions.create(session)).await {
-                Ok(stored) => return Ok(stored),
-                Err(error) => error,
-            };
-            if matches!(error, StoreError::Conflict | StoreError::Ambiguous(_)) {
-                let read = within(CALL_LIMIT, self.0.sessions.get(&session.id)).await;
-                if let Ok(Some(stored)) = read {
-                    return Ok(stored);
-                }
-            } else if !error.is_transient() {
-                return Err(error);
-            }
-            if !self.pause(&mut backoff).await {
-                return Err(error);
-            }
-        }
     }
 
     /// Renews while the session is needed, and ends with it.
