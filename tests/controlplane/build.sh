@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds the control plane that the tests run against: kube-apiserver, kube-controller-manager,
 # kubectl and etcd, from their published Go modules at the versions that the go.mod files beside
-# this script pin. And promtool, which tries the alerts.
+# this script pin. And promtool, which tries the alerts; Helm 4 and 3, which install the chart; and what
+# makes a node of this machine: kubelet, kube-scheduler, kube-proxy, containerd, runc and CNI plugins.
 #
-#   tests/controlplane/build.sh [v1.36] [v1.33] [etcd] [promtool]     (no argument: v1.36 and etcd)
+#   tests/controlplane/build.sh [PART…]     (no argument: v1.36 and etcd)
 #
 # The binaries land in target/controlplane/<part>/ (CARGO_TARGET_DIR is honoured). A part is
 # built only when its stamp differs. Binaries and stamp come into place together, by one rename,
@@ -27,8 +28,9 @@ main() {
   local part
   for part in "$@"; do
     case $part in
-      v1.36 | v1.33 | etcd | promtool) ;;
-      *) die "unknown part '$part'; usage: build.sh [v1.36] [v1.33] [etcd] [promtool]" ;;
+      v1.36 | v1.33 | etcd | promtool | helm | helm3) ;;
+      v1.36-node | containerd | runc | cni) ;;
+      *) die "unknown part '$part'; the parts are in README.md" ;;
     esac
   done
 
@@ -75,6 +77,11 @@ make_part() {
     v1.33) programs='kube-apiserver kubectl' ;;
     etcd) programs='etcd etcdctl etcdutl' ;;
     promtool) programs=promtool ;;
+    helm | helm3) programs=helm ;;
+    v1.36-node) programs='kubelet kube-scheduler kube-proxy' ;;
+    containerd) programs='containerd containerd-shim-runc-v2 ctr' ;;
+    runc) programs=runc ;;
+    cni) programs='bridge host-local loopback' ;;
   esac
 
   if [ "$assets" = yes ] && [ "$part" != v1.33 ]; then
@@ -127,8 +134,8 @@ stamp_of() {
   local part=$1 programs=$2
   {
     say "$programs"
-    (cd "$here/$part" && go version)
-    cat "$here/$part/go.mod" "$here/$part/go.sum" "$here/build.sh"
+    (cd "$here/$(module_of "$part")" && go version)
+    cat "$here/$(module_of "$part")"/go.{mod,sum} "$here/build.sh"
   } | sha256
 }
 
@@ -140,12 +147,15 @@ sha256() {
 # workspace or vendoring the caller's environment has.
 build() {
   local part=$1 programs=$2 program packages=()
-  for program in $programs; do packages+=("$(package_of "$program")"); done
+  for program in $programs; do packages+=("$(package_of "$program" "$part")"); done
   mkdir "$building/bin" "$building/tmp"
   set -m  # the process group that clean_up ends
   (
-    cd "$here/$part"
-    export CGO_ENABLED=0 GOWORK=off GOTMPDIR="$building/tmp"
+    cd "$here/$(module_of "$part")"
+    export CGO_ENABLED=0
+    # Before Go's runtime starts, runc enters namespaces in C.
+    if [ "$part" = runc ]; then export CGO_ENABLED=1; fi
+    export GOWORK=off GOTMPDIR="$building/tmp"
     exec go build -mod=readonly -buildvcs=false -trimpath -tags "$(tags "$part")" \
       -ldflags "-s -w $(version_flags "$part")" -o "$building/bin/" "${packages[@]}"
   ) >"$building/log" 2>&1 9>&- &
@@ -161,24 +171,52 @@ build() {
   [ ! -e "$building/bin/server" ] || mv "$building/bin/server" "$building/bin/etcd"
 }
 
+# The folder of the go.mod.
+module_of() { case $1 in v1.36-node) say v1.36 ;; *) say "$1" ;; esac; }
+
+# package_of PROGRAM PART
 package_of() {
   case $1 in
     etcd) say go.etcd.io/etcd/server/v3 ;;
     etcdctl | etcdutl) say "go.etcd.io/etcd/$1/v3" ;;
     promtool) say github.com/prometheus/prometheus/cmd/promtool ;;
+    helm) say "$(helm_module "$2")/cmd/helm" ;;
+    containerd | containerd-shim-runc-v2 | ctr) say "github.com/containerd/containerd/v2/cmd/$1" ;;
+    runc) say github.com/opencontainers/runc ;;
+    bridge | loopback) say "github.com/containernetworking/plugins/plugins/main/$1" ;;
+    host-local) say "github.com/containernetworking/plugins/plugins/ipam/$1" ;;
     *) say "k8s.io/kubernetes/cmd/$1" ;;
   esac
 }
 
-# promtool would compile the clients of some thirty clouds, to find there what to scrape.
-tags() { case $1 in promtool) say remove_all_sd ;; esac; }
+# promtool would compile the clients of some thirty clouds, to find there what to scrape. Pods whose
+# seccomp profile is RuntimeDefault need a runc that knows seccomp.
+tags() {
+  case $1 in
+    promtool) say remove_all_sd ;;
+    containerd) say no_btrfs,no_devmapper,no_zfs ;;
+    runc) say seccomp ;;
+  esac
+}
 
-# Without these the server and kubectl call themselves v0.0.0-master. etcd knows its version.
+helm_module() { case $1 in helm) say helm.sh/helm/v4 ;; helm3) say helm.sh/helm/v3 ;; esac; }
+
+# Without these Kubernetes' programs call themselves v0.0.0-master, and Helm any patch release. The others
+# know their versions.
 version_flags() {
   local part=$1 version major minor package
-  case $part in etcd | promtool) return 0 ;; esac
+  case $part in
+    helm | helm3)
+      package=$(helm_module "$part")
+      version=$(awk -v module="$package" '$1 == module { print $2; exit }' "$here/$part/go.mod")
+      say "-X $package/internal/version.version=$version"
+      return 0
+      ;;
+    v1.*) ;;
+    *) return 0 ;;
+  esac
   version=$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }
-    $1 == "require" && $2 == "k8s.io/kubernetes" { print $3; exit }' "$here/$part/go.mod")
+    $1 == "require" && $2 == "k8s.io/kubernetes" { print $3; exit }' "$here/$(module_of "$part")/go.mod")
   IFS=. read -r major minor _ <<<"${version#v}"
   for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
     printf -- '-X %s.gitVersion=%s ' "$package" "$version"

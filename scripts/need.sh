@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Sees to it that the programs of Debian's that something needs are there: installs what is missing where it
+# may, and names it where not.
+#
+#   scripts/need.sh image      what `make image` needs
+#   scripts/need.sh node       what `make node-e2e` needs beside that
+set -euo pipefail
+
+# What shows that a package is there, a program or a file, and the package.
+needs() {
+  case $1 in
+    image) echo 'buildah=buildah musl-gcc=musl-tools' ;;
+    node)
+      echo 'curl=curl busybox=busybox-static ip=iproute2 nft=nftables sysctl=procps' \
+        'unshare=util-linux mount=mount pkg-config=pkg-config' \
+        '/usr/include/seccomp.h=libseccomp-dev'
+      ;;
+    *)
+      echo "usage: need.sh image|node" >&2
+      return 1
+      ;;
+  esac
+}
+
+is_there() { case $1 in /*) [ -e "$1" ] ;; *) command -v "$1" >/dev/null ;; esac; }
+
+main() {
+  local all need missing=()
+  all=$(needs "${1:-}")
+  for need in $all; do
+    is_there "${need%=*}" || missing+=("${need#*=}")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "missing: ${missing[*]} (Debian: apt-get install --no-install-recommends ${missing[*]})" >&2
+    return 1
+  fi
+  echo "installing ${missing[*]}"
+  apt-get -qq update
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends --yes "${missing[@]}" >/dev/null
+}
+
+main "$@"
