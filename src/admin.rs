@@ -14,7 +14,6 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
 use crate::agent::Agent;
-use crate::operator::Operator;
 
 /// The media type of Prometheus' text format.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -41,20 +40,6 @@ impl Inside for Agent {
 
     fn metrics(&self) -> String {
         Agent::metrics(self).encode()
-    }
-}
-
-/// An operator, with the agent by which it is elected.
-impl Inside for (Operator, Agent) {
-    fn ready(&self) -> Result<(), String> {
-        let (operator, agent) = self;
-        agent.ready()?;
-        operator.ready()
-    }
-
-    fn metrics(&self) -> String {
-        let (operator, agent) = self;
-        operator.metrics() + &Inside::metrics(agent)
     }
 }
 

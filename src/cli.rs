@@ -2,14 +2,18 @@
 //! store and the servers.
 //!
 //! Exit codes: 0 after a clean stop, 1 when something failed (one line on standard error says
-//! what to do), 2 for a wrong command line, 128 and the signal's number after a second signal.
+//! what to do), 2 for a wrong command line, 128 and the signal's number after a second signal. An
+//! environment variable that is set to nothing counts as one that is not set.
 
+mod ask;
 mod cluster;
 mod crd;
 mod dev;
 mod elections;
 mod file_limit;
 mod flags;
+mod gate;
+mod health;
 mod listen;
 mod log;
 mod operator;
@@ -17,11 +21,13 @@ mod output;
 mod pod;
 mod serve;
 mod sidecar;
+mod unix_socket;
 
 use std::process::ExitCode;
 
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// A lock service for Kubernetes: leases, fencing tokens and a small HTTP API on localhost.
 #[derive(Debug, Parser)]
@@ -41,6 +47,12 @@ enum Role {
     /// Serves locks without a cluster, from a directory of this machine: to try it out, for tests,
     /// and for apps that share one machine.
     Dev(Box<dev::Args>),
+    /// Exits 0 when the sidecar of this container answers: a probe for where no port is to be
+    /// opened. It takes the sidecar's own flags and variables.
+    Health(health::Args),
+    /// Waits until this pod leads an election that its sidecar runs for (`--elect`), and exits 0
+    /// then; for an init container.
+    Gate(gate::Args),
     /// Prints the custom resource definitions, for `kubectl apply --server-side -f -`.
     Crd,
 }
@@ -48,10 +60,14 @@ enum Role {
 /// Runs what the command line asks for.
 #[must_use]
 pub fn run() -> ExitCode {
-    let done = match Cli::parse().role {
+    let matches = without_empty_variables(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let done = match cli.role {
         Role::Sidecar(args) => sidecar::run(&args, or_usage_error(args.agent_config())),
-        Role::Operator(args) => operator::run(&args, or_usage_error(args.agent_config())),
+        Role::Operator(args) => operator::run(&args, or_usage_error(args.settings())),
         Role::Dev(args) => dev::run(&args, or_usage_error(args.agent_config())),
+        Role::Health(args) => health::run(&or_usage_error(args.servers())),
+        Role::Gate(args) => gate::run(&args),
         Role::Crd => crd::run(),
     };
     match done {
@@ -61,6 +77,19 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A variable that is set to nothing, as templates leave it, says nothing. But not the floor of tokens: a
+/// process without the others' floor would give tokens below those that were given.
+fn without_empty_variables(command: Command) -> Command {
+    let unset = |arg: Arg| {
+        let value = arg.get_env().and_then(std::env::var_os);
+        if arg.get_id() != "token_floor" && value.is_some_and(|value| value.is_empty()) {
+            return arg.env(Resettable::Reset);
+        }
+        arg
+    };
+    command.mut_subcommands(|role| role.mut_args(unset))
 }
 
 /// What flags come to together, or the end.

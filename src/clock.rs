@@ -3,7 +3,8 @@
 //! Durations are counted on `CLOCK_BOOTTIME` (on Linux), because `CLOCK_MONOTONIC` (and with it
 //! `std::time::Instant` and tokio's) stands still while a machine sleeps: a laptop or a suspended
 //! VM would go on believing in leases that others took over long ago. Timers only wake; the clock
-//! decides. Wall-clock time is for people and decides nothing.
+//! decides. Wall-clock time is for people and decides nothing, but for how long the webhook's
+//! certificate is valid: whoever is shown one looks at the same.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,7 @@ use crate::protocol::time::{Moment, WallTime};
 pub trait Clock: Send + Sync + 'static {
     /// The local clock that counts since boot, sleep included.
     fn now(&self) -> Moment;
-    /// The wall clock, for people.
+    /// The wall clock, for people and certificates.
     fn wall(&self) -> WallTime;
 }
 

@@ -23,6 +23,7 @@ pub mod serve;
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -71,6 +72,11 @@ pub fn router(agent: Agent, options: HttpOptions) -> Router {
     behind_the_guard(routes(), Api::new(agent, options))
 }
 
+/// The same for a Unix socket: who speaks there is known by the socket, whatever name it uses.
+pub fn over_unix_socket(router: Router) -> Router {
+    router.layer(Extension(guard::OverUnixSocket))
+}
+
 fn routes() -> Router<Api> {
     Router::new()
         .route("/v1/locks/acquire", post(locks::acquire))
@@ -87,6 +93,8 @@ fn routes() -> Router<Api> {
         .route("/v1/elections/{name}/events", get(elections::events))
         .route("/v1/fencing/verify", post(fencing::verify))
         .route("/openapi.json", get(openapi::openapi_json))
+        // For who has no admin port. It is no part of the API, and its description does not have it.
+        .route("/healthz", get(async || "ok\n"))
 }
 
 /// What every route is behind.

@@ -12,15 +12,19 @@ pub mod errors;
 pub mod names;
 
 mod calls;
+mod certificates;
 mod fleet;
 mod lock_store;
+mod namespaces;
 mod notes;
 mod pod_labels;
 mod session_store;
 
+pub use certificates::{K8sCertificates, K8sTrust};
 pub use client::{SIDECAR_CONNECTIONS, connect};
 pub use fleet::K8sFleet;
 pub use lock_store::K8sLockStore;
+pub use namespaces::K8sNamespaces;
 pub use notes::K8sNotes;
 pub use pod_labels::K8sPodLabels;
 pub use session_store::K8sSessionStore;

@@ -10,8 +10,11 @@
 
 mod apply;
 pub mod audit;
+mod binding;
+mod feeds;
 pub mod label;
 pub mod metrics;
+mod missing;
 mod own_pod;
 pub mod plan;
 pub mod pod;
@@ -25,33 +28,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt as _;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::protocol::lock::Lock;
-use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, Seen};
 use crate::store::StoreError;
 use crate::store::cluster::{Notes, PodLabels};
-use crate::store::fleet::{Feed, FleetStore, Placed, PodReport, Told};
+use crate::store::fleet::FleetStore;
+use crate::store::namespaces::Namespaces;
 
 use apply::Applied;
+use feeds::Feeds;
 use metrics::{Gauges, Metrics, Outcome};
 use plan::{Action, Now, Rules, Why};
 use state::{Standing, State};
-use trouble::{About, Kind, with_advice};
+use trouble::{About, Kind};
 use view::Key;
 
+pub use binding::BindSidecars;
 pub use own_pod::OwnPod;
 pub use scribe::AuditLog;
 
 /// How many actions are under way at once: as many writers as a healthy API server has use for.
 const UNDER_WAY: usize = 32;
 /// How many connections to the store are worth keeping: those, and the feeds.
-pub const CONNECTIONS: usize = UNDER_WAY + 3;
+pub const CONNECTIONS: usize = UNDER_WAY + Kind::ALL.len();
 /// The longest sleep: timers stand still while a machine does, and the clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The longest pause before something that failed is tried again.
@@ -84,6 +87,8 @@ pub struct Ports {
     pub notes: Arc<dyn Notes>,
     /// The labels of pods.
     pub labels: Arc<dyn PodLabels>,
+    /// The labelled namespaces.
+    pub namespaces: Arc<dyn Namespaces>,
     /// The audit log.
     pub audit: Arc<dyn AuditLog>,
     /// Whether it leads.
@@ -118,22 +123,6 @@ enum Finished {
     Told(scribe::Finished),
 }
 
-struct Feeds {
-    locks: Feed<Placed<Lock>>,
-    sessions: Feed<Placed<Session>>,
-    pods: Feed<PodReport>,
-}
-
-impl Feeds {
-    fn open(fleet: &Arc<dyn FleetStore>) -> Self {
-        Self {
-            locks: fleet.locks(),
-            sessions: fleet.sessions(),
-            pods: fleet.ended_pods(),
-        }
-    }
-}
-
 impl Operator {
     /// Makes an operator. It asks nothing of the cluster before it runs.
     #[must_use]
@@ -154,7 +143,8 @@ impl Operator {
     /// # Errors
     /// What it does not see, and why, for people.
     pub fn ready(&self) -> Result<(), String> {
-        let why_not = self.state().why_not_ready(self.0.ports.clock.now());
+        let now = self.0.ports.clock.now();
+        let why_not = self.state().why_not_ready(&self.0.rules, now);
         why_not.map_or(Ok(()), Err)
     }
 
@@ -165,6 +155,7 @@ impl Operator {
         let gauges = Gauges {
             queue_depth: state.queue.len(),
             leads: state.leads && self.0.ports.leadership.leads(),
+            is_synced: state.view.is_complete(|kind| self.0.rules.watches(kind)),
             store_went_back: state.store == Standing::WentBack,
         };
         self.0.metrics.set_gauges(&state.view, &gauges);
@@ -177,20 +168,18 @@ impl Operator {
     /// # Errors
     /// When one of its tasks died. Nobody knows what it left undone; another process begins anew.
     pub async fn run(&self, stop: CancellationToken) -> Result<(), JoinError> {
-        let fleet = &self.0.ports.fleet;
-        let mut feeds = Feeds::open(fleet);
+        let (rules, ports) = (&self.0.rules, &self.0.ports);
+        let mut feeds = Feeds::open(rules, ports);
         let mut tasks = JoinSet::new();
         while !stop.is_cancelled() {
             if std::mem::take(&mut self.state().must_list_anew) {
-                feeds = Feeds::open(fleet);
+                feeds = Feeds::open(rules, ports);
             }
             self.stand();
             self.start_what_is_due(&mut tasks);
             let sleep = tokio::time::sleep(self.until_due());
             tokio::select! {
-                Some(told) = feeds.locks.next() => self.note_lock(told),
-                Some(told) = feeds.sessions.next() => self.note_session(told),
-                Some(told) = feeds.pods.next() => self.note_pod(told),
+                Some(heard) = feeds.next() => self.note_heard(heard),
                 Some(finished) = tasks.join_next() => self.note_finished(finished?),
                 () = self.0.ports.leadership.changed() => {}
                 () = sleep => {}
@@ -218,68 +207,6 @@ impl Operator {
         self.0.ports.leadership.stand(is_fit);
     }
 
-    fn note_lock(&self, told: Told<Placed<Lock>>) {
-        let now = self.now();
-        let mut state = self.state();
-        self.note_trouble(&mut state, Kind::Lock, &told, now.moment);
-        match &told {
-            Told::Interrupted(_) | Told::Anew => state.doubt(now.moment),
-            Told::There(lock) => {
-                state.note_ignored_request(lock, now.wall);
-                let was_deleted = |seen: &view::SeenLock| seen.lock.is_deleted;
-                if lock.is_deleted && !state.view.lock(&lock.place).is_some_and(was_deleted) {
-                    tracing::info!(lock = %lock.place, "deleted, and a finalizer keeps it");
-                }
-            }
-            Told::Unreadable { place, uid, why } => {
-                tracing::warn!(lock = %place, why, "a lock makes no sense; leaving it alone");
-                if state.leads {
-                    let news = audit::unreadable(place, uid, why, now.wall);
-                    state.scribe.tell(news);
-                }
-            }
-            Told::Gone(_) | Told::Complete => {}
-        }
-        state.view.note_lock(told, now.moment);
-        state.look_at_changes(now);
-    }
-
-    fn note_session(&self, told: Told<Placed<Session>>) {
-        let now = self.now();
-        let mut state = self.state();
-        self.note_trouble(&mut state, Kind::Session, &told, now.moment);
-        if let Told::Unreadable { place, why, .. } = &told {
-            tracing::warn!(session = %place, why, "a session makes no sense");
-        }
-        state.view.note_session(told, now.moment);
-        state.look_at_changes(now);
-    }
-
-    fn note_pod(&self, told: Told<PodReport>) {
-        let now = self.now();
-        let mut state = self.state();
-        self.note_trouble(&mut state, Kind::Pod, &told, now.moment);
-        state.view.note_pod(told);
-        state.look_at_changes(now);
-    }
-
-    /// What a feed cannot do, if it says so.
-    fn note_trouble<T>(&self, state: &mut State, kind: Kind, told: &Told<T>, now: Moment) {
-        let about = state.troubles.note_told(kind, told, now);
-        let Told::Interrupted(error) = told else {
-            return;
-        };
-        self.0.metrics.note_interrupted(kind.name());
-        let (kind, error) = (kind.name(), with_advice(error));
-        match about {
-            Some(About::Refused(_)) => {
-                tracing::error!(kind, error, "these may not be listed or watched; trying on");
-            }
-            Some(_) => tracing::warn!(kind, error, "a watch was interrupted; trying on"),
-            None => {}
-        }
-    }
-
     fn until_due(&self) -> Duration {
         let state = self.state();
         let now = self.0.ports.clock.now();
@@ -295,7 +222,7 @@ impl Operator {
         let now = self.now();
         let leads = self.0.ports.leadership.leads();
         let mut state = self.state();
-        state.note_leadership(leads, now);
+        state.note_leadership(leads, &self.0.rules, now);
         if state.next_question().is_some_and(|at| at <= now.moment) {
             let fleet = self.0.ports.fleet.clone();
             let before = state.begin_question();
@@ -307,6 +234,7 @@ impl Operator {
         if !state.may_act() {
             return;
         }
+        state.go_over_the_record(&self.0.rules, now);
         let (scribe, ports) = (&mut state.scribe, &self.0.ports);
         scribe.start(ports, |future| {
             tasks.spawn(async move { Finished::Told(future.await) });
@@ -353,7 +281,8 @@ impl Operator {
                 took,
             } => self.note_acted(&key, &action, *applied, took, now),
             Finished::Revision { answer, before } => {
-                self.state().note_revision(answer, before, now);
+                let rules = &self.0.rules;
+                self.state().note_revision(answer, before, rules, now);
             }
             Finished::Told(told) => {
                 if let Some(is_written) = told.is_written() {
@@ -374,6 +303,8 @@ impl Operator {
             Key::Session(_) => "session",
             Key::Lock(_) => "lock",
             Key::Label(_) => "label",
+            Key::Binding(_) => "binding",
+            Key::AskingPod(_) => "asking_pod",
         };
         self.0.metrics.note_done(kind, applied.outcome, took);
         if applied.outcome == Outcome::Done {
@@ -420,7 +351,7 @@ impl Operator {
             state.queue.finish(key);
             state.queue.push(key.clone(), urgency);
         }
-        state.look_at_changes(now);
+        state.look_at_changes(&self.0.rules, now);
     }
 
     fn report(&self, action: &Action, now: Moment) {
@@ -462,7 +393,24 @@ impl Operator {
             Action::GiveLabel { election, pod, .. } => {
                 tracing::info!(%election, pod = %pod.place.name, "labelled the pod that leads");
             }
-            Action::LookAtPod(_) | Action::LookForSession(_) | Action::TakeLabel { .. } => {}
+            Action::CreateBinding { namespace, .. } => {
+                tracing::info!(%namespace, "gave sidecars their right in a namespace");
+            }
+            Action::UpdateBinding { current, .. } => {
+                let namespace = &*current.place.namespace;
+                tracing::info!(
+                    namespace,
+                    "changed who has the right of sidecars in a namespace"
+                );
+            }
+            Action::DeleteBinding(current) => {
+                let namespace = &*current.place.namespace;
+                tracing::info!(namespace, "took the right of sidecars in a namespace away");
+            }
+            Action::LookAtPod(_)
+            | Action::LookForSession(_)
+            | Action::LookForSidecars(_)
+            | Action::TakeLabel { .. } => {}
         }
     }
 }

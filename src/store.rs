@@ -4,10 +4,12 @@
 //! write: `Unavailable` was not applied, `Ambiguous` may have been, and only who re-reads knows.
 //! Every call an adapter makes has a timeout; no adapter repeats a write by itself.
 
+pub mod certificates;
 pub mod cluster;
 pub mod embedded;
 pub mod faulty;
 pub mod fleet;
+pub mod namespaces;
 
 use std::any::Any;
 use std::fmt;

@@ -3,7 +3,9 @@
 //! The API server asks about each new pod that its configuration selects; `inject` decides, purely,
 //! and the answer is a JSON patch that only adds. It asks nobody anything and keeps nothing, so any
 //! replica answers the same. It is never on the path of a lock: pods that run do not need it.
-//! TLS and certificates are not its business.
+//! Its certificate is the business of `certs` alone, and TLS that of `http::serve`.
+
+pub mod certs;
 
 mod annotations;
 mod gate;
@@ -19,6 +21,7 @@ mod settings;
 mod sidecar;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -26,8 +29,8 @@ use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
 use k8s_openapi::api::core::v1::Container;
 
 pub use annotations::{ANNOTATIONS, Annotation};
@@ -57,6 +60,7 @@ pub struct Injector(Arc<Inner>);
 struct Inner {
     installation: Injection,
     metrics: Metrics,
+    is_draining: AtomicBool,
 }
 
 impl Injector {
@@ -66,7 +70,13 @@ impl Injector {
         Self(Arc::new(Inner {
             installation,
             metrics: Metrics::new(),
+            is_draining: AtomicBool::new(false),
         }))
+    }
+
+    /// From now on each answer is the last one on its connection: the next goes to another replica.
+    pub fn drain(&self) {
+        self.0.is_draining.store(true, Ordering::Relaxed);
     }
 
     /// What it did so far, in the text format of Prometheus.
@@ -79,6 +89,7 @@ impl Injector {
         let Inner {
             installation,
             metrics,
+            ..
         } = &*self.0;
         match review::answer(body, installation) {
             Ok((review, outcome)) => {
@@ -107,6 +118,15 @@ pub fn router(injector: Injector) -> Router {
 }
 
 async fn inject(State(injector): State<Injector>, body: Body) -> Response {
+    let mut answer = answer_to(&injector, body).await;
+    if injector.0.is_draining.load(Ordering::Relaxed) {
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
+    }
+    answer
+}
+
+async fn answer_to(injector: &Injector, body: Body) -> Response {
     match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, BODY_MAX_BYTES)).await {
         Ok(Ok(bytes)) => injector.answer(&bytes),
         Ok(Err(_too_large_or_broken)) => injector.refuse(

@@ -6,14 +6,13 @@
 
 mod args;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
 
 use super::listen::AdminDefault;
 use super::output;
-use super::serve::{Listeners, block_on};
+use super::serve::{Found, Listeners, block_on};
 use crate::agent::{Agent, Config};
 use crate::clock::{Clock, SystemClock};
 use crate::protocol::token::Revision;
@@ -47,9 +46,8 @@ async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
     if let Err(error) = agent.observe_holders().await {
         tracing::warn!(%error, "who holds locks could not be looked at; it is when they are asked for");
     }
-    let (api, admin) = listeners.addresses()?;
     let directory = directory.display().to_string();
-    output::print(&greeting(&directory, &api, admin, args.fault_api))
+    output::print(&greeting(&directory, &listeners.found()?, args.fault_api))
         .context("standard output cannot be written")?;
     listeners.serve(agent, router, &args.flags, signalled).await
 }
@@ -79,12 +77,23 @@ fn first_revision() -> Revision {
     )
 }
 
-fn greeting(directory: &str, api: &[SocketAddr], admin: SocketAddr, fault_api: bool) -> String {
-    let urls: Vec<_> = api
+fn greeting(directory: &str, found: &Found, fault_api: bool) -> String {
+    let mut places: Vec<_> = found
+        .api
         .iter()
         .map(|address| format!("http://{address}"))
         .collect();
-    let first = urls.first().map_or("", String::as_str);
+    let mut first = places.first().cloned().unwrap_or_default();
+    if let Some(path) = &found.socket {
+        let path = path.display();
+        if first.is_empty() {
+            first = format!("--unix-socket {path} http://localhost");
+        }
+        places.push(format!("unix://{path}"));
+    }
+    let admin = found.admin.map_or_else(String::new, |admin| {
+        format!(" (health and metrics: http://{admin})")
+    });
     let faults = if fault_api {
         "Faults can be asked for at /dev/faults (docs/dev.md): for tests, and for nothing else.\n"
     } else {
@@ -92,11 +101,11 @@ fn greeting(directory: &str, api: &[SocketAddr], admin: SocketAddr, fault_api: b
     };
     format!(
         "Leasehold without a cluster. Locks are kept in {directory}\n\
-         Listening on {} (health and metrics: http://{admin})\n{faults}\n\
+         Listening on {}{admin}\n{faults}\n\
          Take a lock, in another shell:\n\n  \
          curl -s {first}/v1/locks/acquire -H 'content-type: application/json' \\\n    \
          -d '{{\"resource\":\"demo\",\"ttlSeconds\":300}}'\n\n",
-        urls.join(" and "),
+        places.join(" and "),
     )
 }
 
@@ -113,15 +122,27 @@ mod tests {
 
     #[test]
     fn the_greeting_says_where_it_listens() {
-        let api = [
-            "127.0.0.1:7373".parse().unwrap(),
-            "[::1]:7373".parse().unwrap(),
-        ];
-        let said = greeting("/data", &api, "127.0.0.1:7374".parse().unwrap(), false);
+        let tcp = Found {
+            api: vec![
+                "127.0.0.1:7373".parse().unwrap(),
+                "[::1]:7373".parse().unwrap(),
+            ],
+            socket: None,
+            admin: Some("127.0.0.1:7374".parse().unwrap()),
+        };
+        let said = greeting("/data", &tcp, false);
         assert!(
-            said.contains("http://127.0.0.1:7373 and http://[::1]:7373"),
+            said.contains("http://127.0.0.1:7373 and http://[::1]:7373 (health"),
             "{said}"
         );
+        let socket = Found {
+            api: vec![],
+            socket: Some("/run/l.sock".into()),
+            admin: None,
+        };
+        let by_socket = greeting("/data", &socket, false);
+        assert!(by_socket.contains("Listening on unix:///run/l.sock\n"));
+        assert!(by_socket.contains("curl -s --unix-socket /run/l.sock http://localhost/v1/"));
         assert!(
             said.contains("/data") && !said.contains("/dev/faults"),
             "{said}"

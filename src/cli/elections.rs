@@ -39,7 +39,8 @@ pub(super) struct Args {
         long,
         env = "LEASEHOLD_COMPAT_PORT",
         value_name = "PORT",
-        default_value_t = 4040
+        default_value_t = 4040,
+        requires = "compat"
     )]
     compat_port: u16,
 }

@@ -4,13 +4,12 @@
 //! anything is started.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
 use http::uri::Authority;
 
-use super::elections;
+use super::{elections, listen};
 use crate::agent::{Config, OnTerm};
 use crate::http::HttpOptions;
 use crate::protocol::ids::{RESOURCE_MAX_BYTES, Resource};
@@ -25,19 +24,8 @@ const METRICS_PREFIXES_MAX: usize = 50;
 #[derive(Debug, clap::Args)]
 #[group(id = "serving")]
 pub(super) struct Flags {
-    /// Where the API listens, as ADDRESS:PORT; can be repeated or comma-separated, and port 0
-    /// takes any free one. Unless said: port 7373 on 127.0.0.1 and, where there is IPv6, `[::1]`.
-    #[arg(
-        long,
-        env = "LEASEHOLD_LISTEN",
-        value_name = "ADDRESS",
-        value_delimiter = ','
-    )]
-    pub(super) listen: Vec<SocketAddr>,
-    /// Where /healthz, /readyz and /metrics are. Unless said: port 7374, in a pod on all of its
-    /// addresses, because kubelet and Prometheus come from outside, else on 127.0.0.1.
-    #[arg(long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS")]
-    pub(super) admin_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(super) listening: listen::Args,
     /// A name beside localhost that a request's Host header may have, without a port; can be
     /// repeated.
     #[arg(
@@ -91,6 +79,7 @@ impl Flags {
                 "{prefixes} values for --metrics-prefix; give at most {METRICS_PREFIXES_MAX}"
             ));
         }
+        self.listening.check()?;
         self.elections.check()
     }
 

@@ -1,21 +1,107 @@
-//! Binding the addresses that a role listens on.
+//! Where a role listens: the flags that say it, and binding what they ask for.
 //!
-//! An address that somebody asked for must be bound or the start fails. A default one may be
-//! missing where the machine has no IPv6, as long as one is left.
+//! An address that somebody asked for must be bound or the start fails. A default one, and one of
+//! those that a name stands for, may be missing where the machine has no IPv6, as long as one is
+//! left.
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use anyhow::Context;
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use tokio::net::TcpListener;
 
+use super::unix_socket;
+
+/// The flags.
+#[derive(Debug, clap::Args)]
+#[group(id = "listening")]
+pub(super) struct Args {
+    /// Where the API listens: ADDRESS:PORT, or localhost:PORT (127.0.0.1 and, where there is IPv6,
+    /// `[::1]`); can be repeated or comma-separated, and port 0 takes any free one. With none there
+    /// is only --unix-socket. Unless said: localhost:7373.
+    #[arg(
+        long, env = "LEASEHOLD_LISTEN", value_name = "ADDRESS", value_delimiter = ',',
+        value_parser = api_address,
+    )]
+    pub(super) listen: Vec<Address>,
+    /// The API also on a Unix socket of this path, with /healthz beside it. Whoever may enter its
+    /// directory can take and release locks; only this process should be able to write to it.
+    #[arg(
+        long, env = "LEASEHOLD_UNIX_SOCKET", value_name = "PATH",
+        value_parser = PathBufValueParser::new().try_map(unix_socket::path),
+    )]
+    pub(super) unix_socket: Option<PathBuf>,
+    /// Where /healthz, /readyz and /metrics are; none to be without. Unless said: port 7374, in a
+    /// pod on all of its addresses, because kubelet and Prometheus come from outside, else on
+    /// 127.0.0.1.
+    #[arg(
+        long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS",
+        value_parser = admin_address,
+    )]
+    pub(super) admin_listen: Option<Address>,
+}
+
+/// Where to listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    /// Nowhere.
+    None,
+    /// For this machine alone, in both families where it has both.
+    Localhost(u16),
+    At(SocketAddr),
+}
+
+impl Args {
+    /// What is wrong with the flags together.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if !self.listen.contains(&Address::None) {
+            return Ok(());
+        }
+        if self.listen.len() > 1 {
+            return Err("--listen none stands alone; leave it out, or the addresses".into());
+        }
+        if self.unix_socket.is_none() {
+            return Err("--listen none leaves no way to ask for a lock; give --unix-socket".into());
+        }
+        Ok(())
+    }
+}
+
+fn api_address(text: &str) -> Result<Address, String> {
+    const WRITE: &str = "write ADDRESS:PORT like 127.0.0.1:7373, localhost:PORT, or none";
+    if text == "none" {
+        return Ok(Address::None);
+    }
+    if let Some(port) = text.strip_prefix("localhost:") {
+        let port = port.parse().map_err(|_no_port| WRITE.to_owned())?;
+        return Ok(Address::Localhost(port));
+    }
+    let address = text.parse().map_err(|_no_address| WRITE.to_owned())?;
+    Ok(Address::At(address))
+}
+
+fn admin_address(text: &str) -> Result<Address, String> {
+    if text == "none" {
+        return Ok(Address::None);
+    }
+    let address = text
+        .parse()
+        .map_err(|_no_address| "write ADDRESS:PORT like 0.0.0.0:7374, or none".to_owned())?;
+    Ok(Address::At(address))
+}
+
 /// The port of the API.
-const API_PORT: u16 = 7373;
+pub(super) const API_PORT: u16 = 7373;
+/// The flag of the admin port.
+pub(super) const ADMIN: &str = "--admin-listen";
 /// The port for the kubelet and Prometheus.
 const ADMIN_PORT: u16 = 7374;
 
 /// Where the API listens unless it is said.
-const LOCAL: [IpAddr; 2] = [
+pub(super) const LOCAL: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::LOCALHOST),
     IpAddr::V6(Ipv6Addr::LOCALHOST),
 ];
@@ -30,7 +116,8 @@ pub(super) enum AdminDefault {
 }
 
 impl AdminDefault {
-    const fn address(self) -> SocketAddr {
+    /// The address.
+    pub(super) const fn address(self) -> SocketAddr {
         match self {
             Self::Everywhere => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), ADMIN_PORT),
             Self::Local => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ADMIN_PORT),
@@ -38,23 +125,26 @@ impl AdminDefault {
     }
 }
 
-/// Everywhere, where the machine has no IPv6.
-const EVERYWHERE_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), ADMIN_PORT);
-
 /// The API's listeners: on the addresses asked for, else on the default ones.
-pub(super) async fn bind_api(asked: &[SocketAddr]) -> anyhow::Result<Vec<TcpListener>> {
+pub(super) async fn bind_api(asked: &[Address]) -> anyhow::Result<Vec<TcpListener>> {
+    if asked.is_empty() {
+        return bind_local(API_PORT, "--listen").await;
+    }
     let mut listeners = Vec::new();
     for address in asked {
-        if !address.ip().is_loopback() {
-            tracing::warn!(%address, "this address is not local: whoever reaches it can take and \
-                release locks here");
+        match *address {
+            Address::None => {}
+            Address::Localhost(port) => listeners.extend(bind_local(port, "--listen").await?),
+            Address::At(address) => {
+                if !address.ip().is_loopback() {
+                    tracing::warn!(%address, "this address is not local: whoever reaches it can \
+                        take and release locks here");
+                }
+                listeners.push(bind(address, "--listen").await?);
+            }
         }
-        listeners.push(bind(*address, "--listen").await?);
     }
-    if !asked.is_empty() {
-        return Ok(listeners);
-    }
-    bind_local(API_PORT, "--listen").await
+    Ok(listeners)
 }
 
 /// Listeners for this machine alone: of both families, where the machine has both.
@@ -73,22 +163,37 @@ pub(super) async fn bind_local(port: u16, flag: &str) -> anyhow::Result<Vec<TcpL
     Ok(listeners)
 }
 
-/// The admin port's listener.
+/// The admin port's listener, if there is to be one.
 pub(super) async fn bind_admin(
-    asked: Option<SocketAddr>,
+    asked: Option<Address>,
     default: AdminDefault,
-) -> anyhow::Result<TcpListener> {
-    if let Some(address) = asked {
-        return bind(address, "--admin-listen").await;
-    }
-    let address = default.address();
-    match TcpListener::bind(address).await {
-        Err(error) if has_no_ipv6(&error) => bind(EVERYWHERE_V4, "--admin-listen").await,
-        bound => bound.map_err(|error| cannot_listen(error, address, "--admin-listen")),
+) -> anyhow::Result<Option<TcpListener>> {
+    match asked {
+        Some(Address::None) => Ok(None),
+        Some(Address::Localhost(port)) => {
+            let address = SocketAddr::new(LOCAL[0], port);
+            bind(address, ADMIN).await.map(Some)
+        }
+        Some(Address::At(address)) => bind_everywhere(address, ADMIN).await.map(Some),
+        None => bind_everywhere(default.address(), ADMIN).await.map(Some),
     }
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+/// A listener at an address. All addresses are those that there are.
+pub(super) async fn bind_everywhere(
+    address: SocketAddr,
+    flag: &str,
+) -> anyhow::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && has_no_ipv6(&error) => {
+            let everywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
+            bind(everywhere, flag).await
+        }
+        bound => bound.map_err(|error| cannot_listen(error, address, flag)),
+    }
+}
+
+pub(super) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
         .await
         .map_err(|error| cannot_listen(error, address, flag))
@@ -118,7 +223,38 @@ pub(super) fn address(listener: &TcpListener) -> anyhow::Result<SocketAddr> {
 
 /// Logs where a listener is bound.
 pub(super) fn announce(listener: &TcpListener, what: &'static str) -> anyhow::Result<()> {
-    let addr = address(listener)?;
-    tracing::info!(%addr, api = what, "listening");
+    say(&address(listener)?, what);
     Ok(())
+}
+
+/// Logs where something is served.
+pub(super) fn say(addr: &impl fmt::Display, what: &'static str) {
+    tracing::info!(%addr, api = what, "listening");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_one_or_both_families_of_this_machine_or_nowhere() {
+        let at = |text: &str| Ok(Address::At(text.parse().unwrap()));
+        assert_eq!(api_address("none"), Ok(Address::None));
+        assert_eq!(api_address("localhost:7400"), Ok(Address::Localhost(7400)));
+        assert_eq!(api_address("[::1]:7400"), at("[::1]:7400"));
+        assert_eq!(admin_address("none"), Ok(Address::None));
+        assert_eq!(admin_address("[::]:7400"), at("[::]:7400"));
+        for bad in [
+            "",
+            "localhost",
+            "localhost:",
+            "localhost:70000",
+            "None",
+            "x:1",
+            "7373",
+        ] {
+            assert!(api_address(bad).is_err(), "{bad}");
+            assert!(admin_address(bad).is_err(), "{bad}");
+        }
+    }
 }

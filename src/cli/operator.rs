@@ -2,6 +2,7 @@
 //! and the agent by which one replica is elected are put together; nothing is decided.
 
 mod args;
+mod webhook;
 
 use std::io;
 use std::sync::Arc;
@@ -9,36 +10,43 @@ use std::sync::Arc;
 use anyhow::Context;
 use async_trait::async_trait;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use super::serve::{block_on, while_served};
 use super::{file_limit, listen, output};
-use crate::admin;
+use crate::admin::{self, Inside};
 use crate::agent::{Agent, Campaign, Config, OnTerm};
 use crate::clock::SystemClock;
 use crate::http::serve::{Bounds, serve};
-use crate::k8s::{K8sFleet, K8sLockStore, K8sNotes, K8sPodLabels, K8sSessionStore};
+use crate::k8s::{K8sFleet, K8sLockStore, K8sNamespaces, K8sNotes, K8sPodLabels, K8sSessionStore};
 use crate::operator::{self, AuditLog, Leadership, Operator, OwnPod, Ports};
 use crate::protocol::election::ElectionName;
 use crate::shutdown;
 use crate::store::fleet::Place;
 
-pub(super) use args::Args;
+pub(super) use args::{Args, Settings};
+use webhook::Webhook;
 
 /// The election that the active replica won, in the operator's own namespace.
 const ELECTION: &str = "leasehold-operator";
 
 /// Runs until a signal.
-pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args, settings: Settings) -> anyhow::Result<()> {
     args.log.start()?;
-    block_on(run_until_signal(args, config))
+    block_on(run_until_signal(args, settings))
 }
 
-async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
+async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()> {
     let signalled = shutdown::on_signal().context("signals cannot be handled")?;
     let cluster = args.cluster.connect(operator::CONNECTIONS).await?;
-    let admin = listen::bind_admin(Some(args.listen()), listen::AdminDefault::Everywhere).await?;
+    let config = settings.agent;
+    let webhook = match settings.webhook {
+        Some(webhook) => Some(Webhook::bind(webhook).await?),
+        None => None,
+    };
+    let admin = listen::bind_everywhere(args.listen(), listen::ADMIN).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), pod = %config.pod.name,
         namespace = cluster.namespace, server = cluster.server, "operator starting"
@@ -56,27 +64,31 @@ async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
     let agent = agent(config, &cluster);
     let (stands, fit) = watch::channel(false);
     let fleet = Arc::new(K8sFleet::new(cluster.client.clone()));
-    let clock = Arc::new(SystemClock);
     let operator = Operator::new(
-        args.rules(&pod),
+        args.rules(&pod, &cluster.namespace),
         Ports {
             fleet: fleet.clone(),
             notes: Arc::new(K8sNotes::new(cluster.client.clone(), &pod)),
-            labels: Arc::new(K8sPodLabels::new(cluster.client)),
+            labels: Arc::new(K8sPodLabels::new(cluster.client.clone())),
+            namespaces: Arc::new(K8sNamespaces::new(cluster.client.clone())),
             audit: Arc::new(StandardOutput),
             leadership: Arc::new(Elected {
                 agent: agent.clone(),
                 election: election.clone(),
                 stands,
             }),
-            clock,
+            clock: Arc::new(SystemClock),
         },
     );
-
     let stop = CancellationToken::new();
-    let mut servers = tokio::task::JoinSet::new();
+    let mut servers = JoinSet::new();
+    let replica = Replica {
+        webhook: webhook.map(|webhook| webhook.start(&cluster, &mut servers, stop.clone())),
+        operator,
+        agent: agent.clone(),
+    };
     listen::announce(&admin, "admin")?;
-    let router = admin::router((operator.clone(), agent.clone()));
+    let router = admin::router(replica.clone());
     servers.spawn(serve(admin, router, Bounds::ADMIN, stop.clone()));
     let campaign = Campaign {
         election,
@@ -88,19 +100,54 @@ async fn run_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
             tracing::error!("this replica is in another pod than it says: {what}");
         }
     });
-    // What it does ends before it gives the lead away.
-    let ran = async {
-        let ran = operator.run(signalled).await;
-        ran.context("a task of the operator died")
-    };
-    while_served(&mut servers, ran).await??;
-    while_served(&mut servers, agent.shut_down(OnTerm::ReleaseNow)).await?;
+    while_served(&mut servers, replica.run(&signalled)).await??;
     stop.cancel();
     while let Some(ended) = servers.join_next().await {
         ended.context("a server failed while it stopped")?;
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What one replica is made of.
+#[derive(Clone)]
+struct Replica {
+    operator: Operator,
+    agent: Agent,
+    webhook: Option<webhook::Handle>,
+}
+
+impl Replica {
+    /// Does its work until the signal, and ends it in good order.
+    async fn run(&self, signalled: &CancellationToken) -> anyhow::Result<()> {
+        let looked_after = async {
+            // What it does ends before it gives the lead away.
+            let ran = self.operator.run(signalled.clone()).await;
+            ran.context("a task of the operator died")?;
+            self.agent.shut_down(OnTerm::ReleaseNow).await;
+            anyhow::Ok(())
+        };
+        let drained = async {
+            if let Some(webhook) = &self.webhook {
+                webhook.drained(signalled).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::try_join!(looked_after, drained).map(drop)
+    }
+}
+
+impl Inside for Replica {
+    fn ready(&self) -> Result<(), String> {
+        self.agent.ready()?;
+        self.operator.ready()?;
+        self.webhook.as_ref().map_or(Ok(()), webhook::Handle::ready)
+    }
+
+    fn metrics(&self) -> String {
+        let webhook = self.webhook.as_ref().map(webhook::Handle::metrics);
+        self.operator.metrics() + &Inside::metrics(&self.agent) + &webhook.unwrap_or_default()
+    }
 }
 
 /// The agent by which this replica is elected; its locks are in the operator's own namespace.

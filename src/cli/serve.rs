@@ -1,6 +1,7 @@
 //! Serving an agent until a signal: what every role with one does in the same way.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anyhow::Context;
 
@@ -11,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::file_limit;
 use super::flags::Flags;
 use super::listen::{self, AdminDefault};
+use super::unix_socket::{self, Socket, SocketFile};
 use crate::admin;
 use crate::agent::Agent;
 use crate::clock::SystemClock;
@@ -25,14 +27,25 @@ pub(super) fn block_on(role: impl Future<Output = anyhow::Result<()>>) -> anyhow
         .enable_all()
         .build()
         .context("the runtime cannot be started")?;
-    runtime.block_on(role)
+    let done = runtime.block_on(role);
+    // A line for a pipe that nobody reads may be under way, and would hold up the end for ever.
+    runtime.shutdown_background();
+    done
 }
 
 /// Where a role listens.
 pub(super) struct Listeners {
     api: Vec<TcpListener>,
+    socket: Option<Socket>,
     compat: Vec<TcpListener>,
-    admin: TcpListener,
+    admin: Option<TcpListener>,
+}
+
+/// Where a role is found.
+pub(super) struct Found {
+    pub(super) api: Vec<SocketAddr>,
+    pub(super) socket: Option<PathBuf>,
+    pub(super) admin: Option<SocketAddr>,
 }
 
 impl Listeners {
@@ -42,20 +55,27 @@ impl Listeners {
             Some((_, port)) => listen::bind_local(port, "--compat-port").await?,
             None => Vec::new(),
         };
+        let asked = &flags.listening;
         Ok(Self {
             compat,
-            api: listen::bind_api(&flags.listen).await?,
-            admin: listen::bind_admin(flags.admin_listen, admin).await?,
+            api: listen::bind_api(&asked.listen).await?,
+            admin: listen::bind_admin(asked.admin_listen, admin).await?,
+            socket: match &asked.unix_socket {
+                Some(path) => Some(unix_socket::bind(path).await?),
+                None => None,
+            },
         })
     }
 
-    /// The addresses of the API, and the one of the admin port.
-    pub(super) fn addresses(&self) -> anyhow::Result<(Vec<SocketAddr>, SocketAddr)> {
+    /// Where it is found; a port that was left to the system is known by now.
+    pub(super) fn found(&self) -> anyhow::Result<Found> {
         let api = self.api.iter().map(listen::address);
-        Ok((
-            api.collect::<Result<_, _>>()?,
-            listen::address(&self.admin)?,
-        ))
+        let socket = self.socket.as_ref();
+        Ok(Found {
+            api: api.collect::<Result<_, _>>()?,
+            socket: socket.map(|socket| socket.file.path().to_owned()),
+            admin: self.admin.as_ref().map(listen::address).transpose()?,
+        })
     }
 
     /// Serves until `signalled`, then for as long as the agent needs to stop.
@@ -73,6 +93,13 @@ impl Listeners {
             listen::announce(&listener, "locks")?;
             servers.spawn(serve(listener, router.clone(), Bounds::API, stop.clone()));
         }
+        // Its file goes with the server, however that ends.
+        let _file: Option<SocketFile> = self.socket.map(|Socket { listener, file }| {
+            listen::say(&file.path().display(), "locks");
+            let router = http::over_unix_socket(router);
+            servers.spawn(serve(listener, router, Bounds::API, stop.clone()));
+            file
+        });
         for listener in self.compat {
             listen::announce(&listener, "compat")?;
             if let Some((compat, _)) = flags.elections.compat() {
@@ -80,9 +107,11 @@ impl Listeners {
                 servers.spawn(serve(listener, router, Bounds::API, stop.clone()));
             }
         }
-        listen::announce(&self.admin, "admin")?;
-        let admin = admin::router(agent.clone());
-        servers.spawn(serve(self.admin, admin, Bounds::ADMIN, stop.clone()));
+        if let Some(listener) = self.admin {
+            listen::announce(&listener, "admin")?;
+            let admin = admin::router(agent.clone());
+            servers.spawn(serve(listener, admin, Bounds::ADMIN, stop.clone()));
+        }
 
         // Whoever hears that it leads can be asked by then.
         flags.elections.run(&agent);

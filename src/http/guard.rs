@@ -3,7 +3,8 @@
 //! The API has no password, because whoever reaches localhost is in the pod. A browser is the
 //! exception: any page may send requests to localhost, and with DNS rebinding it may do so under
 //! a name of its own. Therefore the Host must be a local name, and what a browser adds to a
-//! page's requests is refused.
+//! page's requests is refused. No page can reach a Unix socket, where clients write what they like as
+//! the Host; so there it says nothing, and only what a proxy might pass on of a page's is refused.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -16,6 +17,10 @@ use super::error::{Code, Problem};
 
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
+/// Marks the requests that came over a Unix socket; nothing that a client sends makes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OverUnixSocket;
+
 /// Refuses what does not come from the pod.
 pub(super) async fn only_local(State(api): State<Api>, request: Request, next: Next) -> Response {
     match check(&request, &api.allowed_hosts) {
@@ -25,7 +30,8 @@ pub(super) async fn only_local(State(api): State<Api>, request: Request, next: N
 }
 
 fn check(request: &Request, allowed: &[String]) -> Result<(), Problem> {
-    if !is_for_a_local_host(request, allowed) {
+    let is_on_a_socket = request.extensions().get::<OverUnixSocket>().is_some();
+    if !is_on_a_socket && !is_for_a_local_host(request, allowed) {
         return Err(host_not_allowed());
     }
     let fetched_by = request.headers().get("sec-fetch-site");

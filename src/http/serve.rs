@@ -1,27 +1,32 @@
 //! Serving a router on a listener, within bounds, until told to stop.
 //!
 //! Where all places are taken, a connection that is not at work makes room for a new one (`places`).
-//! It knows nothing of locks. What it does not do: TLS, HTTP/2, or waiting for ever; a client that
-//! is still connected some seconds after the stop is cut off.
+//! It knows nothing of locks, nor what kind of connection it serves (`listener`). What it does not
+//! do: HTTP/2, or waiting for ever; a client that is still connected some seconds after the stop is
+//! cut off.
 
 mod connection;
+mod listener;
 mod places;
+mod tls;
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
 use connection::{Answer, Noting};
 pub(super) use connection::{Connection, paced};
+pub use listener::{Listener, Transport};
 use places::{Place, Places};
+pub use tls::TlsListener;
 
 /// What one listener takes on.
 #[derive(Clone, Copy, Debug)]
@@ -48,10 +53,18 @@ impl Bounds {
         connections: 64,
         head_timeout: Duration::from_secs(10),
     };
+    /// For API servers, of which there are few; each keeps idle connections for 90 s, and repeats
+    /// no request that met the end of one.
+    pub const WEBHOOK: Self = Self {
+        connections: 256,
+        head_timeout: Duration::from_secs(120),
+    };
 }
 
 /// How much of a request a connection buffers, its head included.
 const BUFFER_MAX_BYTES: usize = 64 * 1024;
+/// How long a connection may take to be opened.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the requests under way have to end after the stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// A pause after a failed accept, such as when no file descriptors are left.
@@ -60,29 +73,35 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Serves until `shutdown`; then ends the idle connections, gives the busy ones some seconds, and
 /// returns.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Listener,
     router: Router,
     bounds: Bounds,
     shutdown: CancellationToken,
 ) {
+    let listener = Arc::new(listener);
     let places = Places::new(bounds.connections);
     let connections = TaskTracker::new();
     let cut_off = CancellationToken::new();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(listener.as_ref(), &places) => accepted,
         };
-        let Some((stream, connection, place)) = accepted else {
+        let Some((raw, connection, place)) = accepted else {
             continue;
         };
-        let served = serve_one(
-            stream,
-            connection.clone(),
-            router.clone(),
-            bounds,
-            shutdown.clone(),
-        );
+        let opening = open(listener.clone(), raw);
+        let (router, handle, stop) = (router.clone(), connection.clone(), shutdown.clone());
+        let served = async move {
+            // Who has not even opened it has asked for nothing yet.
+            let opened = tokio::select! {
+                () = stop.cancelled() => None,
+                opened = opening => opened,
+            };
+            if let Some(stream) = opened {
+                serve_one(stream, handle, router, bounds, stop).await;
+            }
+        };
         let cut_off = cut_off.clone();
         connections.spawn(async move {
             tokio::select! {
@@ -106,11 +125,11 @@ pub async fn serve(
 }
 
 /// A connection and the place that it takes, or none when accepting failed.
-async fn accept(listener: &TcpListener, places: &Places) -> Option<(TcpStream, Connection, Place)> {
+async fn accept<L: Listener>(listener: &L, places: &Places) -> Option<(L::Raw, Connection, Place)> {
     match listener.accept().await {
-        Ok((stream, _peer)) => {
+        Ok(raw) => {
             let (connection, place) = places.take().await;
-            Some((stream, connection, place))
+            Some((raw, connection, place))
         }
         Err(error) => {
             // As likely as not no file descriptor is left; an idle connection has one.
@@ -122,17 +141,28 @@ async fn accept(listener: &TcpListener, places: &Places) -> Option<(TcpStream, C
     }
 }
 
+/// What is served of a connection, or none where it does not come to that.
+async fn open<L: Listener>(listener: Arc<L>, raw: L::Raw) -> Option<L::Stream> {
+    match tokio::time::timeout(OPEN_TIMEOUT, listener.open(raw)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection could not be opened");
+            None
+        }
+        Err(_elapsed) => {
+            tracing::debug!("a connection took too long to open");
+            None
+        }
+    }
+}
+
 async fn serve_one(
-    stream: TcpStream,
+    stream: impl Transport,
     connection: Connection,
     router: Router,
     bounds: Bounds,
     shutdown: CancellationToken,
 ) {
-    // Answers are small: held back for more to come they would only be late.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set");
-    }
     let stream = Noting::new(stream, connection.clone());
     let service = service_fn(move |mut request| {
         let (router, connection) = (router.clone(), connection.clone());

@@ -50,7 +50,7 @@ impl Calls {
         }
     }
 
-    /// Of all namespaces: there is nothing to get or to write, only to list.
+    /// Of all namespaces, where there is only listing; or of a kind that is in none.
     pub(super) fn everywhere<K: Resource<DynamicType = ()>>(client: Client) -> Self {
         Self {
             client,
@@ -184,6 +184,15 @@ impl Calls {
         self.send(Call::Create, request).await
     }
 
+    /// Replaces an object, if it is still at the resourceVersion inside `object`.
+    pub(super) async fn put(&self, name: &str, object: &Value) -> Result<Value, StoreError> {
+        check_name(name)?;
+        let params = PostParams::default();
+        let request = self.requests.replace(name, &params, bytes_of(object)?);
+        let (code, body) = self.send(Call::Update, request).await?;
+        parse(Call::Update, code, &body)
+    }
+
     /// Replaces the status of an object, if it is still at the resourceVersion inside `object`.
     pub(super) async fn put_status(&self, name: &str, object: &Value) -> Result<Value, StoreError> {
         check_name(name)?;
@@ -218,7 +227,18 @@ impl Calls {
         name: &str,
         patch: &Value,
     ) -> Result<Value, StoreError> {
-        let request = Request::patch(format!("{}/{name}/status", self.requests.url_path))
+        self.json_patch(&format!("{name}/status"), patch).await
+    }
+
+    /// Changes an object by a JSON patch. One that replaces the resourceVersion by the one that it
+    /// was decided on is a compare-and-swap.
+    pub(super) async fn patch(&self, name: &str, patch: &Value) -> Result<Value, StoreError> {
+        check_name(name)?;
+        self.json_patch(name, patch).await
+    }
+
+    async fn json_patch(&self, place: &str, patch: &Value) -> Result<Value, StoreError> {
+        let request = Request::patch(format!("{}/{place}", self.requests.url_path))
             .header(CONTENT_TYPE, "application/json-patch+json")
             .body(bytes_of(patch)?)
             .map_err(kube::core::request::Error::BuildRequest);

@@ -9,6 +9,8 @@
 //! was written with. What belonged to an entry that is gone (a holder, a waiter) goes with it:
 //! the next one does not inherit it.
 
+pub mod asking_pod;
+pub mod binding;
 pub mod lock;
 pub mod session;
 
@@ -132,6 +134,14 @@ fn as_read<T>(current: &Stored<T>) -> Result<Fields, StoreError> {
         current.version.to_string().into(),
     );
     Ok(object)
+}
+
+/// The version of an object.
+///
+/// # Errors
+/// `Unreadable` when it is no integer.
+pub fn version_of(object: &Value) -> Result<Revision, StoreError> {
+    revision_of(object.get("metadata"), "metadata")
 }
 
 fn revision_of(metadata: Option<&Value>, place: &str) -> Result<Revision, StoreError> {

@@ -3,9 +3,11 @@
 //! It keeps nothing of what it tells: who listens does. A write is the same compare-and-swap that
 //! an agent makes, one request that is never repeated.
 
-mod feeds;
+pub(super) mod feeds;
 mod pods;
 mod raw;
+
+pub(super) use feeds::changes;
 
 use std::time::Duration;
 

@@ -18,10 +18,10 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::calls::Calls;
-use super::convert::{api_version, place_of, time_text};
+use super::convert::{api_version, binding, place_of, time_text};
 use super::errors::NamespaceEnd;
 use crate::store::StoreError;
-use crate::store::cluster::{Note, Notes};
+use crate::store::cluster::{Note, Notes, Regarding};
 use crate::store::fleet::Place;
 
 /// Where Events about things without a namespace are; the API server takes them nowhere else.
@@ -71,12 +71,12 @@ impl Notes for K8sNotes {
     }
 
     async fn write(&self, note: &Note) -> Result<(), StoreError> {
-        let calls = Calls::new::<Event>(self.client.clone(), &note.lock.namespace);
+        let calls = Calls::new::<Event>(self.client.clone(), &note.place.namespace);
         let calls = calls.with_timeout(self.timeout);
         let object = event(note, &self.instance);
         match calls.create_if_namespace_stays(&object).await {
             Ok(Err(NamespaceEnd::Terminating)) => self.write_nowhere(note).await,
-            // Where the namespace is gone, its locks are, too.
+            // Where the namespace is gone, what is in it is, too.
             Ok(Ok(_) | Err(NamespaceEnd::Gone)) | Err(StoreError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }
@@ -106,11 +106,12 @@ fn place_of_note(metadata: &Value) -> Place {
     }
 }
 
-/// The Event about a namespace that is being deleted, in the place of the one about its lock.
+/// The Event about a namespace that is being deleted, in the place of the one about what is in it.
 fn event_of_namespace(note: &Note, instance: &str) -> Value {
     let mut event = event(note, instance);
-    let namespace = &*note.lock.namespace;
-    let words = format!("lock {}: {}", note.lock.name, note.message);
+    let namespace = &*note.place.namespace;
+    let (_, _, called) = kind_of(note.regarding);
+    let words = format!("{called} {}: {}", note.place.name, note.message);
     event["metadata"]["namespace"] = NOWHERE.into();
     event["metadata"]["annotations"] = json!({NAMESPACE: namespace});
     event["regarding"] = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace});
@@ -119,17 +120,27 @@ fn event_of_namespace(note: &Note, instance: &str) -> Value {
     event
 }
 
+/// An object's `apiVersion` and `kind`, and what people call it.
+fn kind_of(regarding: Regarding) -> (String, &'static str, &'static str) {
+    match regarding {
+        Regarding::Lock => (api_version(), "DistributedLock", "lock"),
+        Regarding::Pod => ("v1".to_owned(), "Pod", "pod"),
+        Regarding::Binding => (binding::api_version(), binding::KIND, "role binding"),
+    }
+}
+
 fn event(note: &Note, instance: &str) -> Value {
+    let (api, kind, _) = kind_of(note.regarding);
     let mut event = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": &*note.name, "namespace": &*note.lock.namespace},
+        "metadata": {"name": &*note.name, "namespace": &*note.place.namespace},
         "eventTime": time_text(note.at),
         "reportingController": CONTROLLER,
         "reportingInstance": instance,
         "regarding": {
-            "apiVersion": api_version(), "kind": "DistributedLock",
-            "namespace": &*note.lock.namespace, "name": &*note.lock.name,
-            "uid": &*note.lock_uid,
+            "apiVersion": api, "kind": kind,
+            "namespace": &*note.place.namespace, "name": &*note.place.name,
+            "uid": &*note.uid,
         },
         "type": if note.is_warning { "Warning" } else { "Normal" },
         "reason": note.reason,
@@ -138,7 +149,7 @@ fn event(note: &Note, instance: &str) -> Value {
     });
     if let Some((name, uid)) = &note.pod {
         event["related"] = json!({
-            "apiVersion": "v1", "kind": "Pod", "namespace": &*note.lock.namespace,
+            "apiVersion": "v1", "kind": "Pod", "namespace": &*note.place.namespace,
             "name": &**name, "uid": uid.as_deref(),
         });
     }
@@ -164,11 +175,12 @@ mod tests {
     fn note() -> Note {
         Note {
             name: "res.1".into(),
-            lock: Place {
+            regarding: Regarding::Lock,
+            place: Place {
                 namespace: "team-a".into(),
                 name: "res".into(),
             },
-            lock_uid: "u-1".into(),
+            uid: "u-1".into(),
             pod: Some(("p".into(), None)),
             is_warning: true,
             reason: "Expired",

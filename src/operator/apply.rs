@@ -1,6 +1,7 @@
 //! Does what was decided: one write or one question, or one step of moving a label. It decides
 //! nothing.
 
+mod bindings;
 mod labels;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
 use crate::store::fleet::{FleetStore, Place, Placed, PodReport};
+use crate::store::namespaces::Binding;
 
 use super::Ports;
 use super::metrics::Outcome;
@@ -44,6 +46,10 @@ pub(super) enum Shown {
     },
     /// Who has it is not known.
     LabelUnclear(Place),
+    /// Whether any pod of this namespace has the sidecar.
+    Sidecars(Arc<str>, bool),
+    Binding(Box<Placed<Binding>>),
+    NoBinding(Place),
 }
 
 /// What came of an action.
@@ -125,6 +131,17 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
             }
             Err(error) => Applied::failed(error),
         },
+        Action::CreateBinding {
+            namespace,
+            subjects,
+        } => bindings::create(&*ports.namespaces, &namespace, &subjects).await,
+        Action::UpdateBinding { current, subjects } => {
+            bindings::update(&*ports.namespaces, &current, &subjects).await
+        }
+        Action::LookForSidecars(namespace) => {
+            bindings::look_for_sidecars(&*ports.labels, namespace).await
+        }
+        Action::DeleteBinding(current) => bindings::delete(&*ports.namespaces, &current).await,
         Action::TakeLabel {
             election,
             grant,

@@ -17,8 +17,9 @@ use crate::protocol::incident::{Incident, IncidentKind};
 use crate::protocol::lock::Lock;
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::WallTime;
-use crate::store::cluster::Note;
+use crate::store::cluster::{Note, Regarding};
 use crate::store::fleet::{Place, Placed};
+use crate::store::namespaces::{AskingPod, Binding};
 
 /// The format of a line.
 pub const SCHEMA: &str = "leasehold.dev/audit/v1";
@@ -142,8 +143,9 @@ pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> Ne
     let name = note_name(place, &format!("unreadable {uid} {why}"));
     let note = Note {
         name,
-        lock: place.clone(),
-        lock_uid: uid.clone(),
+        regarding: Regarding::Lock,
+        place: place.clone(),
+        uid: uid.clone(),
         pod: None,
         is_warning: true,
         reason: "Unreadable",
@@ -157,11 +159,57 @@ pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> Ne
     News { line: None, note }
 }
 
+/// A binding of the one name that is ours, which somebody else made in a labelled namespace.
+#[must_use]
+pub fn foreign_binding(found: &Placed<Binding>, now: WallTime) -> News {
+    let place = &found.place;
+    let note = Note {
+        name: note_name(place, &format!("foreign {}", found.uid)),
+        regarding: Regarding::Binding,
+        place: place.clone(),
+        uid: found.uid.clone(),
+        pod: None,
+        is_warning: true,
+        reason: "ForeignBinding",
+        action: "Ignore",
+        message: "the operator did not make this role binding and leaves it alone, so it decides \
+                  who may run a sidecar in this namespace. Delete it, and the operator makes its own"
+            .to_owned(),
+        at: now,
+    };
+    News { line: None, note }
+}
+
+/// A pod that asks for a sidecar and has none.
+#[must_use]
+pub fn not_injected(pod: &Placed<AskingPod>, now: WallTime) -> News {
+    let place = &pod.place;
+    let note = Note {
+        name: note_name(place, &format!("not-injected {}", pod.uid)),
+        regarding: Regarding::Pod,
+        place: place.clone(),
+        uid: pod.uid.clone(),
+        pod: None,
+        is_warning: true,
+        reason: "NotInjected",
+        action: "Look",
+        message: "this pod asks for Leasehold's sidecar by its label leasehold.dev/inject and has \
+                  none, so nobody answers its app: it was made before it or its namespace was \
+                  labelled, or while the API server did not ask the webhook leasehold-injector. \
+                  Delete it, so that its controller makes another; if that has none either, look \
+                  for the webhook (kubectl get mutatingwebhookconfiguration leasehold-injector)"
+            .to_owned(),
+        at: now,
+    };
+    News { line: None, note }
+}
+
 fn note(placed: &Placed<Lock>, what: &str, at: WallTime) -> Note {
     Note {
         name: note_name(&placed.place, what),
-        lock: placed.place.clone(),
-        lock_uid: placed.uid.clone(),
+        regarding: Regarding::Lock,
+        place: placed.place.clone(),
+        uid: placed.uid.clone(),
         pod: None,
         is_warning: false,
         reason: "",

@@ -11,6 +11,7 @@ use prometheus::{
 use crate::protocol::incident::IncidentKind;
 use crate::protocol::lock::Lock;
 
+use super::trouble::Kind;
 use super::view::{Key, View};
 
 /// How many versions of agents have a series of their own.
@@ -38,6 +39,7 @@ pub(super) enum Outcome {
 pub(super) struct Gauges {
     pub(super) queue_depth: usize,
     pub(super) leads: bool,
+    pub(super) is_synced: bool,
     pub(super) store_went_back: bool,
 }
 
@@ -145,7 +147,7 @@ impl Metrics {
 
     /// What has not happened yet is 0 and not absent: alerts compare with it.
     fn make_series(&self) {
-        for kind in ["session", "lock", "incident", "label"] {
+        for kind in ["session", "lock", "incident", "label", "binding"] {
             for outcome in ["done", "conflict", "failed"] {
                 self.reconciles.with_label_values(&[kind, outcome]);
             }
@@ -160,8 +162,8 @@ impl Metrics {
         for cause in ["expired", "pod_ended"] {
             self.reclaimed.with_label_values(&[cause]);
         }
-        for kind in ["session", "lock", "pod"] {
-            self.watch_errors.with_label_values(&[kind]);
+        for kind in Kind::ALL {
+            self.watch_errors.with_label_values(&[kind.name()]);
         }
     }
 
@@ -208,7 +210,7 @@ impl Metrics {
         self.queue_depth.set(whole(gauges.queue_depth));
         self.leading.set(i64::from(gauges.leads));
         self.went_back.set(i64::from(gauges.store_went_back));
-        self.synced.set(i64::from(view.is_complete()));
+        self.synced.set(i64::from(gauges.is_synced));
         let of = |is: &dyn Fn(&Lock) -> bool| {
             whole(
                 view.locks()
@@ -341,6 +343,7 @@ mod tests {
         let gauges = Gauges {
             queue_depth: 0,
             leads: false,
+            is_synced: false,
             store_went_back: false,
         };
         metrics.set_gauges(&view, &gauges);

@@ -6,6 +6,7 @@
 
 mod reclaim;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +21,12 @@ use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen};
 use crate::store::cluster::LabelledPod;
 use crate::store::fleet::{Place, Placed};
+use crate::store::namespaces::{Binding, Subject};
 
 use self::reclaim::{dead_holder, is_dead};
+use super::binding::{self, BindSidecars};
 use super::label;
+use super::trouble::Kind;
 use super::view::{Key, SeenLock, SeenSession, View};
 
 /// What the operator is set to.
@@ -41,6 +45,24 @@ pub struct Rules {
     pub long_held: Duration,
     /// Whether the pod of an election's leader gets a label that says so.
     pub leader_labels: bool,
+    /// To whom the sidecar's role is given in labelled namespaces.
+    pub bind_sidecars: BindSidecars,
+    /// Whether pods that ask for a sidecar and have none are told of.
+    pub tell_of_missing: bool,
+    /// The operator's own namespace, where no pod is injected.
+    pub namespace: Arc<str>,
+}
+
+impl Rules {
+    /// What has to be watched.
+    pub(super) const fn watches(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Lock | Kind::Session | Kind::Pod => true,
+            Kind::Account | Kind::Binding => self.bind_sidecars.watches(kind),
+            Kind::Namespace => self.tell_of_missing || self.bind_sidecars.watches(kind),
+            Kind::AskingPod => self.tell_of_missing,
+        }
+    }
 }
 
 /// The time, on both clocks.
@@ -106,6 +128,24 @@ pub enum Action {
         /// Its pod.
         pod: LabelledPod,
     },
+    /// Give the sidecar's role in a namespace.
+    CreateBinding {
+        /// The namespace.
+        namespace: Arc<str>,
+        /// To whom.
+        subjects: BTreeSet<Subject>,
+    },
+    /// Give it to others, on exactly this version.
+    UpdateBinding {
+        /// The binding as it was seen.
+        current: Arc<Placed<Binding>>,
+        /// To whom.
+        subjects: BTreeSet<Subject>,
+    },
+    /// Ask whether pods of a namespace have the sidecar.
+    LookForSidecars(Arc<str>),
+    /// Take it away, on exactly this version.
+    DeleteBinding(Arc<Placed<Binding>>),
 }
 
 impl Action {
@@ -117,8 +157,13 @@ impl Action {
             Self::Revoke { current, .. } | Self::DeleteSession(current) => {
                 Some(current.stored.version)
             }
+            Self::UpdateBinding { current, .. } | Self::DeleteBinding(current) => {
+                Some(current.stored.version)
+            }
             Self::LookAtPod(_)
             | Self::LookForSession(_)
+            | Self::LookForSidecars(_)
+            | Self::CreateBinding { .. }
             | Self::TakeLabel { .. }
             | Self::GiveLabel { .. } => None,
         }
@@ -183,6 +228,9 @@ pub fn step(view: &View, rules: &Rules, key: &Key, now: Now) -> Step {
             .lock(place)
             .map_or_else(Step::default, |seen| lock(view, rules, seen, now)),
         Key::Label(election) => label::step(view, rules, election, now.moment),
+        Key::Binding(namespace) => binding::step(view, rules, namespace, now.moment),
+        // It is told of, and nothing is done about it.
+        Key::AskingPod(_) => Step::default(),
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::StoreError;
@@ -23,12 +24,15 @@ const TRIES: u32 = 8;
 /// How often it is asked in vain which notes there are before everything is told again: each line has
 /// an id, and one that is there twice is better than none.
 const ASKED_IN_VAIN: u32 = 5;
-/// How many names are remembered before those of what is long over are forgotten.
+/// How much waits to be told. What has no room is passed over: it stands in the locks, and is looked for
+/// there when all of this is told.
+const WAITING: usize = 10_000;
+/// How many names are remembered before those that no lock speaks of any more are forgotten.
 const REMEMBERED: usize = 100_000;
 
 /// Where the lines of the audit log go.
 pub trait AuditLog: Send + Sync + 'static {
-    /// Writes one line, without its end.
+    /// Writes one line, without its end. May block.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -41,6 +45,10 @@ pub(super) struct Scribe {
     waiting: VecDeque<News>,
     /// What was told, or is to be; none before the notes that there are have been asked for.
     told: HashSet<Place>,
+    /// How many names were left when those of what is over were last forgotten.
+    kept: usize,
+    /// Something had no room.
+    passed_over: bool,
     knows: Knows,
     asked_in_vain: u32,
     under_way: usize,
@@ -83,14 +91,41 @@ impl Finished {
 pub(super) type Task = futures::future::BoxFuture<'static, Finished>;
 
 impl Scribe {
-    /// This is to be told, if it has not been.
-    pub(super) fn tell(&mut self, news: News) {
-        if self.told.len() > REMEMBERED {
-            self.told.clear();
+    /// This is to be told, if it has not been. Whether it will be, as far as is known yet.
+    pub(super) fn tell(&mut self, news: News) -> bool {
+        if self.told.contains(&place_of(&news)) {
+            return false;
         }
-        if self.told.insert(place_of(&news)) {
-            self.waiting.push_back(news);
+        if self.waiting.len() >= WAITING {
+            self.passed_over = true;
+            return false;
         }
+        self.told.insert(place_of(&news));
+        self.waiting.push_back(news);
+        true
+    }
+
+    /// Whether it has to see all that there is to tell: to find what was passed over, or to learn
+    /// what nobody will speak of again.
+    pub(super) fn must_go_over(&self) -> bool {
+        let finds_room = self.passed_over && self.waiting.is_empty();
+        finds_room || self.told.len() > REMEMBERED.max(2 * self.kept)
+    }
+
+    /// This is all that there is to tell.
+    pub(super) fn go_over(&mut self, everything: impl Iterator<Item = News>) {
+        let told_before = std::mem::take(&mut self.told);
+        self.told = self.waiting.iter().map(place_of).collect();
+        self.passed_over = false;
+        for news in everything {
+            let place = place_of(&news);
+            if told_before.contains(&place) {
+                self.told.insert(place);
+            } else {
+                self.tell(news);
+            }
+        }
+        self.kept = self.told.len();
     }
 
     /// Another one tells, or will ask anew what was told.
@@ -161,7 +196,7 @@ impl Scribe {
 
 fn place_of(news: &News) -> Place {
     Place {
-        namespace: news.note.lock.namespace.clone(),
+        namespace: news.note.place.namespace.clone(),
         name: news.note.name.clone(),
     }
 }
@@ -176,13 +211,7 @@ fn tell(ports: &Ports, news: News) -> Task {
     Box::pin(async move {
         let began = clock.now();
         if let Some(line) = &news.line {
-            // Without it there is no note either: that would say that it was told.
-            let mut failures = 0;
-            while let Err(error) = audit.write(&line.to_string()) {
-                tracing::error!(%error, %line, "the audit log cannot be written; trying on");
-                tokio::time::sleep(pause_after(4 + failures)).await;
-                failures += 1;
-            }
+            write_line(audit, line.to_string().into()).await;
         }
         let written = write(&*notes, &news.note).await;
         Finished {
@@ -192,14 +221,33 @@ fn tell(ports: &Ports, news: News) -> Task {
     })
 }
 
+/// Writes it, however long that takes: without it there is no note either, which would say that it was
+/// told.
+async fn write_line(audit: Arc<dyn AuditLog>, line: Arc<str>) {
+    let mut failures = 0;
+    loop {
+        // Nobody may be reading at the other end of the pipe. That stops the record, and nothing else.
+        let (to, text) = (audit.clone(), line.clone());
+        let written = tokio::task::spawn_blocking(move || to.write(&text));
+        let error = match written.await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(died) => io::Error::other(died),
+        };
+        tracing::error!(%error, %line, "the audit log cannot be written; trying on");
+        tokio::time::sleep(pause_after(4 + failures)).await;
+        failures += 1;
+    }
+}
+
 async fn write(notes: &dyn Notes, note: &Note) -> Result<(), StoreError> {
     let mut failures = 0;
     loop {
         match notes.write(note).await {
             Err(error) if failures >= TRIES => {
                 tracing::warn!(
-                    lock = %note.lock, reason = note.reason, %error,
-                    "an Event about a lock could not be written; the audit log has its line"
+                    regarding = ?note.regarding, place = %note.place, reason = note.reason, %error,
+                    "an Event could not be written; what belongs into the audit log is in it"
                 );
                 return Err(error);
             }
@@ -210,5 +258,68 @@ async fn write(notes: &dyn Notes, note: &Note) -> Result<(), StoreError> {
             }
             Ok(()) => return Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::time::WallTime;
+    use crate::store::cluster::Regarding;
+
+    fn news(number: usize) -> News {
+        let note = Note {
+            name: format!("note-{number}").into(),
+            regarding: Regarding::Lock,
+            place: Place {
+                namespace: "n".into(),
+                name: "lock".into(),
+            },
+            uid: "uid".into(),
+            pod: None,
+            is_warning: false,
+            reason: "",
+            action: "",
+            message: String::new(),
+            at: WallTime(0),
+        };
+        News { line: None, note }
+    }
+
+    fn names(scribe: &mut Scribe) -> Vec<String> {
+        let waiting = scribe.waiting.drain(..);
+        waiting.map(|news| news.note.name.to_string()).collect()
+    }
+
+    #[test]
+    fn what_had_no_room_is_found_again_when_there_is() {
+        let mut scribe = Scribe::default();
+        let all = WAITING + 2;
+        for number in 0..all {
+            scribe.tell(news(number));
+        }
+        assert_eq!(scribe.waiting.len(), WAITING);
+        assert!(!scribe.must_go_over(), "there is no room yet");
+        names(&mut scribe);
+        assert!(scribe.must_go_over());
+        scribe.go_over((0..all).map(news));
+        let last = [WAITING, WAITING + 1].map(|number| format!("note-{number}"));
+        assert_eq!(names(&mut scribe), last);
+        assert!(!scribe.must_go_over());
+    }
+
+    #[test]
+    fn what_nobody_speaks_of_any_more_is_forgotten_and_nothing_is_told_twice() {
+        let mut scribe = Scribe::default();
+        for number in 0..=REMEMBERED {
+            scribe.tell(news(number));
+            scribe.waiting.clear();
+        }
+        assert!(scribe.must_go_over());
+        scribe.go_over((REMEMBERED - 10..=REMEMBERED).map(news));
+        assert_eq!(names(&mut scribe), Vec::<String>::new());
+        assert_eq!(scribe.told.len(), 11);
+        scribe.tell(news(REMEMBERED));
+        assert_eq!(names(&mut scribe), Vec::<String>::new());
     }
 }

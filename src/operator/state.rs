@@ -1,18 +1,20 @@
 //! What the operator knows and has before it: the view, the queue, and whether it is the one to act.
 
+use std::sync::Arc;
+
 use crate::protocol::lock::Lock;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, Seen};
 use crate::store::StoreError;
-use crate::store::fleet::{Placed, Told};
+use crate::store::fleet::{Place, Placed, Told};
 
 use super::apply::Shown;
-use super::plan::{Action, Now};
+use super::plan::{Action, Now, Rules};
 use super::queue::{Queue, Urgency};
 use super::scribe::Scribe;
 use super::trouble::{About, Kind, Troubles, with_advice};
 use super::view::{Key, View};
-use super::{ASK_AGAIN, ASK_ANYWAY, LONGEST_SLEEP, audit};
+use super::{ASK_AGAIN, ASK_ANYWAY, LONGEST_SLEEP, audit, binding, missing};
 
 /// What is known of the store behind the feeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +67,7 @@ impl State {
         self.view.seen()
     }
 
-    pub(super) fn note_leadership(&mut self, leads: bool, now: Now) {
+    pub(super) fn note_leadership(&mut self, leads: bool, rules: &Rules, now: Now) {
         if leads == self.leads {
             return;
         }
@@ -75,7 +77,7 @@ impl State {
         if leads {
             tracing::info!("this replica is the active one now");
             self.view.elections_mut().forget_all();
-            self.look_at_everything(now);
+            self.look_at_everything(rules, now);
         } else {
             tracing::warn!("this replica is not the active one any more");
         }
@@ -88,18 +90,24 @@ impl State {
     }
 
     /// Why it does not see everything, if it does not.
-    pub(super) fn why_not_ready(&self, now: Moment) -> Option<String> {
-        Kind::ALL.into_iter().find_map(|kind| {
+    pub(super) fn why_not_ready(&self, rules: &Rules, now: Moment) -> Option<String> {
+        let mut watched = Kind::ALL.into_iter().filter(|kind| rules.watches(*kind));
+        watched.find_map(|kind| {
             let name = kind.name();
             if !self.view.has_all(kind) {
                 let so_far = format!("not all {name}s were listed yet");
-                let error = self.troubles.last(kind).map(with_advice);
+                let error = self.troubles.last(kind);
+                let error = error.map(|error| with_advice(kind, error));
                 return Some(error.map_or(so_far.clone(), |error| format!("{so_far}: {error}")));
+            }
+            // Pods are made without the rest, too; a webhook that is away stops them.
+            if !kind.is_needed_throughout() {
+                return None;
             }
             let error = self.troubles.refused(kind, now)?;
             Some(format!(
                 "{name}s can no longer be watched: {}",
-                with_advice(error)
+                with_advice(kind, error)
             ))
         })
     }
@@ -110,29 +118,45 @@ impl State {
     }
 
     /// What one replica does, another one has done already, or will.
-    pub(super) fn look_at_changes(&mut self, now: Now) {
+    pub(super) fn look_at_changes(&mut self, rules: &Rules, now: Now) {
         let changed = self.view.take_changed();
         if !self.leads {
             return;
         }
         for key in changed {
-            self.look_at(key, now);
+            self.look_at(key, rules, now);
         }
     }
 
-    pub(super) fn look_at_everything(&mut self, now: Now) {
-        for (place, unreadable) in self.view.unreadable_locks() {
-            let (uid, why) = (&unreadable.uid, &unreadable.why);
-            let news = audit::unreadable(place, uid, why, now.wall);
+    /// Lets the scribe see all that there is to tell, where it has to.
+    pub(super) fn go_over_the_record(&mut self, rules: &Rules, now: Now) {
+        if !self.scribe.must_go_over() {
+            return;
+        }
+        let unreadable = unreadable_locks(&self.view, now);
+        let locks = self.view.locks();
+        let incidents = locks.flat_map(|seen| audit::news_of(&seen.lock, now.wall));
+        let foreign = binding::foreign(&self.view, rules);
+        let foreign = foreign.map(|found| audit::foreign_binding(found, now.wall));
+        let missing = self.view.labelled().all_without_sidecar();
+        let missing = missing.filter(|pod| missing::is_to_be_told(&self.view, rules, pod));
+        let missing = missing.map(|pod| audit::not_injected(pod, now.wall));
+        let beside = foreign.chain(missing);
+        self.scribe
+            .go_over(unreadable.chain(incidents).chain(beside));
+    }
+
+    pub(super) fn look_at_everything(&mut self, rules: &Rules, now: Now) {
+        for news in unreadable_locks(&self.view, now) {
             self.scribe.tell(news);
         }
         let keys: Vec<Key> = self.view.keys().collect();
         for key in keys {
-            self.look_at(key, now);
+            self.look_at(key, rules, now);
         }
     }
 
-    pub(super) fn look_at(&mut self, key: Key, now: Now) {
+    pub(super) fn look_at(&mut self, key: Key, rules: &Rules, now: Now) {
         if let Key::Lock(place) = &key
             && let Some(seen) = self.view.lock(place)
         {
@@ -140,15 +164,40 @@ impl State {
                 self.scribe.tell(news);
             }
         }
+        match &key {
+            Key::Binding(namespace) => self.tell_of_foreign(namespace, rules, now),
+            Key::AskingPod(place) => return self.tell_of_missing(place, rules, now),
+            _ => {}
+        }
         let urgency = self.urgency(&key);
         self.queue.push(key, urgency);
+    }
+
+    /// Says that a binding is in the way of ours.
+    fn tell_of_foreign(&mut self, namespace: &Arc<str>, rules: &Rules, now: Now) {
+        if let Some(found) = binding::foreign_in(&self.view, rules, namespace)
+            && self.scribe.tell(audit::foreign_binding(found, now.wall))
+        {
+            tracing::warn!(
+                binding = %found.place,
+                "somebody else made the binding of the sidecar's role; leaving it alone"
+            );
+        }
+    }
+
+    /// Says that a pod has no sidecar, although it asks for one.
+    fn tell_of_missing(&mut self, place: &Place, rules: &Rules, now: Now) {
+        let pod = self.view.labelled().without_sidecar(place);
+        if let Some(pod) = pod.filter(|pod| missing::is_to_be_told(&self.view, rules, pod)) {
+            self.scribe.tell(audit::not_injected(pod, now.wall));
+        }
     }
 
     pub(super) fn urgency(&self, key: &Key) -> Urgency {
         match key {
             // Locks wait for it.
             Key::Session(place) if self.view.is_named(place) => Urgency::Session,
-            Key::Session(_) | Key::Label(_) => Urgency::Other,
+            Key::Session(_) | Key::Label(_) | Key::Binding(_) | Key::AskingPod(_) => Urgency::Other,
             Key::Lock(place) => match self.view.lock(place) {
                 Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Urgency::Contended,
                 _ => Urgency::Other,
@@ -209,6 +258,12 @@ impl State {
             Shown::LabelGiven { election, grant } => {
                 self.view.elections_mut().note_given(&election, &grant);
             }
+            Shown::Sidecars(namespace, are_there) => {
+                let labelled = self.view.labelled_mut();
+                labelled.note_sidecars(namespace, are_there, received);
+            }
+            Shown::Binding(found) => self.view.note_binding(Told::There(found)),
+            Shown::NoBinding(place) => self.view.note_binding(Told::Gone(place)),
             Shown::LabelUnclear(election) => self.view.elections_mut().forget(&election),
         }
     }
@@ -221,7 +276,14 @@ impl State {
                 seen.map(|seen| seen.session.stored.version)
             }
             Key::Lock(place) => self.view.lock(place).map(|seen| seen.lock.stored.version),
-            Key::Label(_) => None,
+            Key::Binding(namespace) => {
+                let found = self.view.labelled().binding_of(namespace);
+                if let Action::CreateBinding { .. } = action {
+                    return found.is_none();
+                }
+                found.map(|found| found.stored.version)
+            }
+            Key::Label(_) | Key::AskingPod(_) => None,
         };
         known.is_some() && known == action.version()
     }
@@ -231,6 +293,7 @@ impl State {
         &mut self,
         answer: Result<Revision, StoreError>,
         before: Option<Seen>,
+        rules: &Rules,
         now: Now,
     ) {
         self.is_asking = false;
@@ -238,7 +301,7 @@ impl State {
             Ok(listed) => listed,
             Err(error) => {
                 if self.troubles.may_say(About::Revision, now.moment) {
-                    let error = with_advice(&error);
+                    let error = with_advice(Kind::Lock, &error);
                     tracing::warn!(error, "the store does not say how far it is; asking again");
                 }
                 let again = now.moment.after(LONGEST_SLEEP);
@@ -270,9 +333,16 @@ impl State {
         }
         let is_mended = had_gone_back && !went_back;
         if self.leads && (is_first || is_mended) {
-            self.look_at_everything(now);
+            self.look_at_everything(rules, now);
         }
     }
+}
+
+fn unreadable_locks(view: &View, now: Now) -> impl Iterator<Item = audit::News> {
+    view.unreadable_locks().map(move |(place, unreadable)| {
+        let (uid, why) = (&unreadable.uid, &unreadable.why);
+        audit::unreadable(place, uid, why, now.wall)
+    })
 }
 
 #[cfg(test)]
@@ -280,6 +350,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::operator::plan::tests::rules;
 
     fn now(seconds: u64) -> Now {
         Now {
@@ -291,7 +362,7 @@ mod tests {
     /// The store is asked, and answers with a revision.
     fn ask(state: &mut State, revision: u64, now: Now) {
         let before = state.begin_question();
-        state.note_revision(Ok(Revision(revision)), before, now);
+        state.note_revision(Ok(Revision(revision)), before, &rules(), now);
     }
 
     #[test]
@@ -320,7 +391,7 @@ mod tests {
         let before = state.begin_question();
         state.doubt(now(2).moment);
         assert_eq!(state.next_question(), None, "one at a time");
-        state.note_revision(Ok(Revision(7)), before, now(3));
+        state.note_revision(Ok(Revision(7)), before, &rules(), now(3));
         assert_eq!(state.store, Standing::Doubtful);
         assert_eq!(state.next_question(), Some(now(2).moment));
         ask(&mut state, 8, now(4));
@@ -334,7 +405,7 @@ mod tests {
         state.doubt(now(1).moment);
         let before = state.begin_question();
         let down = StoreError::Unavailable("down".to_owned());
-        state.note_revision(Err(down), before, now(2));
+        state.note_revision(Err(down), before, &rules(), now(2));
         assert_eq!(state.store, Standing::Doubtful);
         assert_eq!(
             state.next_question(),

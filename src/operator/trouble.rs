@@ -19,6 +19,15 @@ const RIGHTS: &str = "apply charts/leasehold/files/rbac/operator.yaml, or instal
 /// What to do where the right to patch pods is missing.
 const LABEL_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-leader-labels.yaml (the chart: \
                             operator.leaderLabels), or leave --leader-labels out";
+/// What to do where the right to see namespaces is missing.
+const NAMESPACE_RIGHTS: &str =
+    "apply charts/leasehold/files/rbac/operator-namespaces.yaml, or install the chart";
+/// What to do where the right to see labelled service accounts is missing.
+const ACCOUNT_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-accounts.yaml (the chart: rbac.mode), \
+                              or choose another --bind-sidecars";
+/// What to do where the right to see or write role bindings is missing.
+const BINDING_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-bindings.yaml (the chart: rbac.mode), \
+                              or choose --bind-sidecars=none";
 /// How often the same trouble is said.
 const SAID_EVERY: Duration = Duration::from_secs(30);
 /// For how long a feed is refused before that counts: an API server that starts refuses everything
@@ -32,10 +41,22 @@ pub(super) enum Kind {
     Lock,
     Session,
     Pod,
+    Namespace,
+    Account,
+    Binding,
+    AskingPod,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 3] = [Self::Lock, Self::Session, Self::Pod];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Lock,
+        Self::Session,
+        Self::Pod,
+        Self::Namespace,
+        Self::Account,
+        Self::Binding,
+        Self::AskingPod,
+    ];
 
     /// As in metrics and logs.
     pub(super) const fn name(self) -> &'static str {
@@ -43,6 +64,25 @@ impl Kind {
             Self::Lock => "lock",
             Self::Session => "session",
             Self::Pod => "pod",
+            Self::Namespace => "namespace",
+            Self::Account => "account",
+            Self::Binding => "binding",
+            Self::AskingPod => "asking_pod",
+        }
+    }
+
+    /// Whether a replica that is refused it is of no use to pods either.
+    pub(super) const fn is_needed_throughout(self) -> bool {
+        matches!(self, Self::Lock | Self::Session | Self::Pod)
+    }
+
+    /// What to do where the right to see these is missing.
+    const fn rights(self) -> &'static str {
+        match self {
+            Self::Lock | Self::Session | Self::Pod | Self::AskingPod => RIGHTS,
+            Self::Namespace => NAMESPACE_RIGHTS,
+            Self::Account => ACCOUNT_RIGHTS,
+            Self::Binding => BINDING_RIGHTS,
         }
     }
 }
@@ -158,11 +198,19 @@ pub(super) const fn label_advice(error: &StoreError) -> Option<&'static str> {
     }
 }
 
-/// An error with what to do about it.
-pub(super) fn with_advice(error: &StoreError) -> String {
-    match advice(error) {
-        Some(advice) => format!("{error}; {advice}"),
-        None => error.to_string(),
+/// The same of a write to a role binding.
+pub(super) const fn binding_advice(error: &StoreError) -> Option<&'static str> {
+    match error {
+        StoreError::Denied(_) => Some(BINDING_RIGHTS),
+        _ => None,
+    }
+}
+
+/// What a feed of this kind met, with what to do about it.
+pub(super) fn with_advice(kind: Kind, error: &StoreError) -> String {
+    match error {
+        StoreError::Denied(_) => format!("{error}; {}", kind.rights()),
+        _ => error.to_string(),
     }
 }
 

@@ -3,6 +3,8 @@
 //! It is fed by the feeds and by the answers to the operator's own calls, in any order: of two
 //! states of one object the newer one counts. It decides nothing; `plan` does.
 
+mod labelled;
+mod listed;
 mod naming;
 mod pods;
 mod seen;
@@ -17,6 +19,7 @@ use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::{Revision, Seen};
 use crate::store::fleet::{Place, Placed, PodReport, Told};
 
+use self::labelled::Labelled;
 use self::naming::Naming;
 use self::pods::{EndedPods, PodId};
 pub use self::seen::{Key, Life, SeenLock, SeenSession, Unreadable};
@@ -36,6 +39,9 @@ pub struct View {
     pods: EndedPods,
     unreadable: HashMap<Key, Unreadable>,
     elections: Elections,
+    labelled: Labelled,
+    /// How many sessions a namespace has, where it has any.
+    sessions_in: HashMap<Arc<str>, usize>,
     old_locks: Option<HashSet<Place>>,
     old_sessions: Option<HashSet<Place>>,
     complete: [bool; 2],
@@ -44,10 +50,10 @@ pub struct View {
 }
 
 impl View {
-    /// Whether everything that there is was told at least once.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.may_act() && self.pods.is_complete
+    /// Whether everything of these kinds was told at least once.
+    pub(super) fn is_complete(&self, watched: impl Fn(Kind) -> bool) -> bool {
+        let mut kinds = Kind::ALL.into_iter().filter(|kind| watched(*kind));
+        kinds.all(|kind| self.has_all(kind))
     }
 
     /// Whether all locks are being told anew.
@@ -61,6 +67,7 @@ impl View {
             Kind::Lock => self.complete[0],
             Kind::Session => self.complete[1],
             Kind::Pod => self.pods.is_complete,
+            _ => self.labelled.has_all(kind),
         }
     }
 
@@ -80,7 +87,11 @@ impl View {
         let sessions = self.sessions.keys().cloned().map(Key::Session);
         let locks = self.locks.keys().cloned().map(Key::Lock);
         let labels = self.elections.places().cloned().map(Key::Label);
-        sessions.chain(locks).chain(labels)
+        sessions
+            .chain(locks)
+            .chain(labels)
+            .chain(self.bound_namespaces())
+            .chain(self.pods_without_sidecar())
     }
 
     /// A lock.
@@ -127,14 +138,14 @@ impl View {
             .iter()
             .filter_map(|(key, unreadable)| match key {
                 Key::Lock(place) => Some((place, unreadable)),
-                Key::Session(_) | Key::Label(_) => None,
+                _ => None,
             })
     }
 
     fn unreadable_sessions(&self) -> impl Iterator<Item = Place> {
         self.unreadable.keys().filter_map(|key| match key {
             Key::Session(place) => Some(place.clone()),
-            Key::Lock(_) | Key::Label(_) => None,
+            _ => None,
         })
     }
 
@@ -359,7 +370,9 @@ impl View {
             named_until,
             pod_looked_at,
         };
-        self.sessions.insert(place.clone(), seen);
+        if self.sessions.insert(place.clone(), seen).is_none() {
+            self.count_session(&place.namespace);
+        }
         self.changed.push(Key::Session(place.clone()));
         if is_revoked || !was_alive {
             self.look_again_at_locks_of(&place);
@@ -379,8 +392,15 @@ impl View {
     }
 
     fn forget_session(&mut self, place: &Place) {
-        self.unreadable.remove(&Key::Session(place.clone()));
-        let Some(seen) = self.sessions.remove(place) else {
+        let unreadable = self.unreadable.remove(&Key::Session(place.clone()));
+        let gone = self.sessions.remove(place);
+        if gone.is_some() {
+            self.count_session_gone(&place.namespace);
+        }
+        if gone.is_some() || unreadable.is_some() {
+            self.look_again_at_binding_of(&place.namespace);
+        }
+        let Some(seen) = gone else {
             return;
         };
         let pod = pod_of(&seen.session);

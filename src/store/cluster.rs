@@ -1,4 +1,4 @@
-//! The operator's other ports: what it tells people of a lock, and the labels of pods.
+//! The operator's other ports: what it tells people, and the labels of pods.
 //!
 //! Only a cluster has them; nothing about who holds a lock hangs on either.
 
@@ -11,16 +11,29 @@ use super::StoreError;
 use super::fleet::Place;
 use crate::protocol::time::WallTime;
 
-/// Something that happened to a lock, for `kubectl describe` and `kubectl events`.
+/// What kind of object a note is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Regarding {
+    /// A lock.
+    Lock,
+    /// The binding of the sidecar's role in a namespace.
+    Binding,
+    /// A pod.
+    Pod,
+}
+
+/// Something that happened to a lock, or to what the operator looks after beside them, for `kubectl describe` and `kubectl events`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The name of its object, made from what happened, so that a repetition finds it there.
     pub name: Arc<str>,
-    /// The lock.
-    pub lock: Place,
-    /// The lock object's own id.
-    pub lock_uid: Arc<str>,
-    /// The pod that it is about, by name and, where it is known, uid.
+    /// What it is about.
+    pub regarding: Regarding,
+    /// Where that is.
+    pub place: Place,
+    /// That object's own id.
+    pub uid: Arc<str>,
+    /// The pod that has to do with it, by name and, where it is known, uid.
     pub pod: Option<(Arc<str>, Option<Arc<str>>)>,
     /// Whether somebody should look.
     pub is_warning: bool,

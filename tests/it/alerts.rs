@@ -13,6 +13,8 @@ use leasehold::clock::ManualClock;
 use leasehold::operator::metrics::Metrics;
 use leasehold::protocol::ids::{OwnerId, Resource};
 use leasehold::protocol::session::PodRef;
+use leasehold::webhook::certs::{Pair, Served, issue};
+use leasehold::webhook::{Injection, Injector};
 use serde_yaml::Value;
 
 use crate::memory_store::MemoryStore;
@@ -55,7 +57,16 @@ fn metrics() -> String {
 }
 
 fn metrics_of(agent: &Agent) -> String {
-    agent.metrics().encode() + &Metrics::new().encode() + BY_VERSION
+    let webhook = Injector::new(Injection::from_yaml("image: i").unwrap()).metrics();
+    agent.metrics().encode() + &Metrics::new().encode() + &webhook + BY_VERSION + &certificate()
+}
+
+/// What an operator says of the certificate that it serves.
+fn certificate() -> String {
+    let files = issue(&["a.svc".to_owned()], Duration::from_mins(1), 1_800_000_000).unwrap();
+    let served = Served::default();
+    served.serve(Pair::read(&files).unwrap());
+    served.metrics()
 }
 
 fn agent() -> Agent {

@@ -1,6 +1,10 @@
 //! The command line: what it refuses, what it prints, and a sidecar that starts and stops with no
 //! API server to be found.
 
+mod gate;
+mod listeners;
+mod webhook;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
@@ -22,6 +26,7 @@ fn run(args: &[&str]) -> Output {
 fn a_wrong_flag_is_a_usage_error_that_names_it() {
     let prefixes: Vec<_> = (0..51).map(|n| format!("--metrics-prefix=p{n}")).collect();
     let prefixes: Vec<_> = prefixes.iter().map(String::as_str).collect();
+    let too_long = format!("--unix-socket=/{}", "x".repeat(107));
     let cases: &[(&[&str], &str)] = &[
         (&["--session-ttl=2"], "use 3 to 120 seconds"),
         (&["--session-ttl=15s"], "without a unit"),
@@ -47,6 +52,12 @@ fn a_wrong_flag_is_a_usage_error_that_names_it() {
         ),
         (&["--compat=zookeeper", "--elect=a"], "leader-elector"),
         (&["--compat-port=70000"], "--compat-port"),
+        (&["--compat-port=4041"], "--compat <WHOSE>"),
+        (&["--listen=localhost:x"], "localhost:PORT"),
+        (&["--listen=none"], "give --unix-socket"),
+        (&["--listen=none,127.0.0.1:0"], "stands alone"),
+        (&["--admin-listen=localhost"], "or none"),
+        (&[&too_long], "108 bytes"),
     ];
     for (flags, words) in cases {
         let args: Vec<_> = ["sidecar", "--pod-uid=u", "--kubeconfig=/nonexistent"]
@@ -141,13 +152,32 @@ struct Stranded {
 
 impl Stranded {
     fn start(kubeconfig: tempfile::NamedTempFile) -> Self {
-        let mut process = leasehold(&["sidecar", "--log-format=json"])
+        let flags = ["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
+        Self::with(kubeconfig, &flags)
+    }
+
+    fn with(kubeconfig: tempfile::NamedTempFile, flags: &[&str]) -> Self {
+        Self::in_environment(kubeconfig, flags, &[])
+    }
+
+    fn in_environment(
+        kubeconfig: tempfile::NamedTempFile,
+        flags: &[&str],
+        variables: &[(String, String)],
+    ) -> Self {
+        let mut command = leasehold(&["sidecar", "--log-format=json"]);
+        command
             .args(["--pod-name=p", "--pod-uid=u"])
-            .args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
-            .arg(format!("--kubeconfig={}", kubeconfig.path().display()))
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .args(flags)
+            .envs(variables.iter().cloned())
+            .arg(format!("--kubeconfig={}", kubeconfig.path().display()));
+        Self::of(&mut command, kubeconfig)
+    }
+
+    fn of(command: &mut Command, kubeconfig: tempfile::NamedTempFile) -> Self {
+        // What `dev` greets with is of no use here.
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
         let log = BufReader::new(process.stderr.take().unwrap());
         Self {
             process,
@@ -169,14 +199,7 @@ impl Stranded {
     }
 
     fn signal(&self, name: &str) {
-        let pid = self.process.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-s", name, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
+        signal(&self.process, name);
     }
 }
 
@@ -185,6 +208,12 @@ impl Drop for Stranded {
         let _ended_before = self.process.kill();
         let _reaped_before = self.process.wait();
     }
+}
+
+fn signal(process: &Child, name: &str) {
+    let pid = process.id().to_string();
+    let sent = Command::new("kill").args(["-s", name, &pid]).status();
+    assert!(sent.unwrap().success());
 }
 
 fn url(listening: &Value, path: &str) -> String {

@@ -4,6 +4,7 @@
 
 mod agent;
 mod alerts;
+mod certs;
 mod chart;
 mod cli;
 #[path = "../contract.rs"]

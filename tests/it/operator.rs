@@ -1,5 +1,6 @@
 //! The operator's loop on a cluster that is made up: who acts, what is told, and what is told again.
 
+mod bindings;
 mod cluster;
 
 use std::time::Duration;

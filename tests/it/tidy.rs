@@ -15,14 +15,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store", &["protocol", "store"]),
     ("agent", &["agent", "clock", "protocol", "store"]),
     ("http", &["agent", "http", "protocol", "store"]),
-    ("admin", &["agent", "operator"]),
+    ("admin", &["agent"]),
     ("crd", &["crd", "protocol"]),
     ("k8s", &["crd", "k8s", "protocol", "store"]),
     ("operator", &["clock", "operator", "protocol", "store"]),
     ("shutdown", &[]),
     ("state_file", &["agent"]),
     ("telemetry", &[]),
-    ("webhook", &["crd", "protocol", "telemetry", "webhook"]),
+    // Its certificates are kept through ports of `store`, and their validity is by the clock.
+    (
+        "webhook",
+        &["clock", "crd", "protocol", "store", "telemetry", "webhook"],
+    ),
 ];
 
 /// A crate, and the parts that may name it.
@@ -37,6 +41,11 @@ const SEEN_BY: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
     ("prometheus", &["agent", "operator", "webhook"]),
     ("redb", &["store"]),
+    // `http` ends TLS, `webhook` has the certificate for it, `cli` reads names for it.
+    ("rustls", &["cli", "http", "webhook"]),
+    ("tokio_rustls", &["http"]),
+    ("rcgen", &["webhook"]),
+    ("x509_parser", &["webhook"]),
 ];
 
 struct Source {

@@ -4,11 +4,14 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
 
+use super::webhook;
 use crate::agent::Config;
 use crate::cli::flags::session_ttl;
 use crate::cli::{cluster, log, pod};
+use crate::operator::BindSidecars;
 use crate::operator::plan::Rules;
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::MAX_BASE;
@@ -72,13 +75,59 @@ pub(in crate::cli) struct Args {
     /// that select it. The operator must be allowed to patch pods.
     #[arg(long, env = "LEASEHOLD_LEADER_LABELS")]
     leader_labels: bool,
+    /// To whom the operator gives the right to run a sidecar, in each namespace that is labelled
+    /// leasehold.dev/injection. It must be allowed to make role bindings.
+    #[arg(
+        long, env = "LEASEHOLD_BIND_SIDECARS", value_enum,
+        default_value_t = BindSidecarsFlag::None,
+    )]
+    bind_sidecars: BindSidecarsFlag,
+    #[command(flatten)]
+    pub(super) webhook: webhook::Args,
     #[command(flatten)]
     pub(super) log: log::Args,
 }
 
+/// To whom it gives the right.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum BindSidecarsFlag {
+    /// To all service accounts of the namespace.
+    Namespace,
+    /// To the service accounts there that are labelled leasehold.dev/sidecar=true.
+    ServiceAccount,
+    /// To nobody: somebody else makes the role bindings.
+    None,
+}
+
+impl From<BindSidecarsFlag> for BindSidecars {
+    fn from(flag: BindSidecarsFlag) -> Self {
+        match flag {
+            BindSidecarsFlag::Namespace => Self::Namespace,
+            BindSidecarsFlag::ServiceAccount => Self::ServiceAccount,
+            BindSidecarsFlag::None => Self::None,
+        }
+    }
+}
+
+/// What the flags come to.
+#[derive(Debug)]
+pub(in crate::cli) struct Settings {
+    /// What the agent by which this replica is elected is told.
+    pub(super) agent: Config,
+    /// What is served to API servers, if anything.
+    pub(super) webhook: Option<webhook::Settings>,
+}
+
 impl Args {
-    /// What the agent by which this replica is elected is told, or what is wrong with the flags.
-    pub(in crate::cli) fn agent_config(&self) -> Result<Config, String> {
+    /// What the flags come to, or what is wrong with them together.
+    pub(in crate::cli) fn settings(&self) -> Result<Settings, String> {
+        Ok(Settings {
+            agent: self.agent_config()?,
+            webhook: self.webhook.settings()?,
+        })
+    }
+
+    fn agent_config(&self) -> Result<Config, String> {
         Ok(Config {
             session_ttl: self.session_ttl,
             token_floor: self.token_floor,
@@ -90,7 +139,9 @@ impl Args {
         self.admin_listen.unwrap_or(LISTEN)
     }
 
-    pub(super) fn rules(&self, pod: &Arc<str>) -> Rules {
+    /// In a pod of this name, in this namespace.
+    pub(super) fn rules(&self, pod: &Arc<str>, namespace: &str) -> Rules {
+        let bind_sidecars = self.bind_sidecars.into();
         Rules {
             actor: pod.clone(),
             token_floor: self.token_floor,
@@ -98,6 +149,10 @@ impl Args {
             keep_sessions: Duration::from_secs(self.keep_sessions_seconds),
             long_held: Duration::from_secs(self.long_held_seconds),
             leader_labels: self.leader_labels,
+            bind_sidecars,
+            // It may see the labelled namespaces then.
+            tell_of_missing: bind_sidecars != BindSidecars::None || self.webhook.is_served(),
+            namespace: namespace.into(),
         }
     }
 }

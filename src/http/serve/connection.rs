@@ -16,9 +16,10 @@ use futures::stream::{Stream, StreamExt as _};
 use futures::task::AtomicWaker;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use super::listener::Transport;
 
 /// What the kernel may hold for a stream of events that its client does not read. Linux doubles it,
 /// for what it needs itself.
@@ -183,14 +184,14 @@ impl<B: Body + Unpin> Body for Answer<B> {
 }
 
 /// A socket that notes when all that was written to it is with the kernel.
-pub(super) struct Noting {
-    stream: TcpStream,
+pub(super) struct Noting<T> {
+    stream: T,
     connection: Connection,
     has_small_buffer: bool,
 }
 
-impl Noting {
-    pub(super) const fn new(stream: TcpStream, connection: Connection) -> Self {
+impl<T: Transport> Noting<T> {
+    pub(super) const fn new(stream: T, connection: Connection) -> Self {
         Self {
             stream,
             connection,
@@ -205,7 +206,7 @@ impl Noting {
         }
         self.has_small_buffer = true;
         let bounded = rustix::net::sockopt::set_socket_send_buffer_size(
-            &self.stream,
+            self.stream.socket(),
             STREAM_SEND_BUFFER_BYTES,
         );
         if let Err(error) = bounded {
@@ -214,7 +215,7 @@ impl Noting {
     }
 }
 
-impl AsyncRead for Noting {
+impl<T: Transport> AsyncRead for Noting<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -224,7 +225,7 @@ impl AsyncRead for Noting {
     }
 }
 
-impl AsyncWrite for Noting {
+impl<T: Transport> AsyncWrite for Noting<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -267,18 +268,16 @@ mod tests {
     use axum::Extension;
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 
-    use super::super::{Bounds, serve};
+    use super::super::{Bounds, Listener, serve};
     use super::*;
 
     /// Of these hyper alone would take sixteen.
     const PART_BYTES: usize = 4_000;
 
     /// Serves parts without an end; gives how many were asked for.
-    async fn serve_parts() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+    fn serve_parts(listener: impl Listener) -> Arc<AtomicUsize> {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         let handler = move |Extension(connection): Extension<Connection>| async move {
@@ -291,15 +290,29 @@ mod tests {
         let router = axum::Router::new().route("/", get(handler));
         let stop = CancellationToken::new();
         tokio::spawn(serve(listener, router, Bounds::API, stop));
-        (address, asked)
+        asked
     }
 
     #[tokio::test]
     async fn a_reader_that_stands_still_is_given_no_more_than_the_kernel_takes() {
-        let (address, asked) = serve_parts().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = serve_parts(listener);
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4_096).unwrap();
-        let mut client = socket.connect(address).await.unwrap();
+        let client = socket.connect(address).await.unwrap();
+        stand_still(client, asked).await;
+    }
+
+    #[tokio::test]
+    async fn so_is_one_on_a_unix_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let asked = serve_parts(UnixListener::bind(&path).unwrap());
+        stand_still(UnixStream::connect(&path).await.unwrap(), asked).await;
+    }
+
+    async fn stand_still(mut client: impl Transport, asked: Arc<AtomicUsize>) {
         let request = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
         client.write_all(request).await.unwrap();
         let mut before = 0;

@@ -12,7 +12,8 @@ use futures::stream::BoxStream;
 use futures::{StreamExt as _, stream};
 use http::{Request, StatusCode};
 use kube::client::{Body, ClientBuilder};
-use kube::runtime::watcher::{self, Config, Event, watcher};
+pub(in crate::k8s) use kube::runtime::watcher::Config;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -65,6 +66,17 @@ pub(super) fn objects<K: Resource<DynamicType = ()> + 'static, T: Send + 'static
     objects_with::<K, T>(client, PATIENCE, read)
 }
 
+/// The objects of a kind that are selected, in all namespaces.
+pub(in crate::k8s) fn selected<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
+    client: &Client,
+    select: impl FnOnce(Config) -> Config,
+    read: fn(Value) -> Result<Stored<T>, StoreError>,
+) -> Feed<Placed<T>> {
+    let api = Api::<Raw<K>>::all(patient(client, PATIENCE));
+    let config = select(config(PATIENCE));
+    feed(api, config, move |object| told_of(object, read))
+}
+
 fn objects_with<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
     patience: Patience,
@@ -79,6 +91,23 @@ pub(super) fn ended_pods(client: &Client) -> Feed<PodReport> {
     let api = Api::<SeenPod>::all(patient(client, PATIENCE));
     let config = config(PATIENCE).fields(ENDED);
     feed(api, config, |pod| Told::There(Box::new(pods::report(&pod))))
+}
+
+/// Tells that the one object of this name may have changed: with each event, and with each failure.
+pub(in crate::k8s) fn changes<K>(
+    client: &Client,
+    name: &str,
+    api: impl FnOnce(Client) -> Api<K>,
+) -> BoxStream<'static, ()>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let api = api(patient(client, PATIENCE));
+    // A right that names an object covers a listing that selects it by its name.
+    let config = config(PATIENCE).fields(&format!("metadata.name={name}"));
+    feed(api, config, |_object| Told::There(Box::new(())))
+        .map(drop)
+        .boxed()
 }
 
 fn config(patience: Patience) -> Config {

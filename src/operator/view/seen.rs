@@ -18,6 +18,10 @@ pub enum Key {
     Lock(Place),
     /// The label of an election's leader, by the election's namespace and name.
     Label(Place),
+    /// The binding of the sidecar's role in a namespace.
+    Binding(Arc<str>),
+    /// A pod that asks for a sidecar and has none.
+    AskingPod(Place),
 }
 
 /// A lock as it was seen last.

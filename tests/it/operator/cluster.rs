@@ -1,5 +1,6 @@
 //! A cluster that is made up: locks and sessions in maps, told as they change.
 
+mod namespaces;
 mod ports;
 
 use std::collections::{BTreeMap, HashSet};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::operator::plan::Rules;
-use leasehold::operator::{Operator, Ports};
+use leasehold::operator::{BindSidecars, Operator, Ports};
 use leasehold::protocol::ids::{OwnerId, Resource};
 use leasehold::protocol::incident::{Incident, IncidentKind};
 use leasehold::protocol::lock::{Grant, Lock};
@@ -18,6 +19,7 @@ use leasehold::protocol::token::{Revision, Token};
 use leasehold::store::cluster::LabelledPod;
 use leasehold::store::fleet::{Place, Placed, Told};
 use leasehold::store::{Original, StoreError, Stored};
+use namespaces::Tenancy;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -37,12 +39,14 @@ struct Inside {
     tell_locks: Option<Teller<Lock>>,
     tell_sessions: Option<Teller<Session>>,
     notes: HashSet<Place>,
+    notes_written: usize,
     notes_fail: Option<StoreError>,
     writes_fail: Option<StoreError>,
     tries: usize,
     writes: usize,
     lines: Vec<Value>,
     labelled: Vec<LabelledPod>,
+    tenancy: Tenancy,
     leads: bool,
     asked_whether_it_leads: usize,
     stands: bool,
@@ -126,6 +130,15 @@ impl Cluster {
 
     /// The same where these are out of order.
     pub(crate) async fn start_without<const N: usize>(broken: [Part; N]) -> Self {
+        Self::start_with(broken, BindSidecars::None).await
+    }
+
+    /// One that gives sidecars their right in labelled namespaces.
+    pub(crate) async fn start_binding(bind_sidecars: BindSidecars) -> Self {
+        Self::start_with([], bind_sidecars).await
+    }
+
+    async fn start_with<const N: usize>(broken: [Part; N], bind_sidecars: BindSidecars) -> Self {
         let mut cluster = Self {
             inside: Arc::default(),
             leads_changed: Arc::default(),
@@ -137,6 +150,7 @@ impl Cluster {
             fleet: Arc::new(cluster.clone()),
             notes: Arc::new(cluster.clone()),
             labels: Arc::new(cluster.clone()),
+            namespaces: Arc::new(cluster.clone()),
             audit: Arc::new(cluster.clone()),
             leadership: Arc::new(cluster.clone()),
             clock: Arc::new(PausedClock::start()),
@@ -148,6 +162,9 @@ impl Cluster {
             keep_sessions: Duration::from_secs(600),
             long_held: Duration::from_secs(3_600),
             leader_labels: true,
+            bind_sidecars,
+            tell_of_missing: bind_sidecars != BindSidecars::None,
+            namespace: "leasehold-system".into(),
         };
         let operator = Operator::new(rules, ports);
         cluster.operator = Some(operator.clone());
@@ -260,6 +277,11 @@ impl Cluster {
 
     pub(crate) fn notes(&self) -> usize {
         self.inside().notes.len()
+    }
+
+    /// How many notes were written, also those that were there.
+    pub(crate) fn notes_written(&self) -> usize {
+        self.inside().notes_written
     }
 
     /// The pods that have the label of the one election here.

@@ -11,7 +11,7 @@ use leasehold::store::fleet::{Feed, FleetStore, PodReport};
 use super::*;
 
 /// Begins with what there is.
-fn feed<'a, T: Clone + Send + 'static>(
+pub(super) fn feed<'a, T: Clone + Send + 'static>(
     there: impl Iterator<Item = &'a T>,
 ) -> (mpsc::UnboundedSender<Told<T>>, Feed<T>) {
     let (tell, feed) = silent();
@@ -121,8 +121,9 @@ impl Notes for Cluster {
 
     async fn write(&self, note: &Note) -> Result<(), StoreError> {
         let mut inside = self.inside();
+        inside.notes_written += 1;
         inside.notes.insert(Place {
-            namespace: note.lock.namespace.clone(),
+            namespace: note.place.namespace.clone(),
             name: note.name.clone(),
         });
         Ok(())
@@ -132,6 +133,9 @@ impl Notes for Cluster {
 #[async_trait]
 impl PodLabels for Cluster {
     async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError> {
+        if key == "leasehold.dev/injected" {
+            return Ok(self.inside().injected_in(namespace));
+        }
         assert_eq!((namespace, key), ("n", "leasehold.dev/leader-jobs"));
         Ok(self.inside().labelled.clone())
     }

@@ -1,0 +1,183 @@
+//! Asking a sidecar something over HTTP, at an address or a Unix socket: what the short-lived roles
+//! do. Each question has a connection of its own, and a bound on the time and on the answer.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use http::header::{CONNECTION, HOST};
+use http::uri::{Scheme, Uri};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::unix_socket;
+
+/// The longest answer that is read.
+const ANSWER_MAX_BYTES: usize = 64 * 1024;
+/// The port of a URL that names none.
+const HTTP_PORT: u16 = 80;
+/// The Host where there is no name to be reached by.
+const LOCALHOST: &str = "localhost";
+
+/// Whom to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Server {
+    Unix(PathBuf),
+    Tcp {
+        /// A name or an address, without brackets.
+        host: String,
+        port: u16,
+        /// What it is called by.
+        authority: String,
+    },
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Vec<u8>,
+}
+
+impl Server {
+    /// `http://HOST:PORT` or `unix:///PATH`.
+    pub(super) fn parse(url: &str) -> Result<Self, String> {
+        const WRITE: &str = "write http://HOST:PORT or unix:///PATH";
+        if let Some(path) = url.strip_prefix("unix://") {
+            if !path.starts_with('/') || path.ends_with('/') {
+                return Err(WRITE.into());
+            }
+            return unix_socket::path(path.into()).map(Self::Unix);
+        }
+        let uri: Uri = url.parse().map_err(|_no_url| WRITE.to_owned())?;
+        let is_bare = uri.path_and_query().is_none_or(|rest| rest == "/");
+        let authority = uri.authority().filter(|_| is_bare);
+        let Some(authority) = authority.filter(|_| uri.scheme() == Some(&Scheme::HTTP)) else {
+            return Err(WRITE.into());
+        };
+        let host = authority.host();
+        // A port that is no number would be passed over in silence, and so would a user.
+        let port = match authority.port_u16() {
+            None if authority == host => HTTP_PORT,
+            Some(port) if authority.as_str().starts_with(host) => port,
+            _ => return Err(WRITE.into()),
+        };
+        Ok(Self::Tcp {
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port,
+            authority: authority.to_string(),
+        })
+    }
+
+    /// One's own listener. It answers to the local name, wherever it listens.
+    pub(super) fn own(address: SocketAddr) -> Self {
+        Self::Tcp {
+            host: address.ip().to_string(),
+            port: address.port(),
+            authority: LOCALHOST.to_owned(),
+        }
+    }
+
+    /// Asks once.
+    ///
+    /// # Errors
+    /// When there is no answer in time, or none that is HTTP.
+    pub(super) async fn get(&self, path: &str, limit: Duration) -> anyhow::Result<Answer> {
+        match tokio::time::timeout(limit, self.get_unbounded(path)).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => bail!("no answer in {} s", limit.as_secs()),
+        }
+    }
+
+    async fn get_unbounded(&self, path: &str) -> anyhow::Result<Answer> {
+        let host = match self {
+            Self::Unix(_) => LOCALHOST,
+            Self::Tcp { authority, .. } => authority,
+        };
+        let request = Request::get(path)
+            .header(HOST, host)
+            .header(CONNECTION, "close")
+            .body(String::new())?;
+        match self {
+            Self::Unix(path) => exchange(UnixStream::connect(path).await?, request).await,
+            Self::Tcp { host, port, .. } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                exchange(stream, request).await
+            }
+        }
+    }
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<String>,
+) -> anyhow::Result<Answer> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    let body = Limited::new(body, ANSWER_MAX_BYTES).collect().await;
+    let body = body.map_err(anyhow::Error::from_boxed);
+    Ok(Answer {
+        status: head.status,
+        body: body.context("the answer broke off")?.to_bytes().to_vec(),
+    })
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix://{}", path.display()),
+            Self::Tcp { host, port, .. } if host.contains(':') => {
+                write!(f, "http://[{host}]:{port}")
+            }
+            Self::Tcp { host, port, .. } => write!(f, "http://{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_an_address_or_a_socket() {
+        for good in [
+            "http://127.0.0.1:7373",
+            "http://[::1]:7373",
+            "http://leasehold:80",
+            "unix:///run/leasehold.sock",
+        ] {
+            assert_eq!(Server::parse(good).unwrap().to_string(), good);
+        }
+        let slash = Server::parse("http://127.0.0.1:7373/").unwrap();
+        assert_eq!(slash.to_string(), "http://127.0.0.1:7373");
+        let short = Server::parse("http://leasehold").unwrap();
+        assert_eq!(short.to_string(), "http://leasehold:80");
+        let bad = [
+            "",
+            "127.0.0.1:7373",
+            "https://127.0.0.1:7373",
+            "http://",
+            "http://127.0.0.1:7373/v1",
+            "http://127.0.0.1:7373/?a",
+            "http://me@127.0.0.1:7373",
+            "http://127.0.0.1:70000",
+            "http://127.0.0.1:",
+            "http://me@127.0.0.1",
+            "unix://run/leasehold.sock",
+            "unix:///",
+            "unix:/run/leasehold.sock",
+        ];
+        for bad in bad {
+            assert!(Server::parse(bad).is_err(), "{bad}");
+        }
+        assert!(Server::parse(&format!("unix:///{}", "x".repeat(107))).is_err());
+    }
+}

@@ -1,0 +1,141 @@
+//! `leasehold health`: whether the sidecar beside it answers, for the probe that runs it in the
+//! sidecar's own container.
+//!
+//! It reads the flags by which the sidecar was told where to listen, and asks one of these
+//! listeners: all are bound before the first is served. It never asks the API server: that one's
+//! outage must restart no sidecar.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::bail;
+use http::StatusCode;
+
+use super::ask::Server;
+use super::listen::{self, API_PORT, Address, AdminDefault, LOCAL};
+use super::output;
+use super::serve::block_on;
+
+/// Where a sidecar answers for itself.
+const PATH: &str = "/healthz";
+/// A probe is run each second, and one that hangs says no.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The flags.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    listening: listen::Args,
+}
+
+impl Args {
+    /// Whom to ask, in this order until one answers; or what is wrong with the flags.
+    pub(super) fn servers(&self) -> Result<Vec<Server>, String> {
+        self.listening.check()?;
+        let addresses = if let Some(path) = &self.listening.unix_socket {
+            return Ok(vec![Server::Unix(path.clone())]);
+        } else {
+            match (self.listening.admin_listen, self.listening.listen.first()) {
+                (None, _) => reached(Address::At(AdminDefault::Everywhere.address())),
+                (Some(Address::None), None) => reached(Address::Localhost(API_PORT)),
+                (Some(Address::None), Some(api)) => reached(*api),
+                (Some(admin), _) => reached(admin),
+            }
+        };
+        if addresses.iter().any(|address| address.port() == 0) {
+            return Err("which port 0 came to cannot be known here; give the port".into());
+        }
+        Ok(addresses.into_iter().map(Server::own).collect())
+    }
+}
+
+/// Where a listener is reached from its own machine.
+fn reached(address: Address) -> Vec<SocketAddr> {
+    let both = |port| LOCAL.map(|ip| SocketAddr::new(ip, port)).to_vec();
+    match address {
+        Address::None => vec![],
+        Address::Localhost(port) => both(port),
+        // It is in both families, unless the machine has one alone.
+        Address::At(at) if at.ip() == Ipv6Addr::UNSPECIFIED => both(at.port()),
+        Address::At(at) if at.ip() == Ipv4Addr::UNSPECIFIED => {
+            vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), at.port())]
+        }
+        Address::At(at) => vec![at],
+    }
+}
+
+/// Asks until one says yes.
+pub(super) fn run(servers: &[Server]) -> anyhow::Result<()> {
+    block_on(async {
+        let mut trouble = Vec::new();
+        for server in servers {
+            match server.get(PATH, LIMIT).await {
+                Ok(answer) if answer.status == StatusCode::OK => return Ok(output::print("ok\n")?),
+                Ok(answer) => trouble.push(format!("{server}{PATH} answers {}", answer.status)),
+                Err(error) => trouble.push(format!("{server}: {error:#}")),
+            }
+        }
+        bail!("the sidecar does not answer: {}", trouble.join("; "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn asked(flags: &[&str]) -> Result<Vec<String>, String> {
+        let args = ["health"].iter().chain(flags);
+        let servers = Cli::try_parse_from(args).unwrap().args.servers()?;
+        Ok(servers.iter().map(Server::to_string).collect())
+    }
+
+    #[test]
+    fn it_asks_where_the_sidecar_listens() {
+        let cases: &[(&[&str], &[&str])] = &[
+            (&[], &["http://127.0.0.1:7374", "http://[::1]:7374"]),
+            (&["--admin-listen=10.0.0.7:99"], &["http://10.0.0.7:99"]),
+            (&["--admin-listen=0.0.0.0:99"], &["http://127.0.0.1:99"]),
+            (
+                &["--admin-listen=[::]:99", "--listen=localhost:98"],
+                &["http://127.0.0.1:99", "http://[::1]:99"],
+            ),
+            (
+                &["--admin-listen=none"],
+                &["http://127.0.0.1:7373", "http://[::1]:7373"],
+            ),
+            (
+                &["--admin-listen=none", "--listen=[::1]:98,10.0.0.7:98"],
+                &["http://[::1]:98"],
+            ),
+            (
+                &[
+                    "--admin-listen=none",
+                    "--listen=none",
+                    "--unix-socket=/run/s",
+                ],
+                &["unix:///run/s"],
+            ),
+        ];
+        for (flags, expected) in cases {
+            assert_eq!(asked(flags).unwrap(), *expected, "{flags:?}");
+        }
+        assert!(
+            asked(&["--admin-listen=127.0.0.1:0"])
+                .unwrap_err()
+                .contains("port 0")
+        );
+        assert!(
+            asked(&["--listen=none"])
+                .unwrap_err()
+                .contains("--unix-socket")
+        );
+    }
+}

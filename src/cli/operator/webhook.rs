@@ -1,0 +1,268 @@
+//! The webhook's part of the operator: its flags, and how it is put together.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::builder::RangedU64ValueParser;
+use rustls::pki_types::ServerName;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::cluster::Cluster;
+use crate::cli::listen;
+use crate::clock::SystemClock;
+use crate::http::serve::{Bounds, TlsListener, serve};
+use crate::k8s::{K8sCertificates, K8sTrust};
+use crate::webhook::certs::plan::Terms;
+use crate::webhook::certs::{Keeper, KeeperPorts, Served, follow};
+use crate::webhook::{self, Injection, Injector};
+
+/// How long the webhook goes on answering after the signal: endpoints and API servers still send to
+/// it for a moment.
+const DRAIN: Duration = Duration::from_secs(5);
+/// 90 days.
+const LIFE_SECONDS: u64 = 7_776_000;
+
+/// The flags.
+#[derive(Debug, clap::Args)]
+#[group(id = "webhook")]
+pub(in crate::cli) struct Args {
+    /// Where the webhook that adds sidecars listens, by TLS, as ADDRESS:PORT. Unless said: nowhere.
+    #[arg(long, env = "LEASEHOLD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
+    webhook_listen: Option<SocketAddr>,
+    /// What the sidecars that it adds are like, as YAML.
+    #[arg(long, env = "LEASEHOLD_INJECTION_CONFIG", value_name = "FILE")]
+    injection_config: Option<PathBuf>,
+    /// A directory where somebody else keeps the webhook's certificate, as tls.crt and tls.key; it
+    /// is read again when they change.
+    #[arg(long, env = "LEASEHOLD_WEBHOOK_CERT_DIR", value_name = "DIRECTORY")]
+    webhook_cert_dir: Option<PathBuf>,
+    /// The Service of the webhook, in the operator's namespace: its name is the certificate's that
+    /// the operator makes. With it go the next two.
+    #[arg(
+        long, env = "LEASEHOLD_WEBHOOK_SERVICE", value_name = "NAME",
+        requires_all = ["webhook_configuration", "webhook_secret"],
+    )]
+    webhook_service: Option<String>,
+    /// The MutatingWebhookConfiguration that the operator writes its authority into.
+    #[arg(
+        long,
+        env = "LEASEHOLD_WEBHOOK_CONFIGURATION",
+        value_name = "NAME",
+        requires = "webhook_service"
+    )]
+    webhook_configuration: Option<String>,
+    /// The Secret, in the operator's namespace, that the certificate is kept in.
+    #[arg(
+        long,
+        env = "LEASEHOLD_WEBHOOK_SECRET",
+        value_name = "NAME",
+        requires = "webhook_service"
+    )]
+    webhook_secret: Option<String>,
+    /// A further DNS name or address that the certificate is for, where the API server reaches the
+    /// webhook by a URL; can be repeated or comma-separated.
+    #[arg(
+        long, env = "LEASEHOLD_WEBHOOK_NAME", value_name = "NAME", value_delimiter = ',',
+        requires = "webhook_service", value_parser = server_name,
+    )]
+    webhook_name: Vec<String>,
+    /// For how many seconds a certificate is valid that the operator makes; it is renewed when a
+    /// third is left. For tests: nothing is gained by less than the 90 days that it is unless said.
+    #[arg(
+        long, env = "LEASEHOLD_WEBHOOK_CERT_SECONDS", value_name = "SECONDS", hide = true,
+        default_value_t = LIFE_SECONDS,
+        value_parser = RangedU64ValueParser::<u64>::new().range(10..=315_360_000),
+    )]
+    webhook_cert_seconds: u64,
+}
+
+/// Where the certificate comes from.
+#[derive(Debug)]
+enum Source {
+    Directory(PathBuf),
+    Own {
+        service: String,
+        configuration: String,
+        secret: String,
+        names: Vec<String>,
+        terms: Terms,
+    },
+}
+
+/// What the flags come to.
+#[derive(Debug)]
+pub(in crate::cli) struct Settings {
+    listen: SocketAddr,
+    injection: PathBuf,
+    source: Source,
+}
+
+impl Args {
+    /// Whether there is to be a webhook.
+    pub(super) const fn is_served(&self) -> bool {
+        self.webhook_listen.is_some()
+    }
+
+    /// None where there is to be no webhook; or what is wrong with the flags together.
+    pub(super) fn settings(&self) -> Result<Option<Settings>, String> {
+        let Some(listen) = self.webhook_listen else {
+            let first = [
+                (self.injection_config.is_some(), "--injection-config"),
+                (self.webhook_cert_dir.is_some(), "--webhook-cert-dir"),
+                (self.webhook_service.is_some(), "--webhook-service"),
+            ]
+            .into_iter()
+            .find_map(|(is_set, flag)| is_set.then_some(flag));
+            return match first {
+                Some(flag) => Err(format!("{flag} is for the webhook; add --webhook-listen")),
+                None => Ok(None),
+            };
+        };
+        let injection = self.injection_config.clone().ok_or(
+            "--webhook-listen needs --injection-config: what the sidecars are like (docs/injection.md)",
+        )?;
+        Ok(Some(Settings {
+            listen,
+            injection,
+            source: self.source()?,
+        }))
+    }
+
+    fn source(&self) -> Result<Source, String> {
+        let own = [
+            &self.webhook_service,
+            &self.webhook_configuration,
+            &self.webhook_secret,
+        ];
+        match (&self.webhook_cert_dir, own.map(Clone::clone)) {
+            (Some(directory), [None, None, None]) => Ok(Source::Directory(directory.clone())),
+            (None, [Some(service), Some(configuration), Some(secret)]) => Ok(Source::Own {
+                service,
+                configuration,
+                secret,
+                names: self.webhook_name.clone(),
+                terms: Terms::new(Duration::from_secs(self.webhook_cert_seconds)),
+            }),
+            (Some(_), _) => Err(
+                "--webhook-cert-dir is for a certificate that somebody else makes; leave \
+                 --webhook-service, --webhook-configuration and --webhook-secret out"
+                    .to_owned(),
+            ),
+            (None, _) => Err(
+                "--webhook-listen needs a certificate: give --webhook-cert-dir, or \
+                 --webhook-service, --webhook-configuration and --webhook-secret"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+fn server_name(text: &str) -> Result<String, String> {
+    match ServerName::try_from(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("give a DNS name, or an address without a port".to_owned()),
+    }
+}
+
+/// The webhook of this replica, bound and not served yet.
+pub(super) struct Webhook {
+    tls: TlsListener,
+    injector: Injector,
+    served: Served,
+    source: Source,
+}
+
+/// What remains of it in other hands while it is served.
+#[derive(Clone)]
+pub(super) struct Handle {
+    injector: Injector,
+    served: Served,
+}
+
+impl Webhook {
+    pub(super) async fn bind(settings: Settings) -> anyhow::Result<Self> {
+        let file = settings.injection.display();
+        let text = fs::read_to_string(&settings.injection)
+            .with_context(|| format!("--injection-config {file} cannot be read"))?;
+        let installation =
+            Injection::from_yaml(&text).with_context(|| format!("--injection-config {file}"))?;
+        let tcp = listen::bind_everywhere(settings.listen, "--webhook-listen").await?;
+        listen::announce(&tcp, "webhook")?;
+        let served = Served::default();
+        Ok(Self {
+            tls: TlsListener::new(tcp, Arc::new(served.clone())).context("TLS cannot be served")?,
+            injector: Injector::new(installation),
+            served,
+            source: settings.source,
+        })
+    }
+
+    /// Serves it until `stop`, and looks after its certificate for as long as this process lives.
+    pub(super) fn start(
+        self,
+        cluster: &Cluster,
+        servers: &mut JoinSet<()>,
+        stop: CancellationToken,
+    ) -> Handle {
+        let router = webhook::router(self.injector.clone());
+        servers.spawn(serve(self.tls, router, Bounds::WEBHOOK, stop.clone()));
+        let served = self.served.clone();
+        match self.source {
+            Source::Directory(directory) => {
+                let followed = async move { follow(&directory, &served).await };
+                servers.spawn(while_not(stop, followed));
+            }
+            Source::Own {
+                service,
+                configuration,
+                secret,
+                mut names,
+                terms,
+            } => {
+                let (client, namespace) = (&cluster.client, &cluster.namespace);
+                names.insert(0, format!("{service}.{namespace}.svc"));
+                let ports = KeeperPorts {
+                    certificates: Arc::new(K8sCertificates::new(
+                        client.clone(),
+                        namespace.clone(),
+                        secret,
+                    )),
+                    trust: Arc::new(K8sTrust::new(client.clone(), configuration)),
+                    clock: Arc::new(SystemClock),
+                };
+                let kept = Keeper::new(ports, names, terms, served).run();
+                servers.spawn(while_not(stop, kept));
+            }
+        }
+        Handle {
+            injector: self.injector,
+            served: self.served,
+        }
+    }
+}
+
+impl Handle {
+    pub(super) fn ready(&self) -> Result<(), String> {
+        self.served.ready()
+    }
+
+    pub(super) fn metrics(&self) -> String {
+        self.injector.metrics() + &self.served.metrics()
+    }
+
+    /// Ends some seconds after the signal. Meanwhile each answer sends its client elsewhere.
+    pub(super) async fn drained(&self, signalled: &CancellationToken) {
+        signalled.cancelled().await;
+        self.injector.drain();
+        tokio::time::sleep(DRAIN).await;
+    }
+}
+
+async fn while_not(stop: CancellationToken, endless: impl Future<Output = ()>) {
+    let _stopped = stop.run_until_cancelled(endless).await;
+}

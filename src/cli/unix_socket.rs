@@ -1,0 +1,209 @@
+//! The Unix socket of an API: made where nothing lives, and removed when its server ends.
+//!
+//! Who may connect is said by the directory that the socket is in, so the socket itself is open to
+//! everybody. Invariant: a socket that somebody serves is left alone, and so is whatever is no
+//! socket.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use tokio::net::{UnixListener, UnixStream};
+
+/// What the kernel takes, less the zero byte at its end (unix(7)).
+const PATH_MAX_BYTES: usize = 107;
+/// Apps run as other users than we do.
+const MODE: u32 = 0o666;
+
+/// A listener, and the file that leads to it.
+pub(super) struct Socket {
+    pub(super) listener: UnixListener,
+    pub(super) file: SocketFile,
+}
+
+/// The file of a socket. Dropping it removes it, unless another has taken its place.
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and number, which tell it from another of its name.
+    identity: (u64, u64),
+}
+
+/// A path that a socket can have.
+pub(super) fn path(path: PathBuf) -> Result<PathBuf, String> {
+    let bytes = path.as_os_str().len();
+    if bytes > PATH_MAX_BYTES {
+        return Err(format!(
+            "the path has {bytes} bytes, and a socket's can have {PATH_MAX_BYTES}; use a shorter one"
+        ));
+    }
+    Ok(path)
+}
+
+/// A new socket at this path, in the place of one whose process is gone.
+pub(super) async fn bind(path: &Path) -> anyhow::Result<Socket> {
+    let bound = async {
+        let _alone = alone_in_its_directory(path)?;
+        remove_stale(path).await?;
+        let listener = UnixListener::bind(path).map_err(cannot_bind)?;
+        // Who connects before this has to be us.
+        fs::set_permissions(path, Permissions::from_mode(MODE))?;
+        let file = SocketFile {
+            identity: identity(path)?,
+            path: path.to_owned(),
+        };
+        anyhow::Ok(Socket { listener, file })
+    };
+    bound
+        .await
+        .with_context(|| format!("cannot listen on the Unix socket {}", path.display()))
+}
+
+/// Two that start at once would both find the same stale file, and the second one remove what the first
+/// one has put into its place.
+fn alone_in_its_directory(path: &Path) -> anyhow::Result<File> {
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = File::open(parent.unwrap_or(Path::new("."))).map_err(cannot_bind)?;
+    // Held for as long as it takes to bind.
+    directory.lock()?;
+    Ok(directory)
+}
+
+/// A file of a process that ended without removing it answers nobody and is in the way.
+async fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if !found.file_type().is_socket() {
+        bail!("there is something else of that name; remove it, or choose another --unix-socket");
+    }
+    match UnixStream::connect(path).await {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            tracing::info!(path = %path.display(), "replacing the socket of a process that is gone");
+            Ok(fs::remove_file(path)?)
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        // One that is too busy, or that we may not ask, may be alive.
+        _ => bail!("another process has it; end that one, or choose another --unix-socket"),
+    }
+}
+
+fn cannot_bind(error: io::Error) -> anyhow::Error {
+    let advice = match error.kind() {
+        ErrorKind::NotFound => "its directory is not there; make it, or change --unix-socket",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "this process may not write to its directory"
+        }
+        _ => "choose another --unix-socket",
+    };
+    anyhow::Error::new(error).context(advice)
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+impl SocketFile {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours = identity(&self.path).is_ok_and(|found| found == self.identity);
+        if is_ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "the socket could not be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_for_everybody_and_goes_with_its_server() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let socket = bind(&path).await.unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, MODE);
+        drop(socket);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        // Its file stays, as after a kill -9.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let socket = bind(&path).await.unwrap();
+        let Err(error) = bind(&path).await else {
+            unreachable!("a live socket must be refused");
+        };
+        let said = format!("{error:#}");
+        assert!(said.contains("another process has it"), "{said}");
+        UnixStream::connect(&path).await.unwrap();
+        drop(socket);
+    }
+
+    #[test]
+    fn of_many_that_start_at_once_on_a_stale_socket_one_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let path = directory.path().join(round.to_string());
+            drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+            let start = || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                let bound = runtime.block_on(bind(&path)).ok();
+                bound.map(|socket| (runtime, socket))
+            };
+            let bound = std::thread::scope(|scope| {
+                let starters: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+                let bound = starters.into_iter().map(|starter| starter.join().unwrap());
+                bound.collect::<Vec<_>>()
+            });
+            assert_eq!(bound.iter().flatten().count(), 1);
+            assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_took_a_sockets_place_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let first = bind(&path).await.unwrap();
+        // Kept under another name, so that its number is not used anew.
+        fs::rename(&path, directory.path().join("old")).unwrap();
+        let second = bind(&path).await.unwrap();
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        fs::write(&path, "notes").unwrap();
+        let Err(error) = bind(&path).await else {
+            unreachable!("a file must be refused");
+        };
+        assert!(format!("{error:#}").contains("something else of that name"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
+        let Err(error) = bind(&directory.path().join("no/s")).await else {
+            unreachable!("a directory that is missing must be refused");
+        };
+        assert!(format!("{error:#}").contains("its directory is not there"));
+    }
+
+    #[test]
+    fn a_path_is_as_long_as_the_kernel_takes() {
+        assert!(super::path("x".repeat(107).into()).is_ok());
+        let said = super::path("x".repeat(108).into()).unwrap_err();
+        assert!(said.contains("108 bytes"), "{said}");
+    }
+}

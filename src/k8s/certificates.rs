@@ -1,0 +1,186 @@
+//! The webhook's ports on a real API server: one Secret, and one MutatingWebhookConfiguration.
+//!
+//! Each is named in the operator's rights. All that stands in them beside what is ours stays.
+
+use async_trait::async_trait;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::calls::Calls;
+use super::convert::version_of;
+use super::fleet::changes;
+use crate::store::certificates::{CertificateStore, Changes, Files, TrustStore};
+use crate::store::{Original, StoreError, Stored};
+
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const AUTHORITY: &str = "ca.crt";
+
+/// The Secret that the webhook's certificate is in.
+#[derive(Clone)]
+pub struct K8sCertificates {
+    client: Client,
+    namespace: String,
+    name: String,
+}
+
+impl K8sCertificates {
+    /// The one of this name.
+    #[must_use]
+    pub const fn new(client: Client, namespace: String, name: String) -> Self {
+        Self {
+            client,
+            namespace,
+            name,
+        }
+    }
+
+    fn calls(&self) -> Calls {
+        Calls::new::<Secret>(self.client.clone(), &self.namespace)
+    }
+}
+
+#[async_trait]
+impl CertificateStore for K8sCertificates {
+    async fn get(&self) -> Result<Option<Stored<Files>>, StoreError> {
+        let Some(object) = self.calls().get(&self.name).await? else {
+            return Ok(None);
+        };
+        let file = |name: &str| bytes(&object["data"][name]);
+        let files = Files {
+            certificate: file(CERTIFICATE),
+            key: file(KEY),
+            authority: file(AUTHORITY),
+        };
+        stored(files, object).map(Some)
+    }
+
+    async fn create(&self, files: &Files) -> Result<(), StoreError> {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": self.name, "namespace": self.namespace,
+                "labels": {"app.kubernetes.io/managed-by": "leasehold-operator"},
+            },
+            "type": "kubernetes.io/tls",
+            "data": data(files),
+        });
+        self.calls().create(&object).await.map(drop)
+    }
+
+    async fn update(&self, current: &Stored<Files>, next: &Files) -> Result<(), StoreError> {
+        let mut object = original(current)?.clone();
+        let Value::Object(data) = data(next) else {
+            return Err(StoreError::Invalid("a Secret's data".to_owned()));
+        };
+        for (name, file) in data {
+            object["data"][name] = file;
+        }
+        self.calls().put(&self.name, &object).await.map(drop)
+    }
+
+    fn changes(&self) -> Changes {
+        changes(&self.client, &self.name, |client| {
+            Api::<PartialObjectMeta<Secret>>::namespaced(client, &self.namespace)
+        })
+    }
+}
+
+/// The configuration by which the API server calls the webhook.
+#[derive(Clone)]
+pub struct K8sTrust {
+    client: Client,
+    name: String,
+}
+
+impl K8sTrust {
+    /// The one of this name.
+    #[must_use]
+    pub const fn new(client: Client, name: String) -> Self {
+        Self { client, name }
+    }
+
+    fn calls(&self) -> Calls {
+        Calls::everywhere::<MutatingWebhookConfiguration>(self.client.clone())
+    }
+}
+
+#[async_trait]
+impl TrustStore for K8sTrust {
+    async fn get(&self) -> Result<Option<Stored<Vec<Vec<u8>>>>, StoreError> {
+        let Some(object) = self.calls().get(&self.name).await? else {
+            return Ok(None);
+        };
+        let webhooks = object["webhooks"].as_array();
+        let bundles = webhooks
+            .into_iter()
+            .flatten()
+            .map(|webhook| bytes(&webhook["clientConfig"]["caBundle"]))
+            .collect();
+        stored(bundles, object).map(Some)
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Vec<Vec<u8>>>,
+        next: &[Option<Vec<u8>>],
+    ) -> Result<(), StoreError> {
+        // The API server compares it: webhooks are named by their places below, and somebody else
+        // may have changed the list since.
+        let mut patch = vec![json!({
+            "op": "replace", "path": "/metadata/resourceVersion",
+            "value": original(current)?["metadata"]["resourceVersion"],
+        })];
+        for (place, bundle) in next.iter().enumerate() {
+            if let Some(bundle) = bundle {
+                patch.push(json!({
+                    "op": "add", "path": format!("/webhooks/{place}/clientConfig/caBundle"),
+                    "value": ByteString(bundle.clone()),
+                }));
+            }
+        }
+        let patch = Value::Array(patch);
+        self.calls().patch(&self.name, &patch).await.map(drop)
+    }
+
+    fn changes(&self) -> Changes {
+        changes(&self.client, &self.name, |client| {
+            Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client)
+        })
+    }
+}
+
+/// What a field of bytes has; nothing where it is no such field, which can then not be used.
+fn bytes(field: &Value) -> Vec<u8> {
+    ByteString::deserialize(field).unwrap_or_default().0
+}
+
+fn data(files: &Files) -> Value {
+    json!({
+        CERTIFICATE: ByteString(files.certificate.clone()),
+        KEY: ByteString(files.key.clone()),
+        AUTHORITY: ByteString(files.authority.clone()),
+    })
+}
+
+fn stored<T>(value: T, mut object: Value) -> Result<Stored<T>, StoreError> {
+    // Bookkeeping of the API server. A write without it leaves it alone.
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    Ok(Stored {
+        value,
+        version: version_of(&object)?,
+        original: Original::new(object),
+    })
+}
+
+fn original<T>(stored: &Stored<T>) -> Result<&Value, StoreError> {
+    let original = stored.original.get();
+    original.ok_or_else(|| StoreError::Invalid("an object of another store".to_owned()))
+}

@@ -1,0 +1,189 @@
+//! A role binding from the wire and to the wire.
+//!
+//! Reading is lenient: whatever a binding says, it is one of three things to us (what we would write,
+//! something else that we wrote once, or somebody else's).
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Fields, as_read, required, stored};
+use crate::store::namespaces::{Binding, Subject};
+use crate::store::{StoreError, Stored};
+
+/// The name of the role, and of the bindings to it that the operator makes.
+pub const NAME: &str = "leasehold-sidecar";
+/// The label that says who looks after an object.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// What it says on the operator's bindings.
+const OPERATOR: &str = "leasehold-operator";
+/// Their kind.
+pub const KIND: &str = "RoleBinding";
+const GROUP: &str = "rbac.authorization.k8s.io";
+/// Followed by a namespace: all service accounts in it.
+const ACCOUNTS_OF: &str = "system:serviceaccounts:";
+
+/// Reads a binding.
+///
+/// # Errors
+/// `Unreadable` when it is no object of a namespace.
+pub fn read(object: Value) -> Result<Stored<Binding>, StoreError> {
+    let Value::Object(object) = object else {
+        let words = "a role binding that is no JSON object".to_owned();
+        return Err(StoreError::Unreadable(words));
+    };
+    let metadata: Fields = required(&object, "binding", "metadata")?;
+    let namespace: String = required(&metadata, "metadata", "namespace")?;
+    let labels = metadata.get("labels").unwrap_or(&Value::Null);
+    let subjects = object.get("subjects").and_then(Value::as_array);
+    let subjects = subjects.into_iter().flatten();
+    let value = Binding {
+        is_ours: labels[MANAGED_BY] == OPERATOR,
+        gives_role: object.get("roleRef") == Some(&role()),
+        subjects: subjects.map(|who| subject(&namespace, who)).collect(),
+    };
+    stored(object, value)
+}
+
+fn subject(namespace: &str, who: &Value) -> Subject {
+    let says = |field: &str| who[field].as_str().unwrap_or_default();
+    match (says("kind"), says("apiGroup")) {
+        ("Group", GROUP) if says("name").strip_prefix(ACCOUNTS_OF) == Some(namespace) => {
+            Subject::AllAccounts
+        }
+        ("ServiceAccount", "") if says("namespace") == namespace => {
+            Subject::Account(says("name").into())
+        }
+        _ => Subject::Other,
+    }
+}
+
+/// Their `apiVersion`.
+#[must_use]
+pub fn api_version() -> String {
+    format!("{GROUP}/v1")
+}
+
+fn role() -> Value {
+    json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": NAME})
+}
+
+/// The object to make.
+#[must_use]
+pub fn new_object(namespace: &str, subjects: &BTreeSet<Subject>) -> Value {
+    json!({
+        "apiVersion": api_version(), "kind": KIND,
+        "metadata": {"name": NAME, "namespace": namespace, "labels": {MANAGED_BY: OPERATOR}},
+        "roleRef": role(),
+        "subjects": written(namespace, subjects),
+    })
+}
+
+/// The object to write so that these are bound, if it is still at `current`'s version.
+///
+/// # Errors
+/// `Invalid` when `current` was not read by this adapter.
+pub fn write(
+    current: &Stored<Binding>,
+    namespace: &str,
+    subjects: &BTreeSet<Subject>,
+) -> Result<Value, StoreError> {
+    let mut object = as_read(current)?;
+    // What a listing tells of does not say.
+    object.insert("apiVersion".to_owned(), api_version().into());
+    object.insert("kind".to_owned(), KIND.into());
+    object.insert("subjects".to_owned(), written(namespace, subjects));
+    Ok(Value::Object(object))
+}
+
+fn written(namespace: &str, subjects: &BTreeSet<Subject>) -> Value {
+    let written = subjects.iter().filter_map(|subject| match subject {
+        Subject::AllAccounts => Some(json!({
+            "apiGroup": GROUP, "kind": "Group", "name": format!("{ACCOUNTS_OF}{namespace}"),
+        })),
+        Subject::Account(name) => Some(json!({
+            "kind": "ServiceAccount", "name": &**name, "namespace": namespace,
+        })),
+        Subject::Other => None,
+    });
+    written.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(subjects: &[Subject]) -> Value {
+        let mut object = new_object("team-a", &subjects.iter().cloned().collect());
+        object["metadata"]["resourceVersion"] = "7".into();
+        object
+    }
+
+    #[test]
+    fn what_is_made_is_read_as_what_was_meant() {
+        for subjects in [
+            vec![],
+            vec![Subject::AllAccounts],
+            vec![Subject::Account("a".into()), Subject::Account("b".into())],
+        ] {
+            let read = read(made(&subjects)).unwrap().value;
+            let expected = Binding {
+                is_ours: true,
+                gives_role: true,
+                subjects: subjects.into_iter().collect(),
+            };
+            assert_eq!(read, expected);
+        }
+    }
+
+    #[test]
+    fn whoever_is_of_another_kind_or_place_is_somebody_else() {
+        let namespace = "team-a";
+        for who in [
+            json!({"kind": "Group", "apiGroup": GROUP, "name": "system:serviceaccounts"}),
+            json!({"kind": "Group", "apiGroup": GROUP, "name": "system:serviceaccounts:team-b"}),
+            json!({"kind": "User", "apiGroup": GROUP, "name": "system:serviceaccounts:team-a"}),
+            json!({"kind": "ServiceAccount", "name": "a", "namespace": "team-b"}),
+            json!({"kind": "ServiceAccount", "name": "a"}),
+            json!(7),
+        ] {
+            assert_eq!(subject(namespace, &who), Subject::Other, "{who}");
+        }
+    }
+
+    #[test]
+    fn another_role_or_no_label_of_ours_is_noticed() {
+        for (path, value) in [
+            ("/roleRef/name", "admin"),
+            ("/roleRef/kind", "Role"),
+            ("/roleRef/apiGroup", "x"),
+        ] {
+            let mut object = made(&[]);
+            *object.pointer_mut(path).unwrap() = value.into();
+            assert!(!read(object).unwrap().value.gives_role, "{path}");
+        }
+        let mut object = made(&[]);
+        object["metadata"]["labels"] = json!({MANAGED_BY: "Helm"});
+        assert!(!read(object).unwrap().value.is_ours);
+    }
+
+    #[test]
+    fn an_update_keeps_what_others_wrote_and_carries_the_version() {
+        let mut object = made(&[Subject::AllAccounts]);
+        object["metadata"]["annotations"] = json!({"note": "keep"});
+        object["metadata"]["managedFields"] = json!([{}]);
+        let mut listed = object.clone();
+        listed.as_object_mut().unwrap().remove("kind");
+        let current = read(listed).unwrap();
+        let next = [Subject::Account("a".into())].into();
+        let written = write(&current, "team-a", &next).unwrap();
+        object["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("managedFields");
+        object["subjects"] = json!([
+            {"kind": "ServiceAccount", "name": "a", "namespace": "team-a"},
+        ]);
+        assert_eq!(written, object);
+    }
+}

@@ -1,0 +1,157 @@
+//! The labelled namespaces of an API server, and the role bindings there that are ours by their name.
+//!
+//! What is not labelled is not asked for, and of the role bindings only those of that one name: a cluster
+//! may have many of each. A binding is replaced by a PUT with the version that it was decided on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Client;
+use serde_json::Value;
+
+use super::calls::Calls;
+use super::convert::{asking_pod, binding, is_deleted, version_of, written};
+use super::fleet::feeds;
+use crate::store::fleet::{Feed, Place, Placed};
+use crate::store::namespaces::{AskingPod, Binding, Namespaces, Subject};
+use crate::store::{Original, StoreError, Stored};
+
+/// Which namespaces are labelled.
+const LABELLED: &str = "leasehold.dev/injection in (enabled,on-request)";
+/// Which service accounts are.
+const ACCOUNTS: &str = "leasehold.dev/sidecar=true";
+
+/// The namespaces that `client` reaches.
+#[derive(Clone)]
+pub struct K8sNamespaces {
+    client: Client,
+    timeout: Duration,
+}
+
+impl K8sNamespaces {
+    /// Those that `client` reaches. What it makes is to be used inside one runtime.
+    #[must_use]
+    pub const fn new(client: Client) -> Self {
+        Self {
+            client,
+            timeout: Duration::from_secs(5),
+        }
+    }
+
+    fn calls(&self, namespace: &str) -> Calls {
+        Calls::new::<RoleBinding>(self.client.clone(), namespace).with_timeout(self.timeout)
+    }
+}
+
+#[async_trait]
+impl Namespaces for K8sNamespaces {
+    fn labelled(&self) -> Feed<Placed<()>> {
+        let select = |config: feeds::Config| config.labels(LABELLED);
+        feeds::selected::<Namespace, _>(&self.client, select, |object| that_it_is_there(&object))
+    }
+
+    fn accounts(&self) -> Feed<Placed<()>> {
+        let select = |config: feeds::Config| config.labels(ACCOUNTS);
+        feeds::selected::<ServiceAccount, _>(&self.client, select, |object| {
+            that_it_is_there(&object)
+        })
+    }
+
+    fn bindings(&self) -> Feed<Placed<Binding>> {
+        let select = |config: feeds::Config| config.fields(&of_our_name());
+        feeds::selected::<RoleBinding, _>(&self.client, select, binding::read)
+    }
+
+    fn asking_pods(&self) -> Feed<Placed<AskingPod>> {
+        let select = |config: feeds::Config| config.labels(asking_pod::SELECTOR);
+        feeds::selected::<Pod, _>(&self.client, select, |object| asking_pod::read(&object))
+    }
+
+    /// By a listing: the operator has no right to get one.
+    async fn binding(&self, namespace: &str) -> Result<Option<Placed<Binding>>, StoreError> {
+        let calls = self.calls(namespace);
+        let mut listed = calls.list_where("metadata.name", binding::NAME).await?;
+        match listed["items"][0].take() {
+            Value::Null => Ok(None),
+            object => placed(namespace, object).map(Some),
+        }
+    }
+
+    async fn create_binding(
+        &self,
+        namespace: &str,
+        subjects: &BTreeSet<Subject>,
+    ) -> Result<Placed<Binding>, StoreError> {
+        let object = binding::new_object(namespace, subjects);
+        let calls = self.calls(namespace);
+        let created = calls.create_if_namespace_stays(&object).await?;
+        let created = created.map_err(|_end| {
+            StoreError::Unavailable(format!("the namespace {namespace} is being deleted"))
+        });
+        answered(namespace, created?)
+    }
+
+    /// The resourceVersion of `current` goes with the write: what somebody else changes meanwhile is
+    /// looked at first.
+    async fn update_binding(
+        &self,
+        current: &Placed<Binding>,
+        subjects: &BTreeSet<Subject>,
+    ) -> Result<Placed<Binding>, StoreError> {
+        let namespace = &*current.place.namespace;
+        let object = binding::write(&current.stored, namespace, subjects)?;
+        let updated = self.calls(namespace).put(binding::NAME, &object).await?;
+        answered(namespace, updated)
+    }
+
+    async fn delete_binding(&self, current: &Placed<Binding>) -> Result<(), StoreError> {
+        let calls = self.calls(&current.place.namespace);
+        let version = current.stored.version;
+        calls.delete(binding::NAME, &current.uid, version).await
+    }
+}
+
+fn of_our_name() -> String {
+    format!("metadata.name={}", binding::NAME)
+}
+
+/// All that is asked of it.
+fn that_it_is_there(object: &Value) -> Result<Stored<()>, StoreError> {
+    Ok(Stored {
+        value: (),
+        version: version_of(object)?,
+        original: Original::new(()),
+    })
+}
+
+fn answered(namespace: &str, object: Value) -> Result<Placed<Binding>, StoreError> {
+    let (uid, is_deleted) = (uid_of(&object), is_deleted(&object));
+    let stored = written(object, binding::read)?;
+    Ok(at(namespace, uid, is_deleted, stored))
+}
+
+fn placed(namespace: &str, object: Value) -> Result<Placed<Binding>, StoreError> {
+    let (uid, is_deleted) = (uid_of(&object), is_deleted(&object));
+    let stored = binding::read(object)?;
+    Ok(at(namespace, uid, is_deleted, stored))
+}
+
+fn at(namespace: &str, uid: String, is_deleted: bool, stored: Stored<Binding>) -> Placed<Binding> {
+    Placed {
+        place: Place {
+            namespace: namespace.into(),
+            name: binding::NAME.into(),
+        },
+        uid: uid.into(),
+        is_deleted,
+        stored,
+    }
+}
+
+fn uid_of(object: &Value) -> String {
+    let uid = object["metadata"]["uid"].as_str();
+    uid.unwrap_or_default().to_owned()
+}

@@ -1,0 +1,80 @@
+//! The writes to the bindings of the sidecar's role. What may have happened is looked at first.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::store::StoreError;
+use crate::store::cluster::PodLabels;
+use crate::store::fleet::{Place, Placed};
+use crate::store::namespaces::{Binding, Namespaces, Subject};
+
+use super::{Applied, Shown, needs_a_look};
+use crate::operator::trouble;
+
+/// Injection puts it on each pod that it gives the sidecar.
+const INJECTED: &str = "leasehold.dev/injected";
+
+pub(super) async fn create(
+    namespaces: &dyn Namespaces,
+    namespace: &Arc<str>,
+    subjects: &BTreeSet<Subject>,
+) -> Applied {
+    let created = namespaces.create_binding(namespace, subjects).await;
+    let shown = created.map(|created| Shown::Binding(Box::new(created)));
+    // One of its name has no place to name, as long as it was not seen.
+    let place = Place {
+        namespace: namespace.clone(),
+        name: "".into(),
+    };
+    done(namespaces, &place, shown).await
+}
+
+/// Closes the race with whoever edits it just now: both write on this version, one wins.
+pub(super) async fn update(
+    namespaces: &dyn Namespaces,
+    current: &Placed<Binding>,
+    subjects: &BTreeSet<Subject>,
+) -> Applied {
+    let updated = namespaces.update_binding(current, subjects).await;
+    let shown = updated.map(|updated| Shown::Binding(Box::new(updated)));
+    done(namespaces, &current.place, shown).await
+}
+
+/// A pod has the label for as long as it is there, whatever the labels of its namespace.
+pub(super) async fn look_for_sidecars(labels: &dyn PodLabels, namespace: Arc<str>) -> Applied {
+    match labels.having(&namespace, INJECTED).await {
+        Ok(pods) => Applied::done(Shown::Sidecars(namespace, !pods.is_empty())),
+        Err(error) => Applied::failed(error),
+    }
+}
+
+/// Closes the race with whoever makes it anew or edits it: it is deleted at this version only.
+pub(super) async fn delete(namespaces: &dyn Namespaces, current: &Placed<Binding>) -> Applied {
+    let deleted = namespaces.delete_binding(current).await;
+    let shown = deleted.map(|()| Shown::NoBinding(current.place.clone()));
+    done(namespaces, &current.place, shown).await
+}
+
+async fn done(
+    namespaces: &dyn Namespaces,
+    place: &Place,
+    written: Result<Shown, StoreError>,
+) -> Applied {
+    let applied = match written {
+        Ok(shown) => return Applied::done(shown),
+        Err(error) if needs_a_look(&error) => Applied::after_looking(look(namespaces, place).await),
+        Err(error) => Applied::failed(error),
+    };
+    Applied {
+        advice: applied.error.as_ref().and_then(trouble::binding_advice),
+        ..applied
+    }
+}
+
+async fn look(namespaces: &dyn Namespaces, place: &Place) -> Result<Shown, StoreError> {
+    let found = namespaces.binding(&place.namespace).await?;
+    Ok(found.map_or_else(
+        || Shown::NoBinding(place.clone()),
+        |found| Shown::Binding(Box::new(found)),
+    ))
+}

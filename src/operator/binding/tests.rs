@@ -1,0 +1,176 @@
+//! What is done about the binding of each kind of namespace, and what is left alone.
+
+use super::*;
+use crate::operator::plan::{self, Now};
+use crate::operator::view::Key;
+use crate::protocol::time::{Moment, WallTime};
+use crate::protocol::token::Revision;
+use crate::store::fleet::{Place, Told};
+use crate::store::{Original, Stored};
+
+fn of(subjects: &[Subject]) -> BTreeSet<Subject> {
+    subjects.iter().cloned().collect()
+}
+
+fn ours(subjects: &[Subject]) -> Binding {
+    Binding {
+        is_ours: true,
+        gives_role: true,
+        subjects: of(subjects),
+    }
+}
+
+#[test]
+fn each_kind_of_binding_is_made_healed_removed_or_left_alone() {
+    let all = || Some(of(&[Subject::AllAccounts]));
+    let none = || Some(of(&[]));
+    let right = &ours(&[Subject::AllAccounts]);
+    let edited = &ours(&[Subject::AllAccounts, Subject::Other]);
+    let empty = &ours(&[]);
+    let foreign = &Binding {
+        is_ours: false,
+        ..right.clone()
+    };
+    let other = &Binding {
+        gives_role: false,
+        ..right.clone()
+    };
+    let create = || Todo::Create(of(&[Subject::AllAccounts]));
+    let update = || Todo::Update(of(&[Subject::AllAccounts]));
+    let table = [
+        ("labelled", None, all(), false, create()),
+        ("labelled, with sessions", None, all(), true, create()),
+        ("no account is", None, none(), false, Todo::Nothing),
+        ("not labelled", None, None, true, Todo::Nothing),
+        ("as it should be", Some(right), all(), true, Todo::Nothing),
+        ("one was added", Some(edited), all(), true, update()),
+        ("all were removed", Some(empty), all(), false, update()),
+        ("of another role", Some(other), all(), true, Todo::Delete),
+        ("no account left", Some(right), none(), true, Todo::Delete),
+        (
+            "in use without label",
+            Some(right),
+            None,
+            true,
+            Todo::Nothing,
+        ),
+        ("edited, in use", Some(edited), None, true, Todo::Nothing),
+        ("no session left", Some(right), None, false, Todo::Retire),
+        ("foreign", Some(foreign), all(), false, Todo::Nothing),
+        (
+            "foreign, no label",
+            Some(foreign),
+            None,
+            false,
+            Todo::Nothing,
+        ),
+    ];
+    for (what, found, wanted, is_in_use, expected) in table {
+        assert_eq!(decide(found, wanted, is_in_use), expected, "{what}");
+    }
+}
+
+fn placed<T>(namespace: &str, name: &str, value: T, is_deleted: bool) -> Told<Placed<T>> {
+    Told::There(Box::new(Placed {
+        place: Place {
+            namespace: namespace.into(),
+            name: name.into(),
+        },
+        uid: "u".into(),
+        is_deleted,
+        stored: Stored {
+            value,
+            version: Revision(1),
+            original: Original::new(()),
+        },
+    }))
+}
+
+fn action(view: &View, bind_sidecars: BindSidecars) -> Option<Action> {
+    step_at(view, bind_sidecars, 0).action
+}
+
+fn step_at(view: &View, bind_sidecars: BindSidecars, seconds: u64) -> Step {
+    let rules = Rules {
+        bind_sidecars,
+        ..plan::tests::rules()
+    };
+    let now = Now {
+        moment: moment(seconds),
+        wall: WallTime(0),
+    };
+    plan::step(view, &rules, &Key::Binding("n".into()), now)
+}
+
+fn moment(seconds: u64) -> Moment {
+    Moment::since_boot(Duration::from_secs(seconds))
+}
+
+/// Nothing is decided without.
+fn all_sessions_told(view: &mut View) {
+    view.note_session(Told::Complete, moment(0));
+}
+
+#[test]
+fn without_its_label_a_namespace_keeps_its_binding_while_a_pod_has_a_sidecar() {
+    let mut view = View::default();
+    view.note_namespace(Told::Complete);
+    let binding = ours(&[Subject::AllAccounts]);
+    view.note_binding(placed("n", "leasehold-sidecar", binding, false));
+    view.note_binding(Told::Complete);
+    let step = |view: &View, seconds| step_at(view, BindSidecars::Namespace, seconds);
+    assert!(step(&view, 0).action.is_none(), "sessions may be there");
+    all_sessions_told(&mut view);
+    let is_look = |step: Step| matches!(step.action, Some(Action::LookForSidecars(_)));
+    assert!(is_look(step(&view, 0)));
+    view.labelled_mut()
+        .note_sidecars("n".into(), true, moment(1));
+    let rests = step(&view, 2);
+    assert!(rests.action.is_none());
+    assert_eq!(rests.again, Some(moment(61)));
+    assert!(is_look(step(&view, 61)), "an old yes");
+    view.labelled_mut()
+        .note_sidecars("n".into(), false, moment(62));
+    assert!(is_look(step(&view, 67)), "an old no");
+    let deletes = step(&view, 63).action;
+    assert!(matches!(deletes, Some(Action::DeleteBinding(_))));
+    view.note_binding(Told::Gone(Place {
+        namespace: "n".into(),
+        name: "leasehold-sidecar".into(),
+    }));
+    assert_eq!(view.labelled().sidecars_of(&"n".into()), None);
+}
+
+#[test]
+fn nothing_is_decided_before_all_that_it_hangs_on_was_told() {
+    let mut view = View::default();
+    all_sessions_told(&mut view);
+    view.note_namespace(placed("", "n", (), false));
+    view.note_namespace(Told::Complete);
+    let may_have_one = action(&view, BindSidecars::Namespace);
+    assert!(may_have_one.is_none());
+    view.note_binding(Told::Complete);
+    assert!(action(&view, BindSidecars::None).is_none());
+    assert!(action(&view, BindSidecars::Namespace).is_some());
+    view.note_account(placed("n", "a", (), false));
+    let may_be_more = action(&view, BindSidecars::ServiceAccount);
+    assert!(may_be_more.is_none());
+    view.take_changed();
+    view.note_account(Told::Complete);
+    assert!(action(&view, BindSidecars::ServiceAccount).is_some());
+    assert!(view.take_changed().contains(&Key::Binding("n".into())));
+}
+
+#[test]
+fn what_is_being_deleted_is_left_alone() {
+    for (namespace_ends, binding_ends) in [(true, false), (false, true), (false, false)] {
+        let mut view = View::default();
+        all_sessions_told(&mut view);
+        view.note_namespace(placed("", "n", (), namespace_ends));
+        view.note_namespace(Told::Complete);
+        view.note_binding(placed("n", "leasehold-sidecar", ours(&[]), binding_ends));
+        view.note_binding(Told::Complete);
+        let is_left_alone = action(&view, BindSidecars::Namespace).is_none();
+        assert_eq!(is_left_alone, namespace_ends || binding_ends);
+    }
+}

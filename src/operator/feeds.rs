@@ -1,0 +1,170 @@
+//! What the operator hears: the feeds that its rules need, and what each thing told does to what is
+//! known.
+
+use futures::StreamExt as _;
+use futures::stream::{BoxStream, SelectAll};
+
+use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
+use crate::protocol::time::Moment;
+use crate::store::fleet::{Feed, Placed, PodReport, Told};
+use crate::store::namespaces::{AskingPod, Binding};
+
+use super::plan::Rules;
+use super::state::State;
+use super::trouble::{About, Kind, with_advice};
+use super::{Operator, Ports, audit, view};
+
+/// What a feed told, by what it is about.
+pub(super) enum Heard {
+    Lock(Told<Placed<Lock>>),
+    Session(Told<Placed<Session>>),
+    Pod(Told<PodReport>),
+    Namespace(Told<Placed<()>>),
+    Account(Told<Placed<()>>),
+    Binding(Told<Placed<Binding>>),
+    AskingPod(Told<Placed<AskingPod>>),
+}
+
+/// All feeds.
+pub(super) struct Feeds(SelectAll<BoxStream<'static, Heard>>);
+
+impl Feeds {
+    /// Those that these rules need.
+    pub(super) fn open(rules: &Rules, ports: &Ports) -> Self {
+        let watched = Kind::ALL.into_iter().filter(|kind| rules.watches(*kind));
+        Self(watched.map(|kind| feed(kind, ports)).collect())
+    }
+
+    pub(super) async fn next(&mut self) -> Option<Heard> {
+        self.0.next().await
+    }
+}
+
+fn feed(kind: Kind, ports: &Ports) -> BoxStream<'static, Heard> {
+    let (fleet, namespaces) = (&ports.fleet, &ports.namespaces);
+    match kind {
+        Kind::Lock => heard(fleet.locks(), Heard::Lock),
+        Kind::Session => heard(fleet.sessions(), Heard::Session),
+        Kind::Pod => heard(fleet.ended_pods(), Heard::Pod),
+        Kind::Namespace => heard(namespaces.labelled(), Heard::Namespace),
+        Kind::Account => heard(namespaces.accounts(), Heard::Account),
+        Kind::Binding => heard(namespaces.bindings(), Heard::Binding),
+        Kind::AskingPod => heard(namespaces.asking_pods(), Heard::AskingPod),
+    }
+}
+
+fn heard<T: Send + 'static>(
+    feed: Feed<T>,
+    heard: fn(Told<T>) -> Heard,
+) -> BoxStream<'static, Heard> {
+    feed.map(heard).boxed()
+}
+
+impl Operator {
+    pub(super) fn note_heard(&self, heard: Heard) {
+        match heard {
+            Heard::Lock(told) => self.note_lock(told),
+            Heard::Session(told) => self.note_session(told),
+            Heard::Pod(told) => self.note_pod(told),
+            Heard::Namespace(told) => self.note_namespace(told),
+            Heard::Account(told) => self.note_account(told),
+            Heard::Binding(told) => self.note_binding(told),
+            Heard::AskingPod(told) => self.note_asking_pod(told),
+        }
+    }
+
+    fn note_lock(&self, told: Told<Placed<Lock>>) {
+        let now = self.now();
+        let mut state = self.state();
+        self.note_trouble(&mut state, Kind::Lock, &told, now.moment);
+        match &told {
+            Told::Interrupted(_) | Told::Anew => state.doubt(now.moment),
+            Told::There(lock) => {
+                state.note_ignored_request(lock, now.wall);
+                let was_deleted = |seen: &view::SeenLock| seen.lock.is_deleted;
+                if lock.is_deleted && !state.view.lock(&lock.place).is_some_and(was_deleted) {
+                    tracing::info!(lock = %lock.place, "deleted, and a finalizer keeps it");
+                }
+            }
+            Told::Unreadable { place, uid, why } => {
+                tracing::warn!(lock = %place, why, "a lock makes no sense; leaving it alone");
+                if state.leads {
+                    let news = audit::unreadable(place, uid, why, now.wall);
+                    state.scribe.tell(news);
+                }
+            }
+            Told::Gone(_) | Told::Complete => {}
+        }
+        state.view.note_lock(told, now.moment);
+        state.look_at_changes(&self.0.rules, now);
+    }
+
+    fn note_session(&self, told: Told<Placed<Session>>) {
+        let now = self.now();
+        let mut state = self.state();
+        self.note_trouble(&mut state, Kind::Session, &told, now.moment);
+        if let Told::Unreadable { place, why, .. } = &told {
+            tracing::warn!(session = %place, why, "a session makes no sense");
+        }
+        state.view.note_session(told, now.moment);
+        state.look_at_changes(&self.0.rules, now);
+    }
+
+    fn note_pod(&self, told: Told<PodReport>) {
+        let now = self.now();
+        let mut state = self.state();
+        self.note_trouble(&mut state, Kind::Pod, &told, now.moment);
+        state.view.note_pod(told);
+        state.look_at_changes(&self.0.rules, now);
+    }
+
+    fn note_namespace(&self, told: Told<Placed<()>>) {
+        let now = self.now();
+        let mut state = self.state();
+        self.note_trouble(&mut state, Kind::Namespace, &told, now.moment);
+        state.view.note_namespace(told);
+        state.look_at_changes(&self.0.rules, now);
+    }
+
+    fn note_account(&self, told: Told<Placed<()>>) {
+        let now = self.now();
+        let mut state = self.state();
+        self.note_trouble(&mut state, Kind::Account, &told, now.moment);
+        state.view.note_account(told);
+        state.look_at_changes(&self.0.rules, now);
+    }
+
+    fn note_binding(&self, told: Told<Placed<Binding>>) {
+        let now = self.now();
+        let mut state = self.state();
+        self.note_trouble(&mut state, Kind::Binding, &told, now.moment);
+        state.view.note_binding(told);
+        state.look_at_changes(&self.0.rules, now);
+    }
+
+    fn note_asking_pod(&self, told: Told<Placed<AskingPod>>) {
+        let now = self.now();
+        let mut state = self.state();
+        self.note_trouble(&mut state, Kind::AskingPod, &told, now.moment);
+        state.view.note_asking_pod(told);
+        state.look_at_changes(&self.0.rules, now);
+    }
+
+    /// What a feed cannot do, if it says so.
+    fn note_trouble<T>(&self, state: &mut State, kind: Kind, told: &Told<T>, now: Moment) {
+        let about = state.troubles.note_told(kind, told, now);
+        let Told::Interrupted(error) = told else {
+            return;
+        };
+        self.0.metrics.note_interrupted(kind.name());
+        let (kind, error) = (kind.name(), with_advice(kind, error));
+        match about {
+            Some(About::Refused(_)) => {
+                tracing::error!(kind, error, "these may not be listed or watched; trying on");
+            }
+            Some(_) => tracing::warn!(kind, error, "a watch was interrupted; trying on"),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Follows a directory that somebody else keeps a certificate in: cert-manager, or a person.
+//!
+//! By content, every few seconds: the kubelet swaps a whole directory behind a symbolic link, and
+//! others write into files. What is read in the middle of that does not fit together, is not served,
+//! and is read again.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::read::Pair;
+use super::served::Served;
+use crate::store::certificates::Files;
+
+/// How often the files are read. The kubelet itself takes up to a minute and more.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Serves what is in the directory as `tls.crt` and `tls.key`, for ever. What cannot be served is
+/// logged, and what was served before goes on.
+pub async fn follow(directory: &Path, served: &Served) {
+    let mut before = None;
+    let mut trouble = None;
+    loop {
+        match look(directory, before.as_ref()) {
+            Ok(None) => {}
+            Ok(Some((files, pair))) => {
+                tracing::info!(
+                    directory = %directory.display(), not_after = pair.not_after,
+                    "the webhook serves another certificate"
+                );
+                served.serve(pair);
+                // Whether the API server trusts it, who made it has to see to.
+                served.is_complete();
+                (before, trouble) = (Some(files), None);
+            }
+            Err(words) => {
+                if trouble.as_ref() != Some(&words) {
+                    tracing::warn!(
+                        directory = %directory.display(),
+                        "the certificate there cannot be served: {words}"
+                    );
+                }
+                served.misses(&words);
+                trouble = Some(words);
+            }
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// What is there, if it is not what was there before.
+fn look(directory: &Path, before: Option<&Files>) -> Result<Option<(Files, Pair)>, String> {
+    let file = |name: &str| {
+        let read = std::fs::read(directory.join(name));
+        read.map_err(|error: io::Error| format!("{name} cannot be read: {error}"))
+    };
+    let files = Files {
+        certificate: file("tls.crt")?,
+        key: file("tls.key")?,
+        authority: Vec::new(),
+    };
+    if before == Some(&files) {
+        return Ok(None);
+    }
+    let pair = Pair::read(&files).map_err(|error| error.to_string())?;
+    Ok(Some((files, pair)))
+}

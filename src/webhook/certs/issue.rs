@@ -1,0 +1,68 @@
+//! Makes a certificate, with an authority of its own whose key nobody keeps.
+
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+
+use super::plan::BACKDATED;
+use crate::store::certificates::Files;
+
+/// A certificate could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("a certificate cannot be made")]
+pub struct IssueFailed(#[from] rcgen::Error);
+
+/// Makes a certificate for these names (DNS names or addresses) that is valid for `life` from `now`
+/// on, in seconds since 1970.
+///
+/// # Errors
+/// When a name is none, or the system gives no random numbers.
+pub fn issue(names: &[String], life: Duration, now: i64) -> Result<Files, IssueFailed> {
+    let valid = Validity::new(life, now);
+    let authority_key = KeyPair::generate()?;
+    let mut authority = valid.params(Vec::new(), "leasehold webhook authority")?;
+    // It issues this one certificate and no authorities.
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let authority_certificate = authority.self_signed(&authority_key)?;
+
+    let key = KeyPair::generate()?;
+    let mut params = valid.params(names.to_vec(), "leasehold webhook")?;
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let certificate = params.signed_by(&key, &Issuer::new(authority, authority_key))?;
+    Ok(Files {
+        certificate: certificate.pem().into_bytes(),
+        key: key.serialize_pem().into_bytes(),
+        authority: authority_certificate.pem().into_bytes(),
+    })
+}
+
+struct Validity {
+    from: u64,
+    until: u64,
+}
+
+impl Validity {
+    fn new(life: Duration, now: i64) -> Self {
+        let now = u64::try_from(now).unwrap_or_default();
+        Self {
+            from: now.saturating_sub(BACKDATED.as_secs()),
+            until: now.saturating_add(life.as_secs()),
+        }
+    }
+
+    fn params(&self, names: Vec<String>, subject: &str) -> Result<CertificateParams, rcgen::Error> {
+        let epoch = rcgen::date_time_ymd(1970, 1, 1);
+        let mut params = CertificateParams::new(names)?;
+        params.not_before = epoch + Duration::from_secs(self.from);
+        params.not_after = epoch + Duration::from_secs(self.until);
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, subject);
+        Ok(params)
+    }
+}

@@ -1,0 +1,71 @@
+//! A certificate in a directory that somebody else keeps.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::store::certificates::Files;
+use leasehold::webhook::certs::{Served, follow, issue};
+
+fn pair(name: &str) -> Files {
+    issue(
+        &[name.to_owned()],
+        Duration::from_secs(3_600),
+        1_800_000_000,
+    )
+    .unwrap()
+}
+
+/// As the kubelet does it: a new directory, and a link that is renamed over the old one.
+fn swap(directory: &Path, number: u32, certificate: &[u8], key: &[u8]) {
+    let inner = directory.join(format!("..{number}"));
+    fs::create_dir(&inner).unwrap();
+    fs::write(inner.join("tls.crt"), certificate).unwrap();
+    fs::write(inner.join("tls.key"), key).unwrap();
+    symlink(format!("..{number}"), directory.join("..data_tmp")).unwrap();
+    fs::rename(directory.join("..data_tmp"), directory.join("..data")).unwrap();
+    for file in ["tls.crt", "tls.key"] {
+        let _there = symlink(format!("..data/{file}"), directory.join(file));
+    }
+}
+
+/// More than twice the interval at which it is looked at.
+async fn a_while() {
+    tokio::time::sleep(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_put_there_is_served_and_what_is_broken_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().to_owned();
+    let served = Served::default();
+    let handle = served.clone();
+    let path = at.clone();
+    tokio::spawn(async move { follow(&path, &handle).await });
+    a_while().await;
+    let why = served.ready().unwrap_err();
+    assert!(why.contains("tls.crt cannot be read"), "{why}");
+
+    let (first, second) = (pair("a.svc"), pair("b.svc"));
+    swap(&at, 1, &first.certificate, &first.key);
+    a_while().await;
+    assert!(served.ready().is_ok());
+    let before = served.certificate();
+    let metrics = served.metrics();
+    let not_after = "leasehold_webhook_certificate_not_after_timestamp_seconds 1800003600\n";
+    assert!(metrics.contains(not_after), "{metrics}");
+
+    // Halves of two pairs, and nonsense.
+    swap(&at, 2, &second.certificate, &first.key);
+    a_while().await;
+    swap(&at, 3, b"-----BEGIN CERTIFICATE-----\n", &first.key);
+    a_while().await;
+    assert_eq!(served.certificate(), before);
+    assert!(served.ready().is_ok(), "the old one is good");
+
+    swap(&at, 4, &second.certificate, &second.key);
+    a_while().await;
+    assert_ne!(served.certificate(), before);
+    assert!(served.certificate().is_some());
+}

@@ -1,0 +1,373 @@
+//! Several keepers on one Secret and one configuration. At all times what each serves is trusted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::clock::Clock;
+use leasehold::protocol::time::{Moment, WallTime};
+use leasehold::store::certificates::Files;
+use leasehold::webhook::certs::plan::Terms;
+use leasehold::webhook::certs::{
+    Keeper, KeeperPorts, Pair, Served, Unusable, authorities, issue, pem_of,
+};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::stores::{Fault, World};
+use crate::paused_clock::PausedClock;
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+/// Renewed after twenty hours; as with a longer one both authorities are trusted for an hour.
+const LIFE: Duration = Duration::from_secs(30 * 60 * 60);
+const STEP: Duration = Duration::from_secs(5);
+const NAME: &str = "leasehold-webhook.leasehold-system.svc";
+
+/// A paused clock whose wall clock is wrong by so many seconds.
+struct Wrong(PausedClock, i64);
+
+impl Clock for Wrong {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn wall(&self) -> WallTime {
+        // Long after 1970, so that what was an hour before is still a time.
+        WallTime(self.0.wall().0 + (1_800_000_000 + self.1) * 1_000_000)
+    }
+}
+
+/// Starts one; it ends with the test.
+fn keeper(world: &World, wrong_by: i64) -> Served {
+    let served = Served::default();
+    let ports = KeeperPorts {
+        certificates: Arc::new(world.clone()),
+        trust: Arc::new(world.clone()),
+        clock: Arc::new(Wrong(PausedClock::start(), wrong_by)),
+    };
+    let names = vec![NAME.to_owned(), "127.0.0.1".to_owned()];
+    let keeper = Keeper::new(ports, names, Terms::new(LIFE), served.clone());
+    tokio::spawn(keeper.run());
+    served
+}
+
+/// The authority of what is served, if it is one that was ever in the Secret.
+fn authority_of(world: &World, served: &Served) -> Option<Vec<u8>> {
+    let certificate = served.certificate()?;
+    let inside = world.inside();
+    let files = inside.past.iter().find(|files| {
+        let read = CertificateDer::from_pem_slice(&files.certificate);
+        read.is_ok_and(|read| *read == certificate)
+    });
+    Some(
+        files
+            .expect("only what was in the Secret")
+            .authority
+            .clone(),
+    )
+}
+
+/// How many authorities each webhook trusts; all that is served must be among them.
+fn trusted(world: &World, replicas: &[&Served]) -> Vec<usize> {
+    let needed: Vec<_> = replicas
+        .iter()
+        .filter_map(|served| authority_of(world, served))
+        .flat_map(|pem| authorities(&pem).unwrap())
+        .collect();
+    let inside = world.inside();
+    let (_, bundles) = inside.bundles.as_ref().unwrap();
+    let each = bundles.iter().map(|bundle| {
+        let there = authorities(bundle).unwrap_or_default();
+        for authority in &needed {
+            assert!(there.contains(authority), "what is served is not trusted");
+        }
+        there.len()
+    });
+    each.collect()
+}
+
+/// Lets time pass, in which what is served stays trusted; gives the most that were trusted.
+async fn pass(world: &World, replicas: &[&Served], time: Duration, step: Duration) -> usize {
+    let mut most = 0;
+    let mut passed = Duration::ZERO;
+    while passed < time {
+        tokio::time::sleep(step).await;
+        passed += step;
+        most = most.max(trusted(world, replicas).into_iter().max().unwrap());
+    }
+    most
+}
+
+async fn until_all_serve_the_same(world: &World, replicas: &[&Served]) {
+    for _ in 0..1_000 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let in_secret = world.inside().secret.clone();
+        let current = in_secret.and_then(|(_, files)| {
+            let (_, read) = Pair::read_for(&files, &[NAME.to_owned()]).ok()?;
+            Some(read.der.to_vec())
+        });
+        let serves = |served: &&&Served| served.certificate() == current;
+        let is_ready = |served: &&&Served| served.ready().is_ok();
+        if current.is_some()
+            && replicas.iter().filter(serves).filter(is_ready).count() == replicas.len()
+        {
+            return;
+        }
+    }
+    panic!("they do not agree");
+}
+
+fn secret(world: &World) -> Files {
+    world.inside().secret.clone().unwrap().1
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_that_start_at_once_agree_on_one() {
+    let world = World::new(2);
+    let (a, b) = (keeper(&world, 0), keeper(&world, 0));
+    assert!(a.ready().is_err());
+    until_all_serve_the_same(&world, &[&a, &b]).await;
+    assert_eq!(world.inside().past.len(), 1);
+    // The first look found webhooks that trust nobody.
+    assert_eq!(trusted(&world, &[&a, &b]), [1, 1]);
+    // One that comes later takes what is there.
+    let c = keeper(&world, 0);
+    until_all_serve_the_same(&world, &[&a, &b, &c]).await;
+    assert_eq!(world.inside().past.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_renewed_after_two_thirds_and_never_is_what_is_served_not_trusted() {
+    let world = World::new(2);
+    let (a, b) = (keeper(&world, 0), keeper(&world, 0));
+    let all = [&a, &b];
+    until_all_serve_the_same(&world, &all).await;
+    assert_eq!(pass(&world, &all, 19 * HOUR, HOUR).await, 1);
+    assert_eq!(world.inside().past.len(), 1);
+    let first = a.certificate();
+    let writes = world.inside().trust_writes;
+    let most = pass(&world, &all, 3 * HOUR, STEP).await;
+    assert_eq!(most, 2, "both authorities are trusted for a while");
+    assert_eq!(world.inside().past.len(), 2);
+    assert_ne!(a.certificate(), first);
+    assert_eq!(trusted(&world, &all), [1, 1]);
+    // One write adds and one drops; a second replica may have met the first one's each time.
+    assert!(world.inside().trust_writes - writes <= 4);
+    // And so on, without an end.
+    pass(&world, &all, 60 * HOUR, HOUR / 2).await;
+    assert_eq!(world.inside().past.len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_agrees_writes_nothing() {
+    let world = World::new(2);
+    let (a, b) = (keeper(&world, 0), keeper(&world, 0));
+    until_all_serve_the_same(&world, &[&a, &b]).await;
+    let writes = |world: &World| {
+        let inside = world.inside();
+        (inside.secret_writes, inside.trust_writes)
+    };
+    let before = writes(&world);
+    pass(&world, &[&a, &b], 10 * HOUR, HOUR).await;
+    assert_eq!(writes(&world), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_lost_or_damaged_is_made_anew_and_nobody_is_refused_meanwhile() {
+    let world = World::new(2);
+    let (a, b) = (keeper(&world, 0), keeper(&world, 0));
+    let all = [&a, &b];
+    until_all_serve_the_same(&world, &all).await;
+    let other = || issue(&[NAME.to_owned()], LIFE, 1_800_000_000).unwrap();
+    let damages: [Box<dyn Fn() -> Option<Files>>; 5] = [
+        Box::new(|| None),
+        Box::new(|| Some(Files::default())),
+        Box::new(|| {
+            Some(Files {
+                key: other().key,
+                ..secret(&world)
+            })
+        }),
+        Box::new(|| {
+            Some(Files {
+                authority: other().authority,
+                ..secret(&world)
+            })
+        }),
+        // Good, but for another name.
+        Box::new(|| Some(issue(&["other.svc".to_owned()], LIFE, 1_800_000_000).unwrap())),
+    ];
+    for (number, damage) in damages.iter().enumerate() {
+        let before = a.certificate();
+        let files = damage();
+        world.meddle(|inside| inside.secret = files.map(|files| (0, files)));
+        pass(&world, &all, 2 * HOUR, STEP).await;
+        assert_ne!(a.certificate(), before, "damage {number}");
+        assert_eq!(a.certificate(), b.certificate(), "damage {number}");
+        assert_eq!(trusted(&world, &all), [1, 1]);
+        assert_eq!(world.inside().past.len(), number + 2, "damage {number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_bundle_is_mended_at_once_and_cleared_later() {
+    let world = World::new(3);
+    let (a, b) = (keeper(&world, 0), keeper(&world, 0));
+    let all = [&a, &b];
+    until_all_serve_the_same(&world, &all).await;
+    let foreign = issue(&[NAME.to_owned()], LIFE, 1_800_000_000).unwrap();
+    let ours = secret(&world).authority;
+    world.meddle(|inside| {
+        let (_, bundles) = inside.bundles.as_mut().unwrap();
+        bundles[0] = foreign.authority.clone();
+        bundles[1] = b"nothing".to_vec();
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(trusted(&world, &all), [2, 1, 1]);
+    tokio::time::sleep(2 * HOUR).await;
+    assert_eq!(trusted(&world, &all), [1, 1, 1]);
+    assert_eq!(
+        secret(&world).authority,
+        ours,
+        "no reason to make another one"
+    );
+    // In the form in which it is written.
+    let (_, bundles) = world.inside().bundles.clone().unwrap();
+    assert_eq!(bundles[1], pem_of(&authorities(&ours).unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_a_clear_answer_is_looked_at_and_not_believed() {
+    for fault in [Fault::LostAnswer, Fault::LostRequest] {
+        let world = World::new(1);
+        world.inside().fault = Some(fault);
+        let a = keeper(&world, 0);
+        until_all_serve_the_same(&world, &[&a]).await;
+        // The renewal, too.
+        pass(&world, &[&a], 19 * HOUR, HOUR).await;
+        world.inside().fault = Some(fault);
+        pass(&world, &[&a], 3 * HOUR, STEP).await;
+        let inside = world.inside();
+        assert_eq!(inside.past.len(), 2, "{fault:?}");
+        let lost = if fault == Fault::LostRequest { 2 } else { 0 };
+        assert_eq!(inside.secret_writes, 2 + lost, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_write_goes_on_serving_what_there_is() {
+    let world = World::new(1);
+    let a = keeper(&world, 0);
+    until_all_serve_the_same(&world, &[&a]).await;
+    let before = a.certificate();
+    world.inside().fault = Some(Fault::Denied);
+    pass(&world, &[&a], 22 * HOUR, HOUR).await;
+    assert_eq!(a.certificate(), before);
+    assert!(a.ready().is_ok(), "an unready replica would help nobody");
+    world.inside().fault = None;
+    pass(&world, &[&a], HOUR, 6 * STEP).await;
+    assert_ne!(a.certificate(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_good_one_is_not_replaced_by_one_that_cannot_be_published() {
+    let world = World::new(1);
+    let a = keeper(&world, 0);
+    until_all_serve_the_same(&world, &[&a]).await;
+    let before = secret(&world);
+    world.inside().trust_denied = true;
+    pass(&world, &[&a], 22 * HOUR, HOUR).await;
+    assert!(
+        secret(&world) == before,
+        "it is past two thirds of its life"
+    );
+    // Who starts now has something to serve. Its clock begins here, and is set.
+    let b = keeper(&world, 22 * 60 * 60);
+    until_all_serve_the_same(&world, &[&a, &b]).await;
+    world.inside().trust_denied = false;
+    pass(&world, &[&a, &b], HOUR, 6 * STEP).await;
+    assert!(secret(&world) != before);
+    until_all_serve_the_same(&world, &[&a, &b]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_new_and_may_not_write_says_so() {
+    let world = World::new(1);
+    world.inside().fault = Some(Fault::Denied);
+    let a = keeper(&world, 0);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let why = a.ready().unwrap_err();
+    assert!(why.contains("secrets is forbidden"), "{why}");
+    assert_eq!(a.metrics(), "");
+    // And without a configuration.
+    let world = World::new(1);
+    world.meddle(|inside| inside.bundles = None);
+    let a = keeper(&world, 0);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let why = a.ready().unwrap_err();
+    assert!(why.contains("MutatingWebhookConfiguration"), "{why}");
+    world.meddle(|inside| inside.bundles = Some((0, vec![Vec::new()])));
+    until_all_serve_the_same(&world, &[&a]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_whose_clocks_disagree_do_not_replace_each_others_without_an_end() {
+    // One is a day ahead: to it each that the other makes is due at once, and what it makes
+    // is not valid yet to the other.
+    let world = World::new(1);
+    let (a, b) = (keeper(&world, 0), keeper(&world, 86_400));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_ne!(a.certificate(), None);
+    assert_ne!(b.certificate(), None);
+    let made = world.inside().past.len();
+    assert!(made <= 2 * 61, "{made} in ten minutes");
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let names = [NAME.to_owned()];
+    let good = issue(&names, LIFE, 1_800_000_000).unwrap();
+    let other = issue(&names, LIFE, 1_800_000_000).unwrap();
+    let read = |files: &Files| Pair::read_for(files, &names).map(drop);
+    assert_eq!(read(&good), Ok(()));
+    let words = |files: Files| read(&files).unwrap_err().to_string();
+    assert_eq!(
+        words(Files {
+            key: other.key.clone(),
+            ..good.clone()
+        }),
+        Unusable::AnotherKey.to_string()
+    );
+    let wrong = words(Files {
+        authority: other.authority,
+        ..good.clone()
+    });
+    assert!(wrong.contains("not good for"), "{wrong}");
+    for (files, file) in [
+        (
+            Files {
+                certificate: Vec::new(),
+                ..good.clone()
+            },
+            "tls.crt",
+        ),
+        (
+            Files {
+                key: b"x".to_vec(),
+                ..good.clone()
+            },
+            "tls.key",
+        ),
+        (
+            Files {
+                authority: Vec::new(),
+                ..good.clone()
+            },
+            "ca.crt",
+        ),
+    ] {
+        let wrong = words(files);
+        assert!(wrong.starts_with(file), "{wrong}");
+    }
+    assert_eq!(format!("{good:?}"), "Files");
+}

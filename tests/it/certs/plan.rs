@@ -1,0 +1,226 @@
+//! What is decided, as a table.
+
+use std::time::Duration;
+
+use leasehold::webhook::certs::plan::{
+    Authority, Bundle, Certificate, Found, Seen, Step, Terms, plan,
+};
+
+const DAY: i64 = 24 * 60 * 60;
+/// Ninety days: renewed after sixty, ten seconds to settle, an hour of both.
+const TERMS: Terms = Terms::new(Duration::from_secs(90 * DAY.unsigned_abs()));
+/// When everything here happens.
+const NOW: i64 = 20_000 * DAY;
+
+fn authority(name: &str) -> Authority {
+    Authority {
+        der: name.as_bytes().into(),
+        not_after: NOW + 80 * DAY,
+    }
+}
+
+/// One that was made ten days ago.
+fn certificate(name: &str) -> Certificate {
+    Certificate {
+        der: format!("of {name}").as_bytes().into(),
+        authority: authority(name),
+        not_before: NOW - 10 * DAY,
+        not_after: NOW + 80 * DAY,
+    }
+}
+
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "it is what a webhook trusts, and that may be nothing"
+)]
+fn bundle(names: &[&str]) -> Bundle {
+    Some(names.iter().map(|name| authority(name)).collect())
+}
+
+struct Case {
+    found: Found,
+    trusted: Option<Vec<Bundle>>,
+    served: Option<Certificate>,
+    trusted_for: Option<Duration>,
+    now: i64,
+}
+
+impl Case {
+    /// All is well: `a` is there, trusted by both webhooks, and served.
+    fn well() -> Self {
+        Self {
+            found: Found::Usable(certificate("a")),
+            trusted: Some(vec![bundle(&["a"]), bundle(&["a"])]),
+            served: Some(certificate("a")),
+            trusted_for: Some(Duration::from_secs(7_200)),
+            now: NOW,
+        }
+    }
+
+    /// Another one, `b`, is in the Secret, and `a` is still served.
+    fn rotating(trusted: &[&str], trusted_for: Option<u64>) -> Self {
+        Self {
+            found: Found::Usable(certificate("b")),
+            trusted: Some(vec![bundle(trusted), bundle(trusted)]),
+            trusted_for: trusted_for.map(Duration::from_secs),
+            ..Self::well()
+        }
+    }
+
+    fn step(&self) -> Step {
+        let seen = Seen {
+            found: &self.found,
+            trusted: self.trusted.as_deref(),
+            served: self.served.as_ref(),
+            trusted_for: self.trusted_for,
+            now: self.now,
+        };
+        plan(&seen, TERMS)
+    }
+}
+
+fn makes(step: &Step) -> bool {
+    matches!(step, Step::Make(_) | Step::Renew)
+}
+
+fn publishes(names: &[&str]) -> Step {
+    Step::Publish(vec![bundle(names), bundle(names)])
+}
+
+fn rests(seconds: i64) -> Step {
+    Step::Rest(Duration::from_secs(seconds.unsigned_abs()))
+}
+
+#[test]
+fn nothing_is_done_until_a_third_is_left() {
+    let mut case = Case::well();
+    assert_eq!(case.step(), rests(50 * DAY));
+    case.now = NOW + 50 * DAY - 1;
+    assert_eq!(case.step(), rests(1));
+    case.now = NOW + 50 * DAY;
+    assert_eq!(case.step(), Step::Renew);
+}
+
+#[test]
+fn what_cannot_be_served_is_made_anew() {
+    let unusable = Found::Unusable("tls.key is another's".to_owned());
+    for found in [Found::Missing, unusable] {
+        for served in [None, Some(certificate("a"))] {
+            let case = Case {
+                found: found.clone(),
+                served,
+                ..Case::well()
+            };
+            assert!(makes(&case.step()), "{found:?}");
+        }
+    }
+    for now in [NOW - 11 * DAY, NOW + 80 * DAY, NOW + 200 * DAY] {
+        let case = Case {
+            now,
+            ..Case::well()
+        };
+        assert!(makes(&case.step()), "{now}");
+    }
+}
+
+#[test]
+fn a_new_one_is_trusted_before_it_is_served_and_the_old_one_goes_last() {
+    assert_eq!(Case::rotating(&["a"], None).step(), publishes(&["b", "a"]));
+    let settling = Case::rotating(&["b", "a"], Some(4));
+    assert_eq!(settling.step(), rests(6));
+    let settled = Case::rotating(&["b", "a"], Some(10));
+    assert_eq!(settled.step(), Step::Serve);
+    let served = Case {
+        served: Some(certificate("b")),
+        ..Case::rotating(&["b", "a"], Some(10))
+    };
+    assert_eq!(served.step(), rests(60 * 60 - 10));
+    let over = Case {
+        served: Some(certificate("b")),
+        ..Case::rotating(&["b", "a"], Some(60 * 60))
+    };
+    assert_eq!(over.step(), publishes(&["b"]));
+}
+
+#[test]
+fn who_serves_what_is_not_trusted_any_more_does_not_wait() {
+    let cut_off = Case::rotating(&["b"], Some(0));
+    assert_eq!(cut_off.step(), Step::Serve);
+    let one_of_two = Case {
+        trusted: Some(vec![bundle(&["b", "a"]), bundle(&["b"])]),
+        ..cut_off
+    };
+    assert_eq!(one_of_two.step(), Step::Serve);
+}
+
+#[test]
+fn who_serves_nothing_or_what_has_expired_does_not_wait() {
+    let mut expired = certificate("a");
+    expired.not_after = NOW;
+    for served in [None, Some(expired)] {
+        let case = Case {
+            served,
+            ..Case::rotating(&["b", "a"], Some(0))
+        };
+        assert_eq!(case.step(), Step::Serve);
+    }
+}
+
+#[test]
+fn one_webhook_alone_is_mended_and_the_others_are_not_touched() {
+    let case = Case {
+        trusted: Some(vec![bundle(&["a"]), bundle(&["x"]), bundle(&["a", "y"])]),
+        trusted_for: None,
+        ..Case::well()
+    };
+    let next = vec![None, bundle(&["a", "x"]), None];
+    assert_eq!(case.step(), Step::Publish(next));
+}
+
+#[test]
+fn a_foreign_bundle_in_the_middle_of_a_rotation_costs_nobody_its_authority() {
+    for there in [None, bundle(&[])] {
+        let case = Case {
+            trusted: Some(vec![there]),
+            ..Case::rotating(&[], None)
+        };
+        // `a` is still served.
+        assert_eq!(case.step(), Step::Publish(vec![bundle(&["b", "a"])]));
+    }
+}
+
+#[test]
+fn what_has_expired_is_not_published_and_not_more_than_eight_are() {
+    let mut old = authority("old");
+    old.not_after = NOW;
+    let mut there: Vec<_> = (0..20).map(|n| authority(&n.to_string())).collect();
+    there.insert(0, old);
+    let case = Case {
+        trusted: Some(vec![Some(there)]),
+        ..Case::rotating(&[], None)
+    };
+    let expected = bundle(&["b", "a", "0", "1", "2", "3", "4", "5"]);
+    assert_eq!(case.step(), Step::Publish(vec![expected]));
+}
+
+#[test]
+fn without_a_configuration_it_is_served_and_renewed_all_the_same() {
+    let mut case = Case {
+        trusted: None,
+        served: None,
+        trusted_for: None,
+        ..Case::well()
+    };
+    assert_eq!(case.step(), Step::Serve);
+    case.served = Some(certificate("a"));
+    assert_eq!(case.step(), rests(50 * DAY));
+    case.now = NOW + 50 * DAY;
+    assert!(makes(&case.step()));
+}
+
+#[test]
+fn a_rotation_is_over_before_the_next_one_begins() {
+    let mut case = Case::rotating(&["b", "a"], Some(1));
+    case.now = NOW + 70 * DAY;
+    assert_eq!(case.step(), rests(9));
+}

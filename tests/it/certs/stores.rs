@@ -1,0 +1,196 @@
+//! The keeper's ports in memory, with what can befall them.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use leasehold::protocol::token::Revision;
+use leasehold::store::certificates::{CertificateStore, Changes, Files, TrustStore};
+use leasehold::store::{Original, StoreError, Stored};
+use tokio::sync::broadcast;
+
+/// What becomes of the next write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It is applied, and nobody is told.
+    LostAnswer,
+    /// It is not, and nobody is told.
+    LostRequest,
+    /// A right is missing.
+    Denied,
+}
+
+/// The Secret and the configuration of one cluster.
+#[derive(Clone)]
+pub(crate) struct World(Arc<Shared>);
+
+struct Shared {
+    inside: Mutex<Inside>,
+    changed: broadcast::Sender<()>,
+}
+
+#[derive(Default)]
+pub(crate) struct Inside {
+    revision: u64,
+    pub(crate) secret: Option<(u64, Files)>,
+    pub(crate) bundles: Option<(u64, Vec<Vec<u8>>)>,
+    /// Of the writes to the Secret.
+    pub(crate) fault: Option<Fault>,
+    /// All that were ever in the Secret.
+    pub(crate) past: Vec<Files>,
+    pub(crate) secret_writes: usize,
+    pub(crate) trust_writes: usize,
+    /// Writes to the configuration are refused.
+    pub(crate) trust_denied: bool,
+}
+
+impl World {
+    /// One with a configuration of so many webhooks that trust nobody.
+    pub(crate) fn new(webhooks: usize) -> Self {
+        let inside = Inside {
+            bundles: Some((0, vec![Vec::new(); webhooks])),
+            ..Inside::default()
+        };
+        Self(Arc::new(Shared {
+            inside: Mutex::new(inside),
+            changed: broadcast::channel(16).0,
+        }))
+    }
+
+    pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.0.inside.lock().unwrap()
+    }
+
+    /// Somebody else does something.
+    pub(crate) fn meddle(&self, with: impl FnOnce(&mut Inside)) {
+        let mut inside = self.inside();
+        inside.revision += 1;
+        with(&mut inside);
+        let revision = inside.revision;
+        if let Some((version, _)) = &mut inside.secret {
+            *version = revision;
+        }
+        if let Some((version, _)) = &mut inside.bundles {
+            *version = revision;
+        }
+        drop(inside);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let _nobody_listens = self.0.changed.send(());
+    }
+
+    fn changes(&self) -> Changes {
+        let told = self.0.changed.subscribe();
+        let told = futures::stream::unfold(told, |mut told| async {
+            let _next_or_missed_some = told.recv().await;
+            Some(((), told))
+        });
+        told.boxed()
+    }
+
+    fn write_secret(&self, at: Option<u64>, files: &Files) -> Result<(), StoreError> {
+        let mut inside = self.inside();
+        inside.secret_writes += 1;
+        let unclear = || StoreError::Ambiguous("no answer".to_owned());
+        let fault = inside.fault.take();
+        match fault {
+            Some(Fault::LostRequest) => return Err(unclear()),
+            Some(Fault::Denied) => {
+                inside.fault = Some(Fault::Denied);
+                return Err(StoreError::Denied("secrets is forbidden".to_owned()));
+            }
+            _ => {}
+        }
+        if inside.secret.as_ref().map(|(version, _)| *version) != at {
+            return Err(StoreError::Conflict);
+        }
+        inside.revision += 1;
+        inside.secret = Some((inside.revision, files.clone()));
+        inside.past.push(files.clone());
+        drop(inside);
+        self.tell();
+        match fault {
+            Some(Fault::LostAnswer) => Err(unclear()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn stored<T: Clone>(found: Option<&(u64, T)>) -> Option<Stored<T>> {
+    found.map(|(version, value)| Stored {
+        value: value.clone(),
+        version: Revision(*version),
+        original: Original::new(()),
+    })
+}
+
+#[async_trait]
+impl CertificateStore for World {
+    async fn get(&self) -> Result<Option<Stored<Files>>, StoreError> {
+        // Others run between a read and the write that is decided on it.
+        tokio::task::yield_now().await;
+        Ok(stored(self.inside().secret.as_ref()))
+    }
+
+    async fn create(&self, files: &Files) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        self.write_secret(None, files)
+    }
+
+    async fn update(&self, current: &Stored<Files>, next: &Files) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        self.write_secret(Some(current.version.0), next)
+    }
+
+    fn changes(&self) -> Changes {
+        Self::changes(self)
+    }
+}
+
+#[async_trait]
+impl TrustStore for World {
+    async fn get(&self) -> Result<Option<Stored<Vec<Vec<u8>>>>, StoreError> {
+        tokio::task::yield_now().await;
+        Ok(stored(self.inside().bundles.as_ref()))
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Vec<Vec<u8>>>,
+        next: &[Option<Vec<u8>>],
+    ) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        let mut inside = self.inside();
+        if inside.trust_denied {
+            let refused = "mutatingwebhookconfigurations is forbidden";
+            return Err(StoreError::Denied(refused.to_owned()));
+        }
+        if next.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        inside.trust_writes += 1;
+        inside.revision += 1;
+        let revision = inside.revision;
+        let Some((version, bundles)) = &mut inside.bundles else {
+            return Err(StoreError::NotFound("no configuration".to_owned()));
+        };
+        if *version != current.version.0 {
+            return Err(StoreError::Conflict);
+        }
+        *version = revision;
+        for (bundle, next) in bundles.iter_mut().zip(next) {
+            if let Some(next) = next {
+                bundle.clone_from(next);
+            }
+        }
+        drop(inside);
+        self.tell();
+        Ok(())
+    }
+
+    fn changes(&self) -> Changes {
+        Self::changes(self)
+    }
+}

@@ -1,0 +1,156 @@
+//! TLS as clients see it: rustls on the other side, as Go's is in `e2e`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use leasehold::http::serve::{Bounds, TlsListener, serve};
+use leasehold::store::certificates::Files;
+use leasehold::webhook::certs::{Pair, Served, issue};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+const NAME: &str = "leasehold-webhook.leasehold-system.svc";
+const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+
+fn pair() -> Files {
+    // Far in the future of this test, and it began long ago: the clients look at the real time.
+    let life = Duration::from_secs(100 * 365 * 86_400);
+    issue(&[NAME.to_owned()], life, 1_700_000_000).unwrap()
+}
+
+struct Server {
+    address: SocketAddr,
+    served: Served,
+    stop: CancellationToken,
+    ended: tokio::task::JoinHandle<()>,
+}
+
+async fn server() -> Server {
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = tcp.local_addr().unwrap();
+    let served = Served::default();
+    let listener = TlsListener::new(tcp, Arc::new(served.clone())).unwrap();
+    let router = Router::new().route("/", get(async || "answer"));
+    let stop = CancellationToken::new();
+    let ended = tokio::spawn(serve(listener, router, Bounds::WEBHOOK, stop.clone()));
+    Server {
+        address,
+        served,
+        stop,
+        ended,
+    }
+}
+
+impl Server {
+    fn serve(&self, files: &Files) {
+        self.served.serve(Pair::read(files).unwrap());
+    }
+
+    async fn connect(
+        &self,
+        trusted: &Files,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_slice(&trusted.authority).unwrap();
+        roots.add(authority).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        // As Go's client for webhooks does.
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let tcp = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from(NAME).unwrap();
+        TlsConnector::from(Arc::new(config))
+            .connect(name, tcp)
+            .await
+    }
+}
+
+async fn ask(stream: &mut TlsStream<TcpStream>) -> String {
+    let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"answer") {
+        let read = stream.read_buf(&mut answer).await.unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn both_versions_are_spoken_and_http_1_in_them() {
+    let (server, files) = (server().await, pair());
+    server.serve(&files);
+    for versions in [[&TLS13], [&TLS12]] {
+        let mut stream = server.connect(&files, &versions).await.unwrap();
+        let (_, session) = stream.get_ref();
+        assert_eq!(session.protocol_version(), Some(versions[0].version));
+        assert_eq!(session.alpn_protocol(), Some(&b"http/1.1"[..]));
+        assert!(ask(&mut stream).await.starts_with("HTTP/1.1 200"));
+    }
+}
+
+#[tokio::test]
+async fn another_certificate_is_for_new_connections_and_open_ones_go_on() {
+    let (server, old, new) = (server().await, pair(), pair());
+    assert!(server.connect(&old, BOTH).await.is_err(), "there is none");
+    server.serve(&old);
+    let mut open = server.connect(&old, BOTH).await.unwrap();
+    ask(&mut open).await;
+    for round in 0..20 {
+        let (now, other) = if round % 2 == 0 {
+            (&new, &old)
+        } else {
+            (&old, &new)
+        };
+        server.serve(now);
+        ask(&mut open).await;
+        let mut fresh = server.connect(now, BOTH).await.unwrap();
+        ask(&mut fresh).await;
+        assert!(server.connect(other, BOTH).await.is_err(), "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn who_says_nothing_keeps_nobody_waiting() {
+    let (server, files) = (server().await, pair());
+    server.serve(&files);
+    let mut silent = Vec::new();
+    for _ in 0..Bounds::WEBHOOK.connections + 10 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    // Plain HTTP is no handshake.
+    let mut plain = TcpStream::connect(server.address).await.unwrap();
+    plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let answered = tokio::time::timeout(Duration::from_secs(5), async {
+        ask(&mut server.connect(&files, BOTH).await.unwrap()).await
+    });
+    answered.await.expect("a place is made for who speaks");
+}
+
+#[tokio::test]
+async fn a_stop_ends_idle_connections() {
+    let (server, files) = (server().await, pair());
+    server.serve(&files);
+    let mut open = server.connect(&files, BOTH).await.unwrap();
+    ask(&mut open).await;
+    server.stop.cancel();
+    let mut rest = Vec::new();
+    open.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(rest, b"", "and says so, as TLS does");
+    server.ended.await.unwrap();
+}

@@ -1,0 +1,187 @@
+//! The right of sidecars in labelled namespaces, as the loop gives and takes it, and who is told that a
+//! pod has no sidecar.
+
+use std::time::Duration;
+
+use leasehold::operator::BindSidecars;
+use leasehold::store::StoreError;
+use leasehold::store::namespaces::{Binding, Subject};
+
+use super::cluster::{Cluster, TTL};
+use super::settled;
+
+fn ours(subjects: &[Subject]) -> Binding {
+    Binding {
+        is_ours: true,
+        gives_role: true,
+        subjects: subjects.iter().cloned().collect(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_labelled_namespace_gets_its_binding_from_the_active_replica_in_one_write() {
+    let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
+    cluster.label("n", true);
+    cluster.label("m", true);
+    settled().await;
+    assert_eq!((cluster.writes(), cluster.binding("n")), (0, None));
+    cluster.lead(true);
+    settled().await;
+    let expected = Some(ours(&[Subject::AllAccounts]));
+    assert_eq!(
+        (cluster.binding("n"), cluster.binding("m")),
+        (expected.clone(), expected)
+    );
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    cluster.lead(false);
+    settled().await;
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(cluster.tries(), 2, "one write each, and never again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_binding_outlives_the_label_until_the_last_session_is_gone() {
+    let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
+    cluster.lead(true);
+    cluster.label("n", true);
+    cluster.hold("res", "a");
+    settled().await;
+    cluster.label("n", false);
+    tokio::time::sleep(TTL * 3).await;
+    assert!(cluster.binding("n").is_some(), "a revoked session counts");
+    cluster.end_sessions();
+    settled().await;
+    assert_eq!(cluster.binding("n"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_binding_outlives_the_label_until_the_last_sidecar_is_gone() {
+    let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
+    cluster.lead(true);
+    cluster.label("n", true);
+    cluster.inject("n", "idle");
+    settled().await;
+    cluster.label("n", false);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(
+        cluster.binding("n").is_some(),
+        "it may take a lock at any time"
+    );
+    cluster.end_injected();
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_eq!(cluster.binding("n"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_edits_is_put_right_and_another_role_means_a_new_binding() {
+    let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
+    cluster.lead(true);
+    cluster.label("n", true);
+    settled().await;
+    let right = ours(&[Subject::AllAccounts]);
+    for (edited, writes) in [
+        (ours(&[Subject::AllAccounts, Subject::Other]), 1),
+        (ours(&[]), 1),
+        (
+            Binding {
+                gives_role: false,
+                ..right.clone()
+            },
+            2,
+        ),
+    ] {
+        let before = cluster.tries();
+        cluster.edit_binding("n", edited);
+        settled().await;
+        assert_eq!(cluster.binding("n").as_ref(), Some(&right));
+        assert_eq!(cluster.tries() - before, writes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_of_somebody_else_is_left_alone_and_told_once() {
+    let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
+    let foreign = Binding {
+        is_ours: false,
+        ..ours(&[Subject::Other])
+    };
+    cluster.edit_binding("n", foreign.clone());
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(cluster.notes(), 0, "no label, no business of ours");
+    cluster.label("n", true);
+    settled().await;
+    cluster.lead(false);
+    settled().await;
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(cluster.notes_written(), 1);
+    cluster.label("n", false);
+    settled().await;
+    assert_eq!((cluster.binding("n"), cluster.tries()), (Some(foreign), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn labelled_accounts_are_bound_by_name_and_none_where_there_are_none() {
+    let cluster = Cluster::start_binding(BindSidecars::ServiceAccount).await;
+    cluster.lead(true);
+    cluster.label("n", true);
+    cluster.label_account("m", "x");
+    settled().await;
+    assert_eq!((cluster.binding("n"), cluster.tries()), (None, 0));
+    cluster.label_account("n", "b");
+    settled().await;
+    cluster.label_account("n", "a");
+    settled().await;
+    let both = ["a", "b"].map(|name| Subject::Account(name.into()));
+    assert_eq!(cluster.binding("n"), Some(ours(&both)));
+    assert_eq!((cluster.binding("m"), cluster.tries()), (None, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_that_cannot_be_made_is_tried_again_with_pauses() {
+    for error in [
+        StoreError::Denied("no".into()),
+        StoreError::Ambiguous("500".into()),
+        StoreError::Conflict,
+    ] {
+        let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
+        cluster.lead(true);
+        cluster.writes_fail(Some(error));
+        cluster.label("n", true);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let tried = cluster.tries();
+        assert!((2..20).contains(&tried), "{tried} tries in 20 s");
+        cluster.writes_fail(None);
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        assert!(cluster.binding("n").is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_the_sidecar_that_it_asks_for_is_told_of_once_where_pods_are_injected() {
+    let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
+    cluster.label("n", true);
+    for (namespace, pod) in [("n", "a"), ("later", "b"), ("never", "c")] {
+        cluster.make_without_sidecar(namespace, pod);
+    }
+    settled().await;
+    assert_eq!(cluster.notes(), 0, "another replica leads");
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(cluster.notes(), 1);
+    cluster.label("later", true);
+    settled().await;
+    assert_eq!(cluster.notes(), 2);
+    cluster.lead(false);
+    settled().await;
+    cluster.lead(true);
+    cluster.make_without_sidecar("n", "a");
+    settled().await;
+    assert_eq!((cluster.notes(), cluster.notes_written()), (2, 2));
+    assert!(
+        cluster.lines().is_empty(),
+        "it is no matter of the audit log"
+    );
+}

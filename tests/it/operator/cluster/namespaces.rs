@@ -1,0 +1,224 @@
+//! Labelled namespaces, accounts and bindings in it.
+
+use std::collections::BTreeSet;
+
+use async_trait::async_trait;
+use leasehold::store::fleet::Feed;
+use leasehold::store::namespaces::{AskingPod, Binding, Namespaces, Subject};
+
+use super::ports::feed;
+use super::*;
+
+/// What there is of them, and who is told of it.
+#[derive(Default)]
+pub(super) struct Tenancy {
+    labelled: BTreeMap<Place, Placed<()>>,
+    accounts: BTreeMap<Place, Placed<()>>,
+    bindings: BTreeMap<Place, Placed<Binding>>,
+    asking_pods: BTreeMap<Place, Placed<AskingPod>>,
+    injected: Vec<Place>,
+    tell_asking_pods: Option<Teller<AskingPod>>,
+    tell_labelled: Option<Teller<()>>,
+    tell_accounts: Option<Teller<()>>,
+    tell_bindings: Option<Teller<Binding>>,
+}
+
+fn in_namespace(namespace: &str, name: &str) -> Place {
+    Place {
+        namespace: namespace.into(),
+        name: name.into(),
+    }
+}
+
+fn binding_of(namespace: &str) -> Place {
+    in_namespace(namespace, "leasehold-sidecar")
+}
+
+fn tell<T: Clone>(teller: Option<&Teller<T>>, told: Told<Placed<T>>) {
+    if let Some(teller) = teller {
+        let _told = teller.send(told);
+    }
+}
+
+impl Inside {
+    /// The pods of a namespace that have a sidecar.
+    pub(super) fn injected_in(&self, namespace: &str) -> Vec<LabelledPod> {
+        let injected = self.tenancy.injected.iter();
+        let there = injected.filter(|place| *place.namespace == *namespace);
+        let pods = there.map(|place| LabelledPod {
+            place: place.clone(),
+            uid: "u".into(),
+        });
+        pods.collect()
+    }
+
+    fn put_binding(&mut self, namespace: &str, binding: Binding) -> Placed<Binding> {
+        self.revision += 1;
+        let place = binding_of(namespace);
+        let binding = placed(&place, binding, self.revision);
+        let tenancy = &mut self.tenancy;
+        tenancy.bindings.insert(place, binding.clone());
+        let told = Told::There(Box::new(binding.clone()));
+        tell(tenancy.tell_bindings.as_ref(), told);
+        binding
+    }
+}
+
+impl Cluster {
+    /// Somebody labels a namespace, or takes the label away.
+    pub(crate) fn label(&self, namespace: &str, is_labelled: bool) {
+        let mut inside = self.inside();
+        inside.revision += 1;
+        let place = in_namespace("", namespace);
+        let placed = placed(&place, (), inside.revision);
+        let tenancy = &mut inside.tenancy;
+        let told = if is_labelled {
+            tenancy.labelled.insert(place, placed.clone());
+            Told::There(Box::new(placed))
+        } else {
+            tenancy.labelled.remove(&place);
+            Told::Gone(place)
+        };
+        tell(tenancy.tell_labelled.as_ref(), told);
+    }
+
+    /// Somebody labels a service account for the sidecar's role.
+    pub(crate) fn label_account(&self, namespace: &str, account: &str) {
+        let mut inside = self.inside();
+        inside.revision += 1;
+        let place = in_namespace(namespace, account);
+        let placed = placed(&place, (), inside.revision);
+        let tenancy = &mut inside.tenancy;
+        tenancy.accounts.insert(place, placed.clone());
+        let told = Told::There(Box::new(placed));
+        tell(tenancy.tell_accounts.as_ref(), told);
+    }
+
+    /// A pod is made that asks for a sidecar and gets none.
+    pub(crate) fn make_without_sidecar(&self, namespace: &str, pod: &str) {
+        let mut inside = self.inside();
+        inside.revision += 1;
+        let place = in_namespace(namespace, pod);
+        let placed = placed(&place, AskingPod::default(), inside.revision);
+        let tenancy = &mut inside.tenancy;
+        tenancy.asking_pods.insert(place, placed.clone());
+        let told = Told::There(Box::new(placed));
+        tell(tenancy.tell_asking_pods.as_ref(), told);
+    }
+
+    /// A pod with a sidecar is made.
+    pub(crate) fn inject(&self, namespace: &str, pod: &str) {
+        let place = in_namespace(namespace, pod);
+        self.inside().tenancy.injected.push(place);
+    }
+
+    /// All pods with a sidecar go.
+    pub(crate) fn end_injected(&self) {
+        self.inside().tenancy.injected.clear();
+    }
+
+    /// Somebody writes the binding of a namespace by hand.
+    pub(crate) fn edit_binding(&self, namespace: &str, binding: Binding) {
+        self.inside().put_binding(namespace, binding);
+    }
+
+    /// The binding of a namespace.
+    pub(crate) fn binding(&self, namespace: &str) -> Option<Binding> {
+        let inside = self.inside();
+        let found = inside.tenancy.bindings.get(&binding_of(namespace))?;
+        Some(found.stored.value.clone())
+    }
+
+    /// The last session of the one namespace that has any is deleted.
+    pub(crate) fn end_sessions(&self) {
+        let mut inside = self.inside();
+        let gone = std::mem::take(&mut inside.sessions);
+        for place in gone.into_keys() {
+            tell(inside.tell_sessions.as_ref(), Told::Gone(place));
+        }
+    }
+}
+
+#[async_trait]
+impl Namespaces for Cluster {
+    fn labelled(&self) -> Feed<Placed<()>> {
+        let mut inside = self.inside();
+        let (tell, told) = feed(inside.tenancy.labelled.values());
+        inside.tenancy.tell_labelled = Some(tell);
+        told
+    }
+
+    fn accounts(&self) -> Feed<Placed<()>> {
+        let mut inside = self.inside();
+        let (tell, told) = feed(inside.tenancy.accounts.values());
+        inside.tenancy.tell_accounts = Some(tell);
+        told
+    }
+
+    fn bindings(&self) -> Feed<Placed<Binding>> {
+        let mut inside = self.inside();
+        let (tell, told) = feed(inside.tenancy.bindings.values());
+        inside.tenancy.tell_bindings = Some(tell);
+        told
+    }
+
+    fn asking_pods(&self) -> Feed<Placed<AskingPod>> {
+        let mut inside = self.inside();
+        let (tell, told) = feed(inside.tenancy.asking_pods.values());
+        inside.tenancy.tell_asking_pods = Some(tell);
+        told
+    }
+
+    async fn binding(&self, namespace: &str) -> Result<Option<Placed<Binding>>, StoreError> {
+        let inside = self.inside();
+        Ok(inside.tenancy.bindings.get(&binding_of(namespace)).cloned())
+    }
+
+    async fn create_binding(
+        &self,
+        namespace: &str,
+        subjects: &BTreeSet<Subject>,
+    ) -> Result<Placed<Binding>, StoreError> {
+        let mut inside = self.inside();
+        inside.try_write()?;
+        if inside.tenancy.bindings.contains_key(&binding_of(namespace)) {
+            return Err(StoreError::Conflict);
+        }
+        let made = Binding {
+            is_ours: true,
+            gives_role: true,
+            subjects: subjects.clone(),
+        };
+        Ok(inside.put_binding(namespace, made))
+    }
+
+    async fn update_binding(
+        &self,
+        current: &Placed<Binding>,
+        subjects: &BTreeSet<Subject>,
+    ) -> Result<Placed<Binding>, StoreError> {
+        let mut inside = self.inside();
+        inside.try_write()?;
+        if inside.tenancy.bindings[&current.place].stored.version != current.stored.version {
+            return Err(StoreError::Conflict);
+        }
+        let changed = Binding {
+            subjects: subjects.clone(),
+            ..current.stored.value.clone()
+        };
+        Ok(inside.put_binding(&current.place.namespace, changed))
+    }
+
+    async fn delete_binding(&self, current: &Placed<Binding>) -> Result<(), StoreError> {
+        let mut inside = self.inside();
+        inside.try_write()?;
+        let tenancy = &mut inside.tenancy;
+        if tenancy.bindings[&current.place].stored.version != current.stored.version {
+            return Err(StoreError::Conflict);
+        }
+        tenancy.bindings.remove(&current.place);
+        let told = Told::Gone(current.place.clone());
+        tell(tenancy.tell_bindings.as_ref(), told);
+        Ok(())
+    }
+}
