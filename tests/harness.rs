@@ -13,7 +13,8 @@
 //! - [`ControlPlane`]: etcd and kube-apiserver; stop, freeze, kill, backup, restore, and the
 //!   requests that it served, by user.
 //! - [`ControllerManager`]: a kube-controller-manager that makes the endpoints of services.
-//! - [`Cluster`]: a control plane with our CRDs, roles and policies, in strict or peer mode.
+//! - [`Cluster`]: a control plane with our CRDs, roles and policies, in strict or peer mode; or a bare one,
+//!   and [`Helm`], which installs the chart.
 //! - [`Namespace`], [`Pod`]: what a test gets for itself. Each test takes its own namespace;
 //!   nothing is deleted, the instance goes as a whole.
 //! - [`Sidecar`]: our binary and its HTTP API. A test that fails shows the log.
@@ -22,6 +23,7 @@
 //! - [`Curl`], [`SleepyClient`]: clients of streams of events.
 //! - [`LongPoll`]: a caller that waits on a connection of its own, and may hang up.
 //! - [`History`]: every state that a lock object went through.
+//! - [`Membership`]: who had a label, or was behind a Service, after each change.
 //! - [`Proxy`]: between a sidecar and the API server; faults by the meaning of a request.
 //! - [`eventually`]: waits for a condition. Tests do not sleep and hope.
 //!
@@ -50,12 +52,16 @@ mod controller_manager;
 mod etcd;
 #[path = "harness/event_stream.rs"]
 mod event_stream;
+#[path = "harness/helm.rs"]
+mod helm;
 #[path = "harness/history.rs"]
 mod history;
 #[path = "harness/kubectl.rs"]
 mod kubectl;
 #[path = "harness/long_poll.rs"]
 mod long_poll;
+#[path = "harness/membership.rs"]
+mod membership;
 #[path = "harness/objects.rs"]
 mod objects;
 #[path = "harness/operator.rs"]
@@ -77,16 +83,21 @@ mod sidecar;
 #[path = "harness/wait.rs"]
 mod wait;
 
+pub(crate) use apply::{
+    apply, look_up, objects, place_of, read_file, repository, until_policies_are_enforced,
+};
 pub(crate) use audit::Served;
 pub(crate) use binaries::{Binaries, KubeVersion, target_directory};
 pub(crate) use cluster::{Cluster, Namespace, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver};
-pub(crate) use control_plane::ControlPlane;
+pub(crate) use control_plane::{ControlPlane, NODE_ADDRESS};
 pub(crate) use controller_manager::ControllerManager;
 pub(crate) use etcd::Etcd;
 pub(crate) use event_stream::{Curl, Event, SleepyClient};
+pub(crate) use helm::{Helm, HelmVersion};
 pub(crate) use history::History;
 pub(crate) use kubectl::{Kubeconfig, Output};
 pub(crate) use long_poll::LongPoll;
+pub(crate) use membership::Membership;
 pub(crate) use operator::Operator;
 pub(crate) use pod::Pod;
 pub(crate) use process::{Process, directory};

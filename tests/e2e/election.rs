@@ -24,7 +24,8 @@ impl Sidecar {
         self.call(Method::GET, &path, None).await
     }
 
-    async fn until_leader(&self, name: &str) -> Result<Value> {
+    /// Waits until this sidecar leads; gives what it says then.
+    pub(crate) async fn until_leader(&self, name: &str) -> Result<Value> {
         let what = format!("{} to lead", self.pod.name);
         eventually(&what, LIMIT, async || {
             let answer = self.election(name).await.ok()?;

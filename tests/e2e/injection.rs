@@ -14,7 +14,7 @@ use crate::harness::{Cluster, Namespace, TakeOver};
 use crate::pods;
 
 /// A namespace that admits what a Pod Security Standard admits, and demands what quotas often do.
-async fn namespace(cluster: &Arc<Cluster>, standard: &str) -> Result<Namespace> {
+pub(crate) async fn namespace(cluster: &Arc<Cluster>, standard: &str) -> Result<Namespace> {
     let namespace = cluster.namespace(&format!("injected-{standard}")).await?;
     let labels = json!({"metadata": {"labels": {
         "pod-security.kubernetes.io/enforce": standard,
@@ -28,7 +28,7 @@ async fn namespace(cluster: &Arc<Cluster>, standard: &str) -> Result<Namespace> 
 }
 
 /// Makes a pod, for a dry run; gives it as it would be.
-async fn make(namespace: &Namespace, pod: &Value) -> Result<Value> {
+pub(crate) async fn make(namespace: &Namespace, pod: &Value) -> Result<Value> {
     let path = format!(
         "/api/v1/namespaces/{}/pods?dryRun=All&fieldValidation=Strict",
         namespace.name

@@ -2,10 +2,12 @@
 
 mod availability;
 mod bad_input;
+mod bindings;
 mod force;
 mod housekeeping;
 mod leader_label;
 mod many;
+mod not_injected;
 mod outages;
 mod pods;
 mod rights;

@@ -13,6 +13,7 @@ mod conditions;
 mod grants;
 mod objects;
 mod operator;
+mod operator_grants;
 mod operator_locks;
 mod ordinary;
 mod prefixes;

@@ -17,32 +17,73 @@ pub(crate) const EFFECT: Duration = Duration::from_secs(30);
 
 /// Applies every object in a file of the repository.
 pub(crate) async fn apply_file(client: &Client, file: &Path) -> Result<Vec<DynamicObject>> {
-    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let mut applied = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(&text) {
-        let object = Value::deserialize(document)?;
-        if !object.is_null() {
-            let done = apply(client, &object).await;
-            applied.push(done.with_context(|| file.display().to_string())?);
-        }
+    for object in read_file(file)? {
+        let done = apply(client, &object).await;
+        applied.push(done.with_context(|| file.display().to_string())?);
     }
     Ok(applied)
 }
 
+/// The objects in a file.
+pub(crate) fn read_file(file: &Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    objects(&text).with_context(|| file.display().to_string())
+}
+
+/// The objects in a text of several YAML documents.
+pub(crate) fn objects(text: &str) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(text) {
+        objects.push(Value::deserialize(document)?);
+    }
+    objects.retain(|object| !object.is_null());
+    Ok(objects)
+}
+
 /// Applies one object, in the namespace that it names if it names one.
 pub(crate) async fn apply(client: &Client, object: &Value) -> Result<DynamicObject> {
+    let (api, name) = place_of(client, object).await?;
+    let params = PatchParams::apply("leasehold-tests").force();
+    Ok(api.patch(&name, &params, &Patch::Apply(object)).await?)
+}
+
+/// An object as it is in the store, by its kind and name; none where there is none, or not even its
+/// kind.
+pub(crate) async fn look_up(client: &Client, object: &Value) -> Result<Option<Value>> {
+    let found = match place_of(client, object).await {
+        Ok((api, name)) => api.get_opt(&name).await?,
+        Err(error) if is_unknown(&error) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(found.map(serde_json::to_value).transpose()?)
+}
+
+/// Where an object is, and its name.
+pub(crate) async fn place_of(
+    client: &Client,
+    object: &Value,
+) -> Result<(Api<DynamicObject>, String)> {
     let types: TypeMeta = serde_json::from_value(object.clone())?;
     let kind = GroupVersionKind::try_from(&types)?;
     let (resource, _) = kube::discovery::pinned_kind(client, &kind).await?;
     let name = object["metadata"]["name"]
         .as_str()
         .context("an object that we ship must have a name")?;
-    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+    let api = match object["metadata"]["namespace"].as_str() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    let params = PatchParams::apply("leasehold-tests").force();
-    Ok(api.patch(name, &params, &Patch::Apply(object)).await?)
+    Ok((api, name.to_owned()))
+}
+
+/// Whether the API server does not know a kind.
+fn is_unknown(error: &anyhow::Error) -> bool {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => status.code == 404,
+        Some(kube::Error::Discovery(_)) => true,
+        _ => false,
+    }
 }
 
 /// A file of the repository.

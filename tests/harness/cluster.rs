@@ -80,11 +80,29 @@ impl Cluster {
         cluster.map(Arc::new)
     }
 
+    /// One in which nothing of ours is installed yet.
+    pub(crate) async fn bare(version: KubeVersion) -> Result<Arc<Self>> {
+        let control_plane = ControlPlane::start(version, Purpose::ManyTests).await?;
+        Ok(Arc::new(Self {
+            control_plane,
+            namespaces: AtomicU32::new(0),
+        }))
+    }
+
     /// One to measure on: durable, and without the tests' audit.
     pub(crate) async fn measured(mode: TakeOver) -> Result<Arc<Self>> {
         let version = KubeVersion::from_env()?;
         let cluster = Self::start(version, mode, Purpose::Measuring).await;
         cluster.map(Arc::new)
+    }
+
+    /// A control plane for a node, with nothing of ours in it: Helm installs that.
+    pub(crate) async fn for_a_node() -> Result<Arc<Self>> {
+        let control_plane = ControlPlane::start(KubeVersion::Default, Purpose::Node).await?;
+        Ok(Arc::new(Self {
+            control_plane,
+            namespaces: AtomicU32::new(0),
+        }))
     }
 
     async fn start(version: KubeVersion, mode: TakeOver, purpose: Purpose) -> Result<Self> {
@@ -109,23 +127,33 @@ impl Cluster {
     /// A namespace of the test's own, with the service accounts `default` and `app`. `app` is bound
     /// to the sidecar's role.
     pub(crate) async fn namespace(self: &Arc<Self>, about: &str) -> Result<Namespace> {
-        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{about}-{number}");
-        let client = self.admin().await?;
-        let object = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-        Api::<NamespaceObject>::all(client.clone())
-            .create(&PostParams::default(), &object)
-            .await?;
-        let namespace = Namespace {
-            name,
-            client,
-            cluster: Arc::clone(self),
-        };
+        let namespace = self.bare_namespace(about, &json!({})).await?;
         // No controller makes it here, and a pod that names no account needs it.
         namespace.service_account("default").await?;
         namespace.service_account("app").await?;
         namespace.bind_sidecar_role("app").await?;
         Ok(namespace)
+    }
+
+    /// A namespace of the test's own with these labels, and nothing in it but what the cluster's own
+    /// controllers make.
+    pub(crate) async fn bare_namespace(
+        self: &Arc<Self>,
+        about: &str,
+        labels: &Value,
+    ) -> Result<Namespace> {
+        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{about}-{number}");
+        let client = self.admin().await?;
+        let object = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
+        Api::<NamespaceObject>::all(client.clone())
+            .create(&PostParams::default(), &object)
+            .await?;
+        Ok(Namespace {
+            name,
+            client,
+            cluster: Arc::clone(self),
+        })
     }
 
     /// Installs a policy of the test's own beside ours, and waits until it is in force.

@@ -3,6 +3,7 @@
 //!
 //! An instance is thrown away as a whole, so nothing in it is ever cleaned up.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -28,6 +29,16 @@ const SLOW_HOOKS: &str = "?exclude=poststarthook/rbac/bootstrap-roles\
 /// The administrator's password. It is good on this machine only, while the instance lives.
 const ADMIN_TOKEN: &str = "admin-of-the-test";
 
+/// The address of the node that `tests/node/enter.sh` makes of this machine.
+pub(crate) const NODE_ADDRESS: &str = "10.99.0.1";
+/// Those who run a cluster, with the groups that they need. Each one's password is its name.
+const COMPONENTS: [(&str, &str); 4] = [
+    ("system:node:node-1", "system:nodes"),
+    ("system:kube-proxy", ""),
+    ("system:kube-scheduler", ""),
+    ("system:kube-controller-manager", ""),
+];
+
 /// What a control plane is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -38,11 +49,40 @@ pub(crate) enum Purpose {
     /// Measuring. Durable, and no request is audited: the tests' audit policy is about service
     /// accounts only, so its cost would fall on the sidecars alone.
     Measuring,
+    /// A node of this machine, by [`NODE_ADDRESS`], which its kubelet and its pods reach it at too.
+    Node,
+}
+
+impl Purpose {
+    const fn address(self) -> &'static str {
+        match self {
+            Self::ManyTests | Self::OneTest | Self::Measuring => "127.0.0.1",
+            Self::Node => NODE_ADDRESS,
+        }
+    }
+
+    /// What kubelet and pods count on: an address in the endpoints of `kubernetes`; a kubelet that may
+    /// write what is its own; and a way to run commands in containers.
+    const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::ManyTests | Self::OneTest | Self::Measuring => &[
+                "--endpoint-reconciler-type=none",
+                "--authorization-mode=RBAC",
+            ],
+            Self::Node => &[
+                "--authorization-mode=Node,RBAC",
+                "--enable-admission-plugins=NodeRestriction",
+                "--kubelet-preferred-address-types=InternalIP",
+                "--allow-privileged=true",
+            ],
+        }
+    }
 }
 
 /// A running control plane. Dropping it kills it.
 pub(crate) struct ControlPlane {
     directory: PathBuf,
+    purpose: Purpose,
     binaries: Binaries,
     port: AtomicU16,
     admin: Kubeconfig,
@@ -75,6 +115,7 @@ impl ControlPlane {
         };
         let control_plane = Self {
             directory,
+            purpose,
             binaries,
             port: AtomicU16::new(0),
             admin,
@@ -88,7 +129,8 @@ impl ControlPlane {
 
     /// The API server's address.
     pub(crate) fn server(&self) -> String {
-        format!("https://127.0.0.1:{}", self.port.load(Ordering::Relaxed))
+        let address = self.purpose.address();
+        format!("https://{address}:{}", self.port.load(Ordering::Relaxed))
     }
 
     /// The certificate by which it is known.
@@ -104,6 +146,23 @@ impl ControlPlane {
     /// The administrator's access.
     pub(crate) fn admin(&self) -> &Kubeconfig {
         &self.admin
+    }
+
+    /// The access of one of the [`COMPONENTS`].
+    pub(crate) fn component(&self, user: &str) -> Result<Kubeconfig> {
+        let access = Access {
+            server: &self.server(),
+            certificate: Some(&self.certificate()),
+            token: user,
+            namespace: "default",
+        };
+        let file = format!("{}.kubeconfig", user.replace(':', "-"));
+        Kubeconfig::write(self.directory.join(file), &self.admin.kubectl, &access)
+    }
+
+    /// The key that signs the tokens of service accounts.
+    pub(crate) fn signing_key(&self) -> PathBuf {
+        self.directory.join("sa.key")
     }
 
     /// Stops the API server in good order; it says goodbye to its clients.
@@ -267,13 +326,15 @@ impl ControlPlane {
             format!("--audit-policy-file={}", at("audit.yaml")),
             format!("--audit-log-path={}", self.audit_log().display()),
         ]);
+        let address = self.purpose.address();
         command.args([
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
+            format!("--bind-address={address}"),
+            format!("--advertise-address={address}"),
+        ]);
+        command.args(self.purpose.flags());
+        command.args([
             "--service-cluster-ip-range=10.0.0.0/24",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--authorization-mode=RBAC",
             "--shutdown-watch-termination-grace-period=1s",
             "--profiling=false",
         ]);
@@ -302,11 +363,14 @@ fn write_files(directory: &Path, purpose: Purpose) -> Result<()> {
     let key = rcgen::KeyPair::generate()?;
     std::fs::write(directory.join("sa.key"), key.serialize_pem())?;
     std::fs::write(directory.join("sa.pub"), key.public_key_pem())?;
-    let admin = format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n");
-    std::fs::write(directory.join("tokens.csv"), admin)?;
+    let mut users = format!("{ADMIN_TOKEN},admin,admin,\"system:masters\"\n");
+    for (user, groups) in COMPONENTS {
+        writeln!(users, "{user},{user},{user},\"{groups}\"")?;
+    }
+    std::fs::write(directory.join("tokens.csv"), users)?;
     let audited = match purpose {
         Purpose::ManyTests | Purpose::OneTest => audit::POLICY,
-        Purpose::Measuring => audit::NOTHING,
+        Purpose::Measuring | Purpose::Node => audit::NOTHING,
     };
     std::fs::write(directory.join("audit.yaml"), audited)?;
     Ok(())

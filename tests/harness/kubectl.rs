@@ -72,16 +72,11 @@ impl Kubeconfig {
             .output()
             .await
             .context("kubectl cannot be started")?;
-        Ok(Output {
-            command: args.join(" "),
-            success: output.status.success(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        Ok(Output::of(format!("kubectl {}", args.join(" ")), &output))
     }
 }
 
-/// What kubectl said.
+/// What kubectl said, or another program.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     command: String,
@@ -92,12 +87,22 @@ pub(crate) struct Output {
 }
 
 impl Output {
+    /// What came of a command.
+    pub(crate) fn of(command: String, output: &std::process::Output) -> Self {
+        Self {
+            command,
+            success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     /// What it printed, if it succeeded.
     pub(crate) fn ok(self) -> Result<String> {
         let Self {
             command, stderr, ..
         } = &self;
-        ensure!(self.success, "kubectl {command}: {stderr}");
+        ensure!(self.success, "{command}: {stderr}");
         Ok(self.stdout)
     }
 
@@ -111,7 +116,7 @@ impl Output {
         let Self {
             command, stdout, ..
         } = &self;
-        ensure!(!self.success, "kubectl {command} was not refused: {stdout}");
+        ensure!(!self.success, "{command} was not refused: {stdout}");
         Ok(self.stderr)
     }
 }

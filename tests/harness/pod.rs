@@ -125,23 +125,27 @@ impl Pod {
         })
     }
 
-    /// A role binding takes effect a moment after it was made.
-    async fn until_it_may_make_locks(&self) -> Result<()> {
-        let client = self.client().await?;
+    /// Whether it may do this to our kinds in its namespace.
+    pub(crate) async fn may(&self, verb: &str, resource: &str) -> Result<bool> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {"namespace": self.namespace, "verb": "create",
-                "group": "leasehold.dev", "resource": "distributedlocks"}},
+            "spec": {"resourceAttributes": {"namespace": self.namespace, "verb": verb,
+                "group": "leasehold.dev", "resource": resource}},
         });
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(review.to_string().into_bytes())?;
+        let answer: Value = self.client().await?.request(request).await?;
+        Ok(answer["status"]["allowed"] == true)
+    }
+
+    /// A role binding takes effect a moment after it was made.
+    async fn until_it_may_make_locks(&self) -> Result<()> {
         let what = format!("the right of pod {} to make locks", self.name);
         eventually(&what, Duration::from_secs(10), async || {
-            let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-            let request = http::Request::post(path)
-                .header("content-type", "application/json")
-                .body(review.to_string().into_bytes())
-                .ok()?;
-            let answer: Value = client.request(request).await.ok()?;
-            (answer["status"]["allowed"] == true).then_some(())
+            let may = self.may("create", "distributedlocks").await.ok()?;
+            may.then_some(())
         })
         .await
     }

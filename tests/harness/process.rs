@@ -29,7 +29,8 @@ struct Nursery {
     _alive: [ChildStdin; 2],
 }
 
-/// This process's directory in /tmp. Its path is short, because sockets are made in it.
+/// This process's directory in /tmp, or in what `tests/node/enter.sh` removes after a node: there the
+/// guardian ends with everything else. Its path is short, because sockets are made in it.
 pub(crate) fn directory() -> Result<&'static Path> {
     nursery().map(|nursery| nursery.directory.as_path())
 }
@@ -41,9 +42,10 @@ fn nursery() -> Result<&'static Nursery> {
 }
 
 fn open_nursery() -> Result<Nursery> {
+    let parent = std::env::var_os("LEASEHOLD_NODE_STATE").unwrap_or_else(|| "/tmp".into());
     let directory = tempfile::Builder::new()
         .prefix("lh-")
-        .tempdir_in("/tmp")?
+        .tempdir_in(parent)?
         .keep();
     // A group lives as long as it has a member, and this one waits for the same end.
     let (leader, leader_stdin) = start_waiting(&mut Command::new("cat"))?;

@@ -81,6 +81,12 @@ impl Role {
         Ok(value.map(str::parse).transpose()?.unwrap_or_default())
     }
 
+    /// Where it listens for this, as its log says.
+    pub(crate) fn address(&self, what: &str) -> Option<String> {
+        let mut found = addresses(&self.log()).into_iter();
+        found.find_map(|(api, address)| (api == what).then_some(address))
+    }
+
     /// Its process id.
     pub(crate) fn id(&self) -> i32 {
         self.process.id()

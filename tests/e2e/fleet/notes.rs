@@ -7,7 +7,7 @@ use kube::api::{ListParams, PostParams};
 use leasehold::k8s::K8sNotes;
 use leasehold::protocol::time::WallTime;
 use leasehold::store::StoreError;
-use leasehold::store::cluster::{Note, Notes as _};
+use leasehold::store::cluster::{Note, Notes as _, Regarding};
 use leasehold::store::fleet::Place;
 use serde_json::json;
 
@@ -18,8 +18,9 @@ async fn note(namespace: &Namespace, name: &str) -> Result<Note> {
     let lock = namespace.lock("res").await?.context("a lock")?;
     Ok(Note {
         name: name.into(),
-        lock: place(namespace, "res"),
-        lock_uid: lock["metadata"]["uid"].as_str().context("a uid")?.into(),
+        regarding: Regarding::Lock,
+        place: place(namespace, "res"),
+        uid: lock["metadata"]["uid"].as_str().context("a uid")?.into(),
         pod: Some(("app-1".into(), None)),
         is_warning: true,
         reason: "Expired",
@@ -141,9 +142,9 @@ async fn what_is_told_of_a_namespace_that_is_being_deleted_is_noted_outside_of_i
     assert_eq!(told[0].reason.as_deref(), Some("Expired"));
 
     let nowhere = Note {
-        lock: Place {
+        place: Place {
             namespace: "no-such-namespace".into(),
-            ..note.lock.clone()
+            ..note.place.clone()
         },
         ..note.clone()
     };
@@ -159,7 +160,7 @@ async fn what_is_told_of_a_namespace_that_is_being_deleted_is_noted_outside_of_i
     let notes = K8sNotes::new(super::client_of(&pod).await?, "a");
     let refusal = notes
         .write(&Note {
-            lock: place(&elsewhere, "res"),
+            place: place(&elsewhere, "res"),
             ..note
         })
         .await;

@@ -1,19 +1,16 @@
 //! The label of the pod that leads, and a Service that selects it: never two, whoever dies.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use futures::StreamExt as _;
-use kube::api::WatchEvent;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
 use crate::election::{candidate, lock_of, until_all_run};
 use crate::harness::{
-    Cluster, ControllerManager, Namespace, Operator, Pod, Sidecar, TakeOver, eventually, now,
+    Cluster, ControllerManager, Membership, Namespace, Operator, Pod, Sidecar, TakeOver,
+    eventually, now,
 };
 use crate::support::BINARY;
 
@@ -25,87 +22,11 @@ const TTL_SECONDS: u64 = 5;
 const OPERATOR: &[&str] = &["--leader-labels", "--session-ttl", "5"];
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Those that were members, after each change that a watch told of.
-struct Membership {
-    states: Arc<Mutex<Vec<Vec<String>>>>,
-    watching: JoinHandle<()>,
-}
-
-impl Membership {
-    /// From now on; `members` says which an object makes.
-    async fn follow(
-        namespace: &Namespace,
-        path: &str,
-        members: fn(&Value) -> Vec<String>,
-    ) -> Result<Self> {
-        let request = http::Request::get(path).body(vec![])?;
-        let events = namespace.client.request_events::<Value>(request).await?;
-        let states = Arc::new(Mutex::new(vec![vec![]]));
-        let seen = Arc::clone(&states);
-        let watching = tokio::spawn(async move {
-            let mut events = events.boxed();
-            let mut by_object = BTreeMap::new();
-            while let Some(Ok(event)) = events.next().await {
-                match event {
-                    WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                        by_object.insert(object["metadata"]["name"].to_string(), members(&object));
-                    }
-                    WatchEvent::Deleted(object) => {
-                        by_object.remove(&object["metadata"]["name"].to_string());
-                    }
-                    WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
-                }
-                let state: Vec<String> = by_object.values().flatten().cloned().collect();
-                let mut states = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                if states.last() != Some(&state) {
-                    states.push(state);
-                }
-            }
-        });
-        Ok(Self { states, watching })
-    }
-
-    fn states(&self) -> Vec<Vec<String>> {
-        let states = self.states.lock();
-        states.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    async fn until_only(&self, pod: &str) -> Result<()> {
-        let what = format!("{pod} to be the only one");
-        eventually(&what, LIMIT, async || {
-            let states = self.states();
-            (states.last()? == &[pod.to_owned()]).then_some(())
-        })
-        .await
-    }
-
-    /// What was seen; none of it may be two at one time.
-    fn checked(&self) -> Result<Vec<Vec<String>>> {
-        ensure!(!self.watching.is_finished(), "the watch must have gone on");
-        let states = self.states();
-        ensure!(states.iter().all(|state| state.len() <= 1), "{states:?}");
-        Ok(states)
-    }
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        self.watching.abort();
-    }
-}
-
 /// A pod that has the label is one.
 fn labelled(pod: &Value) -> Vec<String> {
     let has = pod["metadata"]["labels"][LABEL] == "true";
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     has.then(|| name.to_owned()).into_iter().collect()
-}
-
-/// The pods behind the addresses in a slice.
-fn endpoints(slice: &Value) -> Vec<String> {
-    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-    let pods = endpoints.map(|one| one["targetRef"]["name"].as_str().unwrap_or_default());
-    pods.map(str::to_owned).collect()
 }
 
 async fn make_service(namespace: &Namespace) -> Result<()> {
@@ -195,13 +116,9 @@ impl Watched {
     async fn follow(namespace: &Namespace) -> Result<Self> {
         let name = &namespace.name;
         let pods = format!("/api/v1/namespaces/{name}/pods?watch=true");
-        let slices = format!(
-            "/apis/discovery.k8s.io/v1/namespaces/{name}/endpointslices?watch=true\
-             &labelSelector=kubernetes.io%2Fservice-name%3Dleader"
-        );
         Ok(Self {
             labels: Membership::follow(namespace, &pods, labelled).await?,
-            service: Membership::follow(namespace, &slices, endpoints).await?,
+            service: Membership::of_service(namespace, "leader").await?,
         })
     }
 

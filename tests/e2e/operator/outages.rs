@@ -1,12 +1,18 @@
 //! What the operator makes of an API server that was away, and of a store that was restored.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::{LIMIT, SILENCE, silence_before_its_end};
 use crate::harness::{Cluster, Operator, Served, Sidecar, TakeOver, eventually};
-use crate::support::{BINARY, sidecar, until_free, until_renewed};
+use crate::support::{BINARY, sidecar, until_described, until_free, until_renewed};
 
 /// What the runbook gives to `--bump-revision`.
 const BUMP: u64 = 1_000_000_000;
@@ -72,6 +78,63 @@ async fn who_dies_in_an_outage_is_cleared_after_it_and_who_lives_is_not() -> Res
     Ok(())
 }
 
+/// Our binary, with a pipe as its standard output that is full and that nobody reads.
+fn with_a_full_pipe(directory: &Path) -> Result<(String, PathBuf)> {
+    let (pipe, script) = (directory.join("pipe"), directory.join("operator"));
+    let made = Command::new("mkfifo").arg(&pipe).status()?;
+    ensure!(made.success(), "mkfifo: {made}");
+    // A pipe has room for just these.
+    let text = format!(
+        "#!/bin/sh\nexec 1<>'{}'\nhead -c 65536 /dev/zero\nexec '{BINARY}' \"$@\"\n",
+        pipe.display()
+    );
+    fs::write(&script, text)?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    Ok((script.display().to_string(), pipe))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_log_that_nobody_reads_stops_the_record_and_nothing_else() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Strict).await?;
+    let directory = tempfile::tempdir()?;
+    let (stuck, pipe) = with_a_full_pipe(directory.path())?;
+    let operator = Operator::start(&stuck, &cluster.operator_pod("op-0").await?, &[]).await?;
+    operator.until_active().await?;
+    let namespace = cluster.namespace("unread").await?;
+    for lock in ["first", "second"] {
+        let dies = sidecar(&namespace.pod(lock).await?, SHORT).await?;
+        dies.acquire(lock).await?.granted()?;
+        until_renewed(&namespace, lock, 1).await?;
+        dies.kill9()?;
+        until_free(&namespace, lock).await?;
+    }
+    let (listed, events) = (["get", "events", "--output", "name"], "HolderExpired");
+    let before = namespace.kubectl(&listed).await?.ok()?;
+    ensure!(!before.contains("event"), "told before its line: {before}");
+
+    let mut read = tokio::process::Command::new("cat")
+        .arg(&pipe)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut lines = BufReader::new(read.stdout.take().context("a pipe")?).lines();
+    let mut told = Vec::new();
+    while told.len() < 2 {
+        let line = tokio::time::timeout(LIMIT, lines.next_line()).await??;
+        let line = line.context("the pipe ended")?;
+        let line: Value = serde_json::from_str(line.trim_start_matches('\0'))?;
+        told.push(line["lock"].as_str().unwrap_or_default().to_owned());
+    }
+    told.sort();
+    ensure!(told == ["first", "second"], "{told:?}");
+    until_described(&namespace, "first", events).await?;
+    until_described(&namespace, "second", events).await?;
+    operator.sigterm()?;
+    let ended = operator.ended().await?;
+    ensure!(ended.success(), "{ended}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_went_while_history_was_lost_is_missed_and_cleared_after_its_ttl() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
@@ -107,7 +170,7 @@ async fn what_went_while_history_was_lost_is_missed_and_cleared_after_its_ttl() 
 
 /// A backup in which a pod holds `res` that is dead by now, and the largest token that was given
 /// after it.
-async fn backup(namespace: &crate::harness::Namespace) -> Result<(std::path::PathBuf, u64)> {
+async fn backup(namespace: &crate::harness::Namespace) -> Result<(PathBuf, u64)> {
     let holder = sidecar(&namespace.pod("holder").await?, SHORT).await?;
     let busy = sidecar(&namespace.pod("busy").await?, 120).await?;
     let held = holder.acquire("res").await?.granted()?;

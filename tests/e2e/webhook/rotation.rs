@@ -1,0 +1,37 @@
+//! Certificates that live for seconds: what takes months otherwise.
+
+use anyhow::{Result, ensure};
+use leasehold::webhook::certs::authorities;
+
+use super::stage::{self, Stage};
+
+/// Renewed every ten seconds; each is trusted for three quarters of a second before it is served.
+const SECONDS: u32 = 15;
+const ROTATIONS: usize = 4;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_made_without_one_refusal_while_certificates_are_renewed() -> Result<()> {
+    let stage = Stage::new().await?;
+    let a = stage.operator("a", SECONDS).await?;
+    let b = stage.operator("b", SECONDS).await?;
+    let pods = stage.make_pods();
+    let mut before = None;
+    for _ in 0..=ROTATIONS {
+        before = Some(
+            stage
+                .until_served_by_all(&[&a, &b], before.as_deref())
+                .await?,
+        );
+    }
+    let made = pods.end().await?;
+    println!("{made} pods were made in {ROTATIONS} rotations");
+    ensure!(made > 20, "only {made} pods were made");
+    for operator in [&a, &b] {
+        ensure!(operator.metric(stage::NOT_AFTER).await? > 0.0);
+    }
+    for bundle in stage.bundles().await? {
+        let trusted = authorities(&bundle).unwrap_or_default().len();
+        ensure!((1..=2).contains(&trusted), "{trusted} are trusted");
+    }
+    Ok(())
+}

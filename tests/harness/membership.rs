@@ -1,0 +1,103 @@
+//! Who is a member of something, after each change that a watch told of: pods with a label, addresses of
+//! a Service.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures::StreamExt as _;
+use kube::api::WatchEvent;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::cluster::Namespace;
+use super::wait::eventually;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Those that were members, after each change that a watch told of.
+pub(crate) struct Membership {
+    states: Arc<Mutex<Vec<Vec<String>>>>,
+    watching: JoinHandle<()>,
+}
+
+impl Membership {
+    /// From now on; `members` says which an object makes.
+    pub(crate) async fn follow(
+        namespace: &Namespace,
+        path: &str,
+        members: fn(&Value) -> Vec<String>,
+    ) -> Result<Self> {
+        let request = http::Request::get(path).body(vec![])?;
+        let events = namespace.client.request_events::<Value>(request).await?;
+        let states = Arc::new(Mutex::new(vec![vec![]]));
+        let seen = Arc::clone(&states);
+        let watching = tokio::spawn(async move {
+            let mut events = events.boxed();
+            let mut by_object = BTreeMap::new();
+            while let Some(Ok(event)) = events.next().await {
+                match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                        by_object.insert(object["metadata"]["name"].to_string(), members(&object));
+                    }
+                    WatchEvent::Deleted(object) => {
+                        by_object.remove(&object["metadata"]["name"].to_string());
+                    }
+                    WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
+                }
+                let state: Vec<String> = by_object.values().flatten().cloned().collect();
+                let mut states = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                if states.last() != Some(&state) {
+                    states.push(state);
+                }
+            }
+        });
+        Ok(Self { states, watching })
+    }
+
+    /// The pods behind a Service, as its slices tell.
+    pub(crate) async fn of_service(namespace: &Namespace, service: &str) -> Result<Self> {
+        let path = format!(
+            "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?watch=true\
+             &labelSelector=kubernetes.io%2Fservice-name%3D{service}",
+            namespace.name
+        );
+        Self::follow(namespace, &path, endpoints).await
+    }
+
+    pub(crate) fn states(&self) -> Vec<Vec<String>> {
+        let states = self.states.lock();
+        states.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) async fn until_only(&self, pod: &str) -> Result<()> {
+        let what = format!("{pod} to be the only one");
+        eventually(&what, LIMIT, async || {
+            let states = self.states();
+            (states.last()? == &[pod.to_owned()]).then_some(())
+        })
+        .await
+    }
+
+    /// What was seen; none of it may be two at one time.
+    pub(crate) fn checked(&self) -> Result<Vec<Vec<String>>> {
+        ensure!(!self.watching.is_finished(), "the watch must have gone on");
+        let states = self.states();
+        ensure!(states.iter().all(|state| state.len() <= 1), "{states:?}");
+        Ok(states)
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+/// The pods behind the addresses in a slice.
+fn endpoints(slice: &Value) -> Vec<String> {
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    let pods = endpoints.map(|one| one["targetRef"]["name"].as_str().unwrap_or_default());
+    pods.map(str::to_owned).collect()
+}
