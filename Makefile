@@ -7,6 +7,9 @@ SHELL := /bin/bash
 # A failed test says what it waited for; forty frames of the runtime below it would hide that.
 export RUST_LIB_BACKTRACE := 0
 
+# A node needs root. Where that is not, a line says so.
+NODE := $(if $(filter 0,$(shell id -u)),node-e2e,no-node)
+
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
 .PHONY: help
@@ -14,7 +17,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit alerts model e2e crowd elections ## Everything that CI runs: lint, unit, alerts, model, e2e, crowd, elections
+test: lint unit alerts chart model e2e crowd elections $(NODE) ## Everything that CI runs: lint, unit, alerts, chart, model, e2e, crowd, elections, node-e2e
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
@@ -30,12 +33,20 @@ alerts: promtool ## The alerts, as Prometheus itself reads them: when they fire 
 	"$(TARGET)/controlplane/promtool/promtool" check rules charts/leasehold/files/alerts.yaml
 	"$(TARGET)/controlplane/promtool/promtool" test rules tests/alerts/alerts.test.yaml
 
+.PHONY: chart
+chart: helm ## The Helm chart without a cluster, by Helm 4 and Helm 3: lint, what it renders, what it refuses
+	tests/chart/check.sh
+
+.PHONY: chart-golden
+chart-golden: helm ## Rewrites tests/golden/chart, which is what the chart renders
+	tests/chart/check.sh --regenerate
+
 .PHONY: model
 model: need-cargo ## The protocol model-checked to completion, and its negative controls
 	cargo test --locked --profile model --test model -- --nocapture --test-threads 1
 
 .PHONY: e2e
-e2e: need-cargo controlplane controlplane-floor ## Our binaries against a real etcd and kube-apiserver
+e2e: need-cargo controlplane controlplane-floor helm ## Our binaries against a real etcd and kube-apiserver
 	cargo test --locked --test e2e -- --test-threads 6
 
 .PHONY: crowd
@@ -45,6 +56,27 @@ crowd: need-cargo controlplane ## 200 agents that ask for one lock within a seco
 .PHONY: elections
 elections: need-cargo controlplane ## Five candidates in three minutes of trouble: never two leaders
 	cargo test --locked --test e2e election::storm -- --ignored --nocapture
+
+.PHONY: node-e2e
+node-e2e: need-cargo controlplane-node image ## Our image on a real node: kubelet, containerd and the rest (needs root)
+	tests/node/app-image.sh "$(TARGET)/node/app.tar"
+	cargo test --locked --no-run --test node
+	tests/node/both.sh
+
+.PHONY: node
+node: need-cargo controlplane-node image ## A real node of this machine's to try the chart on, until Ctrl-C (needs root)
+	tests/node/app-image.sh "$(TARGET)/node/app.tar"
+	cargo test --locked --no-run --test node
+	exec tests/node/enter.sh cargo test --offline --locked --test node -- --nocapture --ignored --exact stay::stay
+
+.PHONY: no-node
+no-node: # What is said instead of it
+	@echo "node-e2e was not run: it needs root (sudo make node-e2e)"
+
+.PHONY: image
+image: need-cargo ## The container image, its binary and its SBOM, under target/image (needs buildah)
+	scripts/need.sh image
+	scripts/image.sh
 
 .PHONY: run
 run: need-cargo ## Locks without a cluster, to try curl on; flags in ARGS (docs/dev.md)
@@ -77,9 +109,18 @@ controlplane: ## Builds etcd, kube-apiserver, kubectl and kube-controller-manage
 controlplane-floor: ## The same for the oldest Kubernetes that is promised
 	tests/controlplane/build.sh v1.33
 
+.PHONY: controlplane-node
+controlplane-node: ## The same, and what makes a node of this machine: kubelet, containerd, runc and the like
+	scripts/need.sh node
+	tests/controlplane/build.sh etcd v1.36 v1.36-node containerd runc cni helm
+
 .PHONY: promtool
 promtool: # Prometheus' own checker of rules, built once, under target/
 	tests/controlplane/build.sh promtool
+
+.PHONY: helm
+helm: # Helm 4 and Helm 3, built once, under target/
+	tests/controlplane/build.sh helm helm3
 
 .PHONY: generate
 generate: need-cargo ## Rewrites what is generated: crds/, docs/openapi.json, tests/golden/webhook and a table in docs/

@@ -1,0 +1,231 @@
+//! Pods with an injected sidecar, and what their apps do: they ask it by curl, in their own container.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::harness::{Namespace, eventually};
+use crate::machine::Machine;
+use crate::parts;
+use crate::pods::{LIMIT, app, container};
+
+/// What the scripts of apps begin with: `call PATH BODY` asks the sidecar.
+const CALL: &str = r#"call() {
+  curl --silent --show-error --no-buffer "$LEASEHOLD_URL$1" -H 'content-type: application/json' -d "$2"
+  echo
+}
+"#;
+
+/// Takes the lock `orders` and renews it each second; a line for each answer.
+pub(crate) const KEEP: &str = r#"answer=$(call /v1/locks/acquire '{"resource":"orders","ttlSeconds":30,"waitSeconds":60}')
+echo "$answer"
+id=$(echo "$answer" | sed 's/.*"leaseId":"\([^"]*\)".*/\1/')
+trap 'exit 0' TERM
+while sleep 1; do call "/v1/locks/$id/renew" '{}'; done"#;
+
+/// A pod that runs, with its app and its sidecar.
+pub(crate) struct App {
+    machine: &'static Machine,
+    pub(crate) name: String,
+    pub(crate) pod: Value,
+}
+
+/// What the sidecar answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// The body, if the status is this one.
+    pub(crate) fn with(self, status: u16) -> Result<Value> {
+        ensure!(self.status == status, "{status} was wanted: {self:?}");
+        Ok(self.body)
+    }
+}
+
+/// What a pod is to be, beside its script.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    /// `config.leasehold.dev/NAME` and their values.
+    pub(crate) config: Vec<(&'static str, &'static str)>,
+    /// Merged into the pod's specification.
+    pub(crate) spec: Value,
+    /// The app's readiness probe, if it is to have one.
+    pub(crate) readiness: Value,
+}
+
+/// A pod whose app runs a script, and which asks for the sidecar.
+pub(crate) fn asking_pod(name: &str, script: &str, wanted: &Wanted) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name,
+            "labels": {"app": name, "leasehold.dev/inject": "true"}, "annotations": {}},
+        "spec": {"containers": [app(&format!("{CALL}{script}"))]}});
+    if !wanted.readiness.is_null() {
+        pod["spec"]["containers"][0]["readinessProbe"] = wanted.readiness.clone();
+    }
+    for (key, value) in &wanted.config {
+        pod["metadata"]["annotations"][format!("config.leasehold.dev/{key}")] = json!(value);
+    }
+    for (key, value) in wanted.spec.as_object().into_iter().flatten() {
+        pod["spec"][key] = value.clone();
+    }
+    pod
+}
+
+impl Machine {
+    /// Runs a pod that asks for the sidecar, until it is ready.
+    pub(crate) async fn app(
+        &'static self,
+        namespace: &Namespace,
+        name: &str,
+        script: &str,
+        wanted: &Wanted,
+    ) -> Result<App> {
+        namespace.apply(&asking_pod(name, script, wanted)).await?;
+        self.app_of(namespace, name).await
+    }
+
+    /// A pod that somebody made, when it is ready.
+    pub(crate) async fn app_of(&'static self, namespace: &Namespace, name: &str) -> Result<App> {
+        App::of(self, &namespace.until_ready(name).await?)
+    }
+}
+
+impl App {
+    /// A pod that runs.
+    pub(crate) fn of(machine: &'static Machine, pod: &Value) -> Result<Self> {
+        let label = &pod["metadata"]["labels"]["leasehold.dev/injected"];
+        ensure!(label == "true", "it was not injected: {}", pod["metadata"]);
+        let name = pod["metadata"]["name"].as_str();
+        Ok(Self {
+            machine,
+            name: name.context("a pod must have a name")?.to_owned(),
+            pod: pod.clone(),
+        })
+    }
+
+    /// Asks the sidecar by curl, in the app's container. GET unless there is a body.
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Answer> {
+        let script = "exec curl --silent --show-error --write-out '\n%{http_code}' --request \"$0\" \
+            -H 'content-type: application/json' ${2:+-d} ${2:+\"$2\"} \"$LEASEHOLD_URL$1\"";
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let command = ["sh", "-c", script, method, path, &body];
+        let said = self
+            .machine
+            .exec(&container(&self.pod, "app")?, &command)
+            .await?;
+        let (body, status) = said
+            .rsplit_once('\n')
+            .context("curl must print the status")?;
+        Ok(Answer {
+            status: status.trim().parse()?,
+            body: serde_json::from_str(body).unwrap_or_else(|_| json!(body)),
+        })
+    }
+
+    /// Takes a lock or is refused.
+    pub(crate) async fn acquire(&self, resource: &str) -> Result<Answer> {
+        let body = json!({"resource": resource, "ttlSeconds": 60});
+        self.ask("POST", "/v1/locks/acquire", &body).await
+    }
+
+    /// What its app says, from its start on. Readable also when the pod is gone.
+    pub(crate) fn log(&self) -> Result<Log> {
+        let folder = self.machine.log_folder(&self.pod, "app")?;
+        Ok(Log(File::open(folder.join("0.log"))?, self.name.clone()))
+    }
+
+    /// Sends a signal to the first process of a container. Gives the time just before.
+    pub(crate) fn signal(&self, name: &str, signal: Signal) -> Result<Timestamp> {
+        let process = self.process(name)?;
+        let before = Timestamp::now();
+        kill_process(process, signal)?;
+        Ok(before)
+    }
+
+    /// Its pod, as it is now.
+    pub(crate) async fn look(&mut self, namespace: &Namespace) -> Result<()> {
+        self.pod = namespace.get("pod", &self.name).await?;
+        Ok(())
+    }
+
+    /// The first process of a container.
+    pub(crate) fn process(&self, name: &str) -> Result<Pid> {
+        let id = container(&self.pod, name)?;
+        let output = parts::ctr(&self.machine.folder)?
+            .args(["tasks", "ls"])
+            .output()?;
+        let tasks = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = tasks.lines().find(|line| line.starts_with(&id));
+        let line = line.with_context(|| format!("{name} does not run: {tasks}"))?;
+        let pid = line
+            .split_whitespace()
+            .nth(1)
+            .context("a task must have a process")?;
+        Pid::from_raw(pid.parse()?).context("a process must have an id")
+    }
+}
+
+/// What an app says, with the time of each line, by the machine's clock.
+pub(crate) struct Log(File, String);
+
+impl Log {
+    /// The first line that contains this, and its time.
+    pub(crate) fn find(&mut self, what: &str) -> Result<Option<(Timestamp, String)>> {
+        let lines = self.lines()?;
+        Ok(lines.into_iter().find(|(_, line)| line.contains(what)))
+    }
+
+    /// Waits for such a line.
+    pub(crate) async fn until(&mut self, what: &str) -> Result<(Timestamp, String)> {
+        let about = format!("app {} to say {what:?}", self.1);
+        let waited = eventually(&about, LIMIT, async || self.find(what).ok().flatten()).await;
+        waited.map_err(|error| error.context(format!("it said: {:?}", self.lines())))
+    }
+
+    /// All lines so far.
+    pub(crate) fn lines(&mut self) -> Result<Vec<(Timestamp, String)>> {
+        use std::io::Seek as _;
+
+        self.0.rewind()?;
+        let mut text = String::new();
+        self.0.read_to_string(&mut text)?;
+        // The last one may be half written.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(line).collect()
+    }
+}
+
+/// `TIME stdout F TEXT`, as the kubelet's containers log.
+fn line(line: &str) -> Result<(Timestamp, String)> {
+    let mut parts = line.splitn(4, ' ');
+    let time = parts.next().context("a line must have a time")?.parse()?;
+    let text = parts.nth(2).unwrap_or_default();
+    Ok((time, text.to_owned()))
+}
+
+impl Machine {
+    pub(crate) fn log_folder(&self, pod: &Value, container: &str) -> Result<PathBuf> {
+        let metadata = &pod["metadata"];
+        let text = |name: &str| {
+            metadata[name]
+                .as_str()
+                .context("a pod must have a name and a uid")
+        };
+        let folder = format!("{}_{}_{}", text("namespace")?, text("name")?, text("uid")?);
+        Ok(PathBuf::from(self.folder.at("pod-logs"))
+            .join(folder)
+            .join(container))
+    }
+}

@@ -1,0 +1,66 @@
+//! What an app gets from its sidecar by curl, in its own container.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::app::Wanted;
+use crate::install::Leasehold;
+
+#[tokio::test]
+async fn an_app_takes_a_lock_by_curl_and_another_pod_is_refused() -> Result<()> {
+    let leasehold = Leasehold::installed().await?;
+    let namespace = leasehold.namespace("curl").await?;
+    let (machine, wanted) = (leasehold.machine, Wanted::default());
+    let a = machine
+        .app(&namespace, "a", "exec sleep infinity", &wanted)
+        .await?;
+    let b = machine
+        .app(&namespace, "b", "exec sleep infinity", &wanted)
+        .await?;
+
+    let lease = a.acquire("orders").await?.with(200)?;
+    ensure!(lease["fencingToken"].as_u64() > Some(0), "{lease}");
+    let refusal = b.acquire("orders").await?.with(409)?;
+    ensure!(refusal["code"] == "lock_held", "{refusal}");
+    ensure!(refusal["holder"].to_string().contains("\"a\""), "{refusal}");
+
+    // The lock is the pod's that the API server knows by the sidecar's token.
+    let holder = namespace.lock("orders").await?.unwrap_or_default()["status"]["holder"].clone();
+    ensure!(
+        holder["podUid"] == a.pod["metadata"]["uid"] && holder["pod"] == "a",
+        "{holder}"
+    );
+
+    let path = format!(
+        "/v1/locks/{}",
+        lease["leaseId"].as_str().unwrap_or_default()
+    );
+    a.ask("DELETE", &path, &Value::Null).await?.with(204)?;
+    let next = b.acquire("orders").await?.with(200)?;
+    ensure!(
+        next["fencingToken"].as_u64() > lease["fencingToken"].as_u64(),
+        "{next}"
+    );
+    Ok(())
+}
+
+/// As a person tries it.
+#[tokio::test]
+async fn kubectl_exec_takes_a_lock_too() -> Result<()> {
+    let leasehold = Leasehold::installed().await?;
+    let namespace = leasehold.namespace("curl").await?;
+    let wanted = Wanted::default();
+    leasehold
+        .machine
+        .app(&namespace, "a", "exec sleep infinity", &wanted)
+        .await?;
+
+    let body = json!({"resource": "orders", "ttlSeconds": 60}).to_string();
+    let curl = format!(
+        "curl -sSf $LEASEHOLD_URL/v1/locks/acquire -H 'content-type: application/json' -d '{body}'"
+    );
+    let exec = ["exec", "a", "--container", "app", "--", "sh", "-c", &curl];
+    let lease: Value = namespace.kubectl(&exec).await?.json()?;
+    ensure!(lease["acquired"] == true, "{lease}");
+    Ok(())
+}

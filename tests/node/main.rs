@@ -1,0 +1,34 @@
+//! Our image on a real node: kubelet, containerd, scheduler, kube-proxy and all controllers, on a real
+//! API server and etcd. Run it by `make node-e2e`, which gives it a machine of its own (`enter.sh`).
+//!
+//! All tests share the cluster, each in namespaces of its own, and run one after the other. Beside them
+//! is only a second node, which is idle most of the time (`both.sh`).
+
+mod app;
+#[path = "../harness.rs"]
+mod harness;
+mod install;
+mod machine;
+mod parts;
+mod pods;
+
+mod death;
+mod election;
+mod flood;
+mod freeze;
+mod handover;
+mod helm_test;
+mod helm_upgrade;
+mod jobs;
+mod lease_by_curl;
+mod outage;
+mod plain;
+mod stay;
+mod uninstall;
+
+use std::io::Write as _;
+
+/// Unlike what is printed by a macro, this is shown when the test passes too.
+pub(crate) fn tell(line: &str) -> anyhow::Result<()> {
+    Ok(writeln!(std::io::stdout(), "{line}")?)
+}

@@ -1,0 +1,106 @@
+//! `helm uninstall` under pods that hold locks, and what it means for new ones. On a node of its own
+//! (`both.sh`), because it takes away what the other tests need.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::app::{App, KEEP, Wanted};
+use crate::harness::Namespace;
+use crate::install::Leasehold;
+use crate::pods::app;
+
+const TTL: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn without_the_release_pods_renew_and_acquire_new_ones_start_and_another_adopts_it()
+-> Result<()> {
+    let leasehold = Leasehold::installed().await?;
+    let (machine, namespace) = (leasehold.machine, leasehold.namespace("uninstall").await?);
+    let labels = json!({"leasehold.dev/injection": "enabled"});
+    let enabled = machine.namespace("enabled", &labels).await?;
+    let wanted = Wanted {
+        config: vec![("session-ttl", "5")],
+        ..Wanted::default()
+    };
+    let a = machine.app(&namespace, "a", KEEP, &wanted).await?;
+    let b = machine
+        .app(&namespace, "b", "exec sleep infinity", &wanted)
+        .await?;
+    let mut log = a.log()?;
+    log.until("\"acquired\":true").await?;
+    let held = namespace.lock("orders").await?.context("a lock")?;
+
+    leasehold.uninstall().await?;
+    leasehold.until_settled().await?;
+    ensure!(leasehold.operators().await?.is_empty());
+    let gone = Timestamp::now();
+    let mut turns = 0;
+    while Timestamp::now() < gone + 3 * TTL {
+        hand_over(&a, &b).await?;
+        turns += 1;
+        tokio::time::sleep(TTL / 5).await;
+    }
+    let renewed = |(at, line): &(Timestamp, String)| *at > gone && line.contains("validForMs");
+    let renewals = log.lines()?.iter().filter(|line| renewed(line)).count();
+    crate::tell(&format!(
+        "measured: three TTLs after helm uninstall: {renewals} renewals, {turns} times another lock handed on"
+    ))?;
+    ensure!(renewals >= 10 && turns >= 3, "{renewals} {turns}");
+    ensure!(
+        log.find("\"code\"")?.is_none(),
+        "{:?}",
+        log.find("\"code\"")?
+    );
+
+    // Nobody gives them a sidecar now, and nobody refuses them.
+    start(&enabled, "unasked", &json!({})).await?;
+    start(&namespace, "asks", &json!({"leasehold.dev/inject": "true"})).await?;
+
+    leasehold.install_again().await?;
+    let kept = namespace.lock("orders").await?.context("a lock")?;
+    ensure!(
+        kept["metadata"]["uid"] == held["metadata"]["uid"],
+        "another object"
+    );
+    ensure!(
+        kept["status"]["holder"] == held["status"]["holder"],
+        "{}",
+        kept["status"]
+    );
+    ensure!(
+        log.find("\"code\"")?.is_none(),
+        "{:?}",
+        log.find("\"code\"")?
+    );
+    leasehold.until_injected(&namespace).await?;
+    let c = machine
+        .app(&namespace, "c", "exec sleep infinity", &wanted)
+        .await?;
+    hand_over(&b, &c).await
+}
+
+/// One takes the lock `turns`, the other is refused; then the first lets it go.
+async fn hand_over(has: &App, wants: &App) -> Result<()> {
+    for (has, wants) in [(has, wants), (wants, has)] {
+        let lease = has.acquire("turns").await?.with(200)?;
+        wants.acquire("turns").await?.with(409)?;
+        let id = lease["leaseId"].as_str().context("a lease has an id")?;
+        let path = format!("/v1/locks/{id}");
+        has.ask("DELETE", &path, &Value::Null).await?.with(204)?;
+    }
+    Ok(())
+}
+
+/// A pod that runs without a sidecar.
+async fn start(namespace: &Namespace, name: &str, labels: &Value) -> Result<()> {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [app("exec sleep infinity")]}});
+    namespace.apply(&pod).await?;
+    let pod = namespace.until_ready(name).await?;
+    ensure!(pod["spec"]["initContainers"].is_null(), "{}", pod["spec"]);
+    Ok(())
+}
