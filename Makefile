@@ -26,7 +26,7 @@ lint: need-cargo ## Formatting and clippy, warnings denied
 
 .PHONY: unit
 unit: need-cargo ## Unit and integration tests: fast, no cluster
-	cargo test --locked --lib --bins --test it
+	cargo test --locked --lib --bins --test it --test history
 
 .PHONY: alerts
 alerts: promtool ## The alerts, as Prometheus itself reads them: when they fire and when they do not

@@ -1,0 +1,31 @@
+//! Histories: what apps asked, were told and wrote, on one clock, and whether all of it can be
+//! true. Include it with `#[path = "../history.rs"] mod history;`.
+//!
+//! ```text
+//! let mut app = Process::new("app-1.0");                   // a restarted app is another process
+//! file.append(&app.invoke(now, Op::acquire("orders")))?;   // before the request is sent
+//! file.append(&app.ok(now, operation, Op::granted("orders", lease, token, until)))?;
+//! let history = History::read(&paths)?;                    // all files of the run, merged
+//! history.check()?;                                        // or every violation, in words
+//! ```
+//!
+//! The same events come from the simulation (virtual time, in memory) and from processes that are
+//! killed (one file each, one write(2) a line). An operation without an outcome may have happened
+//! or not. `tests/porcupine` reads the same files.
+
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each of its users takes what it needs of it"
+)]
+
+#[path = "history/event.rs"]
+mod event;
+#[path = "history/file.rs"]
+mod file;
+#[path = "history/process.rs"]
+mod process;
+
+pub(crate) use event::{Event, Op, OverriddenBy, Phase};
+pub(crate) use file::{History, HistoryFile};
+pub(crate) use process::Process;

@@ -1,0 +1,276 @@
+//! One event of a history: a line of JSON.
+//!
+//! All times are nanoseconds on the run's one clock: `CLOCK_BOOTTIME` of the machine, or the
+//! simulation's virtual time. Nothing here is a wall-clock time.
+
+use serde::{Deserialize, Serialize};
+
+/// What a process did or was told, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Event {
+    /// When: before a request is sent, after its answer was read.
+    pub(crate) at: u64,
+    /// Who. One that was killed and started again has another name.
+    pub(crate) process: String,
+    /// Joins an invocation with its outcome; unique in its process.
+    pub(crate) operation: u64,
+    /// Where in the operation this is.
+    pub(crate) phase: Phase,
+    /// What was done.
+    #[serde(flatten)]
+    pub(crate) op: Op,
+}
+
+/// Where in an operation an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Phase {
+    /// It begins: the request is about to be sent.
+    Invoke,
+    /// It happened.
+    Ok,
+    /// It did not happen, and never will.
+    Fail,
+    /// Whether it happened is not known. So it is with an operation that has no outcome at all.
+    Unknown,
+    /// Something that happened at this moment, and is no request.
+    Info,
+}
+
+/// What is done. An outcome repeats what its invocation said, and adds what the answer told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub(crate) enum Op {
+    /// Of the run as a whole; each of its files may say it. `info`.
+    Run {
+        /// What repeats the run.
+        seed: u64,
+        /// By how much two apps' beliefs may overlap because of what their clocks differ. 0 where
+        /// all of them count on the clock of this history.
+        #[serde(default)]
+        clock_bound_ns: u64,
+        /// How much faster or slower an app may count than its agent, in millionths.
+        #[serde(default)]
+        clock_rate_ppm: u64,
+        /// Whether only one app at a time may believe. False where clocks are beyond their bound:
+        /// only tokens protect there.
+        #[serde(default = "yes")]
+        exclusion: bool,
+        /// A loss is told at most so long after the deadline that it is about. Absent where an app
+        /// may be stopped before it reads.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        loss_told_within_ns: Option<u64>,
+    },
+    /// Asks for a lock; `ok` with a lease, `fail` when it is held by another.
+    Acquire {
+        /// What is locked.
+        resource: String,
+        /// The lease's id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lease: Option<String>,
+        /// Its fencing token. Absent where the lock has none (client-go's election).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<u64>,
+        /// Until when the app may act: what the answer told, counted from before the request that
+        /// opened it was sent. The largest number that there is: until further notice.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        believes_until: Option<u64>,
+    },
+    /// Asks for more time, or is told by a stream that there is; `fail` when the lease is lost.
+    Renew {
+        /// The lease's id.
+        lease: String,
+        /// As with an acquire.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        believes_until: Option<u64>,
+        /// The app asked for less time than before: then it may be told less.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        asks_less: bool,
+    },
+    /// Ends a lease. The app believes no more from its invocation on.
+    Release {
+        /// The lease's id.
+        lease: String,
+    },
+    /// A fenced write; `ok` accepted, `fail` refused as stale.
+    Write {
+        /// Where: what the lock guards. Several may be guarded by one lock.
+        register: String,
+        /// The lease that it was done under.
+        lease: String,
+        /// Its token.
+        token: u64,
+        /// What was written: unique in its register.
+        value: String,
+    },
+    /// Reads a register; `ok` with what was written last, nothing if nothing was.
+    Read {
+        /// Where.
+        register: String,
+        /// The token of the write that it saw.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<u64>,
+        /// What it saw.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<String>,
+    },
+    /// The register itself, in the order in which it decided: it took this write. `info`.
+    Accepted {
+        /// Which register.
+        register: String,
+        /// The token it came with.
+        token: u64,
+        /// What was written.
+        value: String,
+    },
+    /// The same of one that it refused. `info`.
+    Refused {
+        /// Which register.
+        register: String,
+        /// The token it came with.
+        token: u64,
+        /// What was to be written.
+        value: String,
+    },
+    /// The app was told that its lease is lost, by an event or by 410. `info`.
+    Lost {
+        /// The lease's id.
+        lease: String,
+    },
+    /// The app stopped to believe for reasons of its own. `info`.
+    BelievesEnd {
+        /// The lease's id.
+        lease: String,
+    },
+    /// A person, or a restored backup, ended grants that their apps may still believe in. Exclusion
+    /// is not claimed for those that existed meanwhile; everything about tokens still is. `info`,
+    /// or `invoke` and an outcome where it takes time.
+    Override {
+        /// What lock; all of them if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resource: Option<String>,
+        /// How.
+        by: OverriddenBy,
+    },
+}
+
+/// How exclusion was overridden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OverriddenBy {
+    /// A force release.
+    Force,
+    /// The lock object was deleted.
+    Delete,
+    /// Its status was wiped.
+    Wipe,
+    /// Its status was edited by hand.
+    Edit,
+    /// The session object was deleted.
+    DeleteSession,
+    /// A backup was restored as the runbook says, with the bump.
+    Restore,
+    /// A backup was restored without the bump: from then on nothing is claimed about tokens either.
+    RestoreWithoutBump,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Op {
+    /// The invocation of an acquire.
+    pub(crate) fn acquire(resource: &str) -> Self {
+        Self::Acquire {
+            resource: resource.to_owned(),
+            lease: None,
+            token: None,
+            believes_until: None,
+        }
+    }
+
+    /// The `ok` of an acquire.
+    pub(crate) fn granted(resource: &str, lease: &str, token: u64, believes_until: u64) -> Self {
+        Self::Acquire {
+            resource: resource.to_owned(),
+            lease: Some(lease.to_owned()),
+            token: Some(token),
+            believes_until: Some(believes_until),
+        }
+    }
+
+    /// The invocation of a renewal.
+    pub(crate) fn renew(lease: &str) -> Self {
+        Self::Renew {
+            lease: lease.to_owned(),
+            believes_until: None,
+            asks_less: false,
+        }
+    }
+
+    /// The `ok` of a renewal.
+    pub(crate) fn renewed(lease: &str, believes_until: u64) -> Self {
+        Self::Renew {
+            lease: lease.to_owned(),
+            believes_until: Some(believes_until),
+            asks_less: false,
+        }
+    }
+
+    /// A release, also its outcome.
+    pub(crate) fn release(lease: &str) -> Self {
+        Self::Release {
+            lease: lease.to_owned(),
+        }
+    }
+
+    /// A fenced write, also its outcome.
+    pub(crate) fn write(register: &str, lease: &str, token: u64, value: &str) -> Self {
+        Self::Write {
+            register: register.to_owned(),
+            lease: lease.to_owned(),
+            token,
+            value: value.to_owned(),
+        }
+    }
+
+    /// What a register says of a write that it took or refused.
+    pub(crate) fn decided(register: &str, token: u64, value: &str, accepted: bool) -> Self {
+        let (register, value) = (register.to_owned(), value.to_owned());
+        if accepted {
+            Self::Accepted {
+                register,
+                token,
+                value,
+            }
+        } else {
+            Self::Refused {
+                register,
+                token,
+                value,
+            }
+        }
+    }
+
+    /// An app is told that its lease is lost.
+    pub(crate) fn lost(lease: &str) -> Self {
+        Self::Lost {
+            lease: lease.to_owned(),
+        }
+    }
+
+    /// An app stops to believe.
+    pub(crate) fn believes_end(lease: &str) -> Self {
+        Self::BelievesEnd {
+            lease: lease.to_owned(),
+        }
+    }
+
+    /// Exclusion is overridden for a lock, or for all of them.
+    pub(crate) fn overridden(resource: Option<&str>, by: OverriddenBy) -> Self {
+        Self::Override {
+            resource: resource.map(str::to_owned),
+            by,
+        }
+    }
+}

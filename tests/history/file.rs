@@ -1,0 +1,146 @@
+//! Histories in files, one for each process: each line is written at once, so that a process that
+//! is killed leaves whole lines, but for the last.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::event::{Event, Phase};
+
+/// A history that is being written.
+#[derive(Debug)]
+pub(crate) struct HistoryFile {
+    file: File,
+}
+
+impl HistoryFile {
+    /// Appends to a file, which is made if it is not there.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let opened = OpenOptions::new().create(true).append(true).open(path);
+        let file = opened.with_context(|| format!("history {}", path.display()))?;
+        Ok(Self { file })
+    }
+
+    /// Writes one line with one write(2): a process that is killed after it has left the event.
+    pub(crate) fn append(&self, event: &Event) -> Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        (&self.file).write_all(&line).context("history")
+    }
+}
+
+/// All events of a run, in the order in which they happened.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    /// The events by time; those of one moment in the order in which they were recorded.
+    pub(crate) events: Vec<Event>,
+    /// Where each of them stands: `FILE:LINE`, or its place in a history that was never a file.
+    places: Vec<(usize, usize)>,
+    files: Vec<PathBuf>,
+    /// How many files end in a line that their process was killed in. Their event is not known,
+    /// and what it was to record had not begun, or is an outcome that nobody saw.
+    pub(crate) torn: usize,
+}
+
+impl History {
+    /// A history that was never in a file, in the order in which it was recorded.
+    pub(crate) fn of(events: Vec<Event>) -> Self {
+        let places = (1..=events.len()).map(|line| (0, line)).collect();
+        let mut history = Self {
+            events,
+            places,
+            ..Self::default()
+        };
+        history.sort();
+        history
+    }
+
+    /// Reads the files of a run.
+    ///
+    /// # Errors
+    /// A line that is no event, named by file and number; but the last one of a file may be torn.
+    pub(crate) fn read(paths: &[PathBuf]) -> Result<Self> {
+        let mut history = Self::default();
+        for path in paths {
+            let text = std::fs::read(path).with_context(|| path.display().to_string())?;
+            history.add(path, &text)?;
+        }
+        history.sort();
+        Ok(history)
+    }
+
+    /// Reads all files of a directory whose names end in `.jsonl`.
+    pub(crate) fn read_directory(directory: &Path) -> Result<Self> {
+        let mut paths = Vec::new();
+        for entry in directory
+            .read_dir()
+            .with_context(|| directory.display().to_string())?
+        {
+            paths.push(entry?.path());
+        }
+        paths.retain(|path| path.extension().is_some_and(|it| it == "jsonl"));
+        paths.sort();
+        if paths.is_empty() {
+            bail!("{} has no history (*.jsonl)", directory.display());
+        }
+        Self::read(&paths)
+    }
+
+    fn add(&mut self, path: &Path, text: &[u8]) -> Result<()> {
+        let whole = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
+        if whole < text.len() {
+            self.torn += 1;
+        }
+        self.files.push(path.to_owned());
+        for (number, line) in text[..whole].split(|byte| *byte == b'\n').enumerate() {
+            if line.is_empty() {
+                continue;
+            }
+            let event = serde_json::from_slice(line)
+                .with_context(|| format!("{}:{} is no event", path.display(), number + 1))?;
+            self.events.push(event);
+            self.places.push((self.files.len() - 1, number + 1));
+        }
+        Ok(())
+    }
+
+    /// By time. Of what two files say of one moment the beginnings come first: then neither is said
+    /// to have been over before the other began. One file's order is what its process did.
+    fn sort(&mut self) {
+        let several = self.files.len() > 1;
+        let mut order: Vec<usize> = (0..self.events.len()).collect();
+        order.sort_by_key(|&index| {
+            let event = &self.events[index];
+            (event.at, several && event.phase != Phase::Invoke)
+        });
+        self.events = order
+            .iter()
+            .map(|&index| self.events[index].clone())
+            .collect();
+        self.places = order.iter().map(|&index| self.places[index]).collect();
+    }
+
+    /// Where an event stands, for people.
+    pub(crate) fn place(&self, index: usize) -> String {
+        let (file, line) = self.places[index];
+        match self.files.get(file).and_then(|path| path.file_name()) {
+            Some(name) => format!("{}:{line}", name.to_string_lossy()),
+            None => format!("#{line}"),
+        }
+    }
+
+    /// Writes it as one file, in its order: what Porcupine reads of a simulation.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let mut text = Vec::new();
+        for event in &self.events {
+            serde_json::to_writer(&mut text, event)?;
+            text.push(b'\n');
+        }
+        std::fs::write(path, text).with_context(|| path.display().to_string())
+    }
+}

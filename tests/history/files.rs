@@ -1,0 +1,78 @@
+//! What histories are in files: read as they were written, also after a process was killed.
+
+use super::history::{Event, History, HistoryFile, Op, OverriddenBy, Phase, Process};
+
+/// One event of each kind.
+fn one_of_each() -> Vec<Event> {
+    let mut app = Process::new("app-1.0");
+    let run = Op::Run {
+        seed: 7,
+        clock_bound_ns: 0,
+        clock_rate_ppm: 0,
+        exclusion: true,
+        loss_told_within_ns: None,
+    };
+    vec![
+        app.info(1, run),
+        app.invoke(2, Op::acquire("r")),
+        app.ok(3, 2, Op::granted("r", "l.0", 1000, 90)),
+        app.invoke(4, Op::renew("l.0")),
+        app.unknown(5, 3, Op::renew("l.0")),
+        app.invoke(6, Op::write("r", "l.0", 1000, "a")),
+        app.fail(7, 4, Op::write("r", "l.0", 1000, "a")),
+        app.info(8, Op::decided("r", 1000, "a", false)),
+        app.info(9, Op::lost("l.0")),
+        app.info(10, Op::believes_end("l.0")),
+        app.info(11, Op::overridden(None, OverriddenBy::RestoreWithoutBump)),
+        app.invoke(12, Op::release("l.0")),
+    ]
+}
+
+#[test]
+fn what_was_written_is_read_in_the_order_of_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut first, mut second) = (Process::new("a"), Process::new("b"));
+    let a = HistoryFile::open(&directory.path().join("a.jsonl")).unwrap();
+    let b = HistoryFile::open(&directory.path().join("b.jsonl")).unwrap();
+    for event in one_of_each() {
+        a.append(&event).unwrap();
+    }
+    a.append(&first.info(30, Op::lost("x"))).unwrap();
+    b.append(&second.info(20, Op::lost("y"))).unwrap();
+    b.append(&second.invoke(30, Op::renew("y"))).unwrap();
+    let history = History::read_directory(directory.path()).unwrap();
+    assert_eq!(history.events[..12], one_of_each());
+    let last: Vec<_> = history.events[12..].iter().map(|event| event.at).collect();
+    assert_eq!(last, [20, 30, 30]);
+    // Of two files nobody knows which was first within one nanosecond.
+    assert_eq!(history.events[13].phase, Phase::Invoke);
+    assert_eq!(history.place(13), "b.jsonl:2");
+    assert_eq!(history.torn, 0);
+}
+
+#[test]
+fn a_line_reads_as_the_documentation_says() {
+    let line = serde_json::to_string(&one_of_each()[2]).unwrap();
+    assert_eq!(
+        line,
+        r#"{"at":3,"process":"app-1.0","operation":2,"phase":"ok","op":"acquire","resource":"r","lease":"l.0","token":1000,"believes_until":90}"#
+    );
+}
+
+#[test]
+fn the_last_line_of_a_process_that_was_killed_may_be_torn() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.jsonl");
+    let mut text = serde_json::to_string(&one_of_each()[1]).unwrap();
+    text.push_str("\n{\"at\":3,\"proc");
+    std::fs::write(&path, &text).unwrap();
+    let history = History::read(std::slice::from_ref(&path)).unwrap();
+    assert_eq!((history.events.len(), history.torn), (1, 1));
+    text.push('\n');
+    std::fs::write(&path, &text).unwrap();
+    let refused = History::read(&[path]).unwrap_err();
+    assert!(
+        format!("{refused:#}").contains("a.jsonl:2 is no event"),
+        "{refused:#}"
+    );
+}

@@ -1,0 +1,8 @@
+//! Histories and their checkers: each check passes what is right and fails what is wrong.
+
+#![cfg(test)]
+
+#[path = "../history.rs"]
+mod history;
+
+mod files;
