@@ -19,13 +19,30 @@
     reason = "each of its users takes what it needs of it"
 )]
 
+#[path = "history/beliefs.rs"]
+mod beliefs;
+#[path = "history/check.rs"]
+mod check;
 #[path = "history/event.rs"]
 mod event;
+#[path = "history/fence.rs"]
+mod fence;
 #[path = "history/file.rs"]
 mod file;
+#[path = "history/joined.rs"]
+mod joined;
+#[path = "history/losses.rs"]
+mod losses;
 #[path = "history/process.rs"]
 mod process;
+#[path = "history/tokens.rs"]
+mod tokens;
+#[path = "history/violation.rs"]
+mod violation;
 
+pub(crate) use beliefs::Overlap;
+pub(crate) use check::Summary;
 pub(crate) use event::{Event, Op, OverriddenBy, Phase};
 pub(crate) use file::{History, HistoryFile};
 pub(crate) use process::Process;
+pub(crate) use violation::Violation;

@@ -6,3 +6,6 @@
 mod history;
 
 mod files;
+mod right;
+mod story;
+mod wrong;

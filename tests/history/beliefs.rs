@@ -1,0 +1,160 @@
+//! Who believed when, and where two did at one time.
+//!
+//! An app believes from when it has read an answer until what that told, or until it begins to
+//! release, is told of the loss, or stops by itself. Sorting the beliefs is all the work there is:
+//! n log n.
+
+use std::collections::BTreeMap;
+
+use super::file::History;
+use super::joined::{Joined, Lease};
+use super::violation::Violation;
+
+/// A time in which an app believed to have a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Belief<'j> {
+    /// The lease's id.
+    pub(crate) lease: &'j str,
+    /// From when, on the history's clock.
+    pub(crate) from: u64,
+    /// Until when it acted, if it did.
+    pub(crate) until: u64,
+    /// The answer that it rests on.
+    pub(super) answered: usize,
+}
+
+/// Two apps that believed in one resource at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Overlap {
+    /// In what.
+    pub(crate) resource: String,
+    /// From when both did, on the history's clock.
+    pub(crate) from: u64,
+    /// For how long, in nanoseconds.
+    pub(crate) lasted_ns: u64,
+    /// The answers that the two rest on.
+    pub(super) answers: [usize; 2],
+}
+
+/// The beliefs of one lease; what one answer prolonged is one belief.
+pub(super) fn beliefs<'j>(history: &History, id: &'j str, lease: &Lease) -> Vec<Belief<'j>> {
+    let at = |event: usize| history.events[event].at;
+    let over = [lease.released, lease.lost].into_iter().flatten().min();
+    let mut beliefs: Vec<Belief<'j>> = Vec::new();
+    for told in &lease.told {
+        if over.is_some_and(|over| over < told.answered) {
+            continue;
+        }
+        let from = at(told.answered);
+        let stopped = lease.stopped.iter().copied();
+        let stopped = stopped.filter(|event| *event > told.answered).min();
+        let cut = over.into_iter().chain(stopped).map(at).min();
+        let until = told.until.min(cut.unwrap_or(u64::MAX));
+        if until <= from {
+            continue;
+        }
+        match beliefs.last_mut() {
+            Some(last) if last.until >= from => last.until = last.until.max(until),
+            _ => beliefs.push(Belief {
+                lease: id,
+                from,
+                until,
+                answered: told.answered,
+            }),
+        }
+    }
+    beliefs
+}
+
+/// Where two believed at one time, for longer than `bound`. Leases that `excused` names are left
+/// out.
+pub(super) fn overlaps(
+    history: &History,
+    joined: &Joined,
+    bound: u64,
+    excused: impl Fn(&str, &Lease) -> bool,
+) -> Vec<Overlap> {
+    let mut by_resource: BTreeMap<&str, Vec<Belief<'_>>> = BTreeMap::new();
+    for (id, lease) in &joined.leases {
+        if !excused(id, lease) {
+            let all = by_resource.entry(&lease.resource).or_default();
+            all.extend(beliefs(history, id, lease));
+        }
+    }
+    let mut overlaps = Vec::new();
+    for (resource, mut beliefs) in by_resource {
+        beliefs.sort_by_key(|belief| (belief.from, belief.answered));
+        overlaps.extend(overlaps_of(resource, &beliefs, bound));
+    }
+    overlaps.sort_by_key(|overlap| overlap.from);
+    overlaps
+}
+
+/// Of one resource, sorted: each belief beside the longest one of another lease before it.
+fn overlaps_of(resource: &str, beliefs: &[Belief<'_>], bound: u64) -> Vec<Overlap> {
+    let mut overlaps = Vec::new();
+    // The longest belief so far, and the longest one of any other lease.
+    let mut longest: Option<Belief<'_>> = None;
+    let mut other: Option<Belief<'_>> = None;
+    for belief in beliefs {
+        let is_own = longest.is_some_and(|longest| longest.lease == belief.lease);
+        let before = if is_own { other } else { longest };
+        if let Some(before) = before.filter(|before| before.until > belief.from + bound) {
+            overlaps.push(Overlap {
+                resource: resource.to_owned(),
+                from: belief.from,
+                lasted_ns: before.until.min(belief.until) - belief.from,
+                answers: [before.answered, belief.answered],
+            });
+        }
+        let is_longer = longest.is_none_or(|longest| belief.until > longest.until);
+        if is_longer {
+            if !is_own {
+                other = longest;
+            }
+            longest = Some(*belief);
+        } else if !is_own && other.is_none_or(|other| belief.until > other.until) {
+            other = Some(*belief);
+        }
+    }
+    overlaps
+}
+
+/// The leases that somebody overrode: whose grant may have existed when that happened.
+pub(super) fn is_overridden(history: &History, joined: &Joined, id: &str, lease: &Lease) -> bool {
+    let Some(first) = lease.told.iter().map(|told| told.invoked).min() else {
+        return false;
+    };
+    let begun = history.events[first].at;
+    let believed = beliefs(history, id, lease);
+    let over = believed
+        .iter()
+        .map(|belief| belief.until)
+        .max()
+        .unwrap_or(begun);
+    joined.overridden.iter().any(|overridden| {
+        let same = overridden.resource.as_ref();
+        same.is_none_or(|it| *it == lease.resource)
+            && overridden.from <= over
+            && begun <= overridden.until
+    })
+}
+
+/// Two at one time, as violations.
+pub(super) fn check(
+    history: &History,
+    joined: &Joined,
+    excused: impl Fn(&str, &Lease) -> bool,
+) -> Vec<Violation> {
+    let bound = joined.claims.clock_bound_ns;
+    let overlaps = overlaps(history, joined, bound, excused);
+    let in_words = overlaps.into_iter().map(|overlap| {
+        let lasted = std::time::Duration::from_nanos(overlap.lasted_ns);
+        let what = format!(
+            "two apps believed to have {} at one time, for {lasted:?} from {} on",
+            overlap.resource, overlap.from
+        );
+        Violation::of(history, what, &overlap.answers)
+    });
+    in_words.collect()
+}

@@ -1,0 +1,120 @@
+//! Whether a history can be true: all checks, and what there was to check.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Result, bail};
+
+use super::beliefs::{self, Overlap, is_overridden};
+use super::event::Op;
+use super::file::History;
+use super::joined::{Joined, Lease};
+use super::violation::Violation;
+use super::{fence, losses, tokens};
+
+/// How many violations a failure prints; one fault makes many.
+const PRINTED: usize = 10;
+
+/// What a history has in it: a check of nothing shows nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// All events.
+    pub(crate) events: usize,
+    /// Leases that an app was told of.
+    pub(crate) leases: usize,
+    /// Those for which exclusion is not claimed.
+    pub(crate) overridden: usize,
+    /// Fenced writes that were accepted.
+    pub(crate) accepted: usize,
+    /// Fenced writes that were refused as stale.
+    pub(crate) refused: usize,
+    /// Fenced writes of which nobody knows.
+    pub(crate) unknown: usize,
+    /// Leases that their apps were told are lost.
+    pub(crate) lost: usize,
+}
+
+impl History {
+    /// Everything in it that cannot be. n log n in its events; 100,000 take a second or so
+    /// without optimization.
+    pub(crate) fn violations(&self) -> Vec<Violation> {
+        let joined = Joined::of(self);
+        let overridden = overridden(self, &joined);
+        let excused = |id: &str, _: &Lease| overridden.contains(id);
+        let mut violations = joined.malformed.clone();
+        violations.extend(tokens::check(self, &joined));
+        violations.extend(fence::check(self, &joined, excused));
+        violations.extend(losses::check(self, &joined, excused));
+        if joined.claims.exclusion {
+            violations.extend(beliefs::check(self, &joined, excused));
+        }
+        violations
+    }
+
+    /// Nothing in it cannot be.
+    ///
+    /// # Errors
+    /// The first violations in words, with their lines.
+    pub(crate) fn check(&self) -> Result<Summary> {
+        let violations = self.violations();
+        if violations.is_empty() {
+            return Ok(self.summary());
+        }
+        let first = violations.iter().take(PRINTED);
+        let first: Vec<_> = first.map(Violation::to_string).collect();
+        bail!("{} violations:\n{}", violations.len(), first.join("\n"))
+    }
+
+    /// Where two apps believed at one time, whatever the run claims: for comparison.
+    pub(crate) fn overlaps(&self) -> Vec<Overlap> {
+        beliefs::overlaps(self, &Joined::of(self), 0, |_, _| false)
+    }
+
+    /// What there is in it.
+    pub(crate) fn summary(&self) -> Summary {
+        let joined = Joined::of(self);
+        let told = |lease: &&Lease| !lease.told.is_empty();
+        let outcome = |accepted| {
+            let writes = joined.writes.iter();
+            writes.filter(|write| write.accepted == accepted).count()
+        };
+        Summary {
+            events: self.events.len(),
+            leases: joined.leases.values().filter(told).count(),
+            overridden: overridden(self, &joined).len(),
+            accepted: outcome(Some(true)),
+            refused: outcome(Some(false)),
+            unknown: outcome(None),
+            lost: joined
+                .leases
+                .values()
+                .filter(|it| it.lost.is_some())
+                .count(),
+        }
+    }
+
+    /// How often each kind of event is in it.
+    pub(crate) fn kinds(&self) -> BTreeMap<String, usize> {
+        let mut kinds = BTreeMap::new();
+        for event in &self.events {
+            let op = serde_json::to_value(&event.op).unwrap_or_default();
+            let kind = format!("{} {:?}", op["op"].as_str().unwrap_or("?"), event.phase);
+            *kinds.entry(kind.to_lowercase()).or_default() += 1;
+        }
+        kinds
+    }
+
+    /// The resources that its leases are of.
+    pub(crate) fn resources(&self) -> BTreeSet<&str> {
+        let resources = self.events.iter().filter_map(|event| match &event.op {
+            Op::Acquire { resource, .. } => Some(resource.as_str()),
+            _ => None,
+        });
+        resources.collect()
+    }
+}
+
+fn overridden<'j>(history: &History, joined: &'j Joined) -> BTreeSet<&'j str> {
+    let leases = joined.leases.iter();
+    let overridden = leases.filter(|(id, lease)| is_overridden(history, joined, id, lease));
+    overridden.map(|(id, _)| id.as_str()).collect()
+}

@@ -1,0 +1,341 @@
+//! A history by leases and writes: invocations joined with their outcomes.
+//!
+//! Nothing is judged here but whether the history is one: an outcome of nothing, or an `ok` that
+//! says too little, is a fault of who recorded it.
+
+use std::collections::BTreeMap;
+
+use super::event::{Event, Op, OverriddenBy, Phase};
+use super::file::History;
+use super::violation::Violation;
+
+/// An answer that told an app until when it may act.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    /// The event that the request began with.
+    pub(super) invoked: usize,
+    /// The event that the answer is.
+    pub(super) answered: usize,
+    pub(super) until: u64,
+    pub(super) asks_less: bool,
+}
+
+/// Everything about one lease.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lease {
+    pub(super) resource: String,
+    pub(super) token: Option<u64>,
+    /// In the order of the answers; never empty, but where the history is wrong.
+    pub(super) told: Vec<Told>,
+    /// Where the app stopped to believe for reasons of its own.
+    pub(super) stopped: Vec<usize>,
+    /// Where the app began to release it first.
+    pub(super) released: Option<usize>,
+    /// Where a release was confirmed first.
+    pub(super) release_confirmed: Option<usize>,
+    /// Where the app was told first that it is lost.
+    pub(super) lost: Option<usize>,
+}
+
+/// A fenced write and what its app knows of it. Without an answer nothing is known.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub(super) register: String,
+    pub(super) lease: String,
+    pub(super) token: u64,
+    pub(super) value: String,
+    pub(super) invoked: usize,
+    pub(super) answered: Option<usize>,
+    /// Whether it was accepted, where the answer says so.
+    pub(super) accepted: Option<bool>,
+}
+
+/// What a register saw or said: a read of an app, or its own record of a write.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    pub(super) register: String,
+    pub(super) token: Option<u64>,
+    pub(super) invoked: usize,
+    pub(super) answered: usize,
+}
+
+/// A register's own record of a write.
+#[derive(Clone, Debug)]
+pub(super) struct Decision {
+    pub(super) token: u64,
+    pub(super) value: String,
+    pub(super) accepted: bool,
+    pub(super) at: usize,
+}
+
+/// When exclusion was overridden, on the history's clock.
+#[derive(Clone, Debug)]
+pub(super) struct Overridden {
+    pub(super) resource: Option<String>,
+    pub(super) from: u64,
+    pub(super) until: u64,
+}
+
+/// What the run as a whole claims.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claims {
+    pub(super) clock_bound_ns: u64,
+    pub(super) clock_rate_ppm: u64,
+    pub(super) exclusion: bool,
+    pub(super) loss_told_within_ns: Option<u64>,
+}
+
+/// The history, joined.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) claims: Claims,
+    pub(super) leases: BTreeMap<String, Lease>,
+    pub(super) writes: Vec<Write>,
+    pub(super) reads: Vec<Read>,
+    /// By register, in its order.
+    pub(super) decisions: BTreeMap<String, Vec<Decision>>,
+    pub(super) overridden: Vec<Overridden>,
+    /// What makes it no history.
+    pub(super) malformed: Vec<Violation>,
+}
+
+/// Walks through the events once.
+struct Joining<'h> {
+    history: &'h History,
+    joined: Joined,
+    /// Operations without an outcome yet: their invocation, and their write or override.
+    open: BTreeMap<(&'h str, u64), (usize, Option<usize>)>,
+}
+
+impl Joined {
+    /// Joins what came before nothing was claimed any more.
+    pub(super) fn of(history: &History) -> Self {
+        let mut joining = Joining {
+            history,
+            joined: Self {
+                claims: Claims {
+                    clock_bound_ns: 0,
+                    clock_rate_ppm: 0,
+                    exclusion: true,
+                    loss_told_within_ns: None,
+                },
+                leases: BTreeMap::new(),
+                writes: Vec::new(),
+                reads: Vec::new(),
+                decisions: BTreeMap::new(),
+                overridden: Vec::new(),
+                malformed: Vec::new(),
+            },
+            open: BTreeMap::new(),
+        };
+        for (index, event) in history.events.iter().enumerate() {
+            if ends_all_claims(event) {
+                break;
+            }
+            joining.take(index, event);
+        }
+        joining.joined
+    }
+}
+
+fn ends_all_claims(event: &Event) -> bool {
+    let by = OverriddenBy::RestoreWithoutBump;
+    matches!(&event.op, Op::Override { by: it, .. } if *it == by)
+}
+
+impl<'h> Joining<'h> {
+    fn take(&mut self, index: usize, event: &'h Event) {
+        match event.phase {
+            Phase::Invoke => self.begin(index, event),
+            Phase::Info => self.note(index, event),
+            Phase::Ok | Phase::Fail | Phase::Unknown => self.end(index, event),
+        }
+    }
+
+    fn malformed(&mut self, what: &str, index: usize) {
+        let violation = Violation::of(self.history, what.to_owned(), &[index]);
+        self.joined.malformed.push(violation);
+    }
+
+    fn begin(&mut self, index: usize, event: &'h Event) {
+        let made = match &event.op {
+            Op::Write {
+                register,
+                lease,
+                token,
+                value,
+            } => {
+                self.joined.writes.push(Write {
+                    register: register.clone(),
+                    lease: lease.clone(),
+                    token: *token,
+                    value: value.clone(),
+                    invoked: index,
+                    answered: None,
+                    accepted: None,
+                });
+                Some(self.joined.writes.len() - 1)
+            }
+            Op::Override { resource, .. } => {
+                // Until it is over, or for ever where its outcome is not known.
+                Some(self.override_grants(resource.as_ref(), event.at, u64::MAX))
+            }
+            Op::Release { lease } => {
+                let lease = self.joined.leases.entry(lease.clone()).or_default();
+                lease.released.get_or_insert(index);
+                None
+            }
+            _ => None,
+        };
+        let operation = (event.process.as_str(), event.operation);
+        if self.open.insert(operation, (index, made)).is_some() {
+            self.malformed("an operation begins twice", index);
+        }
+    }
+
+    fn override_grants(&mut self, resource: Option<&String>, from: u64, until: u64) -> usize {
+        self.joined.overridden.push(Overridden {
+            resource: resource.cloned(),
+            from,
+            until,
+        });
+        self.joined.overridden.len() - 1
+    }
+
+    fn note(&mut self, index: usize, event: &Event) {
+        match &event.op {
+            Op::Run { .. } => self.claim(&event.op),
+            Op::Lost { lease } => {
+                let lease = self.joined.leases.entry(lease.clone()).or_default();
+                lease.lost.get_or_insert(index);
+            }
+            Op::BelievesEnd { lease } => {
+                let lease = self.joined.leases.entry(lease.clone()).or_default();
+                lease.stopped.push(index);
+            }
+            Op::Accepted {
+                register,
+                token,
+                value,
+            } => self.decide(register, *token, value, true, index),
+            Op::Refused {
+                register,
+                token,
+                value,
+            } => self.decide(register, *token, value, false, index),
+            Op::Override { resource, .. } => {
+                self.override_grants(resource.as_ref(), event.at, event.at);
+            }
+            // A stream tells of more time without having been asked.
+            Op::Renew { .. } => self.tell(index, index, &event.op),
+            _ => self.malformed("an operation cannot be `info`", index),
+        }
+    }
+
+    fn claim(&mut self, run: &Op) {
+        if let Op::Run {
+            clock_bound_ns,
+            clock_rate_ppm,
+            exclusion,
+            loss_told_within_ns,
+            ..
+        } = run
+        {
+            let claims = &mut self.joined.claims;
+            claims.clock_bound_ns = claims.clock_bound_ns.max(*clock_bound_ns);
+            claims.clock_rate_ppm = claims.clock_rate_ppm.max(*clock_rate_ppm);
+            claims.exclusion &= *exclusion;
+            claims.loss_told_within_ns = loss_told_within_ns.or(claims.loss_told_within_ns);
+        }
+    }
+
+    fn decide(&mut self, register: &str, token: u64, value: &str, accepted: bool, at: usize) {
+        let decisions = self.joined.decisions.entry(register.to_owned());
+        decisions.or_default().push(Decision {
+            token,
+            value: value.to_owned(),
+            accepted,
+            at,
+        });
+    }
+
+    fn end(&mut self, index: usize, event: &'h Event) {
+        let operation = (event.process.as_str(), event.operation);
+        let Some((invoked, made)) = self.open.remove(&operation) else {
+            self.malformed("an outcome of nothing that began", index);
+            return;
+        };
+        let happened = event.phase == Phase::Ok;
+        match (&event.op, made) {
+            (Op::Acquire { .. } | Op::Renew { .. }, _) if happened => {
+                self.tell(invoked, index, &event.op);
+            }
+            (Op::Release { lease }, _) if happened => {
+                let lease = self.joined.leases.entry(lease.clone()).or_default();
+                lease.release_confirmed.get_or_insert(index);
+            }
+            (Op::Renew { lease, .. }, _) if event.phase == Phase::Fail => {
+                let lease = self.joined.leases.entry(lease.clone()).or_default();
+                lease.lost.get_or_insert(index);
+            }
+            (Op::Write { .. }, Some(write)) if event.phase != Phase::Unknown => {
+                let write = &mut self.joined.writes[write];
+                write.answered = Some(index);
+                write.accepted = Some(happened);
+            }
+            (
+                Op::Read {
+                    register, token, ..
+                },
+                _,
+            ) if happened => self.joined.reads.push(Read {
+                register: register.clone(),
+                token: *token,
+                invoked,
+                answered: index,
+            }),
+            (Op::Override { .. }, Some(overridden)) if event.phase != Phase::Unknown => {
+                self.joined.overridden[overridden].until = event.at;
+            }
+            _ => {}
+        }
+    }
+
+    fn tell(&mut self, invoked: usize, answered: usize, op: &Op) {
+        let (id, until, asks_less) = match op {
+            Op::Acquire {
+                lease: Some(lease),
+                believes_until: Some(until),
+                ..
+            } => (lease, *until, false),
+            Op::Renew {
+                lease,
+                believes_until: Some(until),
+                asks_less,
+            } => (lease, *until, *asks_less),
+            _ => return self.malformed("an `ok` that does not say of what, until when", answered),
+        };
+        let lease = self.joined.leases.entry(id.clone()).or_default();
+        lease.told.push(Told {
+            invoked,
+            answered,
+            until,
+            asks_less,
+        });
+        if let Op::Acquire {
+            resource, token, ..
+        } = op
+        {
+            let is_new = lease.resource.is_empty();
+            if is_new {
+                lease.resource.clone_from(resource);
+                lease.token = *token;
+            } else if lease.resource != *resource || lease.token != *token {
+                let first = lease.told[0].answered;
+                let what = format!("lease {id} changed its resource or its token");
+                let violation = Violation::of(self.history, what, &[first, answered]);
+                self.joined.malformed.push(violation);
+            }
+        }
+    }
+}

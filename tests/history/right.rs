@@ -1,0 +1,225 @@
+//! Histories that look odd and are right: a checker that refuses them would be of no use.
+
+use leasehold::clock::{Clock, SystemClock};
+
+use super::history::{History, Op, OverriddenBy};
+use super::story::{End, Story};
+
+fn is_right(story: &Story) {
+    assert_eq!(story.violations(), [] as [&str; 0]);
+}
+
+#[test]
+fn one_after_the_other() {
+    let mut story = Story::default();
+    story.acquire("a", 0..10, 1000, 100);
+    story
+        .renew("a", 50..60, 1000, 150)
+        .write("a", 60..70, 1000, End::Ok);
+    story
+        .release("a", 80..90, 1000)
+        .in_vain("b", 70..75, End::Fail);
+    story
+        .acquire("b", 20..85, 2000, 120)
+        .write("b", 90..95, 2000, End::Ok);
+    is_right(&story);
+    let summary = story.history().check().unwrap();
+    assert_eq!(
+        (summary.leases, summary.accepted, summary.refused),
+        (2, 2, 0)
+    );
+}
+
+/// The answer was lost; the lock was taken, nobody believes, and it is taken over later.
+#[test]
+fn an_acquire_without_an_answer_that_did_happen() {
+    for end in [End::Unknown, End::Never] {
+        let mut story = Story::default();
+        story
+            .in_vain("a", 0..10, end)
+            .acquire("b", 20..30, 2000, 90);
+        is_right(&story);
+    }
+}
+
+/// Its answer came, and it is the one that was asked for before the other one's.
+#[test]
+fn who_waits_in_line_since_before_may_have_the_smaller_token() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..50, 1000, 60)
+        .acquire("b", 5..100, 2000, 120);
+    story.acquire("c", 4..70, 1500, 90);
+    is_right(&story);
+}
+
+#[test]
+fn a_late_write_is_refused() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 50..110, 2000, 200);
+    story
+        .write("b", 110..120, 2000, End::Ok)
+        .write("a", 130..140, 1000, End::Fail);
+    story
+        .decided(115, 2000, ("b", 110), true)
+        .decided(135, 1000, ("a", 130), false);
+    is_right(&story);
+}
+
+/// A write of an app that was killed may be done at any time, or never.
+#[test]
+fn a_write_without_an_answer_is_done_or_not() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .write("a", 20..30, 1000, End::Unknown);
+    story
+        .acquire("b", 105..110, 2000, 200)
+        .write("b", 110..120, 2000, End::Ok);
+    is_right(&story);
+    story
+        .decided(115, 2000, ("b", 110), true)
+        .decided(135, 1000, ("a", 20), false);
+    is_right(&story);
+}
+
+/// Those that overlap have no order.
+#[test]
+fn two_writes_at_one_time_are_done_in_any_order() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 105..110, 2000, 200);
+    story
+        .write("a", 90..140, 1000, End::Ok)
+        .write("b", 110..120, 2000, End::Ok);
+    is_right(&story);
+}
+
+#[test]
+fn what_a_person_overrode_is_not_claimed() {
+    use OverriddenBy::{Delete, DeleteSession, Edit, Force, Restore, Wipe};
+    for by in [Force, Delete, Wipe, Edit, DeleteSession, Restore] {
+        let mut story = Story::default();
+        story.acquire("a", 0..10, 1000, 100).overridden(20, by);
+        story
+            .acquire("b", 30..40, 2000, 100)
+            .renew("a", 50..60, 1000, 110);
+        story
+            .write("b", 45..50, 2000, End::Ok)
+            .write("a", 60..70, 1000, End::Fail);
+        is_right(&story);
+        assert_eq!(story.history().summary().overridden, 1);
+    }
+}
+
+#[test]
+fn clocks_that_are_out_of_bounds_leave_the_tokens() {
+    let mut story = Story::default();
+    story.claims(0, false, None);
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 20..40, 2000, 100);
+    story
+        .write("b", 45..50, 2000, End::Ok)
+        .write("a", 60..70, 1000, End::Fail);
+    is_right(&story);
+}
+
+#[test]
+fn beliefs_may_overlap_by_what_clocks_may_differ() {
+    let mut story = Story::default();
+    story.claims(10, true, None);
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 20..90, 2000, 200);
+    is_right(&story);
+}
+
+#[test]
+fn a_repeated_request_has_the_same_lease() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("a", 20..30, 1000, 110);
+    is_right(&story);
+}
+
+/// Each counts from when its app sent it; the request of the second took longer.
+#[test]
+fn an_answer_to_a_slow_request_may_tell_less() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..1, 1000, 100)
+        .renew("a", 20..45, 1000, 80);
+    is_right(&story);
+    let mut story = Story::default();
+    let less = |until| Op::Renew {
+        lease: "1000".to_owned(),
+        believes_until: until,
+        asks_less: true,
+    };
+    story
+        .acquire("a", 0..1, 1000, 100)
+        .info("a", 3, less(Some(50_000_000)));
+    story.renew("a", 20..21, 1000, 50);
+    is_right(&story);
+}
+
+/// Not only the release: an app that is told of the loss, or stops by itself, believes no more.
+#[test]
+fn who_was_told_of_a_loss_believes_no_more() {
+    let mut story = Story::default();
+    story
+        .claims(0, true, Some(5))
+        .acquire("a", 0..10, 1000, 100)
+        .lost("a", 50, 1000);
+    story
+        .acquire("b", 40..60, 2000, 100)
+        .info("b", 80, Op::believes_end("2000"));
+    story
+        .acquire("c", 85..90, 3000, 150)
+        .renew_in_vain("c", 100..110, 3000, End::Fail);
+    story.acquire("d", 110..120, 4000, 200);
+    is_right(&story);
+}
+
+/// From then on not even tokens are claimed; what came before was right.
+#[test]
+fn a_restore_without_the_bump_ends_every_claim() {
+    let mut story = Story::default();
+    story.acquire("a", 0..10, 2000, 100);
+    story.info(
+        "person",
+        20,
+        Op::overridden(None, OverriddenBy::RestoreWithoutBump),
+    );
+    story.acquire_lease("b", 30..40, "other", 2000, 100);
+    is_right(&story);
+}
+
+#[test]
+fn a_hundred_thousand_events_take_seconds() {
+    let mut story = Story::default();
+    for turn in 0..12_500 {
+        let (from, token) = (turn * 100, (turn + 1) * 1000);
+        story.acquire("a", from + 1..from + 10, token, from + 60);
+        story.renew("a", from + 20..from + 22, token, from + 90);
+        story.write("a", from + 25..from + 30, token, End::Ok);
+        story.release("a", from + 80..from + 99, token);
+    }
+    let history = story.history();
+    assert_eq!(history.events.len(), 100_000);
+    let begun = SystemClock.now();
+    assert_eq!(history.violations(), []);
+    let took = SystemClock.now().since(begun);
+    assert!(took.as_secs() < 10, "{took:?}");
+    println!("100,000 events were checked in {took:?}");
+}
+
+#[test]
+fn a_history_of_nothing_is_right() {
+    assert_eq!(History::default().check().unwrap().events, 0);
+}

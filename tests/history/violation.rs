@@ -1,0 +1,40 @@
+//! What cannot be, in words, with the lines that show it.
+
+use std::fmt;
+
+use super::file::History;
+
+/// Something in a history that must not be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// What is wrong.
+    pub(crate) what: String,
+    /// The events that show it, each with its place.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Violation {
+    pub(super) fn of(history: &History, what: String, events: &[usize]) -> Self {
+        let mut events = events.to_vec();
+        events.sort_unstable();
+        events.dedup();
+        let lines = events.iter().map(|&event| {
+            let json = serde_json::to_string(&history.events[event]).unwrap_or_default();
+            format!("{} {json}", history.place(event))
+        });
+        Self {
+            what,
+            lines: lines.collect(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        for line in &self.lines {
+            write!(f, "\n    {line}")?;
+        }
+        Ok(())
+    }
+}

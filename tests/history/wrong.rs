@@ -1,0 +1,275 @@
+//! Histories that cannot be: each check finds its own.
+
+use super::history::{History, Op, OverriddenBy, Process};
+use super::story::{End, Story};
+
+/// These words, and nothing else.
+fn is_wrong(story: &Story, words: &[&str]) {
+    let violations = story.violations();
+    assert_eq!(violations.len(), words.len(), "{violations:#?}");
+    for (violation, words) in violations.iter().zip(words) {
+        assert!(violation.contains(words), "{violation}: no {words:?}");
+    }
+}
+
+#[test]
+fn two_believe_at_one_time() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 20..99, 2000, 200);
+    is_wrong(
+        &story,
+        &["two apps believed to have r at one time, for 1ms"],
+    );
+    let shown = format!("{:#}", story.history().check().unwrap_err());
+    assert!(
+        shown.contains(r#"#2 {"at":10000000,"process":"a""#),
+        "{shown}"
+    );
+}
+
+#[test]
+fn one_app_of_the_bound_is_one_too_many() {
+    let mut story = Story::default();
+    story.claims(10, true, None);
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 20..89, 2000, 200);
+    is_wrong(&story, &["for 11ms"]);
+}
+
+/// Behind a short one of another lease there is still the long one.
+#[test]
+fn a_belief_inside_anothers_is_found() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 1_000)
+        .acquire("b", 20..30, 2000, 40);
+    story
+        .acquire("c", 100..110, 3000, 120)
+        .renew("a", 111..112, 1000, 1_000);
+    is_wrong(&story, &["after token 3000 had", "for 10ms", "for 10ms"]);
+}
+
+/// The renewal told more, and the release was only asked for when the other had it.
+#[test]
+fn a_belief_that_was_prolonged_counts_to_its_end() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 50)
+        .renew("a", 20..30, 1000, 100);
+    story
+        .acquire("b", 5..90, 2000, 200)
+        .release("a", 95..96, 1000);
+    is_wrong(&story, &["for 5ms"]);
+}
+
+/// A force release of the first says nothing about the two after it.
+#[test]
+fn those_who_come_after_an_override_exclude_each_other() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .overridden(20, OverriddenBy::Force);
+    story
+        .acquire("b", 30..40, 2000, 100)
+        .acquire("c", 50..60, 3000, 100);
+    is_wrong(&story, &["for 40ms"]);
+}
+
+#[test]
+fn an_override_of_another_lock_excuses_nothing() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 20..90, 2000, 200);
+    story.info(
+        "person",
+        50,
+        Op::overridden(Some("other"), OverriddenBy::Delete),
+    );
+    is_wrong(&story, &["for 10ms"]);
+}
+
+#[test]
+fn a_token_is_given_twice() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 20)
+        .acquire_lease("b", 5..30, "other", 1000, 40);
+    is_wrong(&story, &["token 1000 of r was given twice"]);
+}
+
+/// Also over what a person did: tokens rise over everything.
+#[test]
+fn a_token_does_not_rise() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 2000, 20)
+        .overridden(25, OverriddenBy::Delete);
+    story.acquire("b", 30..40, 1000, 50);
+    is_wrong(&story, &["token 1000 of r was asked for after token 2000"]);
+}
+
+#[test]
+fn a_lease_changes_its_token() {
+    let mut story = Story::default();
+    story
+        .acquire_lease("a", 0..10, "l", 1000, 20)
+        .acquire_lease("a", 11..12, "l", 1001, 20);
+    is_wrong(&story, &["lease l changed"]);
+}
+
+#[test]
+fn an_older_token_is_accepted_after_a_newer_one() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 105..110, 2000, 200);
+    story
+        .write("b", 110..120, 2000, End::Ok)
+        .write("a", 121..130, 1000, End::Ok);
+    is_wrong(&story, &["r went from token 2000 back to token 1000"]);
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 105..110, 2000, 200);
+    story
+        .write("b", 110..120, 2000, End::Ok)
+        .read("c", 121..130, 1000);
+    is_wrong(&story, &["r went from token 2000 back to token 1000"]);
+}
+
+/// The two writes overlap, so their apps cannot know; the register does.
+#[test]
+fn a_register_takes_an_older_token_after_a_newer_one() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 105..110, 2000, 200);
+    story
+        .write("a", 90..140, 1000, End::Ok)
+        .write("b", 110..120, 2000, End::Ok);
+    story
+        .decided(115, 2000, ("b", 110), true)
+        .decided(130, 1000, ("a", 90), true);
+    is_wrong(&story, &["r accepted token 1000; the newest was 2000"]);
+}
+
+#[test]
+fn a_register_refuses_the_newest_token() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 20)
+        .write("a", 30..40, 1000, End::Fail);
+    story.decided(35, 1000, ("a", 30), false);
+    is_wrong(&story, &["r refused token 1000; the newest was none"]);
+}
+
+#[test]
+fn an_app_has_an_answer_that_the_register_never_gave() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .write("a", 20..30, 1000, End::Ok);
+    story.decided(35, 1000, ("a", 20), true);
+    is_wrong(&story, &["r never gave the answer"]);
+}
+
+#[test]
+fn who_believes_is_refused() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .acquire("b", 5..20, 2000, 20);
+    story
+        .write("b", 20..30, 2000, End::Ok)
+        .write("a", 40..50, 1000, End::Fail);
+    is_wrong(
+        &story,
+        &["r refused token 1000 while its app had every right"],
+    );
+}
+
+#[test]
+fn a_lease_is_confirmed_after_its_end() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .lost("a", 50, 1000)
+        .renew("a", 60..70, 1000, 150);
+    is_wrong(
+        &story,
+        &["lease 1000 was confirmed after its app had been told"],
+    );
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .release("a", 40..50, 1000)
+        .renew("a", 60..70, 1000, 150);
+    is_wrong(
+        &story,
+        &["lease 1000 was confirmed after its app had been told"],
+    );
+}
+
+/// Although it is told no time at all, so that no two believe.
+#[test]
+fn a_lease_is_confirmed_after_anothers_token() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 40)
+        .acquire("b", 5..50, 2000, 60);
+    story.renew("a", 61..70, 1000, 70);
+    is_wrong(
+        &story,
+        &["lease 1000 (token 1000) was confirmed after token 2000"],
+    );
+}
+
+#[test]
+fn an_app_is_told_less_than_before() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .renew("a", 20..21, 1000, 90);
+    is_wrong(&story, &["lease 1000 was told 10ms less than before"]);
+}
+
+#[test]
+fn a_loss_is_told_too_late() {
+    let mut story = Story::default();
+    story
+        .claims(0, true, Some(5))
+        .acquire("a", 0..10, 1000, 100)
+        .lost("a", 106, 1000);
+    is_wrong(&story, &["lease 1000 was called lost 1ms too late"]);
+}
+
+#[test]
+fn what_is_no_history_is_called_that() {
+    let mut app = Process::new("a");
+    let begun = app.invoke(1, Op::acquire("r"));
+    let of_nothing = app.ok(2, 7, Op::granted("r", "l", 1, 9));
+    let says_nothing = app.ok(3, 1, Op::acquire("r"));
+    let no_info = app.info(4, Op::acquire("r"));
+    let history = History::of(vec![
+        begun.clone(),
+        begun,
+        of_nothing,
+        says_nothing,
+        no_info,
+    ]);
+    let violations = history.violations();
+    let words: Vec<_> = violations.iter().map(|it| it.what.as_str()).collect();
+    assert_eq!(
+        words,
+        [
+            "an operation begins twice",
+            "an outcome of nothing that began",
+            "an `ok` that does not say of what, until when",
+            "an operation cannot be `info`",
+        ]
+    );
+}
