@@ -23,6 +23,7 @@ test: lint unit alerts chart model e2e crowd elections $(NODE) ## Everything tha
 lint: need-cargo ## Formatting and clippy, warnings denied
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --lib --bins --features seeded-bugs -- -D warnings
 
 .PHONY: unit
 unit: need-cargo ## Unit and integration tests: fast, no cluster

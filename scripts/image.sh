@@ -55,6 +55,10 @@ pack() {
   work=$(mktemp -d)
   mkdir "$work/context"
   cp "$target/$TRIPLE/release/leasehold" "$work/context/leasehold"
+  # With the feature `seeded-bugs` the variable's name is in the binary.
+  if grep --text --quiet LEASEHOLD_SEEDED_BUG "$work/context/leasehold"; then
+    die "the binary has bugs on purpose: build it without the feature seeded-bugs"
+  fi
   chmod 755 "$work/context/leasehold"
   # A storage of its own: images of whoever runs this are not touched, nor is a cache believed.
   local buildah=(buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run")

@@ -18,3 +18,5 @@ pub mod cli;
 pub mod shutdown;
 pub mod state_file;
 pub mod telemetry;
+
+pub mod seeded;

@@ -13,6 +13,7 @@ use crate::protocol::ids::GrantId;
 use crate::protocol::lease::{Lease, Loss, Tenure, Told};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
+use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored};
 
 use super::bid::{Begun, Bid, Unsettled, request_key};
@@ -271,7 +272,7 @@ impl Agent {
             // Also a refusal may be one's own success, where a proxy repeats what it passes on.
             Err(_) => bid.is_sent,
         };
-        if may_be_left {
+        if may_be_left && !seeded::has(Bug::AmbiguousCountsAsFailed) {
             self.spawn_settle(request.resource.clone(), bid.grant().clone(), bid.unsettled);
         }
         outcome

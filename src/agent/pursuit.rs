@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
+use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::acquire::Delivery;
@@ -269,6 +270,10 @@ impl Agent {
         pursuit.look_at = outlook
             .look_again
             .map_or(look_at, |at| at.min(look_at).max(now));
+        if seeded::has(Bug::WaiterNeverReads) {
+            pursuit.read_at = Moment::since_boot(Duration::MAX);
+            pursuit.look_at = pursuit.read_at;
+        }
         pursuit.queued = Some(queued);
         pursuit.has_place = true;
         pursuit.tries = 0;

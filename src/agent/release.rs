@@ -18,6 +18,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
+use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::cleanup::CLEARED_WITHIN;
@@ -98,6 +99,7 @@ impl State {
         let ends_for_all = who == WhoEnds::App && held.life == Life::Campaign;
         let end = match held.readers_until {
             until if now >= until || ends_for_all => PlannedEnd::Now,
+            _ if seeded::has(Bug::ReadersNotWaitedFor) => PlannedEnd::Now,
             _ if held.is_closing => return PlannedEnd::Nothing,
             until => PlannedEnd::Later(until),
         };
@@ -357,6 +359,12 @@ impl Agent {
         };
         let mint = self.hand_over_mint();
         let wall = self.0.clock.wall();
+        if let Some(Stored { value, .. }) = &current
+            && let Some(grant) = &value.grant
+            && seeded::has(Bug::ReleaseOfAnothers)
+        {
+            what.grant = grant.id.clone();
+        }
         let released = current.as_ref().and_then(|current| {
             let next = what.released(current, &mint, wall)?;
             Some((current, next))

@@ -17,6 +17,7 @@ use crate::protocol::lease::Loss;
 use crate::protocol::session::{KeepAlive, Revocation, RevokeReason, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Mint, Revision, Seen};
+use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::release::Returning;
@@ -97,8 +98,13 @@ impl Agent {
         if let Some(went_back) = state.went_back {
             return Err(went_back.into());
         }
+        let seen = state.seen.ok_or(AcquireError::SessionLost)?;
         Ok(Mint {
-            seen: state.seen.ok_or(AcquireError::SessionLost)?,
+            seen: if seeded::has(Bug::HighestSeenForgotten) {
+                Seen::from_list(Revision::default())
+            } else {
+                seen
+            },
             floor: self.0.config.token_floor,
         })
     }
@@ -320,7 +326,8 @@ impl Agent {
             if live.keep_alive.is_valid(now) {
                 // Without a send there is nothing to count from, least of all the answer.
                 if let Some(sent) = live.renewal_sent.take() {
-                    live.keep_alive.confirm(sent);
+                    let late = seeded::has(Bug::ValidityFromAnswer);
+                    live.keep_alive.confirm(if late { now } else { sent });
                 }
                 live.stored = stored;
                 if std::mem::take(&mut live.is_failing) {

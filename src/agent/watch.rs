@@ -15,6 +15,7 @@ use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
+use crate::seeded::{self, Bug};
 use crate::store::{LockEvent, LockWatch, Page, StoreError, Stored, within};
 
 use super::gone::Found;
@@ -66,6 +67,9 @@ impl Agent {
                         tracing::debug!(%session, %error, "the watch of the session's locks ended");
                     }
                     self.pause_watch(opened_at, &mut failures).await;
+                    if seeded::has(Bug::GapNotListed) {
+                        continue;
+                    }
                     after = self.list_after_gap(session, after).await;
                     continue;
                 }
@@ -109,6 +113,7 @@ impl Agent {
         self.note_revision(revision);
         match event {
             LockEvent::Held(stored) => self.note_held(*stored),
+            LockEvent::Gone { .. } if seeded::has(Bug::WatchGoneIgnored) => {}
             LockEvent::Gone { resource, at } => {
                 self.note_not_held(&resource, at, &Found::Unread);
             }

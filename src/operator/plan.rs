@@ -19,6 +19,7 @@ use crate::protocol::session::{Revocation, RevokeReason, Session};
 use crate::protocol::settings::ReleaseMode;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen};
+use crate::seeded::{self, Bug};
 use crate::store::cluster::LabelledPod;
 use crate::store::fleet::{Place, Placed};
 use crate::store::namespaces::{Binding, Subject};
@@ -257,10 +258,13 @@ fn session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
     if view.pod_has_ended(&seen.session) {
         return revoke(RevokeReason::PodEnded);
     }
-    match seen
-        .observed
-        .verdict(view.ttl_of(&seen.session), now.moment)
-    {
+    let ttl = view.ttl_of(&seen.session);
+    let judged_at = if seeded::has(Bug::ImpatientOperator) {
+        now.moment.after(ttl.get() * 55 / 100)
+    } else {
+        now.moment
+    };
+    match seen.observed.verdict(ttl, judged_at) {
         // By a CAS on exactly the version that was silent: whoever renews meanwhile wins.
         Verdict::MayRevoke(_) => revoke(RevokeReason::Expired),
         Verdict::MayLive { until } => Step::at(until).or(|| suspicion(view, seen, now)),
@@ -392,7 +396,8 @@ fn idle(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
         return Step::default();
     };
     let next_base = u128::from(rules.token_floor) + seen_by_now.highest().scale();
-    if u128::from(value.token.get()) + u128::from(LEASES_PER_GRANT) > next_base {
+    let is_below = u128::from(value.token.get()) + u128::from(LEASES_PER_GRANT) <= next_base;
+    if !is_below && !seeded::has(Bug::TokensForgotten) {
         return Step::at(now.moment.after(retain));
     }
     Step::act(Action::DeleteLock(seen.lock.clone()))

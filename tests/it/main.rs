@@ -4,6 +4,7 @@
 
 mod agent;
 mod alerts;
+mod bugs_stay_out;
 mod certs;
 mod chart;
 mod cli;

@@ -11,14 +11,19 @@ const LINES_MAX: usize = 500;
 /// What is not listed may import everything (`cli`).
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("protocol", &["protocol"]),
+    // Bugs on purpose; `protocol` has none, so that the model checks what is shipped.
+    ("seeded", &[]),
     ("clock", &["protocol"]),
-    ("store", &["protocol", "store"]),
-    ("agent", &["agent", "clock", "protocol", "store"]),
+    ("store", &["protocol", "seeded", "store"]),
+    ("agent", &["agent", "clock", "protocol", "seeded", "store"]),
     ("http", &["agent", "http", "protocol", "store"]),
     ("admin", &["agent"]),
     ("crd", &["crd", "protocol"]),
     ("k8s", &["crd", "k8s", "protocol", "store"]),
-    ("operator", &["clock", "operator", "protocol", "store"]),
+    (
+        "operator",
+        &["clock", "operator", "protocol", "seeded", "store"],
+    ),
     ("shutdown", &[]),
     ("state_file", &["agent"]),
     ("telemetry", &[]),
