@@ -17,7 +17,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit alerts chart model e2e crowd elections $(NODE) ## Everything that CI runs: lint, unit, alerts, chart, model, e2e, crowd, elections, node-e2e
+test: lint unit porcupine alerts chart model e2e crowd elections $(NODE) ## Everything that CI runs: lint, unit, porcupine, alerts, chart, model, e2e, crowd, elections, node-e2e
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
@@ -28,6 +28,12 @@ lint: need-cargo ## Formatting and clippy, warnings denied
 .PHONY: unit
 unit: need-cargo ## Unit and integration tests: fast, no cluster
 	cargo test --locked --lib --bins --test it --test history
+
+.PHONY: porcupine
+porcupine: need-go ## Builds the checker of linearizability, once it has refused what is wrong
+	cd tests/porcupine && GOWORK=off go vet -mod=readonly ./... && GOWORK=off go test -mod=readonly ./...
+	cd tests/porcupine && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false -trimpath \
+		-ldflags "-s -w" -o "$(abspath $(TARGET))/porcupine" .
 
 .PHONY: alerts
 alerts: promtool ## The alerts, as Prometheus itself reads them: when they fire and when they do not

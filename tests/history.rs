@@ -33,6 +33,8 @@ mod file;
 mod joined;
 #[path = "history/losses.rs"]
 mod losses;
+#[path = "history/porcupine.rs"]
+mod porcupine;
 #[path = "history/process.rs"]
 mod process;
 #[path = "history/tokens.rs"]
@@ -44,5 +46,6 @@ pub(crate) use beliefs::Overlap;
 pub(crate) use check::Summary;
 pub(crate) use event::{Event, Op, OverriddenBy, Phase};
 pub(crate) use file::{History, HistoryFile};
+pub(crate) use porcupine::check_linearizable;
 pub(crate) use process::Process;
 pub(crate) use violation::Violation;

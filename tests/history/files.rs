@@ -7,9 +7,9 @@ fn one_of_each() -> Vec<Event> {
     let mut app = Process::new("app-1.0");
     let run = Op::Run {
         seed: 7,
-        clock_bound_ns: 0,
+        clock_bound_ns: 5,
         clock_rate_ppm: 0,
-        exclusion: true,
+        exclusion: false,
         loss_told_within_ns: None,
     };
     vec![
@@ -23,8 +23,10 @@ fn one_of_each() -> Vec<Event> {
         app.info(8, Op::decided("r", 1000, "a", false)),
         app.info(9, Op::lost("l.0")),
         app.info(10, Op::believes_end("l.0")),
-        app.info(11, Op::overridden(None, OverriddenBy::RestoreWithoutBump)),
-        app.invoke(12, Op::release("l.0")),
+        app.invoke(11, Op::release("l.0")),
+        app.info(12, Op::overridden(Some("r"), OverriddenBy::Force)),
+        app.info(13, Op::overridden(None, OverriddenBy::RestoreWithoutBump)),
+        app.invoke(14, Op::acquire("s")),
     ]
 }
 
@@ -41,22 +43,23 @@ fn what_was_written_is_read_in_the_order_of_time() {
     b.append(&second.info(20, Op::lost("y"))).unwrap();
     b.append(&second.invoke(30, Op::renew("y"))).unwrap();
     let history = History::read_directory(directory.path()).unwrap();
-    assert_eq!(history.events[..12], one_of_each());
-    let last: Vec<_> = history.events[12..].iter().map(|event| event.at).collect();
+    assert_eq!(history.events[..14], one_of_each());
+    let last: Vec<_> = history.events[14..].iter().map(|event| event.at).collect();
     assert_eq!(last, [20, 30, 30]);
     // Of two files nobody knows which was first within one nanosecond.
-    assert_eq!(history.events[13].phase, Phase::Invoke);
-    assert_eq!(history.place(13), "b.jsonl:2");
+    assert_eq!(history.events[15].phase, Phase::Invoke);
+    assert_eq!(history.place(15), "b.jsonl:2");
     assert_eq!(history.torn, 0);
 }
 
+/// Porcupine's side reads the same file in a test of its own.
 #[test]
-fn a_line_reads_as_the_documentation_says() {
-    let line = serde_json::to_string(&one_of_each()[2]).unwrap();
-    assert_eq!(
-        line,
-        r#"{"at":3,"process":"app-1.0","operation":2,"phase":"ok","op":"acquire","resource":"r","lease":"l.0","token":1000,"believes_until":90}"#
-    );
+fn lines_read_as_in_the_file_that_is_committed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("one-of-each.jsonl");
+    History::of(one_of_each()).write(&path).unwrap();
+    let written = std::fs::read_to_string(path).unwrap();
+    assert_eq!(written, include_str!("one-of-each.jsonl"));
 }
 
 #[test]

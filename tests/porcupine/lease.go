@@ -1,0 +1,127 @@
+package main
+
+// lease is a lease from its grant to its end, as far as its app knows. Places are indexes of
+// events, times are those of the history's clock.
+type lease struct {
+	id       string
+	process  string
+	resource string
+	token    uint64
+	// Where the request began that it was told by first, and where that was answered.
+	invoked, answered int
+	// Until when its app may believe, by all that it was told.
+	until uint64
+	// When its app stopped to believe by itself: it began to release, was told of the loss, stopped.
+	stopped uint64
+	// Where its release was confirmed, or never.
+	released int
+}
+
+// override is a time in which somebody ended grants; of all resources if it names none.
+type override struct {
+	resource    string
+	from, until uint64
+}
+
+// believed is when its app believed no more.
+func (lease *lease) believed() uint64 {
+	return min(lease.until, lease.stopped)
+}
+
+// leases collects the leases that somebody was told of, in the order in which they were.
+type leases struct {
+	byID      map[string]*lease
+	told      []*lease
+	overrides []override
+}
+
+const forever = ^uint64(0)
+
+// lease finds a lease, which may end before anybody was told of it.
+func (leases *leases) lease(id string) *lease {
+	if known := leases.byID[id]; known != nil {
+		return known
+	}
+	made := &lease{id: id, stopped: forever, released: never}
+	leases.byID[id] = made
+	return made
+}
+
+func leasesOf(events []event, begun map[int]int) *leases {
+	leases := &leases{byID: map[string]*lease{}}
+	for index, event := range events {
+		invoked, isOutcome := begun[index]
+		switch event.Op {
+		case "acquire":
+			if event.Phase == "ok" && isOutcome {
+				leases.tell(event, invoked, index)
+			}
+		case "renew":
+			lease := leases.lease(event.Lease)
+			if (event.Phase == "ok" || event.Phase == "info") && event.BelievesUntil != nil {
+				lease.until = max(lease.until, *event.BelievesUntil)
+			} else if event.Phase == "fail" {
+				lease.stopped = min(lease.stopped, event.At)
+			}
+		case "release":
+			lease := leases.lease(event.Lease)
+			lease.stopped = min(lease.stopped, event.At)
+			if event.Phase == "ok" {
+				lease.released = min(lease.released, index)
+			}
+		case "lost", "believes-end":
+			lease := leases.lease(event.Lease)
+			lease.stopped = min(lease.stopped, event.At)
+		case "override":
+			leases.override(events, event, invoked, isOutcome)
+		}
+	}
+	return leases
+}
+
+func (leases *leases) tell(event event, invoked, answered int) {
+	lease := leases.lease(event.Lease)
+	if event.BelievesUntil != nil {
+		lease.until = max(lease.until, *event.BelievesUntil)
+	}
+	if lease.resource == "" {
+		lease.process, lease.resource, lease.token = event.Process, event.Resource, event.Token
+		lease.invoked, lease.answered = invoked, answered
+		leases.told = append(leases.told, lease)
+	}
+}
+
+// An override that has begun goes on until its outcome is known.
+func (leases *leases) override(events []event, event event, invoked int, isOutcome bool) {
+	switch {
+	case event.Phase == "info":
+		leases.overrides = append(leases.overrides, override{event.Resource, event.At, event.At})
+	case event.Phase == "invoke":
+		leases.overrides = append(leases.overrides, override{event.Resource, event.At, forever})
+	case isOutcome && event.Phase != "unknown":
+		for index := range leases.overrides {
+			it := &leases.overrides[index]
+			if it.from == events[invoked].At && it.until == forever && it.resource == event.Resource {
+				it.until = event.At
+			}
+		}
+	}
+}
+
+// mayEnd is the first time at which its grant can be over.
+func (leases *leases) mayEnd(lease *lease, events []event, claims claims) uint64 {
+	begun := events[lease.invoked].At
+	if !claims.exclusion {
+		return begun
+	}
+	// By so much two apps' beliefs may overlap because of their clocks.
+	end := lease.believed()
+	end -= min(end, claims.clockBound)
+	for _, override := range leases.overrides {
+		same := override.resource == "" || override.resource == lease.resource
+		if same && override.from <= lease.believed() && begun <= override.until {
+			end = min(end, override.from)
+		}
+	}
+	return max(end, begun)
+}
