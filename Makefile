@@ -26,8 +26,8 @@ lint: need-cargo ## Formatting and clippy, warnings denied
 	cargo clippy --locked --lib --bins --features seeded-bugs -- -D warnings
 
 .PHONY: unit
-unit: need-cargo ## Unit and integration tests: fast, no cluster
-	cargo test --locked --lib --bins --test it --test history
+unit: need-cargo ## Unit and integration tests and a short fuzzing: fast, no cluster
+	cargo test --locked --lib --bins --test it --test history --test fuzz
 
 .PHONY: porcupine
 porcupine: need-go ## Builds the checker of linearizability, once it has refused what is wrong

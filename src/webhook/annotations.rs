@@ -16,6 +16,10 @@ use crate::telemetry;
 const PREFIX: &str = "config.leasehold.dev/";
 /// How much of a bad value is repeated to whoever wrote it.
 const SHOWN_MAX_CHARS: usize = 60;
+/// How much of what is wrong with it is told: that may repeat parts of the value, too.
+const WHY_MAX_CHARS: usize = 400;
+/// How many bad annotations are told of at once: one more than there are good ones.
+const TOLD_MAX: usize = ANNOTATIONS.len() + 1;
 /// The longest reference that registries take is shorter.
 const IMAGE_MAX_BYTES: usize = 512;
 
@@ -115,7 +119,10 @@ pub(super) fn read(
             continue;
         };
         if let Err(why) = asked.set(name, text.trim(), defaults) {
-            problems.push(format!("annotation {key} is {:?}: {why}", shown(text)));
+            // The API server has not looked at the names yet: they may be long, and of any characters.
+            let (key, text) = (shown(key, SHOWN_MAX_CHARS), shown(text, SHOWN_MAX_CHARS));
+            let (key, why) = (key.escape_debug(), shown(&why, WHY_MAX_CHARS));
+            problems.push(format!("annotation {key} is {text:?}: {why}"));
         }
     }
     if asked.elect_preferred && asked.elect.is_empty() && asked.gate.is_none() {
@@ -125,6 +132,11 @@ pub(super) fn read(
         ));
     }
     if !problems.is_empty() {
+        let more = problems.len().saturating_sub(TOLD_MAX);
+        problems.truncate(TOLD_MAX);
+        if more > 0 {
+            problems.push(format!("and {more} more that are wrong"));
+        }
         return Err(problems.join("; "));
     }
     if let Some(gate) = asked
@@ -163,8 +175,8 @@ fn unknown() -> String {
 }
 
 /// The beginning of a value that may be long.
-fn shown(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_MAX_CHARS).collect();
+fn shown(text: &str, most: usize) -> String {
+    let mut shown: String = text.chars().take(most).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }
@@ -184,6 +196,10 @@ pub(super) fn check_image(text: &str) -> Result<&str, String> {
 }
 
 pub(super) fn check_log_level(text: &str) -> Result<&str, String> {
+    // It becomes the value of a variable, and in those Kubernetes puts others in the place of `$(NAME)`.
+    if text.contains("$(") {
+        return Err("a filter has no $( in it; write a level, or MODULE=LEVEL".to_owned());
+    }
     let read = telemetry::filter(text);
     read.map(|_filter| text).map_err(|error| error.to_string())
 }
@@ -286,5 +302,27 @@ mod tests {
         let refused = read_all(&[("ports", "80"), ("unix-socket", &long)]).unwrap_err();
         assert!(refused.contains("/ports is") && refused.contains("/unix-socket is"));
         assert!(refused.len() < 500, "{refused}");
+    }
+
+    #[test]
+    fn a_name_may_be_anything_and_there_may_be_many() {
+        let refused = read_all(&[("\u{1b}[2J\n", "x"), (&"y".repeat(5_000), "z")]).unwrap_err();
+        assert!(
+            refused.contains("config.leasehold.dev/\\u{1b}[2J\\n is"),
+            "{refused}"
+        );
+        assert!(
+            !refused.contains(char::is_control) && refused.len() < 1_000,
+            "{refused}"
+        );
+        let refused = read_all(&[("log-level", &"z".repeat(5_000))]).unwrap_err();
+        assert!(refused.len() < 600, "{refused}");
+        let many: Vec<_> = (0..1_000).map(|n| n.to_string()).collect();
+        let many: Vec<_> = many.iter().map(|name| (&**name, "x")).collect();
+        let refused = read_all(&many).unwrap_err();
+        assert!(
+            refused.ends_with("; and 989 more that are wrong"),
+            "{refused}"
+        );
     }
 }

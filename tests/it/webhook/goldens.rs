@@ -10,7 +10,7 @@ use crate::pods::{self, EXPECTED, FOLDER};
 /// What may be wrong with each annotation.
 const WRONG: &[(&str, &[&str])] = &[
     ("image", &["", "a b", "registry.example/leasehold:", "-x"]),
-    ("log-level", &["", "loud", "a=b=c"]),
+    ("log-level", &["", "loud", "a=b=c", "$(X)=debug"]),
     (
         "ports",
         &[

@@ -1,0 +1,253 @@
+//! What apps send: requests, one after the other, to the router of an agent whose store is in memory. Each is
+//! answered; a refusal is a problem document, and one that is refused for what it is writes nothing; tokens rise.
+//!
+//! In an input requests stand as in HTTP, with a line `---` between two of them. `$LEASE` and `$TOKEN` are what the
+//! last lease came with.
+
+mod answers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream};
+use axum::middleware;
+use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
+use http::{HeaderName, HeaderValue, Request};
+use leasehold::agent::{Agent, Config};
+use leasehold::http::{HttpOptions, Router, router};
+use leasehold::protocol::session::PodRef;
+use leasehold::protocol::token::Revision;
+use leasehold::store::LockStore as _;
+use leasehold::store::embedded::EmbeddedStore;
+use tower::ServiceExt as _;
+
+use super::{Outcome, Target, no_seeds};
+use crate::paused_clock::PausedClock;
+use answers::{Answer, assert_problem};
+
+/// How many requests one input may have.
+const REQUESTS_MAX: usize = 6;
+/// How much of a stream is read.
+const CHUNKS_MAX: usize = 4;
+/// For how long, in time that does not pass.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Who else may be spoken to, as `--allow-host` says.
+const ALLOWED: &str = "sidecar.test";
+
+pub(crate) const TARGET: Target = Target {
+    name: "api",
+    run: |input| target(input, |router| router),
+    broken: |input| target(input, without_documents),
+    seeds: no_seeds,
+    words: &[
+        "GET ",
+        "POST ",
+        "DELETE ",
+        "PUT ",
+        "/v1/locks",
+        "/v1/locks/acquire",
+        "/v1/locks/hold",
+        "/v1/locks/$LEASE",
+        "/v1/locks/$LEASE/renew",
+        "/v1/locks/$LEASE/events",
+        "/v1/fencing/verify",
+        "/v1/elections/jobs",
+        "/v1/elections/jobs/candidacy",
+        "/v1/elections/jobs/events",
+        "/openapi.json",
+        "?prefix=",
+        "&limit=",
+        "&continue=",
+        "\nHost: localhost",
+        "\nOrigin: ",
+        "\nContent-Type: application/json",
+        "\nSec-Fetch-Site: ",
+        "\nX-Fencing-Token: 7",
+        "\n\n",
+        "\n---\n",
+        "$LEASE",
+        "$TOKEN",
+        "resource",
+        "ownerId",
+        "ttlSeconds",
+        "waitSeconds",
+        "keepSeconds",
+        "maxHoldSeconds",
+        "metadata",
+        "requestId",
+        "fencingToken",
+        "preferred",
+        "election:jobs",
+        "localhost:7373",
+        "127.0.0.1",
+        "[::1]:7373",
+        "sidecar.test",
+        "evil.example",
+        "%2F",
+        "%FF",
+    ],
+    tries: 2_500,
+};
+
+fn target(input: &[u8], change: fn(Router) -> Router) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    runtime.unwrap().block_on(async {
+        let mut app = App::new(change);
+        let text = String::from_utf8_lossy(input);
+        let mut told = Vec::new();
+        let mut is_taken = false;
+        for text in text.split("\n---\n").take(REQUESTS_MAX) {
+            let Some(request) = app.request(text) else {
+                told.push("no request".to_owned());
+                continue;
+            };
+            let answer = app.send(request).await;
+            is_taken |= answer.status < 400;
+            told.push(answer.name());
+        }
+        told.truncate(2);
+        let told = told.join(", ");
+        if is_taken {
+            Outcome::Taken(told)
+        } else {
+            Outcome::Refused(told)
+        }
+    })
+}
+
+/// An app beside a sidecar.
+struct App {
+    router: Router,
+    store: EmbeddedStore,
+    /// The largest token that was told, by resource.
+    tokens: BTreeMap<String, u64>,
+    lease: String,
+    token: String,
+}
+
+impl App {
+    fn new(change: fn(Router) -> Router) -> Self {
+        let store = EmbeddedStore::in_memory(Revision(1_000)).unwrap();
+        let pod = PodRef {
+            name: "pod-a".into(),
+            uid: "uid-a".into(),
+            node: None,
+        };
+        let (locks, sessions) = (Arc::new(store.clone()), Arc::new(store.clone()));
+        let agent = Agent::new(
+            Config::new(pod),
+            locks,
+            sessions,
+            Arc::new(PausedClock::start()),
+        );
+        let options = HttpOptions {
+            allowed_hosts: vec![ALLOWED.to_owned()],
+        };
+        Self {
+            router: change(router(agent, options)),
+            store,
+            tokens: BTreeMap::new(),
+            lease: "none.0".to_owned(),
+            token: "1".to_owned(),
+        }
+    }
+
+    /// None where HTTP itself has no such request.
+    fn request(&self, text: &str) -> Option<Request<String>> {
+        let text = text
+            .replace("$LEASE", &self.lease)
+            .replace("\"$TOKEN\"", &self.token);
+        let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
+        let mut lines = head.lines();
+        let (method, target) = lines.next()?.split_once(' ')?;
+        let mut request = Request::builder().method(method).uri(target);
+        for line in lines {
+            let (name, value) = line.split_once(": ")?;
+            let name: HeaderName = name.parse().ok()?;
+            request = request.header(name, HeaderValue::from_str(value).ok()?);
+        }
+        request.body(body.to_owned()).ok()
+    }
+
+    /// Sends it, and checks what comes back.
+    async fn send(&mut self, request: Request<String>) -> Answer {
+        let (head, body) = request.into_parts();
+        // What is held has tasks of its own that write.
+        let before = if self.tokens.is_empty() {
+            Some(self.revision().await)
+        } else {
+            None
+        };
+        let sent = Request::from_parts(head.clone(), Body::from(body.clone()));
+        let response = self.router.clone().oneshot(sent).await.unwrap();
+        let answer = Answer::read(response).await;
+        answers::assert_guarded(&head, &answer, ALLOWED);
+        if answer.status >= 400 {
+            assert_problem(&answer);
+            if let (Some(before), 400..=408 | 413 | 422) = (before, answer.status) {
+                assert_eq!(
+                    self.revision().await,
+                    before,
+                    "a refusal has written: {answer:?}"
+                );
+            }
+        }
+        self.note(&answer, &body);
+        answer
+    }
+
+    async fn revision(&self) -> Revision {
+        self.store.list(1, None).await.unwrap().revision
+    }
+
+    /// What a lease came with; tokens rise over all that came before.
+    fn note(&mut self, answer: &Answer, body: &str) {
+        for told in answer.leases() {
+            let (Some(resource), Some(token)) =
+                (told["resource"].as_str(), told["fencingToken"].as_u64())
+            else {
+                panic!("a lease without a resource or a token: {told}");
+            };
+            answers::assert_lease(answer, told, body);
+            let known = self.tokens.entry(resource.to_owned()).or_default();
+            if told["replayed"] != true {
+                assert!(token > *known, "{token} of {resource} comes after {known}");
+            }
+            *known = token.max(*known);
+            self.lease = told["leaseId"].as_str().expect("it has an id").to_owned();
+            self.token = token.to_string();
+        }
+    }
+}
+
+/// Reads the beginning of a body; the whole of it where it ends.
+async fn beginning(body: Body) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut chunks: BodyDataStream = body.into_data_stream();
+    let reading = async {
+        for _ in 0..CHUNKS_MAX {
+            match chunks.next().await {
+                Some(chunk) => bytes.extend_from_slice(&chunk.expect("a body does not break off")),
+                None => break,
+            }
+        }
+    };
+    // What waits in line says nothing for a while.
+    let _ = tokio::time::timeout(PATIENCE, reading).await;
+    bytes
+}
+
+/// Says that there is nothing as axum would: in no words of ours.
+fn without_documents(router: Router) -> Router {
+    router.layer(middleware::map_response(async |response: Response| {
+        if response.status() == 404 {
+            return response.status().into_response();
+        }
+        response
+    }))
+}
