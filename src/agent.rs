@@ -57,6 +57,7 @@ pub use types::{
 use crate::clock::Clock;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::{Moment, SessionTtl};
+use crate::random::Random;
 use crate::store::{LockStore, SessionStore};
 use backoff::Backoff;
 use metrics::Gauges;
@@ -84,6 +85,8 @@ pub struct Config {
     pub idle_after: Duration,
     /// Resource prefixes with a contention metric of their own, at most 50.
     pub metrics_prefixes: BTreeSet<String>,
+    /// Where names and jitter come from.
+    pub random: Random,
 }
 
 impl Config {
@@ -100,6 +103,7 @@ impl Config {
             max_streams: 512,
             idle_after: Duration::from_secs(600),
             metrics_prefixes: BTreeSet::new(),
+            random: Random::system(),
         }
     }
 }
@@ -174,6 +178,10 @@ impl Agent {
     #[must_use]
     pub fn now(&self) -> Moment {
         self.0.clock.now()
+    }
+
+    fn random(&self) -> &Random {
+        &self.0.config.random
     }
 
     /// The pod that the agent speaks for.

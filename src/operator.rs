@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, Seen};
+use crate::random::Random;
 use crate::store::StoreError;
 use crate::store::cluster::{Notes, PodLabels};
 use crate::store::fleet::FleetStore;
@@ -95,6 +96,8 @@ pub struct Ports {
     pub leadership: Arc<dyn Leadership>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Where jitter comes from.
+    pub random: Random,
 }
 
 /// The operator. Cloning gives another handle to the same one.
@@ -179,11 +182,14 @@ impl Operator {
             self.start_what_is_due(&mut tasks);
             let sleep = tokio::time::sleep(self.until_due());
             tokio::select! {
-                Some(heard) = feeds.next() => self.note_heard(heard),
+                // A listing of everything must not keep what is under way from being finished. What
+                // comes last only wakes: each round looks who leads and what is due.
+                biased;
+                () = stop.cancelled() => {}
                 Some(finished) = tasks.join_next() => self.note_finished(finished?),
+                Some(heard) = feeds.next() => self.note_heard(heard),
                 () = self.0.ports.leadership.changed() => {}
                 () = sleep => {}
-                () = stop.cancelled() => {}
             }
         }
         tasks.shutdown().await;
@@ -338,7 +344,7 @@ impl Operator {
             if is_said {
                 tracing::warn!(?key, %error, failures, advice, "this could not be done; trying on");
             }
-            let pause = pause_after(failures);
+            let pause = pause_after(failures, &self.0.ports.random);
             state.queue.finish(key);
             state.queue.look_again(key.clone(), now.moment.after(pause));
         } else {
@@ -416,9 +422,9 @@ impl Operator {
 }
 
 /// With full jitter, growing to the longest.
-fn pause_after(failures: u32) -> Duration {
+fn pause_after(failures: u32, random: &Random) -> Duration {
     let bound = Duration::from_millis(100).saturating_mul(1 << failures.min(10));
     bound
         .min(LONGEST_PAUSE)
-        .mul_f64(0.1 + 0.9 * fastrand::f64())
+        .mul_f64(0.1 + 0.9 * random.fraction())
 }

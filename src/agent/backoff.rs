@@ -53,23 +53,23 @@ impl Backoff {
     pub(super) const fn rewind(&mut self) {
         self.tries = 0;
     }
-
-    /// A random wait for the n-th try, of at least a tenth of its bound so that a loop never
-    /// spins.
-    pub(super) fn wait(tries: u32, longest: Duration) -> Duration {
-        let bound = FIRST
-            .saturating_mul(1 << tries.min(16))
-            .min(longest.max(FIRST));
-        Self::jittered(bound)
-    }
-
-    /// A random wait of at most this, and of at least a tenth of it.
-    pub(super) fn jittered(bound: Duration) -> Duration {
-        bound.mul_f64(0.1 + 0.9 * fastrand::f64())
-    }
 }
 
 impl Agent {
+    /// A random wait for the n-th try, of at least a tenth of its bound so that a loop never
+    /// spins.
+    pub(super) fn pause_after(&self, tries: u32, longest: Duration) -> Duration {
+        let bound = FIRST
+            .saturating_mul(1 << tries.min(16))
+            .min(longest.max(FIRST));
+        self.jittered(bound)
+    }
+
+    /// A random wait of at most this, and of at least a tenth of it.
+    pub(super) fn jittered(&self, bound: Duration) -> Duration {
+        bound.mul_f64(0.1 + 0.9 * self.random().fraction())
+    }
+
     /// A read, tried again for a few seconds while the store does not answer.
     pub(super) async fn persist<T, F>(&self, read: impl Fn() -> F) -> Result<T, StoreError>
     where
@@ -90,7 +90,7 @@ impl Agent {
 
     /// Waits before the next try; false when there is to be none.
     pub(super) async fn pause(&self, backoff: &mut Backoff) -> bool {
-        let wait = Backoff::wait(backoff.tries, backoff.longest);
+        let wait = self.pause_after(backoff.tries, backoff.longest);
         backoff.tries += 1;
         if backoff
             .until
@@ -99,8 +99,9 @@ impl Agent {
             return false;
         }
         tokio::select! {
-            () = tokio::time::sleep(wait) => true,
+            biased;
             () = self.0.stop.cancelled() => false,
+            () = tokio::time::sleep(wait) => true,
         }
     }
 }

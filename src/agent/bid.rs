@@ -196,7 +196,7 @@ impl Agent {
     }
 
     fn attempt(&self, state: &mut State, resource: &Resource, key: Option<RequestKey>) -> Attempt {
-        let grant = GrantId::from(uuid::Uuid::new_v4().to_string());
+        let grant = GrantId::from(self.random().uuid().to_string());
         state.in_flight += 1;
         state.claimed.insert(grant.clone());
         let under_way = state.under_way.entry(resource.clone()).or_default();

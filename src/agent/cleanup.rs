@@ -46,9 +46,10 @@ impl Agent {
                 .unwrap_or_else(|| self.now().after(NOTHING_TO_SWEEP));
             self.state().next_sweep = next;
             tokio::select! {
-                () = self.sleep_until(next) => {}
-                () = self.0.deadlines_changed.notified() => {}
+                biased;
                 () = self.0.stop.cancelled() => {}
+                () = self.0.deadlines_changed.notified() => {}
+                () = self.sleep_until(next) => {}
             }
         }
     }
@@ -241,6 +242,7 @@ impl Agent {
                 return;
             };
             tokio::select! {
+                biased;
                 () = ended => {}
                 () = self.sleep_until(told) => {}
             }
@@ -262,8 +264,10 @@ impl Agent {
                 return;
             }
             tokio::select! {
-                () = ended => {}
+                // The bound first: it holds also where something ends all the time.
+                biased;
                 () = self.sleep_until(until) => return,
+                () = ended => {}
             }
         }
     }

@@ -15,7 +15,7 @@ mod campaign;
 mod events;
 mod seen;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,9 +42,9 @@ pub(super) struct Elections {
     /// Told when somebody leads who did not, also elsewhere.
     changed: Arc<Notify>,
     /// Those that the agent itself runs for.
-    campaigns: HashSet<Resource>,
+    campaigns: BTreeSet<Resource>,
     /// What the store said.
-    seen: HashMap<Resource, Seen>,
+    seen: BTreeMap<Resource, Seen>,
 }
 
 /// An election as this agent sees it.
@@ -186,8 +186,9 @@ impl Agent {
         // Timers only wake.
         while self.now() < until && !self.0.stop.is_cancelled() {
             tokio::select! {
-                () = self.sleep_until(until) => {}
+                biased;
                 () = self.0.stop.cancelled() => {}
+                () = self.sleep_until(until) => {}
             }
         }
     }

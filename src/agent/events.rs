@@ -198,10 +198,11 @@ impl LeaseEvents {
                 }
                 Next::End => return None,
                 Next::Rest(until) => tokio::select! {
-                    () = agent.sleep_until(until) => {}
-                    () = changed => {}
+                    biased;
                     // The lease keeps the other end for as long as it is not over.
                     _over = self.over.changed() => {}
+                    () = changed => {}
+                    () = agent.sleep_until(until) => {}
                 },
             }
         }

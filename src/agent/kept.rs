@@ -193,7 +193,7 @@ impl State {
     /// The kept grants of a session that ended, on their way back.
     pub(super) fn take_kept_of(&mut self, session: &SessionId) -> Vec<Returning> {
         let of_it = |_: &Resource, kept: &mut Kept| kept.session == *session;
-        let gone = self.kept.extract_if(of_it);
+        let gone = self.kept.extract_if(.., of_it);
         gone.map(|(resource, kept)| Returning {
             // It goes because its session went.
             asked: None,
@@ -270,9 +270,10 @@ impl Agent {
             let (agent, session, over) = (agent.clone(), session.clone(), over.clone());
             async move {
                 tokio::select! {
-                    () = agent.look_at_kept(&session) => {}
-                    () = over.cancelled() => {}
+                    biased;
                     () = agent.0.stop.cancelled() => {}
+                    () = over.cancelled() => {}
+                    () = agent.look_at_kept(&session) => {}
                 }
             }
         });
@@ -281,7 +282,8 @@ impl Agent {
     async fn look_at_kept(&self, session: &SessionId) {
         let third = self.0.config.session_ttl.get() / 3;
         loop {
-            tokio::time::sleep(third.mul_f64(0.9 + 0.2 * fastrand::f64())).await;
+            let jitter = 0.9 + 0.2 * self.random().fraction();
+            tokio::time::sleep(third.mul_f64(jitter)).await;
             let now = self.now();
             let is_idle = |kept: &Kept| now.since(kept.since) >= third;
             let is_needed = {

@@ -3,7 +3,7 @@
 //! A challenger's wait counts from its first look at a session. An agent that starts where another
 //! one was killed looks at once, so that whoever asks later need not wait for a whole TTL more.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::protocol::session::Claimant;
 use crate::store::{StoreError, within};
@@ -20,7 +20,7 @@ impl Agent {
     /// # Errors
     /// What the store says; nothing is lost by it but time.
     pub async fn observe_holders(&self) -> Result<(), StoreError> {
-        let mut holders: HashMap<_, Claimant> = HashMap::new();
+        let mut holders: BTreeMap<_, Claimant> = BTreeMap::new();
         let mut next: Option<String> = None;
         loop {
             let list = self.0.locks.list(PAGE, next.as_deref());

@@ -23,7 +23,7 @@ use super::bid::{Bid, Outlook, SLOW, Unsettled};
 use super::line::Front;
 use super::local::LocalTurn;
 use super::take::Taken;
-use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, LeaseView};
+use super::{AcquireError, Acquired, Agent, CALL_LIMIT, LeaseView};
 
 /// The longest pause between two tries: beyond it, places in the queue stay empty for long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
@@ -143,9 +143,10 @@ impl Agent {
         let Some(changed) = changed else { return };
         let until = front.kept_until.map_or(until, |kept| until.min(kept));
         tokio::select! {
+            biased;
+            () = self.0.stop.cancelled() => {}
             () = changed.notified() => {}
             () = self.sleep_until(until) => {}
-            () = self.0.stop.cancelled() => {}
         }
     }
 
@@ -233,7 +234,7 @@ impl Agent {
     fn pause_of(&self, pursuit: &mut Pursuit, first: Duration, longest: Duration) -> Moment {
         let bound = first.saturating_mul(GROWTH.saturating_pow(pursuit.tries));
         pursuit.tries = (pursuit.tries + 1).min(16);
-        let wait = Backoff::jittered(bound.min(longest));
+        let wait = self.jittered(bound.min(longest));
         pursuit.not_before = self.now().after(wait);
         pursuit.not_before
     }
@@ -254,7 +255,7 @@ impl Agent {
         let is_first = bid
             .session()
             .is_some_and(|id| queued.value.waiters.ahead_of(id).is_empty());
-        let jitter = 0.9 + 0.2 * fastrand::f64();
+        let jitter = 0.9 + 0.2 * self.random().fraction();
         let third = (ttl / 3).mul_f64(jitter);
         let look = if is_first { ttl / 10 } else { third };
         if pursuit.queued.is_none() {

@@ -30,7 +30,7 @@ use super::journal::record::SessionRecord;
 use super::journal::{Memory, Writer};
 use super::release::{Ending, Returning};
 use super::state::LiveSession;
-use super::{Agent, Backoff, CALL_LIMIT, Config, OnTerm};
+use super::{Agent, CALL_LIMIT, Config, OnTerm};
 pub(super) use bound::Bound;
 pub(super) use past::Left;
 use past::Refused;
@@ -249,11 +249,14 @@ impl Agent {
                 Err(error) => error,
             };
             tracing::debug!(%error, "the session of the process before cannot be taken up yet");
-            let pause = Backoff::wait(tries, LONGEST_PAUSE).min(until.since(self.now()));
+            let pause = self
+                .pause_after(tries, LONGEST_PAUSE)
+                .min(until.since(self.now()));
             tries += 1;
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                biased;
                 () = self.0.stop.cancelled() => return Err(NotTakenUp::Stopped),
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
@@ -351,6 +354,7 @@ impl Agent {
                 return true;
             }
             tokio::select! {
+                biased;
                 () = ended => {}
                 () = self.sleep_until(until) => {
                     if self.now() >= until {

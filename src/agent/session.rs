@@ -197,10 +197,11 @@ impl Agent {
         let mut failures = 0;
         while let Some(wake) = self.next_renewal(&id, failures) {
             tokio::select! {
-                () = self.sleep_until(wake) => {}
+                biased;
+                () = self.0.stop.cancelled() => return,
                 // What was idle is needed again, and may be due by now.
                 () = needed.notified(), if failures == 0 => {}
-                () = self.0.stop.cancelled() => return,
+                () = self.sleep_until(wake) => {}
             }
             if self.end_if_idle(&id).await {
                 return;
@@ -228,8 +229,8 @@ impl Agent {
             return None;
         }
         let due = match failures {
-            0 => state.renewal_due(live, fastrand::f64()),
-            _ => now.after(Backoff::wait(failures, live.stored.value.ttl.get() / 10)),
+            0 => state.renewal_due(live, self.random().fraction()),
+            _ => now.after(self.pause_after(failures, live.stored.value.ttl.get() / 10)),
         };
         Some(due.min(live.keep_alive.valid_until()))
     }

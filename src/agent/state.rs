@@ -4,7 +4,7 @@
 mod ends;
 mod sights;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,13 +54,13 @@ pub(super) struct State {
     pub(super) seen: Option<Seen>,
     /// The leases that are served, by resource: locks are not reentrant. Each in a box, because a
     /// map is up to half empty.
-    pub(super) held: HashMap<Resource, Box<Held>>,
+    pub(super) held: BTreeMap<Resource, Box<Held>>,
     /// The grants that are kept between two leases, by resource.
-    pub(super) kept: HashMap<Resource, Kept>,
+    pub(super) kept: BTreeMap<Resource, Kept>,
     /// Some grant gave another lease since the store was last asked who waits.
     pub(super) reused_a_grant: bool,
     /// Where each lease is.
-    pub(super) resource_of: HashMap<LeaseId, Resource>,
+    pub(super) resource_of: BTreeMap<LeaseId, Resource>,
     /// When the sweeper wakes next.
     pub(super) next_sweep: Moment,
     /// No new leases are given.
@@ -68,17 +68,17 @@ pub(super) struct State {
     /// Until when a refused take-over is taken as the policies' last word.
     pub(super) strict_until: Moment,
     /// What was answered to a `requestId`, for as long as the lease or its end is remembered.
-    answered: HashMap<RequestKey, Answered>,
+    answered: BTreeMap<RequestKey, Answered>,
     /// How many attempts are under way: one for each try, and one for each line.
     pub(super) in_flight: usize,
     /// The grants that they are for.
-    pub(super) claimed: HashSet<GrantId>,
+    pub(super) claimed: BTreeSet<GrantId>,
     /// The same by lock.
-    pub(super) under_way: HashMap<Resource, UnderWay>,
+    pub(super) under_way: BTreeMap<Resource, UnderWay>,
     /// The requests with an id that are under way.
-    pub(super) asked: HashSet<RequestKey>,
+    pub(super) asked: BTreeSet<RequestKey>,
     /// Who waits, by lock.
-    pub(super) lines: HashMap<Resource, Line>,
+    pub(super) lines: BTreeMap<Resource, Line>,
     /// How many streams of events are open.
     pub(super) streams: usize,
     /// How many wait in all lines.
@@ -87,9 +87,9 @@ pub(super) struct State {
     pub(super) last_ticket: u64,
     /// Grants that are being given back or looked for; the session must outlive them. With the
     /// lock as the watch told it since.
-    pub(super) returning: HashMap<GrantId, Option<Stored<Lock>>>,
+    pub(super) returning: BTreeMap<GrantId, Option<Stored<Lock>>>,
     /// Own grants that a read showed and that nobody here knew.
-    suspects: HashSet<GrantId>,
+    suspects: BTreeSet<GrantId>,
     /// The store listed less than was seen before, and has not listed enough since.
     pub(super) went_back: Option<StoreWentBack>,
     /// When the last lease or attempt ended.
@@ -97,11 +97,11 @@ pub(super) struct State {
     /// Who was told of the leads that leases are, and what the store said of others'.
     pub(super) elections: Elections,
     /// Leases that are over while it is looked up why; nobody is told of their end before.
-    pub(super) unexplained: HashSet<LeaseId>,
-    ended: HashMap<LeaseId, End>,
+    pub(super) unexplained: BTreeSet<LeaseId>,
+    ended: BTreeMap<LeaseId, End>,
     ended_order: VecDeque<(Moment, LeaseId, Option<RequestKey>)>,
-    known: HashMap<Resource, Stored<Lock>>,
-    observed: HashMap<SessionId, Sighting>,
+    known: BTreeMap<Resource, Stored<Lock>>,
+    observed: BTreeMap<SessionId, Sighting>,
 }
 
 /// The session that the agent lives by.
@@ -224,7 +224,7 @@ pub(super) enum End {
 }
 
 /// What makes two requests the same one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RequestKey {
     pub(super) owner: OwnerId,
     pub(super) resource: Resource,

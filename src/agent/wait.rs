@@ -63,12 +63,15 @@ impl Agent {
             }
             // The same request is under way; its answer will be this one's too.
             tokio::select! {
+                biased;
                 () = ended => {}
                 () = self.sleep_until(until) => {}
             }
         };
         let delivery = loop {
             tokio::select! {
+                // What came in the last moment is had.
+                biased;
                 delivery = &mut delivered => break delivery.ok(),
                 () = self.sleep_until(until) => {
                     // Timers only wake.
@@ -151,8 +154,9 @@ impl Agent {
         self.spawn(async move {
             while agent.now() < until && !agent.0.stop.is_cancelled() {
                 tokio::select! {
-                    () = agent.sleep_until(until) => {}
+                    biased;
                     () = agent.0.stop.cancelled() => {}
+                    () = agent.sleep_until(until) => {}
                 }
             }
             agent.release_undelivered(&lease);

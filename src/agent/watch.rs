@@ -5,7 +5,7 @@
 //! loss are checked against the revisions that the agent knows; whoever waits reads the lock again
 //! from time to time as if there were no watch.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -19,7 +19,7 @@ use crate::seeded::{self, Bug};
 use crate::store::{LockEvent, LockWatch, Page, StoreError, Stored, within};
 
 use super::gone::Found;
-use super::{Agent, Backoff, CALL_LIMIT};
+use super::{Agent, CALL_LIMIT};
 
 /// The longest pause before the watch is opened again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -44,9 +44,10 @@ impl Agent {
             let (agent, session, over) = (agent.clone(), session.clone(), over.clone());
             async move {
                 tokio::select! {
-                    () = agent.watch_on(&session, after) => {}
-                    () = over.cancelled() => {}
+                    biased;
                     () = agent.0.stop.cancelled() => {}
+                    () = over.cancelled() => {}
+                    () = agent.watch_on(&session, after) => {}
                 }
             }
         });
@@ -83,15 +84,17 @@ impl Agent {
         if self.now().since(opened_at) >= LONGEST_PAUSE {
             *failures = 0;
         }
-        tokio::time::sleep(Backoff::wait(*failures, LONGEST_PAUSE)).await;
+        tokio::time::sleep(self.pause_after(*failures, LONGEST_PAUSE)).await;
         *failures = (*failures + 1).min(16);
     }
 
     async fn follow(&self, mut events: LockWatch, mut after: Revision) -> Closed {
         loop {
             let event = tokio::select! {
-                event = tokio::time::timeout(LONGEST_SILENCE, events.next()) => event,
+                // First, because a watch that is late may go on telling old events for long.
+                biased;
                 () = self.0.watch_is_late.notified() => return Closed::Missed(None),
+                event = tokio::time::timeout(LONGEST_SILENCE, events.next()) => event,
             };
             let Ok(event) = event else {
                 return Closed::Missed(None);
@@ -213,7 +216,7 @@ impl Agent {
                 }
                 Err(error) => {
                     tracing::debug!(%session, %error, "the session's locks cannot be listed yet");
-                    tokio::time::sleep(Backoff::wait(failures, LONGEST_PAUSE)).await;
+                    tokio::time::sleep(self.pause_after(failures, LONGEST_PAUSE)).await;
                     failures = (failures + 1).min(16);
                 }
             }
@@ -236,7 +239,7 @@ impl Agent {
     /// Locks that leases are served from, or attempts under way at, and that a listing of what the
     /// session holds does not have.
     fn note_missing(&self, session: &SessionId, listed: &[Stored<Lock>], at: Revision) {
-        let listed: HashSet<&Resource> = listed.iter().map(|lock| &lock.value.resource).collect();
+        let listed: BTreeSet<&Resource> = listed.iter().map(|lock| &lock.value.resource).collect();
         let missing: Vec<Resource> = {
             let state = self.state();
             let held = state

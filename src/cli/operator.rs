@@ -23,6 +23,7 @@ use crate::http::serve::{Bounds, serve};
 use crate::k8s::{K8sFleet, K8sLockStore, K8sNamespaces, K8sNotes, K8sPodLabels, K8sSessionStore};
 use crate::operator::{self, AuditLog, Leadership, Operator, OwnPod, Ports};
 use crate::protocol::election::ElectionName;
+use crate::random::Random;
 use crate::shutdown;
 use crate::store::fleet::Place;
 
@@ -78,6 +79,7 @@ async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()>
                 stands,
             }),
             clock: Arc::new(SystemClock),
+            random: Random::system(),
         },
     );
     let stop = CancellationToken::new();
@@ -191,8 +193,12 @@ impl Leadership for Elected {
 /// The audit log is what the container prints; its logs go to standard error.
 struct StandardOutput;
 
+#[async_trait]
 impl AuditLog for StandardOutput {
-    fn write(&self, line: &str) -> io::Result<()> {
-        output::print(&format!("{line}\n"))
+    async fn write(&self, line: &str) -> io::Result<()> {
+        let line = format!("{line}\n");
+        // It blocks for as long as nobody reads.
+        let written = tokio::task::spawn_blocking(move || output::print(&line));
+        written.await.map_err(io::Error::other)?
     }
 }

@@ -8,7 +8,7 @@
 //! `default`, with the namespace in the place of the lock, where Events about things without a
 //! namespace are: so whoever comes next knows that it was told.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -63,7 +63,7 @@ impl K8sNotes {
 
 #[async_trait]
 impl Notes for K8sNotes {
-    async fn known(&self) -> Result<HashSet<Place>, StoreError> {
+    async fn known(&self) -> Result<BTreeSet<Place>, StoreError> {
         let calls = Calls::everywhere::<Event>(self.client.clone()).with_timeout(self.timeout);
         let own = ListParams::default().fields(&format!("reportingController={CONTROLLER}"));
         let found = calls.metadata_of(own).await?;

@@ -5,7 +5,7 @@
 //! second step that is decided on what is known by then. It is a convenience for routing and no
 //! fence: a pod may have it for a moment longer than the lead.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const LATE: Duration = Duration::from_secs(65);
 
 /// The elections that there are, by namespace and name.
 #[derive(Debug, Default)]
-pub struct Elections(HashMap<Place, Election>);
+pub struct Elections(BTreeMap<Place, Election>);
 
 #[derive(Debug, Default)]
 struct Election {

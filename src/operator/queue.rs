@@ -4,7 +4,7 @@
 //! Sessions go first, because a lock is only taken over after its session is revoked; then locks
 //! that somebody waits for.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::protocol::time::Moment;
 
@@ -21,13 +21,13 @@ pub(super) enum Urgency {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     ready: [VecDeque<Key>; 3],
-    queued: HashSet<Key>,
-    under_way: HashSet<Key>,
+    queued: BTreeSet<Key>,
+    under_way: BTreeSet<Key>,
     /// Changed while something was under way for it.
-    changed: HashMap<Key, Urgency>,
+    changed: BTreeMap<Key, Urgency>,
     later: BTreeSet<(Moment, Key)>,
-    due: HashMap<Key, Moment>,
-    failures: HashMap<Key, u32>,
+    due: BTreeMap<Key, Moment>,
+    failures: BTreeMap<Key, u32>,
 }
 
 impl Queue {

@@ -5,11 +5,13 @@
 //! which notes there are, so that it tells again what its predecessor may not have told, and not
 //! all that there is.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
+use crate::random::Random;
 use crate::store::StoreError;
 use crate::store::cluster::{Note, Notes};
 use crate::store::fleet::Place;
@@ -31,12 +33,14 @@ const WAITING: usize = 10_000;
 const REMEMBERED: usize = 100_000;
 
 /// Where the lines of the audit log go.
+#[async_trait]
 pub trait AuditLog: Send + Sync + 'static {
-    /// Writes one line, without its end. May block.
+    /// Writes one line, without its end, however long that takes: nobody may be reading at the other
+    /// end of the pipe. That stops the record and nothing else, so no thread that others need blocks.
     ///
     /// # Errors
     /// When it cannot be written.
-    fn write(&self, line: &str) -> io::Result<()>;
+    async fn write(&self, line: &str) -> io::Result<()>;
 }
 
 /// What is to be told.
@@ -44,7 +48,7 @@ pub trait AuditLog: Send + Sync + 'static {
 pub(super) struct Scribe {
     waiting: VecDeque<News>,
     /// What was told, or is to be; none before the notes that there are have been asked for.
-    told: HashSet<Place>,
+    told: BTreeSet<Place>,
     /// How many names were left when those of what is over were last forgotten.
     kept: usize,
     /// Something had no room.
@@ -69,7 +73,7 @@ pub(super) struct Finished {
 }
 
 enum Kind {
-    Known(Result<HashSet<Place>, StoreError>),
+    Known(Result<BTreeSet<Place>, StoreError>),
     Written(Result<(), StoreError>),
 }
 
@@ -142,12 +146,13 @@ impl Scribe {
             Knows::Nothing => {
                 self.knows = Knows::Asked;
                 let (notes, clock) = (ports.notes.clone(), ports.clock.clone());
+                let random = ports.random.clone();
                 let failures = self.asked_in_vain;
                 spawn(Box::pin(async move {
                     let began = clock.now();
                     let known = notes.known().await;
                     if known.is_err() {
-                        tokio::time::sleep(pause_after(4 + failures)).await;
+                        tokio::time::sleep(pause_after(4 + failures, &random)).await;
                     }
                     Finished {
                         kind: Kind::Known(known),
@@ -203,17 +208,14 @@ fn place_of(news: &News) -> Place {
 
 /// The line first: who dies after it leaves no note, and the next one tells both again.
 fn tell(ports: &Ports, news: News) -> Task {
-    let (notes, audit, clock) = (
-        ports.notes.clone(),
-        ports.audit.clone(),
-        ports.clock.clone(),
-    );
+    let (notes, audit) = (ports.notes.clone(), ports.audit.clone());
+    let (clock, random) = (ports.clock.clone(), ports.random.clone());
     Box::pin(async move {
         let began = clock.now();
         if let Some(line) = &news.line {
-            write_line(audit, line.to_string().into()).await;
+            write_line(&*audit, &line.to_string(), &random).await;
         }
-        let written = write(&*notes, &news.note).await;
+        let written = write(&*notes, &news.note, &random).await;
         Finished {
             kind: Kind::Written(written),
             took: clock.now().since(began),
@@ -223,24 +225,16 @@ fn tell(ports: &Ports, news: News) -> Task {
 
 /// Writes it, however long that takes: without it there is no note either, which would say that it was
 /// told.
-async fn write_line(audit: Arc<dyn AuditLog>, line: Arc<str>) {
+async fn write_line(audit: &dyn AuditLog, line: &str, random: &Random) {
     let mut failures = 0;
-    loop {
-        // Nobody may be reading at the other end of the pipe. That stops the record, and nothing else.
-        let (to, text) = (audit.clone(), line.clone());
-        let written = tokio::task::spawn_blocking(move || to.write(&text));
-        let error = match written.await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error,
-            Err(died) => io::Error::other(died),
-        };
+    while let Err(error) = audit.write(line).await {
         tracing::error!(%error, %line, "the audit log cannot be written; trying on");
-        tokio::time::sleep(pause_after(4 + failures)).await;
+        tokio::time::sleep(pause_after(4 + failures, random)).await;
         failures += 1;
     }
 }
 
-async fn write(notes: &dyn Notes, note: &Note) -> Result<(), StoreError> {
+async fn write(notes: &dyn Notes, note: &Note, random: &Random) -> Result<(), StoreError> {
     let mut failures = 0;
     loop {
         match notes.write(note).await {
@@ -253,7 +247,7 @@ async fn write(notes: &dyn Notes, note: &Note) -> Result<(), StoreError> {
             }
             // A right that is missing may be given meanwhile.
             Err(_) => {
-                tokio::time::sleep(pause_after(failures)).await;
+                tokio::time::sleep(pause_after(failures, random)).await;
                 failures += 1;
             }
             Ok(()) => return Ok(()),

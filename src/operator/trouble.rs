@@ -4,7 +4,7 @@
 //! trouble is said when it begins and every half minute while it lasts, with what to do. A replica that
 //! may not see locks and sessions is not fit to be the active one.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::mem::Discriminant;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ const SAID_EVERY: Duration = Duration::from_secs(30);
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// What a feed is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Lock,
     Session,
@@ -88,7 +88,7 @@ impl Kind {
 }
 
 /// What trouble is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
     /// A feed that was refused.
     Refused(Kind),
@@ -110,8 +110,9 @@ struct Trouble {
 /// What trouble there is.
 #[derive(Default)]
 pub(super) struct Troubles {
-    feeds: HashMap<Kind, Trouble>,
-    said: HashMap<About, Moment>,
+    feeds: BTreeMap<Kind, Trouble>,
+    /// When what was said last. A few kinds of trouble; kinds of actions have no order.
+    said: Vec<(About, Moment)>,
 }
 
 impl Troubles {
@@ -151,10 +152,14 @@ impl Troubles {
 
     /// Whether it is time to say this: it was not said for a while.
     pub(super) fn may_say(&mut self, about: About, now: Moment) -> bool {
-        let said = self.said.get(&about);
-        let is_due = said.is_none_or(|said| said.after(SAID_EVERY) <= now);
+        let said = self.said.iter_mut().find(|(what, _)| *what == about);
+        let Some((_, said)) = said else {
+            self.said.push((about, now));
+            return true;
+        };
+        let is_due = said.after(SAID_EVERY) <= now;
         if is_due {
-            self.said.insert(about, now);
+            *said = now;
         }
         is_due
     }

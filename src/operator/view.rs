@@ -9,7 +9,7 @@ mod naming;
 mod pods;
 mod seen;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::protocol::lock::Lock;
@@ -29,21 +29,21 @@ use super::trouble::Kind;
 /// What was seen.
 #[derive(Debug, Default)]
 pub struct View {
-    locks: HashMap<Place, SeenLock>,
-    sessions: HashMap<Place, SeenSession>,
+    locks: BTreeMap<Place, SeenLock>,
+    sessions: BTreeMap<Place, SeenSession>,
     naming: Naming,
     /// Which sessions a pod has.
-    by_pod: HashMap<PodId, HashSet<Place>>,
+    by_pod: BTreeMap<PodId, BTreeSet<Place>>,
     /// Sessions that locks name and that are not there.
-    missing: HashMap<Place, Observed>,
+    missing: BTreeMap<Place, Observed>,
     pods: EndedPods,
-    unreadable: HashMap<Key, Unreadable>,
+    unreadable: BTreeMap<Key, Unreadable>,
     elections: Elections,
     labelled: Labelled,
     /// How many sessions a namespace has, where it has any.
-    sessions_in: HashMap<Arc<str>, usize>,
-    old_locks: Option<HashSet<Place>>,
-    old_sessions: Option<HashSet<Place>>,
+    sessions_in: BTreeMap<Arc<str>, usize>,
+    old_locks: Option<BTreeSet<Place>>,
+    old_sessions: Option<BTreeSet<Place>>,
     complete: [bool; 2],
     seen: Option<Seen>,
     changed: Vec<Key>,
@@ -118,7 +118,7 @@ impl View {
 
     /// What could not be read, and why.
     #[must_use]
-    pub const fn unreadable(&self) -> &HashMap<Key, Unreadable> {
+    pub const fn unreadable(&self) -> &BTreeMap<Key, Unreadable> {
         &self.unreadable
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Only a cluster has them; nothing about who holds a lock hangs on either.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -51,7 +51,7 @@ pub struct Note {
 #[async_trait]
 pub trait Notes: Send + Sync + 'static {
     /// Where the operator's own notes are, by namespace and name.
-    async fn known(&self) -> Result<HashSet<Place>, StoreError>;
+    async fn known(&self) -> Result<BTreeSet<Place>, StoreError>;
 
     /// Writes a note. One of that name that is there already is left as it is.
     async fn write(&self, note: &Note) -> Result<(), StoreError>;

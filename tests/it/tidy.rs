@@ -14,15 +14,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Bugs on purpose; `protocol` has none, so that the model checks what is shipped.
     ("seeded", &[]),
     ("clock", &["protocol"]),
+    ("random", &[]),
     ("store", &["protocol", "seeded", "store"]),
-    ("agent", &["agent", "clock", "protocol", "seeded", "store"]),
+    ("agent", &["agent", "clock", "protocol", "random", "seeded", "store"]),
     ("http", &["agent", "http", "protocol", "store"]),
     ("admin", &["agent"]),
     ("crd", &["crd", "protocol"]),
     ("k8s", &["crd", "k8s", "protocol", "store"]),
     (
         "operator",
-        &["clock", "operator", "protocol", "seeded", "store"],
+        &["clock", "operator", "protocol", "random", "seeded", "store"],
     ),
     ("shutdown", &[]),
     ("state_file", &["agent"]),
@@ -219,6 +220,53 @@ fn only_the_clock_asks_what_time_it_is() {
     }
 }
 
+/// The parts that do the same each time in a simulation: what they are told in which order, and
+/// chance, decide everything.
+fn deterministic() -> Vec<Source> {
+    let mut sources = shipped();
+    sources.retain(|source| ["agent", "operator"].contains(&source.part().as_str()));
+    sources
+}
+
+#[test]
+fn agent_and_operator_leave_nothing_to_a_hasher_or_to_chance() {
+    for source in deterministic() {
+        // `Random` is their port; the order of a hashed map differs from process to process.
+        for word in ["HashMap", "HashSet", "fastrand::", "uuid::Uuid", "new_v4"] {
+            let path = source.path.display();
+            assert!(!source.code().contains(word), "{path} names {word}");
+        }
+    }
+}
+
+/// What follows each `select!` that does not say in which order it looks.
+fn unordered_selects(code: &str) -> Vec<&str> {
+    let after = code.split("select!").skip(1);
+    after
+        .filter(|rest| {
+            !rest
+                .trim_start()
+                .trim_start_matches('{')
+                .trim_start()
+                .starts_with("biased;")
+        })
+        .collect()
+}
+
+#[test]
+fn agent_and_operator_look_in_one_order_at_what_may_happen_first() {
+    for source in deterministic() {
+        let code = source.code();
+        let unordered = unordered_selects(&code);
+        let path = source.path.display();
+        assert!(
+            unordered.is_empty(),
+            "a select! in {path} is not biased: {}",
+            unordered[0].lines().nth(1).unwrap_or_default()
+        );
+    }
+}
+
 #[test]
 fn only_the_output_prints() {
     for source in shipped() {
@@ -265,4 +313,6 @@ fn the_rules_notice_what_they_forbid() {
     assert!(!names("use crate::kube::Client;", "kube"));
     let code = "use crate::{admin, store::LockStore};\nuse crate::k8s::connect;";
     assert_eq!(imports(code), ["admin", "store", "k8s"]);
+    let code = "select! {\n    biased;\n    a => {}\n}\nselect! {\n    b => {}\n}";
+    assert_eq!(unordered_selects(code), [" {\n    b => {}\n}"]);
 }

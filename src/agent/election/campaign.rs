@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::agent::{AcquireError, AcquireRequest, Acquired, Agent, Backoff, Life};
+use crate::agent::{AcquireError, AcquireRequest, Acquired, Agent, Life};
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, OwnerId};
 use crate::protocol::time::Moment;
@@ -54,8 +54,9 @@ impl Agent {
         let mut complaint = Complaint::default();
         while !self.is_draining() {
             tokio::select! {
-                () = until(&mut fit, true) => {}
+                biased;
                 () = self.0.stop.cancelled() => return,
+                () = until(&mut fit, true) => {}
             }
             let led_for = self.run_once(&campaign, &mut fit, &mut complaint).await;
             // Who lost the lead again and again does not hurry back to it.
@@ -63,7 +64,7 @@ impl Agent {
                 Some(led_for) if led_for > ttl => 0,
                 _ => u32::min(failures + 1, 16),
             };
-            let pause = self.now().after(Backoff::wait(failures, ttl / 3));
+            let pause = self.now().after(self.pause_after(failures, ttl / 3));
             self.until_or_stop(pause).await;
         }
     }
@@ -157,10 +158,11 @@ impl Agent {
                 return;
             }
             tokio::select! {
+                biased;
                 // The lease keeps the other end for as long as it is not over.
                 _over = over.wait_for(Option::is_some) => return,
-                () = changed => {}
                 () = until(fit, false) => {}
+                () = changed => {}
             }
         }
     }

@@ -89,8 +89,9 @@ impl ElectionEvents {
             }
             let until = self.rest_until();
             tokio::select! {
-                () = self.agent.sleep_until(until) => {}
+                biased;
                 () = changed => {}
+                () = self.agent.sleep_until(until) => {}
             }
         }
     }

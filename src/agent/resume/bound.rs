@@ -6,7 +6,7 @@
 //! the earlier lease did not end, so it goes on beside the later one until that has run out. Only the
 //! tokens tell the two apart; no other pod has the lock meanwhile.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use tokio_util::sync::CancellationToken;
 
@@ -21,10 +21,10 @@ pub(in crate::agent) struct Bound {
     /// Until when its apps may believe what it told them.
     pub(super) until: Moment,
     /// The grants of the leases that went on.
-    pub(super) resumed: HashSet<GrantId>,
+    pub(super) resumed: BTreeSet<GrantId>,
     /// Those, and others that it left, that serve nobody any more and are given back then: no release
     /// of them was sent.
-    pub(super) waiting: HashSet<GrantId>,
+    pub(super) waiting: BTreeSet<GrantId>,
     /// Whoever stops the agent knows that the apps have ended. Of its own, because thousands may wait
     /// for it.
     apps_ended: CancellationToken,
@@ -74,9 +74,10 @@ impl Agent {
             };
             // Timers only wake.
             tokio::select! {
+                biased;
+                () = self.0.stop.cancelled() => return false,
                 () = apps_ended.cancelled() => {}
                 () = self.sleep_until(until) => {}
-                () = self.0.stop.cancelled() => return false,
             }
         }
     }

@@ -4,7 +4,7 @@
 //! with. One that is an older copy of itself is not wrong. That there were more leases since, or more
 //! of them in a grant, cannot be told from it; who goes on with it (`plan`, `bound`) reckons with that.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::refusal::Refusal;
 use crate::agent::Past;
@@ -24,7 +24,7 @@ pub(in crate::agent) struct Left {
     /// How others ended, oldest first.
     pub(super) ended: Vec<EndedRecord>,
     /// The grants that serve nobody any more, each with its last lease.
-    pub(super) returning: HashMap<GrantId, LastLease>,
+    pub(super) returning: BTreeMap<GrantId, LastLease>,
     /// Those that their apps ended since, while it was not known whether they go on.
     pub(super) ended_since: Vec<LeaseRecord>,
 }

@@ -4,7 +4,7 @@
 //! Invariant: a lease goes on only if both the journal and the store say that it is there; everything
 //! else is let go, and not before the deadline that its app may have been told.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::past::{LastLease, Left};
 use crate::agent::Life;
@@ -62,7 +62,7 @@ impl Unserved {
 
 /// What the session holds, by grant.
 struct Listed {
-    held: HashMap<GrantId, Stored<Lock>>,
+    held: BTreeMap<GrantId, Stored<Lock>>,
     /// Locks that are not in it may be those that cannot be read.
     has_gaps: bool,
 }

@@ -11,7 +11,7 @@ impl Agent {
     /// A session that nobody has seen yet, under a name of its own.
     pub(super) fn new_session(&self) -> Session {
         let config = &self.0.config;
-        let nonce = uuid::Uuid::new_v4().simple().to_string();
+        let nonce = config.random.uuid().simple().to_string();
         // An object name has at most 253 bytes; a pod's name may use them all.
         let pod: String = config.pod.name.chars().take(230).collect();
         Session {

@@ -1,7 +1,7 @@
 //! What was seen of labelled namespaces, of the service accounts that are labelled in them, of the
 //! bindings whose name is ours, and of pods without the sidecar that they ask for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::listed::Listed;
@@ -20,7 +20,7 @@ pub(in crate::operator) struct Labelled {
     /// Those that have no sidecar; of others nothing is kept.
     without_sidecar: Listed<AskingPod>,
     /// Whether pods of a namespace that lost its label have the sidecar, and when that was answered.
-    sidecars: HashMap<Arc<str>, (bool, Moment)>,
+    sidecars: BTreeMap<Arc<str>, (bool, Moment)>,
 }
 
 impl Labelled {

@@ -1,11 +1,11 @@
 //! Which locks name a session, as their holder's or a waiter's.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::store::fleet::Place;
 
 #[derive(Debug, Default)]
-pub(super) struct Naming(HashMap<Place, HashSet<Place>>);
+pub(super) struct Naming(BTreeMap<Place, BTreeSet<Place>>);
 
 impl Naming {
     /// A lock that named some sessions names others now. Gives those that nothing names any more.
@@ -15,7 +15,7 @@ impl Naming {
         before: impl Iterator<Item = Place>,
         now: impl Iterator<Item = Place>,
     ) -> Vec<Place> {
-        let now: HashSet<Place> = now.collect();
+        let now: BTreeSet<Place> = now.collect();
         let gone: Vec<Place> = before.filter(|session| !now.contains(session)).collect();
         for session in now {
             self.0.entry(session).or_default().insert(lock.clone());

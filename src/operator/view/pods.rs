@@ -1,6 +1,6 @@
 //! The pods that their kubelets reported as ended.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::operator::pod::has_ended;
@@ -11,9 +11,9 @@ pub(super) type PodId = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct EndedPods {
-    by_place: HashMap<Place, PodId>,
-    ended: HashSet<PodId>,
-    old: Option<HashSet<Place>>,
+    by_place: BTreeMap<Place, PodId>,
+    ended: BTreeSet<PodId>,
+    old: Option<BTreeSet<Place>>,
     pub(super) is_complete: bool,
 }
 

@@ -3,7 +3,7 @@
 mod namespaces;
 mod ports;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use leasehold::protocol::session::{Claimant, PodRef, RenewalFailures, Session};
 use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::{Revision, Token};
+use leasehold::random::Random;
 use leasehold::store::cluster::LabelledPod;
 use leasehold::store::fleet::{Place, Placed, Told};
 use leasehold::store::{Original, StoreError, Stored};
@@ -38,7 +39,7 @@ struct Inside {
     sessions: BTreeMap<Place, Placed<Session>>,
     tell_locks: Option<Teller<Lock>>,
     tell_sessions: Option<Teller<Session>>,
-    notes: HashSet<Place>,
+    notes: BTreeSet<Place>,
     notes_written: usize,
     notes_fail: Option<StoreError>,
     writes_fail: Option<StoreError>,
@@ -154,6 +155,7 @@ impl Cluster {
             audit: Arc::new(cluster.clone()),
             leadership: Arc::new(cluster.clone()),
             clock: Arc::new(PausedClock::start()),
+            random: Random::system(),
         };
         let rules = Rules {
             actor: "operator-0".into(),

@@ -1,5 +1,6 @@
 //! The operator's ports on it.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use async_trait::async_trait;
@@ -111,7 +112,7 @@ impl FleetStore for Cluster {
 
 #[async_trait]
 impl Notes for Cluster {
-    async fn known(&self) -> Result<HashSet<Place>, StoreError> {
+    async fn known(&self) -> Result<BTreeSet<Place>, StoreError> {
         let inside = self.inside();
         match &inside.notes_fail {
             Some(error) => Err(error.clone()),
@@ -155,8 +156,9 @@ impl PodLabels for Cluster {
     }
 }
 
+#[async_trait]
 impl AuditLog for Cluster {
-    fn write(&self, line: &str) -> io::Result<()> {
+    async fn write(&self, line: &str) -> io::Result<()> {
         let mut inside = self.inside();
         if inside.broken.contains(&Part::Audit) {
             return Err(io::Error::other("no room"));
