@@ -41,6 +41,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -55,6 +56,7 @@ pub use types::{
 };
 
 use crate::clock::Clock;
+use crate::pause::Pause;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::random::Random;
@@ -87,6 +89,8 @@ pub struct Config {
     pub metrics_prefixes: BTreeSet<String>,
     /// Where names and jitter come from.
     pub random: Random,
+    /// What stops all its tasks, in a simulation.
+    pub pause: Option<Pause>,
 }
 
 impl Config {
@@ -104,6 +108,7 @@ impl Config {
             idle_after: Duration::from_secs(600),
             metrics_prefixes: BTreeSet::new(),
             random: Random::system(),
+            pause: None,
         }
     }
 }
@@ -264,6 +269,14 @@ impl Agent {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.tasks.spawn(task);
+        self.spawn_joined(task);
+    }
+
+    /// The one place where tasks of the agent begin.
+    fn spawn_joined(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        match &self.0.config.pause {
+            None => self.0.tasks.spawn(task),
+            Some(pause) => self.0.tasks.spawn(pause.hold(task)),
+        }
     }
 }

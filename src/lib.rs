@@ -4,6 +4,7 @@
 pub mod protocol;
 
 pub mod clock;
+pub mod pause;
 pub mod random;
 pub mod store;
 

@@ -32,6 +32,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
+use crate::pause::Pause;
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, Seen};
 use crate::random::Random;
@@ -98,6 +99,8 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
     /// Where jitter comes from.
     pub random: Random,
+    /// What stops all tasks that it begins, in a simulation; [`Operator::run`] is its caller's.
+    pub pause: Option<Pause>,
 }
 
 /// The operator. Cloning gives another handle to the same one.
@@ -232,7 +235,7 @@ impl Operator {
         if state.next_question().is_some_and(|at| at <= now.moment) {
             let fleet = self.0.ports.fleet.clone();
             let before = state.begin_question();
-            tasks.spawn(async move {
+            self.spawn(tasks, async move {
                 let answer = fleet.revision().await;
                 Finished::Revision { answer, before }
             });
@@ -243,7 +246,7 @@ impl Operator {
         state.go_over_the_record(&self.0.rules, now);
         let (scribe, ports) = (&mut state.scribe, &self.0.ports);
         scribe.start(ports, |future| {
-            tasks.spawn(async move { Finished::Told(future.await) });
+            self.spawn(tasks, async move { Finished::Told(future.await) });
         });
         for key in state.queue.take_due(now.moment) {
             let urgency = state.urgency(&key);
@@ -260,9 +263,21 @@ impl Operator {
             }
             if let Some(action) = step.action {
                 state.queue.begin(key.clone());
-                tasks.spawn(self.clone().act(key, action));
+                self.spawn(tasks, self.clone().act(key, action));
             }
         }
+    }
+
+    /// The one place where its tasks begin.
+    fn spawn(
+        &self,
+        tasks: &mut JoinSet<Finished>,
+        task: impl Future<Output = Finished> + Send + 'static,
+    ) {
+        match &self.0.ports.pause {
+            None => tasks.spawn(task),
+            Some(pause) => tasks.spawn(pause.hold(task)),
+        };
     }
 
     async fn act(self, key: Key, action: Action) -> Finished {

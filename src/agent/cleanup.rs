@@ -62,8 +62,9 @@ impl Agent {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
+        let agent = self.clone();
         self.spawn(async move {
-            while let Err(error) = tokio::spawn(task()).await {
+            while let Err(error) = agent.spawn_joined(task()).await {
                 tracing::error!(%error, task = name, "a task died; starting it again");
                 tokio::time::sleep(RESTART_PAUSE).await;
             }

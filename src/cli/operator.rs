@@ -65,22 +65,14 @@ async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()>
     let agent = agent(config, &cluster);
     let (stands, fit) = watch::channel(false);
     let fleet = Arc::new(K8sFleet::new(cluster.client.clone()));
+    let elected = Elected {
+        agent: agent.clone(),
+        election: election.clone(),
+        stands,
+    };
     let operator = Operator::new(
         args.rules(&pod, &cluster.namespace),
-        Ports {
-            fleet: fleet.clone(),
-            notes: Arc::new(K8sNotes::new(cluster.client.clone(), &pod)),
-            labels: Arc::new(K8sPodLabels::new(cluster.client.clone())),
-            namespaces: Arc::new(K8sNamespaces::new(cluster.client.clone())),
-            audit: Arc::new(StandardOutput),
-            leadership: Arc::new(Elected {
-                agent: agent.clone(),
-                election: election.clone(),
-                stands,
-            }),
-            clock: Arc::new(SystemClock),
-            random: Random::system(),
-        },
+        ports(&cluster, &pod, fleet.clone(), elected),
     );
     let stop = CancellationToken::new();
     let mut servers = JoinSet::new();
@@ -187,6 +179,21 @@ impl Leadership for Elected {
         } else {
             tracing::error!("locks or sessions may not be seen any more; not running for the lead");
         }
+    }
+}
+
+fn ports(cluster: &Cluster, pod: &str, fleet: Arc<K8sFleet>, elected: Elected) -> Ports {
+    let client = &cluster.client;
+    Ports {
+        fleet,
+        notes: Arc::new(K8sNotes::new(client.clone(), pod)),
+        labels: Arc::new(K8sPodLabels::new(client.clone())),
+        namespaces: Arc::new(K8sNamespaces::new(client.clone())),
+        audit: Arc::new(StandardOutput),
+        leadership: Arc::new(elected),
+        clock: Arc::new(SystemClock),
+        random: Random::system(),
+        pause: None,
     }
 }
 

@@ -14,16 +14,24 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Bugs on purpose; `protocol` has none, so that the model checks what is shipped.
     ("seeded", &[]),
     ("clock", &["protocol"]),
+    ("pause", &[]),
     ("random", &[]),
     ("store", &["protocol", "seeded", "store"]),
-    ("agent", &["agent", "clock", "protocol", "random", "seeded", "store"]),
+    (
+        "agent",
+        &[
+            "agent", "clock", "pause", "protocol", "random", "seeded", "store",
+        ],
+    ),
     ("http", &["agent", "http", "protocol", "store"]),
     ("admin", &["agent"]),
     ("crd", &["crd", "protocol"]),
     ("k8s", &["crd", "k8s", "protocol", "store"]),
     (
         "operator",
-        &["clock", "operator", "protocol", "random", "seeded", "store"],
+        &[
+            "clock", "operator", "pause", "protocol", "random", "seeded", "store",
+        ],
     ),
     ("shutdown", &[]),
     ("state_file", &["agent"]),
@@ -236,6 +244,23 @@ fn agent_and_operator_leave_nothing_to_a_hasher_or_to_chance() {
             let path = source.path.display();
             assert!(!source.code().contains(word), "{path} names {word}");
         }
+    }
+}
+
+#[test]
+fn agent_and_operator_begin_each_task_where_it_can_be_stopped() {
+    for source in deterministic() {
+        let path = source.path.display();
+        for word in ["tokio::spawn", "spawn_blocking", "spawn_local", "thread::"] {
+            assert!(!source.code().contains(word), "{path} names {word}");
+        }
+        // Each of the two begins tasks in one function, with and without a pause.
+        let begun = source.code().matches("tasks.spawn(").count();
+        let is_root = ["agent.rs", "operator.rs"]
+            .iter()
+            .any(|root| source.path.ends_with(root));
+        let expected = if is_root { 2 } else { 0 };
+        assert_eq!(begun, expected, "{path} begins tasks by itself");
     }
 }
 

@@ -156,6 +156,7 @@ impl Cluster {
             leadership: Arc::new(cluster.clone()),
             clock: Arc::new(PausedClock::start()),
             random: Random::system(),
+            pause: None,
         };
         let rules = Rules {
             actor: "operator-0".into(),
