@@ -17,7 +17,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit porcupine alerts chart model e2e crowd elections $(NODE) ## Everything that CI runs: lint, unit, porcupine, alerts, chart, model, e2e, crowd, elections, node-e2e
+test: lint unit porcupine alerts chart model e2e crowd elections fault $(NODE) ## Everything that CI runs: lint, unit, porcupine, alerts, chart, model, e2e, crowd, elections, fault, node-e2e
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
@@ -63,6 +63,12 @@ crowd: need-cargo controlplane ## 200 agents that ask for one lock within a seco
 .PHONY: elections
 elections: need-cargo controlplane ## Five candidates in three minutes of trouble: never two leaders
 	cargo test --locked --test e2e election::storm -- --ignored --nocapture
+
+.PHONY: fault
+fault: need-cargo controlplane ## Ten minutes of faults on a real control plane, and what the apps' histories say of it
+	scripts/need.sh fault
+	cargo test --locked --test fault
+	cargo test --locked --test fault run:: -- --ignored --nocapture
 
 .PHONY: node-e2e
 node-e2e: need-cargo controlplane-node image ## Our image on a real node: kubelet, containerd and the rest (needs root)

@@ -4,19 +4,21 @@
 #
 #   scripts/need.sh image      what `make image` needs
 #   scripts/need.sh node       what `make node-e2e` needs beside that
+#   scripts/need.sh fault      what `make fault` needs
 set -euo pipefail
 
 # What shows that a package is there, a program or a file, and the package.
 needs() {
   case $1 in
     image) echo 'buildah=buildah musl-gcc=musl-tools' ;;
+    fault) echo 'faketime=faketime ip=iproute2 unshare=util-linux' ;;
     node)
       echo 'curl=curl busybox=busybox-static ip=iproute2 nft=nftables sysctl=procps' \
         'unshare=util-linux mount=mount pkg-config=pkg-config' \
         '/usr/include/seccomp.h=libseccomp-dev'
       ;;
     *)
-      echo "usage: need.sh image|node" >&2
+      echo "usage: need.sh image|node|fault" >&2
       return 1
       ;;
   esac

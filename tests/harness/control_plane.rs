@@ -215,6 +215,20 @@ impl ControlPlane {
         signal(&self.etcd_process, Signal::CONT).await
     }
 
+    /// Kills etcd under the API server.
+    pub(crate) async fn kill_etcd(&self) -> Result<()> {
+        match self.etcd_process.lock().await.take() {
+            Some(process) => process.kill(),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a killed etcd again, on the data that it left.
+    pub(crate) async fn start_etcd(&self) -> Result<()> {
+        *self.etcd_process.lock().await = Some(self.etcd.start().await?);
+        Ok(())
+    }
+
     /// Backs the running etcd up.
     pub(crate) async fn snapshot_etcd(&self, name: &str) -> Result<PathBuf> {
         self.etcd.snapshot(name).await

@@ -61,6 +61,14 @@ impl Namespace {
         Ok(self.client.request(request).await?)
     }
 
+    /// Puts an object back, whole, as it was read.
+    pub(crate) async fn put(&self, path: &str, object: &Value) -> Result<Value> {
+        let request = http::Request::put(self.path(path))
+            .header("content-type", "application/json")
+            .body(object.to_string().into_bytes())?;
+        Ok(self.client.request(request).await?)
+    }
+
     async fn read(&self, path: &str) -> Result<Option<Value>> {
         let request = http::Request::get(self.path(path)).body(vec![])?;
         match self.client.request(request).await {

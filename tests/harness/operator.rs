@@ -1,14 +1,14 @@
 //! Our operator as a separate process, with the operator's own rights.
 
 use std::ops::Deref;
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::Value;
 
 use super::pod::Pod;
-use super::role::Role;
+use super::role::{Role, through};
 use super::wait::eventually;
 
 /// A running operator. Dropping it kills it.
@@ -26,7 +26,17 @@ impl Operator {
     /// Starts one in a pod of the operator's, with further arguments, and waits until it listens.
     /// `binary` is ours; who includes this knows its path.
     pub(crate) async fn start(binary: &str, pod: &Pod, args: &[&str]) -> Result<Self> {
-        let mut command = Command::new(binary);
+        Self::start_through(&[], binary, pod, args).await
+    }
+
+    /// The same, started by another program, which becomes it (`env`, `nsenter`).
+    pub(crate) async fn start_through(
+        by: &[String],
+        binary: &str,
+        pod: &Pod,
+        args: &[&str],
+    ) -> Result<Self> {
+        let mut command = through(by, Path::new(binary));
         command
             .arg("operator")
             .args(["--admin-listen", "127.0.0.1:0"])

@@ -81,6 +81,11 @@ struct State {
 impl Proxy {
     /// Starts one in front of a cluster's API server.
     pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
+        Self::start_on(cluster, "127.0.0.1").await
+    }
+
+    /// The same, at another address of this machine's.
+    pub(crate) async fn start_on(cluster: &Cluster, address: &str) -> Result<Self> {
         let control_plane = cluster.control_plane();
         let config = control_plane.admin().config().await?;
         // The certificates are the administrator's, the credentials each caller's own.
@@ -93,7 +98,7 @@ impl Proxy {
         let service = ServiceBuilder::new()
             .map_err(BoxError::from)
             .service(client);
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let listener = TcpListener::bind((address, 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);
         let shared = Arc::new(Shared {
             upstream: control_plane.server(),
@@ -118,6 +123,11 @@ impl Proxy {
     /// Takes a rule back.
     pub(crate) fn lift(&self, rule: RuleId) {
         self.shared.state().rules.lift(rule);
+    }
+
+    /// Takes all rules back.
+    pub(crate) fn lift_all(&self) {
+        self.shared.state().rules.lift_all();
     }
 
     /// From now on makes so many of a hundred requests go wrong, in any way; none with 0.

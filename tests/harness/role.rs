@@ -1,6 +1,8 @@
 //! Our binary as a separate process, in one of its roles: its health, its log, its end.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -14,6 +16,25 @@ use super::wait::eventually;
 
 /// How long a start or an orderly end may take.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// Where the logs of roles stay, once somebody said so.
+static KEPT_LOGS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Keeps the logs of all roles that this process starts from now on, and does not show them.
+pub(crate) fn keep_logs_in(directory: &Path) {
+    // Whoever said so first has its way.
+    let _already = KEPT_LOGS.set(directory.to_owned());
+}
+
+/// A program, started by another one, which becomes it, or by itself.
+pub(super) fn through(by: &[String], program: &Path) -> Command {
+    let Some((first, others)) = by.split_first() else {
+        return Command::new(program);
+    };
+    let mut command = Command::new(first);
+    command.args(others).arg(program);
+    command
+}
 
 /// A running role. Dropping it kills it.
 pub(crate) struct Role {
@@ -36,7 +57,11 @@ impl Role {
         static STARTED: AtomicU32 = AtomicU32::new(0);
 
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let log = directory()?.join(format!("{name}-{}-{number}.log", pod.name));
+        let logs = match KEPT_LOGS.get() {
+            Some(kept) => kept,
+            None => directory()?,
+        };
+        let log = logs.join(format!("{name}-{}-{number}.log", pod.name));
         command
             .arg("--kubeconfig")
             .arg(&pod.kubeconfig.path)
@@ -144,7 +169,7 @@ impl Drop for Role {
         reason = "the test runner shows it when the test fails"
     )]
     fn drop(&mut self) {
-        if cfg!(test) {
+        if cfg!(test) && KEPT_LOGS.get().is_none() {
             let (name, pod) = (self.name, &self.pod.name);
             println!("--- log of the {name} of {pod}:\n{}", self.log());
         }

@@ -10,7 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::pod::Pod;
-use super::role::Role;
+use super::role::{Role, through};
 use super::wait::now;
 
 /// How to start a sidecar.
@@ -21,6 +21,7 @@ pub(crate) struct Launch {
     admin_listen: String,
     log_level: &'static str,
     args: Vec<String>,
+    through: Vec<String>,
 }
 
 /// A running sidecar. Dropping it kills it.
@@ -68,9 +69,17 @@ impl Launch {
         self
     }
 
+    /// Started by another program, which becomes it (`env`, `nsenter`), with these arguments.
+    pub(crate) fn through(self, command: &[String]) -> Self {
+        Self {
+            through: command.to_vec(),
+            ..self
+        }
+    }
+
     /// Starts it and waits until it listens.
     pub(crate) async fn start(self) -> Result<Sidecar> {
-        let mut command = Command::new(&self.binary);
+        let mut command = through(&self.through, &self.binary);
         command
             .arg("sidecar")
             .args(["--listen", &self.listen])
@@ -99,6 +108,7 @@ impl Sidecar {
             admin_listen: "127.0.0.1:0".to_owned(),
             log_level: "debug",
             args: vec![],
+            through: vec![],
         }
     }
 

@@ -166,6 +166,8 @@ pub(crate) enum OverriddenBy {
     Wipe,
     /// Its status was edited by hand.
     Edit,
+    /// The clock that an agent counts on leapt, which no real clock does while its app runs.
+    ClockLeap,
     /// The session object was deleted.
     DeleteSession,
     /// A backup was restored as the runbook says, with the bump.

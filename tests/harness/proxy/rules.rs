@@ -83,6 +83,10 @@ impl Rules {
         self.in_force.retain(|rule| rule.id != id);
     }
 
+    pub(super) fn lift_all(&mut self) {
+        self.in_force.clear();
+    }
+
     pub(super) fn make_noise(&mut self, seed: u64, percent: u32) {
         let random = fastrand::Rng::with_seed(seed);
         self.noise = Some(Noise { random, percent });

@@ -1,0 +1,127 @@
+//! An app as a process of its own: it takes locks of its pod's sidecar in every way there is, writes with the
+//! token to what they guard, renews, lets go, and records each step in its history.
+//!
+//! It is this test's binary, started again with one test of it named. It does what the README tells apps to: it
+//! acts only while `validForMs`, counted from before it sent the request, is not over, and it never trusts a
+//! lease that it was told is lost. What it cannot help is that time passes between looking at the clock and the
+//! arrival of a write; that is what the fence is for.
+
+mod calls;
+mod hold;
+mod work;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::journal::{Journal, now_ns};
+
+/// Where a process finds its [`Config`].
+pub(crate) const CONFIG: &str = "LEASEHOLD_FAULT_APP";
+/// What to run of this binary.
+pub(crate) const TEST: &str = "app::process";
+
+/// What an app is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Config {
+    /// Its name in the history.
+    pub(crate) name: String,
+    /// Where its sidecar listens.
+    pub(crate) sidecar: String,
+    /// Where the registers are.
+    pub(crate) register: String,
+    /// What it locks and writes to.
+    pub(crate) resources: Vec<String>,
+    /// Decides what it does.
+    pub(crate) seed: u64,
+    /// Where its history goes.
+    pub(crate) histories: PathBuf,
+    /// It ends when this file is there.
+    pub(crate) finish: PathBuf,
+    /// So many seconds are counted in its pod while a hundred pass: it shares its sidecar's clock, and tells its
+    /// history what that comes to in true time.
+    pub(crate) clock_percent: u64,
+    /// It believes so much longer than it was told: only to see that this is noticed.
+    pub(crate) overtrust_ms: u64,
+}
+
+/// A lease that the app has.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    resource: String,
+    lease: String,
+    token: u64,
+    /// On the machine's clock, as are the other times.
+    believes_until: u64,
+    renew_at: u64,
+}
+
+/// The running app.
+pub(crate) struct App {
+    config: Config,
+    journal: Journal,
+    http: reqwest::Client,
+    dice: fastrand::Rng,
+    written: u64,
+}
+
+#[tokio::test]
+#[ignore = "it is the process of an app, which the other tests start"]
+async fn process() -> Result<()> {
+    let config = std::env::var(CONFIG).with_context(|| format!("{CONFIG} says what to do"))?;
+    let config: Config = serde_json::from_str(&config)?;
+    let mut app = App {
+        journal: Journal::begin(&config.histories, &config.name)?,
+        http: reqwest::Client::new(),
+        dice: fastrand::Rng::with_seed(config.seed),
+        written: 0,
+        config,
+    };
+    app.live().await
+}
+
+impl App {
+    async fn live(&mut self) -> Result<()> {
+        while !self.config.finish.exists() {
+            let which = self.dice.usize(..self.config.resources.len());
+            let resource = self.config.resources[which].clone();
+            match self.dice.u32(0..10) {
+                0..=2 => self.take(&resource, 0).await?,
+                3..=6 => {
+                    let wait = self.dice.u64(1..=8);
+                    self.take(&resource, wait).await?;
+                }
+                _ => self.hold(&resource).await?,
+            }
+            self.pause(20, 250).await;
+        }
+        Ok(())
+    }
+
+    /// Takes a lock that lives by being renewed, works under it, and lets it go.
+    async fn take(&mut self, resource: &str, wait_seconds: u64) -> Result<()> {
+        if let Some(held) = self.acquire(resource, wait_seconds).await? {
+            self.work(held).await?;
+        }
+        Ok(())
+    }
+
+    async fn pause(&mut self, from_ms: u64, to_ms: u64) {
+        let pause = self.dice.u64(from_ms..to_ms);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+
+    /// Until when the app may act that was told this in answer to a request of that time.
+    fn belief(&self, sent: u64, valid_for_ms: u64) -> u64 {
+        let told_ns = valid_for_ms * 1_000_000 * 100 / self.config.clock_percent;
+        sent + told_ns + self.config.overtrust_ms * 1_000_000
+    }
+}
+
+impl Held {
+    fn is_believed(&self) -> bool {
+        now_ns() < self.believes_until
+    }
+}

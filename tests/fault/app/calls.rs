@@ -1,0 +1,149 @@
+//! The app's calls of its sidecar and of the register, each in the history before it is sent.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::{App, Held};
+use crate::history::Op;
+use crate::journal::now_ns;
+use crate::register::Write;
+
+/// How long an app waits for an answer that should come at once. A hung sidecar answers late, or never.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What a renewal said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewed {
+    Yes,
+    Lost,
+    Unknown,
+}
+
+impl App {
+    /// Asks for a lock, and for so long if another has it.
+    pub(super) async fn acquire(&mut self, resource: &str, wait: u64) -> Result<Option<Held>> {
+        let mut body = json!({"resource": resource, "ownerId": self.config.name,
+            "ttlSeconds": self.dice.u64(2..=5), "waitSeconds": wait});
+        if self.dice.u32(0..3) == 0 {
+            body["keepSeconds"] = json!(self.dice.u64(1..=20));
+        }
+        let operation = self.journal.invoke(Op::acquire(resource))?;
+        let sent = now_ns();
+        let url = format!("{}/v1/locks/acquire", self.config.sidecar);
+        let asked = self.http.post(url).json(&body);
+        let limit = PATIENCE + Duration::from_secs(wait);
+        match answer(asked.timeout(limit)).await {
+            Some((StatusCode::OK, told)) => {
+                let held = self.granted(resource, sent, &told)?;
+                let Held { lease, token, .. } = &held;
+                let granted = Op::granted(resource, lease, *token, held.believes_until);
+                self.journal.ok(operation, granted)?;
+                Ok(Some(held))
+            }
+            Some(_refused) => {
+                self.journal.fail(operation, Op::acquire(resource))?;
+                Ok(None)
+            }
+            None => {
+                self.journal.unknown(operation, Op::acquire(resource))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// What the answer to a request of that time grants.
+    pub(super) fn granted(&self, resource: &str, sent: u64, told: &Value) -> Result<Held> {
+        let number = |name: &'static str| told[name].as_u64().context(name);
+        let valid_for = number("validForMs")?;
+        // A hold needs no renewal, and says nothing of one.
+        let renew_after = told["renewAfterMs"].as_u64().unwrap_or(valid_for / 3);
+        Ok(Held {
+            resource: resource.to_owned(),
+            lease: told["leaseId"].as_str().context("leaseId")?.to_owned(),
+            token: number("fencingToken")?,
+            believes_until: self.belief(sent, valid_for),
+            renew_at: sent + renew_after * 1_000_000,
+        })
+    }
+
+    /// Asks for more time.
+    pub(super) async fn renew(&mut self, held: &mut Held) -> Result<Renewed> {
+        let operation = self.journal.invoke(Op::renew(&held.lease))?;
+        let sent = now_ns();
+        let url = format!("{}/v1/locks/{}/renew", self.config.sidecar, held.lease);
+        let asked = self.http.post(url).json(&json!({}));
+        match answer(asked.timeout(PATIENCE)).await {
+            Some((StatusCode::OK, told)) => {
+                let renewed = self.granted(&held.resource, sent, &told)?;
+                let until = renewed.believes_until;
+                self.journal
+                    .ok(operation, Op::renewed(&held.lease, until))?;
+                *held = renewed;
+                Ok(Renewed::Yes)
+            }
+            Some((StatusCode::GONE | StatusCode::NOT_FOUND, _)) => {
+                self.journal.fail(operation, Op::renew(&held.lease))?;
+                self.journal.info(Op::lost(&held.lease))?;
+                Ok(Renewed::Lost)
+            }
+            _ => {
+                self.journal.unknown(operation, Op::renew(&held.lease))?;
+                // What was told before goes on; it is asked again a little later.
+                held.renew_at = now_ns() + 200_000_000;
+                Ok(Renewed::Unknown)
+            }
+        }
+    }
+
+    /// Lets a lock go.
+    pub(super) async fn release(&mut self, lease: &str) -> Result<()> {
+        let operation = self.journal.invoke(Op::release(lease))?;
+        let url = format!("{}/v1/locks/{lease}", self.config.sidecar);
+        match answer(self.http.delete(url).timeout(PATIENCE)).await {
+            Some((StatusCode::NO_CONTENT, _)) => self.journal.ok(operation, Op::release(lease)),
+            Some((StatusCode::GONE | StatusCode::NOT_FOUND, _)) => {
+                self.journal.fail(operation, Op::release(lease))
+            }
+            _ => self.journal.unknown(operation, Op::release(lease)),
+        }
+    }
+
+    /// Writes with the token; `false` when the register knows a newer one.
+    pub(super) async fn write(&mut self, held: &Held, in_hand: Duration) -> Result<bool> {
+        self.written += 1;
+        let value = format!("{}:{}", self.config.name, self.written);
+        let op = Op::write(&held.resource, &held.lease, held.token, &value);
+        let operation = self.journal.invoke(op.clone())?;
+        // The app has decided to write and has not sent it yet. Who is stopped here is stale afterwards and
+        // cannot know it.
+        tokio::time::sleep(in_hand).await;
+        let write = Write {
+            register: held.resource.clone(),
+            token: held.token,
+            value,
+            process: self.config.name.clone(),
+        };
+        let url = format!("{}/write", self.config.register);
+        let asked = self.http.post(url).json(&write);
+        match answer(asked.timeout(PATIENCE)).await {
+            Some((StatusCode::OK, _)) => self.journal.ok(operation, op)?,
+            Some((StatusCode::PRECONDITION_FAILED, _)) => {
+                self.journal.fail(operation, op)?;
+                return Ok(false);
+            }
+            _ => self.journal.unknown(operation, op)?,
+        }
+        Ok(true)
+    }
+}
+
+/// The answer, if a whole one came in time.
+async fn answer(asked: reqwest::RequestBuilder) -> Option<(StatusCode, Value)> {
+    let answer = asked.send().await.ok()?;
+    let status = answer.status();
+    let text = answer.text().await.ok()?;
+    Some((status, serde_json::from_str(&text).unwrap_or_default()))
+}

@@ -1,0 +1,125 @@
+//! The long run: trouble, one after the other and sometimes two at once, for as long as is asked.
+//!
+//! `FAULT_SEED` does the same to the same again, `FAULT_MINUTES` says for how long. When what is done takes effect
+//! is up to the machine, so a seed repeats the faults and not the run.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use leasehold::protocol::time::Moment;
+
+use crate::harness::now;
+use crate::history::{History, Op};
+use crate::journal::Journal;
+use crate::register::Fence;
+use crate::schedule::{Kind, Schedule};
+use crate::verdict::Counts;
+use crate::world::{Place, Plan, World, named};
+
+const MINUTES: f64 = 10.0;
+
+fn from_env<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {
+    match env::var(name) {
+        Ok(text) => {
+            let number = text.parse().ok();
+            Ok(Some(number.with_context(|| format!("{name} is {text:?}"))?))
+        }
+        Err(_unset) => Ok(None),
+    }
+}
+
+/// Unlike what is printed by a macro, this is shown when the test passes too.
+fn tell(line: &str) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{line}")?)
+}
+
+/// What was done so far.
+struct Done {
+    began: Moment,
+    kinds: BTreeSet<Kind>,
+    injections: usize,
+}
+
+impl Done {
+    fn tell(&self, what: &str) -> Result<()> {
+        let since = now().since(self.began).as_secs_f64();
+        tell(&format!("{since:8.2} s  {what}"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "ten minutes and a control plane of its own: make fault"]
+async fn whatever_befalls_them_apps_believe_one_at_a_time_and_no_stale_write_is_taken() -> Result<()>
+{
+    let seed = from_env("FAULT_SEED")?.unwrap_or_else(|| fastrand::u64(..));
+    let minutes = from_env("FAULT_MINUTES")?.unwrap_or(MINUTES);
+    tell(&format!("FAULT_SEED={seed} FAULT_MINUTES={minutes}"))?;
+    let place = Place::new(&named("run", seed))?;
+    tell(&format!(
+        "histories and logs: {}",
+        place.directory.display()
+    ))?;
+    run(seed, Duration::from_secs_f64(minutes * 60.0), &place).await
+}
+
+async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
+    let plan = Plan {
+        seed,
+        fence: Fence::Checks,
+        overtrust_ms: 0,
+    };
+    let mut world = World::start(place, plan).await?;
+    Journal::begin(&place.histories(), "run")?.info(Op::Run {
+        seed,
+        clock_bound_ns: 0,
+        clock_rate_ppm: 0,
+        exclusion: true,
+        loss_told_within_ns: None,
+    })?;
+    world.until_looked_after().await?;
+    world.start_apps()?;
+    let done = trouble(&mut world, seed, lasts).await?;
+    world.until_looked_after().await?;
+    world.finish().await?;
+    let history = History::read_directory(&place.histories())?;
+    let counts = Counts {
+        kinds: done.kinds.len(),
+        injections: done.injections,
+        told: history.check()?,
+        ..Counts::of(&history, &place.logs())?
+    };
+    tell(&counts.to_string())?;
+    counts.suffice(lasts)
+}
+
+async fn trouble(world: &mut World, seed: u64, lasts: Duration) -> Result<Done> {
+    let mut schedule = Schedule::new(seed);
+    let mut done = Done {
+        began: now(),
+        kinds: BTreeSet::new(),
+        injections: 0,
+    };
+    let ends = now().after(lasts);
+    while now() < ends {
+        let next = schedule.next();
+        let mut remedies = Vec::new();
+        for kind in [Some(next.kind), next.and].into_iter().flatten() {
+            let remedy = world.strike(kind, &mut schedule).await;
+            let remedy = remedy.with_context(|| format!("{kind:?}"))?;
+            done.tell(&format!("{kind:?} for {:?}: {remedy}", next.lasts))?;
+            done.kinds.insert(kind);
+            done.injections += 1;
+            remedies.push(remedy);
+        }
+        tokio::time::sleep(next.lasts).await;
+        while let Some(remedy) = remedies.pop() {
+            let told = remedy.to_string();
+            world.heal(remedy).await.with_context(|| told)?;
+        }
+        tokio::time::sleep(next.rest).await;
+    }
+    Ok(done)
+}

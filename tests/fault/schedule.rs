@@ -1,0 +1,200 @@
+//! What is to be done when: a seed decides, and every kind has its turn before one comes again.
+
+use std::time::Duration;
+
+/// A kind of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// kill -9 of a sidecar, which comes back with its state directory.
+    KillSidecar,
+    /// The same, and it comes back without.
+    ForgetSidecar,
+    /// A sidecar is stopped, mostly for longer than its session lives, and goes on.
+    HangSidecar,
+    /// kill -9 of an app.
+    KillApp,
+    /// An app is stopped with a write in its hands, for longer than its lease lives.
+    HangApp,
+    /// A whole pod is stopped, sidecar and apps, with a write in its hands, and goes on.
+    HangPod,
+    /// kill -9 of a replica of the operator.
+    KillOperator,
+    /// A replica of the operator is stopped and goes on.
+    HangOperator,
+    /// kill -9 of the API server.
+    KillApiServer,
+    /// The API server hangs.
+    HangApiServer,
+    /// The API server ends in good order and comes back.
+    RestartApiServer,
+    /// kill -9 of etcd.
+    KillEtcd,
+    /// etcd hangs: what was sent to it is done afterwards.
+    HangEtcd,
+    /// etcd forgets its history.
+    CompactEtcd,
+    /// A backup is restored as the runbook says.
+    RestoreEtcd,
+    /// Requests and answers of some are lost, late, or answered by a gateway.
+    Noise,
+    /// Writes arrive, and their answers come late or not at all.
+    LateAnswers,
+    /// Writes arrive late: after their sender gave up, or after its session is over.
+    LateRequests,
+    /// Nothing passes between a pod, or a replica of the operator, and the API server.
+    Partition,
+    /// A pod's own network is gone: it reaches neither API server nor register.
+    CutPod,
+    /// Watches that are open tell nothing more.
+    StallWatches,
+    /// The wall clock of a sidecar leaps, back or forth.
+    WallClockLeaps,
+    /// The clock of a sidecar leaps forth, the one that counts.
+    ClockLeaps,
+    /// Pods lose their right to locks, and get it back.
+    TakeRights,
+    /// The operator loses its rights, and gets them back.
+    TakeOperatorsRights,
+    /// A lock is deleted, as the policy tells people to.
+    DeleteLock,
+    /// A held lock is gone from the store, past every policy.
+    LoseLock,
+    /// A lock's holder is wiped out by hand.
+    WipeStatus,
+    /// A lock's queue, times and settings are edited by hand.
+    EditLock,
+    /// A session is deleted.
+    DeleteSession,
+    /// A person forces a release.
+    ForceRelease,
+    /// Every object is written again, as a migration of the storage does.
+    RewriteStorage,
+}
+
+use Kind::*;
+
+/// All of them; those that bring most come more than once.
+const DECK: [Kind; 38] = [
+    KillSidecar,
+    ForgetSidecar,
+    ForgetSidecar,
+    ForgetSidecar,
+    HangSidecar,
+    HangSidecar,
+    KillApp,
+    HangApp,
+    HangApp,
+    HangPod,
+    HangPod,
+    KillOperator,
+    HangOperator,
+    KillApiServer,
+    HangApiServer,
+    RestartApiServer,
+    KillEtcd,
+    HangEtcd,
+    CompactEtcd,
+    RestoreEtcd,
+    Noise,
+    LateAnswers,
+    LateRequests,
+    Partition,
+    Partition,
+    CutPod,
+    StallWatches,
+    WallClockLeaps,
+    ClockLeaps,
+    TakeRights,
+    TakeOperatorsRights,
+    DeleteLock,
+    LoseLock,
+    WipeStatus,
+    EditLock,
+    DeleteSession,
+    ForceRelease,
+    RewriteStorage,
+];
+
+/// What may come on top of another trouble: it needs nobody's answer.
+const ON_TOP: [Kind; 7] = [
+    KillSidecar,
+    ForgetSidecar,
+    HangSidecar,
+    KillApp,
+    HangPod,
+    KillOperator,
+    HangOperator,
+];
+
+/// So many of a hundred troubles come with another one.
+const TOGETHER: u32 = 30;
+
+/// The schedule of a run.
+pub(crate) struct Schedule {
+    dice: fastrand::Rng,
+    deck: Vec<Kind>,
+}
+
+/// The next thing to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Next {
+    pub(crate) kind: Kind,
+    /// What comes on top of it.
+    pub(crate) and: Option<Kind>,
+    /// For how long.
+    pub(crate) lasts: Duration,
+    /// How long all is well afterwards.
+    pub(crate) rest: Duration,
+}
+
+impl Schedule {
+    /// The one of a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            dice: fastrand::Rng::with_seed(seed),
+            deck: Vec::new(),
+        }
+    }
+
+    /// What comes next.
+    pub(crate) fn next(&mut self) -> Next {
+        if self.deck.is_empty() {
+            self.deck = DECK.to_vec();
+            self.dice.shuffle(&mut self.deck);
+        }
+        let kind = self.deck.pop().unwrap_or(HangApp);
+        let on_top = self.dice.choice(ON_TOP).filter(|_| self.is(TOGETHER));
+        let lasts = match kind {
+            HangApp | HangPod | CutPod => self.between(5_500, 8_500),
+            // It takes a second until all have seen it.
+            ClockLeaps => self.between(1_500, 4_000),
+            _ => self.between(300, 6_500),
+        };
+        Next {
+            kind,
+            and: on_top,
+            lasts,
+            rest: self.between(500, 3_500),
+        }
+    }
+
+    /// Decides about whom.
+    pub(crate) fn pick(&mut self, of: usize) -> usize {
+        self.dice.usize(..of)
+    }
+
+    /// Decides whether.
+    pub(crate) fn is(&mut self, percent: u32) -> bool {
+        self.dice.u32(..100) < percent
+    }
+
+    /// Decides for how many milliseconds.
+    pub(crate) fn between(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(self.dice.u64(from..to))
+    }
+
+    /// A seed for something of its own.
+    pub(crate) fn seed(&mut self) -> u64 {
+        self.dice.u64(..)
+    }
+}

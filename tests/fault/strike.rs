@@ -1,0 +1,132 @@
+//! Trouble is done, lasts, and is undone.
+
+mod clocks;
+mod network;
+mod objects;
+mod processes;
+mod rights;
+mod store;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::history::Op;
+use crate::schedule::{Kind, Schedule};
+use crate::world::World;
+
+/// What makes a trouble good again.
+#[derive(Debug)]
+pub(crate) enum Remedy {
+    /// It was over at once.
+    Nothing(String),
+    StartSidecar {
+        seat: usize,
+        knowing: bool,
+    },
+    ThawSidecar(usize),
+    StartApp {
+        seat: usize,
+        app: usize,
+    },
+    ThawApp {
+        seat: usize,
+        app: usize,
+    },
+    ThawPod(usize),
+    StartOperator(usize),
+    ThawOperator(usize),
+    StartApiServer,
+    ThawApiServer,
+    StartEtcd,
+    ThawEtcd,
+    Restore(PathBuf),
+    /// Messages pass as they should.
+    Calm,
+    /// Messages pass again there; the operators' replicas come after the seats.
+    Reconnect(usize),
+    PlugIn(usize),
+    GiveRights,
+    GiveOperatorsRights,
+    /// A person's doing has come into effect by now.
+    Settled(u64, Op),
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing(what) => f.write_str(what),
+            other => write!(f, "then {other:?}"),
+        }
+    }
+}
+
+impl World {
+    /// Does it; gives what undoes it.
+    pub(crate) async fn strike(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Remedy> {
+        match kind {
+            Kind::KillSidecar | Kind::ForgetSidecar | Kind::HangSidecar | Kind::KillApp => {
+                self.strike_process(kind, schedule)
+            }
+            Kind::KillOperator | Kind::HangOperator => self.strike_operator(kind, schedule),
+            Kind::HangApp | Kind::HangPod => self.strike_who_writes(kind).await,
+            Kind::KillApiServer
+            | Kind::HangApiServer
+            | Kind::RestartApiServer
+            | Kind::KillEtcd
+            | Kind::HangEtcd
+            | Kind::CompactEtcd
+            | Kind::RestoreEtcd => self.strike_store(kind).await,
+            Kind::Noise
+            | Kind::LateAnswers
+            | Kind::LateRequests
+            | Kind::Partition
+            | Kind::CutPod
+            | Kind::StallWatches => self.strike_network(kind, schedule),
+            Kind::WallClockLeaps => self.leap_walls(schedule),
+            Kind::ClockLeaps => self.leap_clocks(schedule),
+            Kind::TakeRights | Kind::TakeOperatorsRights => self.strike_rights(kind).await,
+            Kind::DeleteLock
+            | Kind::LoseLock
+            | Kind::WipeStatus
+            | Kind::EditLock
+            | Kind::DeleteSession
+            | Kind::ForceRelease
+            | Kind::RewriteStorage => self.strike_objects(kind, schedule).await,
+        }
+    }
+
+    /// Makes it good again.
+    pub(crate) async fn heal(&mut self, remedy: Remedy) -> Result<()> {
+        let cluster = self.cluster.clone();
+        let control_plane = cluster.control_plane();
+        match remedy {
+            Remedy::Nothing(_) => Ok(()),
+            Remedy::StartSidecar { seat, knowing } => self.seats[seat].start_sidecar(knowing).await,
+            Remedy::ThawSidecar(seat) => self.seats[seat].thaw_sidecar(),
+            Remedy::StartApp { seat, app } => self.seats[seat].start_app(app),
+            Remedy::ThawApp { seat, app } => self.thaw_app(seat, app),
+            Remedy::ThawPod(seat) => self.thaw_pod(seat),
+            Remedy::StartOperator(number) => self.start_operator(number).await,
+            Remedy::ThawOperator(number) => self.thaw_operator(number),
+            Remedy::StartApiServer => control_plane.start_api_server().await,
+            Remedy::ThawApiServer => control_plane.thaw().await,
+            Remedy::StartEtcd => control_plane.start_etcd().await,
+            Remedy::ThawEtcd => control_plane.thaw_etcd().await,
+            Remedy::Restore(snapshot) => self.restore(&snapshot).await,
+            Remedy::Calm => {
+                self.calm();
+                Ok(())
+            }
+            Remedy::Reconnect(who) => {
+                self.reconnect(who);
+                Ok(())
+            }
+            Remedy::PlugIn(seat) => self.plug_in(seat),
+            Remedy::GiveRights => self.namespace.bind_sidecar_role("app").await,
+            Remedy::GiveOperatorsRights => self.cluster.give_operators_rights().await,
+            Remedy::Settled(operation, op) => self.people.ok(operation, op),
+        }
+    }
+}

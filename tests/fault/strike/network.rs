@@ -1,0 +1,116 @@
+//! What is between them and the API server: messages that are lost or late, and nothing at all.
+
+use anyhow::{Context, Result};
+
+use super::Remedy;
+use crate::harness::{Class, Fault, Proxy};
+use crate::schedule::{Kind, Schedule};
+use crate::world::World;
+
+/// So many of a hundred requests go wrong while there is noise.
+const NOISE: u32 = 30;
+/// What a late message may be about: everything that changes something.
+const WRITES: [Class; 11] = [
+    Class::CreateSession,
+    Class::Renew,
+    Class::Revoke,
+    Class::CreateLock,
+    Class::Acquire,
+    Class::TakeOver,
+    Class::Release,
+    Class::HandOver,
+    Class::Enqueue,
+    Class::Join,
+    Class::Dequeue,
+];
+
+impl World {
+    pub(super) fn strike_network(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Remedy> {
+        match kind {
+            Kind::Noise => {
+                for proxy in self.proxies() {
+                    if schedule.is(60) {
+                        proxy.make_noise(schedule.seed(), NOISE);
+                    }
+                }
+                Ok(Remedy::Calm)
+            }
+            Kind::LateAnswers | Kind::LateRequests => {
+                self.make_late(kind, schedule);
+                Ok(Remedy::Calm)
+            }
+            Kind::Partition => {
+                let who = schedule.pick(self.seats.len() + self.operators.len());
+                self.proxy(who).context("everybody has a proxy")?.pause();
+                Ok(Remedy::Reconnect(who))
+            }
+            Kind::StallWatches => {
+                let who = schedule.pick(self.seats.len() + self.operators.len());
+                let proxy = self.proxy(who).context("everybody has a proxy")?;
+                proxy.stall_watches();
+                Ok(Remedy::Nothing(format!("watches of {who}")))
+            }
+            _ => {
+                let has_own = |seat: &crate::seat::Seat| seat.network.is_some();
+                let Some(seat) = self.seats.iter().position(has_own) else {
+                    // Without root nobody has a network of its own; a proxy is cut instead.
+                    return self.strike_network(Kind::Partition, schedule);
+                };
+                self.plug(seat, false)?;
+                Ok(Remedy::PlugIn(seat))
+            }
+        }
+    }
+
+    fn make_late(&self, kind: Kind, schedule: &mut Schedule) {
+        for proxy in self.proxies() {
+            for class in WRITES {
+                let late = schedule.between(200, 7_000);
+                let fault = match (kind, schedule.is(30)) {
+                    (Kind::LateAnswers, true) => Fault::AnswerLost,
+                    (Kind::LateAnswers, false) => Fault::AnswerLate(late),
+                    _ => Fault::RequestLate(late),
+                };
+                if schedule.is(40) {
+                    proxy.fail(class, 1, fault);
+                }
+            }
+        }
+    }
+
+    fn proxies(&self) -> impl Iterator<Item = &Proxy> {
+        let of_operators = self.operators.iter().map(|operator| &operator.proxy);
+        self.seats
+            .iter()
+            .map(|seat| &seat.proxy)
+            .chain(of_operators)
+    }
+
+    fn proxy(&self, who: usize) -> Option<&Proxy> {
+        self.proxies().nth(who)
+    }
+
+    pub(super) fn calm(&self) {
+        for proxy in self.proxies() {
+            proxy.make_noise(0, 0);
+            proxy.lift_all();
+        }
+    }
+
+    pub(super) fn reconnect(&self, who: usize) {
+        if let Some(proxy) = self.proxy(who) {
+            proxy.resume();
+        }
+    }
+
+    pub(super) fn plug_in(&self, seat: usize) -> Result<()> {
+        self.plug(seat, true)
+    }
+
+    fn plug(&self, seat: usize, is_in: bool) -> Result<()> {
+        match &self.seats[seat].network {
+            Some(network) => network.plug(is_in),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Processes that are killed or stopped: sidecars, apps, whole pods, replicas of the operator.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::Remedy;
+use crate::harness::now;
+use crate::schedule::{Kind, Schedule};
+use crate::world::World;
+
+/// How long to look for an app that has a write in its hands.
+const LOOKS: Duration = Duration::from_secs(5);
+
+impl World {
+    pub(super) fn strike_process(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Remedy> {
+        let seat = schedule.pick(self.seats.len());
+        match kind {
+            Kind::HangSidecar => {
+                self.seats[seat].freeze_sidecar()?;
+                Ok(Remedy::ThawSidecar(seat))
+            }
+            Kind::KillApp => {
+                // Whoever wrote last most probably has a lock now.
+                let (seat, app) = self.last_writer().unwrap_or((seat, 0));
+                self.seats[seat].kill_app(app)?;
+                Ok(Remedy::StartApp { seat, app })
+            }
+            _ => {
+                self.seats[seat].kill_sidecar()?;
+                let knowing = kind == Kind::KillSidecar && self.seats[seat].keeps_time();
+                Ok(Remedy::StartSidecar { seat, knowing })
+            }
+        }
+    }
+
+    pub(super) fn strike_operator(
+        &mut self,
+        kind: Kind,
+        schedule: &mut Schedule,
+    ) -> Result<Remedy> {
+        let number = schedule.pick(self.operators.len());
+        let running = &mut self.operators[number].running;
+        if kind == Kind::KillOperator {
+            if let Some(operator) = running.take() {
+                operator.kill9()?;
+            }
+            return Ok(Remedy::StartOperator(number));
+        }
+        if let Some(operator) = running {
+            operator.freeze()?;
+        }
+        Ok(Remedy::ThawOperator(number))
+    }
+
+    /// Stops an app between its decision to write and the sending, alone or with its pod. When it goes on, what
+    /// it sends is stale, and it cannot know.
+    pub(super) async fn strike_who_writes(&mut self, kind: Kind) -> Result<Remedy> {
+        let (seat, app) = self.stop_who_writes().await?;
+        if kind == Kind::HangApp {
+            return Ok(Remedy::ThawApp { seat, app });
+        }
+        for other in 0..self.seats[seat].apps.len() {
+            self.seats[seat].signal_app(other, Signal::STOP)?;
+        }
+        self.seats[seat].freeze_sidecar()?;
+        Ok(Remedy::ThawPod(seat))
+    }
+
+    async fn stop_who_writes(&self) -> Result<(usize, usize)> {
+        let ends = now().after(LOOKS);
+        while now() < ends {
+            for (number, seat) in self.seats.iter().enumerate() {
+                for (app, slot) in seat.apps.iter().enumerate() {
+                    if !slot.has_write_in_hand() {
+                        continue;
+                    }
+                    seat.signal_app(app, Signal::STOP)?;
+                    // It may have been sent between the look and the signal.
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    if slot.has_write_in_hand() {
+                        return Ok((number, app));
+                    }
+                    seat.signal_app(app, Signal::CONT)?;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Nobody has a lock: then whoever had one last.
+        let (seat, app) = self.last_writer().unwrap_or_default();
+        self.seats[seat].signal_app(app, Signal::STOP)?;
+        Ok((seat, app))
+    }
+
+    pub(super) fn thaw_app(&mut self, seat: usize, app: usize) -> Result<()> {
+        self.seats[seat].signal_app(app, Signal::CONT)
+    }
+
+    /// The apps go first: what they have in hand is sent before anybody tells them anything.
+    pub(super) fn thaw_pod(&mut self, seat: usize) -> Result<()> {
+        for app in 0..self.seats[seat].apps.len() {
+            self.seats[seat].signal_app(app, Signal::CONT)?;
+        }
+        self.seats[seat].thaw_sidecar()
+    }
+
+    pub(super) fn thaw_operator(&mut self, number: usize) -> Result<()> {
+        match &self.operators[number].running {
+            Some(operator) => operator.thaw(),
+            None => Ok(()),
+        }
+    }
+}

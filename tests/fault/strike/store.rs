@@ -1,0 +1,56 @@
+//! The API server and etcd: killed, hung, ended, compacted, restored.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::Remedy;
+use crate::history::{Op, OverriddenBy};
+use crate::schedule::Kind;
+use crate::world::World;
+
+/// What the runbook gives to `--bump-revision`.
+const BUMP: u64 = 1_000_000_000;
+
+impl World {
+    pub(super) async fn strike_store(&mut self, kind: Kind) -> Result<Remedy> {
+        let control_plane = self.cluster.control_plane();
+        Ok(match kind {
+            Kind::KillApiServer => {
+                control_plane.kill_api_server().await?;
+                Remedy::StartApiServer
+            }
+            Kind::HangApiServer => {
+                control_plane.freeze().await?;
+                Remedy::ThawApiServer
+            }
+            Kind::RestartApiServer => {
+                control_plane.stop_api_server().await?;
+                Remedy::StartApiServer
+            }
+            Kind::KillEtcd => {
+                control_plane.kill_etcd().await?;
+                Remedy::StartEtcd
+            }
+            Kind::HangEtcd => {
+                control_plane.freeze_etcd().await?;
+                Remedy::ThawEtcd
+            }
+            Kind::RestoreEtcd => Remedy::Restore(control_plane.snapshot_etcd("backup").await?),
+            _ => {
+                control_plane.compact_etcd().await?;
+                Remedy::Nothing("compacted".to_owned())
+            }
+        })
+    }
+
+    /// A backup may have forgotten any grant, so of those that exist meanwhile only the tokens count.
+    pub(super) async fn restore(&mut self, snapshot: &Path) -> Result<()> {
+        let op = Op::overridden(None, OverriddenBy::Restore);
+        let operation = self.people.invoke(op.clone())?;
+        let control_plane = self.cluster.control_plane();
+        control_plane.restore_etcd(snapshot, Some(BUMP)).await?;
+        std::fs::remove_file(snapshot)?;
+        self.people.ok(operation, op)
+    }
+}

@@ -1,0 +1,108 @@
+//! What came of a run: what must never be in its history, and what must be in it for the run to mean anything.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use crate::history::{History, Phase, Summary};
+
+/// What the numbers are for.
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+/// What happened in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) kinds: usize,
+    pub(crate) injections: usize,
+    /// Grants that were ended because their holder was dead.
+    pub(crate) take_overs: usize,
+    /// Requests of which nobody knows what became.
+    pub(crate) unknown: usize,
+    /// What the history has in it.
+    pub(crate) told: Summary,
+}
+
+impl Counts {
+    /// Counts what the history and the operators' logs say.
+    pub(crate) fn of(history: &History, logs: &Path) -> Result<Self> {
+        let events = history.events.iter();
+        let unknown = events.filter(|event| event.phase == Phase::Unknown);
+        Ok(Self {
+            take_overs: take_overs(logs)?,
+            unknown: unknown.count(),
+            ..Self::default()
+        })
+    }
+
+    /// Whether enough happened in so long: ten minutes must have all of it, a shorter run its share.
+    pub(crate) fn suffice(&self, lasted: Duration) -> Result<()> {
+        let share = lasted.min(TEN_MINUTES).as_secs();
+        for (what, seen, wanted) in [
+            ("kinds", self.kinds, 8),
+            ("injections", self.injections, 20),
+            ("grants", self.told.leases, 500),
+            ("take-overs", self.take_overs, 50),
+        ] {
+            let wanted = usize::try_from(wanted * share / TEN_MINUTES.as_secs())?;
+            ensure!(
+                seen >= wanted,
+                "{seen} {what}, and {wanted} are needed: {self}"
+            );
+        }
+        ensure!(self.told.refused > 0, "no stale write was refused: {self}");
+        Ok(())
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary {
+            events,
+            leases,
+            overridden,
+            accepted,
+            refused,
+            lost,
+            ..
+        } = self.told;
+        let Self {
+            kinds,
+            injections,
+            take_overs,
+            unknown,
+            ..
+        } = self;
+        write!(
+            f,
+            "{injections} injections of {kinds} kinds; {leases} grants, {overridden} of them overridden by \
+             people or a backup, {take_overs} take-overs, {lost} losses told; {accepted} writes accepted, \
+             {refused} refused as stale; {events} events, {unknown} unknown outcomes"
+        )
+    }
+}
+
+/// Ends for which the operators have a line, each once: a line is told again rather than never.
+fn take_overs(logs: &Path) -> Result<usize> {
+    let mut ends = BTreeSet::new();
+    for entry in logs.read_dir()? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.starts_with("operator-") {
+            continue;
+        }
+        let log = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        ends.extend(lines.filter_map(|line: Value| {
+            let is_end = line["action"] == "expire" || line["action"] == "reclaim";
+            let id = line["id"].as_str()?.to_owned();
+            is_end.then_some(id)
+        }));
+    }
+    Ok(ends.len())
+}

@@ -1,0 +1,255 @@
+//! The world of a run: a control plane of its own, two operators, pods with sidecars and apps, and what the locks
+//! guard. Strict mode, with the rights and the policies as they ship.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::app;
+use crate::clock::Clock;
+use crate::harness::{
+    Cluster, Namespace, Operator, Pod, Proxy, TakeOver, eventually, keep_logs_in, target_directory,
+};
+use crate::journal::Journal;
+use crate::network::Network;
+use crate::register::{Fence, Register};
+use crate::seat::{Equipment, Seat};
+
+/// Our binary.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
+/// The shortest that there is: more happens in ten minutes.
+pub(crate) const TTL_SECONDS: u64 = 3;
+const SEATS: usize = 6;
+const APPS_A_SEAT: usize = 2;
+const RESOURCES: usize = 8;
+/// How long apps may take to notice that it is over, or to end what they wait for.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// All of it.
+pub(crate) struct World {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) namespace: Namespace,
+    pub(crate) operators: Vec<OperatorSeat>,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) register: Register,
+    pub(crate) resources: Vec<String>,
+    /// What people do, in the history.
+    pub(crate) people: Journal,
+    place: Place,
+}
+
+/// Where a replica of the operator runs.
+pub(crate) struct OperatorSeat {
+    pod: Pod,
+    /// Between it and the API server.
+    pub(crate) proxy: Proxy,
+    /// A challenger that counts too fast, beside holders that count too slowly, is what leases must stand.
+    clock: Option<Clock>,
+    pub(crate) running: Option<Operator>,
+}
+
+/// How a world is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Decides what the apps do.
+    pub(crate) seed: u64,
+    pub(crate) fence: Fence,
+    /// So much longer do apps believe than they were told.
+    pub(crate) overtrust_ms: u64,
+}
+
+/// Where a run leaves what is to be looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) directory: PathBuf,
+}
+
+impl Place {
+    /// A new directory under target/fault.
+    pub(crate) fn new(name: &str) -> Result<Self> {
+        let directory = target_directory().join("fault").join(name);
+        if directory.exists() {
+            std::fs::remove_dir_all(&directory)?;
+        }
+        let place = Self { directory };
+        std::fs::create_dir_all(place.histories())?;
+        std::fs::create_dir_all(place.logs())?;
+        Ok(place)
+    }
+
+    /// One file for each process.
+    pub(crate) fn histories(&self) -> PathBuf {
+        self.directory.join("history")
+    }
+
+    /// What sidecars and operators said.
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.directory.join("logs")
+    }
+
+    fn finish(&self) -> PathBuf {
+        self.directory.join("finish")
+    }
+}
+
+impl World {
+    /// Starts everything but the apps.
+    pub(crate) async fn start(place: &Place, plan: Plan) -> Result<Self> {
+        keep_logs_in(&place.logs());
+        let cluster = Cluster::fresh(TakeOver::Strict).await?;
+        let mut operators = Vec::new();
+        let places = [(0, Some(104)), (1, None)];
+        for (number, rate) in places {
+            let pod = cluster.operator_pod(&format!("operator-{number}")).await?;
+            let proxy = Proxy::start(&cluster).await?;
+            let clock = rate.map(|rate| Clock::running(&place.directory, rate));
+            operators.push(OperatorSeat {
+                pod: pod.through(&proxy.url)?,
+                proxy,
+                clock: clock.transpose()?,
+                running: None,
+            });
+        }
+        let namespace = cluster.namespace("fault").await?;
+        let histories = place.histories();
+        let mut world = Self {
+            cluster,
+            operators,
+            seats: Vec::new(),
+            register: Register::start(plan.fence, &histories).await?,
+            resources: (0..RESOURCES).map(|n| format!("r{n}")).collect(),
+            people: Journal::begin(&histories, "people")?,
+            namespace,
+            place: place.clone(),
+        };
+        for number in 0..2 {
+            world.start_operator(number).await?;
+        }
+        for number in 0..SEATS {
+            let seat = world.seat(number, plan).await?;
+            world.seats.push(seat);
+            world.seats[number].start_sidecar(false).await?;
+        }
+        Ok(world)
+    }
+
+    async fn seat(&self, number: usize, plan: Plan) -> Result<Seat> {
+        let pod = self.namespace.pod(&format!("pod-{number}")).await?;
+        let directory = &self.place.directory;
+        let clock = match number {
+            1 => Some(Clock::running(directory, 104)?),
+            2 => Some(Clock::running(directory, 96)?),
+            3 => Some(Clock::with_wall(directory)?),
+            4 => Some(Clock::leaping(directory)?),
+            _ => None,
+        };
+        let network = match number {
+            5 => Network::new(&self.place.logs()).await?,
+            _ => None,
+        };
+        let us = match &network {
+            Some(network) => network.host.clone(),
+            None => "127.0.0.1".to_owned(),
+        };
+        let clock_percent = clock.as_ref().map_or(100, Clock::percent);
+        let apps = (0..APPS_A_SEAT).map(|app| app::Config {
+            name: format!("app-{number}{app}"),
+            sidecar: String::new(),
+            register: format!("http://{us}:{}", self.register.port),
+            resources: self.resources.clone(),
+            seed: plan.seed ^ ((number * APPS_A_SEAT + app + 1) as u64) << 32,
+            histories: self.place.histories(),
+            finish: self.place.finish(),
+            clock_percent,
+            overtrust_ms: plan.overtrust_ms,
+        });
+        let equipment = Equipment {
+            proxy: Proxy::start_on(&self.cluster, &us).await?,
+            clock,
+            network,
+        };
+        let state = directory.join(format!("state-{number}"));
+        Seat::new(&pod, equipment, state, apps)
+    }
+
+    /// Starts all apps.
+    pub(crate) fn start_apps(&mut self) -> Result<()> {
+        for seat in &mut self.seats {
+            for app in 0..APPS_A_SEAT {
+                seat.start_app(app)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a replica of the operator.
+    pub(crate) async fn start_operator(&mut self, number: usize) -> Result<()> {
+        let seat = &mut self.operators[number];
+        // Idle locks are deleted within the run, and made again.
+        let args = [
+            "--session-ttl",
+            "3",
+            "--retain-seconds",
+            "60",
+            "--keep-sessions-seconds",
+            "10",
+        ];
+        let through = seat.clock.as_ref().map(Clock::through);
+        let through = through.transpose()?.unwrap_or_default();
+        let started = Operator::start_through(&through, BINARY, &seat.pod, &args).await?;
+        seat.running = Some(started);
+        Ok(())
+    }
+
+    /// Waits until one of the operators is the active one and has seen everything.
+    pub(crate) async fn until_looked_after(&self) -> Result<()> {
+        eventually("an active operator", LIMIT, async || {
+            for seat in &self.operators {
+                let running = seat.running.as_ref()?;
+                if running.metric("leasehold_operator_synced").await.ok()? > 0.0 {
+                    return Some(());
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// Which app wrote last before any other thing happened: (seat, app).
+    pub(crate) fn last_writer(&self) -> Option<(usize, usize)> {
+        let last = self.register.last_writes();
+        let latest = last.into_iter().max_by_key(|write| write.at)?;
+        let seats = self.seats.iter().enumerate();
+        let mut apps = seats.flat_map(|(seat, it)| {
+            let apps = it.apps.iter().enumerate();
+            apps.map(move |(app, slot)| (seat, app, slot))
+        });
+        let (seat, app, _) = apps.find(|(_, _, slot)| slot.lived_as(&latest.process))?;
+        Some((seat, app))
+    }
+
+    /// Tells the apps that it is over, and waits until each has ended well.
+    pub(crate) async fn finish(&mut self) -> Result<()> {
+        std::fs::write(self.place.finish(), "")?;
+        for seat in &self.seats {
+            for app in &seat.apps {
+                let Some(process) = app.process() else {
+                    continue;
+                };
+                let end = process.wait(LIMIT).await?;
+                ensure!(end.success(), "an app failed:\n{}", process.last_words());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name for a run's directory that says which it was.
+pub(crate) fn named(about: &str, seed: u64) -> String {
+    Path::new(about)
+        .join(format!("{seed}"))
+        .display()
+        .to_string()
+}
