@@ -8,10 +8,11 @@
 //!
 //! Not here: access control and more than one namespace. What nobody needs any more is deleted when
 //! a directory is opened, before anybody uses it; while it is in use nothing is, but by what
-//! `back_door` has for tests.
+//! `back_door` and `fleet` have for tests and the simulation.
 
 mod back_door;
 mod file;
+mod fleet;
 mod history;
 mod leftovers;
 mod listing;
@@ -27,6 +28,7 @@ use async_trait::async_trait;
 use redb::Database;
 
 use self::file::Beside;
+use self::fleet::{Pods, Uid};
 use self::history::{Change, History};
 use self::record::{LockRecord, SessionRecord};
 use self::tables::{Found, LOCKS, SESSIONS, View, Write};
@@ -38,7 +40,9 @@ use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 use crate::seeded::{self, Bug};
 
+pub use back_door::Backup;
 pub use file::OpenError;
+pub use fleet::NAMESPACE;
 
 /// How long a call may take. A disk that takes longer is no disk to keep locks on.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
@@ -52,6 +56,8 @@ struct Inner {
     /// Held from before a write begins until it is told of, so that changes are told in the order
     /// of their revisions.
     history: Mutex<History>,
+    /// What is reported of pods.
+    pods: Mutex<Pods>,
     /// None in memory. Others are kept from the directory until the database is closed: the fields
     /// are dropped in this order.
     beside: Option<Beside>,
@@ -92,6 +98,7 @@ impl EmbeddedStore {
         Self(Arc::new(Inner {
             database,
             history,
+            pods: Mutex::default(),
             beside,
         }))
     }
@@ -132,6 +139,10 @@ impl Inner {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn pods(&self) -> MutexGuard<'_, Pods> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn view(&self) -> Result<View, StoreError> {
         View::open(&self.database)
     }
@@ -143,7 +154,8 @@ impl Inner {
         if there.is_some() {
             return Err(StoreError::Conflict);
         }
-        let record = LockRecord::unheld(resource);
+        let uid = history.uid_at(write.next_revision()?);
+        let record = LockRecord::unheld(resource, Some(&uid));
         self.write_lock(write, &mut history, None, resource, &record)
     }
 
@@ -181,7 +193,8 @@ impl Inner {
         if there.is_some() {
             return Err(StoreError::Conflict);
         }
-        self.write_session(write, &mut history, &SessionRecord::begun(session))
+        let uid = history.uid_at(write.next_revision()?);
+        self.write_session(write, &mut history, &SessionRecord::begun(session, &uid))
     }
 
     fn update_session(
@@ -213,7 +226,7 @@ impl Inner {
         let document = record::write(record)?;
         let version = write.put(LOCKS, resource.as_str(), Some(&document))?;
         self.commit(write, version)?;
-        let stored = stored(value, version);
+        let stored = stored(value, version, record.uid());
         history.push(Change {
             at: version,
             before,
@@ -232,8 +245,48 @@ impl Inner {
         let document = record::write(record)?;
         let version = write.put(SESSIONS, session.id.as_str(), Some(&document))?;
         self.commit(write, version)?;
-        history.pass(version);
-        Ok(stored(session, version))
+        let stored = stored(session, version, record.uid());
+        history.pass(version, stored.value.id.as_str(), Some(&stored));
+        Ok(stored)
+    }
+
+    /// Deletes a lock's object, if `is_it` lets that one go.
+    fn delete_lock(
+        &self,
+        name: &str,
+        is_it: impl FnOnce(&Stored<Lock>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut history = self.history();
+        let write = Write::begin(&self.database)?;
+        let there: Option<Found<LockRecord>> = write.get(LOCKS, name)?;
+        let there = there.ok_or_else(|| StoreError::NotFound(name.to_owned()))?;
+        let before = stored_lock(&there)?;
+        is_it(&before)?;
+        let at = write.put(LOCKS, name, None)?;
+        self.commit(write, at)?;
+        history.push(Change {
+            at,
+            before: Some(before),
+            after: None,
+        });
+        Ok(())
+    }
+
+    /// Deletes a session's object, if `is_it` lets that one go.
+    fn delete_session(
+        &self,
+        name: &str,
+        is_it: impl FnOnce(&Stored<Session>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut history = self.history();
+        let write = Write::begin(&self.database)?;
+        let there: Option<Found<SessionRecord>> = write.get(SESSIONS, name)?;
+        let there = there.ok_or_else(|| StoreError::NotFound(name.to_owned()))?;
+        is_it(&stored_session(&there))?;
+        let at = write.put(SESSIONS, name, None)?;
+        self.commit(write, at)?;
+        history.pass(at, name, None);
+        Ok(())
     }
 
     fn commit(&self, write: Write, version: Revision) -> Result<(), StoreError> {
@@ -257,20 +310,24 @@ fn compare<T>(there: Option<Found<T>>, decided_on: Revision) -> Result<Found<T>,
 }
 
 fn stored_lock(found: &Found<LockRecord>) -> Result<Stored<Lock>, StoreError> {
-    Ok(stored(found.record.lock()?, found.version))
+    Ok(stored(
+        found.record.lock()?,
+        found.version,
+        found.record.uid(),
+    ))
 }
 
 fn stored_session(found: &Found<SessionRecord>) -> Stored<Session> {
-    stored(found.record.session(), found.version)
+    stored(found.record.session(), found.version, found.record.uid())
 }
 
 /// What this version does not know is kept in the file, where a write of this very version finds
-/// it: nothing has to be carried.
-fn stored<T>(value: T, version: Revision) -> Stored<T> {
+/// it: nothing has to be carried but the object's own id.
+fn stored<T>(value: T, version: Revision, uid: Option<&str>) -> Stored<T> {
     Stored {
         value,
         version,
-        original: Original::new(()),
+        original: Original::new(Uid(uid.map(Into::into))),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod directory;
+mod fleet;
 mod leftovers;
 
 use std::sync::Arc;

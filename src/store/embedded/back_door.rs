@@ -3,15 +3,22 @@
 //! For tests and the simulation, which need what administrators, newer versions and restored
 //! backups do. Nothing that is shipped calls it.
 
+mod backup;
+
+use std::sync::Arc;
+
 use serde_json::Value;
 
+pub use self::backup::Backup;
 use super::history::Change;
 use super::tables::{Found, LOCKS, SESSIONS, Write};
 use super::{EmbeddedStore, LockRecord, SessionRecord, record, stored_lock};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
+use crate::protocol::settings::{ReleaseRequest, Settings};
 use crate::protocol::token::Revision;
+use crate::store::fleet::{Place, PodReport};
 use crate::store::{StoreError, Stored};
 
 impl EmbeddedStore {
@@ -21,24 +28,8 @@ impl EmbeddedStore {
     /// `NotFound` when there is none.
     pub async fn delete_lock(&self, resource: &Resource) -> Result<(), StoreError> {
         let resource = resource.clone();
-        self.run(move |inner| {
-            let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
-            let there: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
-            let Some(there) = there else {
-                return Err(StoreError::NotFound(resource.to_string()));
-            };
-            let before = stored_lock(&there)?;
-            let at = write.put(LOCKS, resource.as_str(), None)?;
-            inner.commit(write, at)?;
-            history.push(Change {
-                at,
-                before: Some(before),
-                after: None,
-            });
-            Ok(())
-        })
-        .await
+        self.run(move |inner| inner.delete_lock(resource.as_str(), |_| Ok(())))
+            .await
     }
 
     /// Deletes a session's object.
@@ -47,19 +38,8 @@ impl EmbeddedStore {
     /// `NotFound` when there is none.
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
         let id = id.clone();
-        self.run(move |inner| {
-            let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
-            let there: Option<Found<Value>> = write.get(SESSIONS, id.as_str())?;
-            if there.is_none() {
-                return Err(StoreError::NotFound(id.to_string()));
-            }
-            let at = write.put(SESSIONS, id.as_str(), None)?;
-            inner.commit(write, at)?;
-            history.pass(at);
-            Ok(())
-        })
-        .await
+        self.run(move |inner| inner.delete_session(id.as_str(), |_| Ok(())))
+            .await
     }
 
     /// Writes a lock as it is given, whatever the rules say and whoever wrote before.
@@ -73,12 +53,77 @@ impl EmbeddedStore {
             let write = Write::begin(&inner.database)?;
             let there: Option<Found<LockRecord>> = write.get(LOCKS, lock.resource.as_str())?;
             let before = there.as_ref().map(stored_lock).transpose()?;
-            let record =
-                there.map_or_else(|| LockRecord::unheld(&lock.resource), |found| found.record);
+            let uid = history.uid_at(write.next_revision()?);
+            let made = || LockRecord::unheld(&lock.resource, Some(&uid));
+            let record = there.map_or_else(made, |found| found.record);
             let record = record.updated(&lock).with_settings(&lock.settings);
             inner.write_lock(write, &mut history, before, &lock.resource, &record)
         })
         .await
+    }
+
+    /// Takes a lock's status away, as a PUT without one does where no rule forbids it. What people
+    /// set stays.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none.
+    pub async fn wipe_lock_status(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
+        self.rewrite_lock(resource, |lock| Lock {
+            settings: lock.settings.clone(),
+            ..Lock::unheld(lock.resource.clone())
+        })
+        .await
+    }
+
+    /// Sets what somebody asks of a lock's holder, or takes it back.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none.
+    pub async fn request_release(
+        &self,
+        resource: &Resource,
+        request: Option<ReleaseRequest>,
+    ) -> Result<Stored<Lock>, StoreError> {
+        self.rewrite_lock(resource, |lock| {
+            let settings = Settings {
+                release_request: request.map(Arc::new),
+                ..lock.settings.clone()
+            };
+            Lock {
+                settings,
+                ..lock.clone()
+            }
+        })
+        .await
+    }
+
+    async fn rewrite_lock(
+        &self,
+        resource: &Resource,
+        rewrite: impl FnOnce(&Lock) -> Lock + Send + 'static,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let resource = resource.clone();
+        self.run(move |inner| {
+            let mut history = inner.history();
+            let write = Write::begin(&inner.database)?;
+            let there: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
+            let there = there.ok_or_else(|| StoreError::NotFound(resource.to_string()))?;
+            let before = stored_lock(&there)?;
+            let next = rewrite(&before.value);
+            let record = there.record.updated(&next).with_settings(&next.settings);
+            inner.write_lock(write, &mut history, Some(before), &resource, &record)
+        })
+        .await
+    }
+
+    /// Plays the kubelet: this is what it reports of a pod now.
+    pub fn report_pod(&self, pod: PodReport) {
+        self.0.pods().report(pod);
+    }
+
+    /// The pod is gone.
+    pub fn forget_pod(&self, place: &Place) {
+        self.0.pods().forget(place);
     }
 
     /// All sessions, by name.
@@ -132,13 +177,14 @@ impl EmbeddedStore {
                 version,
                 record: as_lock(&record)?,
             })?;
-            let after = as_lock(&document)?.lock()?;
+            let edited = as_lock(&document)?;
+            let after = edited.lock()?;
             let at = write.put(LOCKS, name, Some(&record::write(&document)?))?;
             inner.commit(write, at)?;
             history.push(Change {
                 at,
                 before: Some(before),
-                after: Some(super::stored(after, at)),
+                after: Some(super::stored(after, at, edited.uid())),
             });
             Ok(document)
         })

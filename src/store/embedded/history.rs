@@ -9,9 +9,12 @@ use futures::StreamExt as _;
 use futures::channel::mpsc;
 use futures::stream;
 
+use super::fleet::{self, Tellers};
 use crate::protocol::ids::SessionId;
 use crate::protocol::lock::Lock;
+use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
+use crate::store::fleet::Placed;
 use crate::store::{LockEvent, LockWatch, StoreError, Stored};
 
 /// How many changes are remembered.
@@ -38,6 +41,10 @@ pub(super) struct History {
     since: Revision,
     changes: VecDeque<Change>,
     watches: Vec<Watch>,
+    /// How many backups were restored.
+    era: u64,
+    pub(super) lock_tellers: Tellers<Placed<Lock>>,
+    pub(super) session_tellers: Tellers<Placed<Session>>,
 }
 
 struct Watch {
@@ -53,17 +60,32 @@ impl History {
             since,
             changes: VecDeque::new(),
             watches: Vec::new(),
+            era: 0,
+            lock_tellers: Tellers::default(),
+            session_tellers: Tellers::default(),
         }
+    }
+
+    /// The id of an object that is made at a revision. Revisions may be given again after a restore.
+    pub(super) fn uid_at(&self, revision: Revision) -> String {
+        format!("{}-{revision}", self.era)
     }
 
     /// Forgets everything and ends the watches, as when a backup was restored.
     pub(super) fn restart(&mut self, since: Revision) {
-        *self = Self::new(since);
+        *self = Self {
+            era: self.era + 1,
+            ..Self::new(since)
+        };
     }
 
     /// Takes note of a change and tells those whom it concerns.
     pub(super) fn push(&mut self, change: Change) {
         self.watches.retain_mut(|watch| watch.tell(&change));
+        if let Some(resource) = change.resource().filter(|_| !self.lock_tellers.is_empty()) {
+            let told = fleet::changed(resource, change.after.clone());
+            self.lock_tellers.tell(&told);
+        }
         self.changes.push_back(change);
         while self.changes.len() > CHANGES_MAX {
             if let Some(oldest) = self.changes.pop_front() {
@@ -72,9 +94,14 @@ impl History {
         }
     }
 
-    /// A revision was consumed that changed no lock.
-    pub(super) fn pass(&mut self, at: Revision) {
+    /// A revision was consumed that changed no lock but this session; nothing is stored when it was
+    /// deleted.
+    pub(super) fn pass(&mut self, at: Revision, session: &str, after: Option<&Stored<Session>>) {
         self.watches.retain_mut(|watch| watch.pass(at));
+        if !self.session_tellers.is_empty() {
+            let told = fleet::changed(session, after.cloned());
+            self.session_tellers.tell(&told);
+        }
     }
 
     /// The locks that were written after `at`, by resource, as they were at it.

@@ -41,7 +41,7 @@ impl View {
         Ok(page)
     }
 
-    fn walk_locks(
+    pub(super) fn walk_locks(
         &self,
         after: Option<&str>,
         mut each: impl FnMut(&str, Result<Stored<Lock>, StoreError>) -> bool,

@@ -104,6 +104,24 @@ impl View {
             .transpose()
     }
 
+    /// All documents as they are, by name, each with the revision at which it was written.
+    pub(super) fn documents(
+        &self,
+        documents: Documents,
+    ) -> Result<Vec<(String, u64, Vec<u8>)>, StoreError> {
+        let read = || -> Result<_, redb::Error> {
+            let table = self.0.open_table(documents)?;
+            let mut all = Vec::new();
+            for entry in table.iter()? {
+                let (name, found) = entry?;
+                let (version, document) = found.value();
+                all.push((name.value().to_owned(), version, document.to_vec()));
+            }
+            Ok(all)
+        };
+        read().map_err(failed)
+    }
+
     /// Each document whose name comes after `after`, in order, until `each` has had enough.
     pub(super) fn walk<T: DeserializeOwned>(
         &self,
@@ -165,9 +183,7 @@ impl Write {
         name: &str,
         document: Option<&[u8]>,
     ) -> Result<Revision, StoreError> {
-        let at = self.revision()?.0.checked_add(1).ok_or_else(|| {
-            StoreError::Unavailable("the store has no revision left to consume".to_owned())
-        })?;
+        let Revision(at) = self.next_revision()?;
         self.set_revision(Revision(at))?;
         let write = |mut table: Table<'_, &str, (u64, &[u8])>| -> Result<_, redb::Error> {
             match document {
@@ -184,8 +200,34 @@ impl Write {
         Ok(Revision(at))
     }
 
+    /// The revision that this write consumes.
+    pub(super) fn next_revision(&self) -> Result<Revision, StoreError> {
+        let next = self.revision()?.0.checked_add(1);
+        next.map(Revision).ok_or_else(|| {
+            StoreError::Unavailable("the store has no revision left to consume".to_owned())
+        })
+    }
+
+    /// Puts these documents, each with the revision at which it was written, in the place of all that
+    /// there are.
+    pub(super) fn replace(
+        &self,
+        documents: Documents,
+        by: &[(String, u64, Vec<u8>)],
+    ) -> Result<(), StoreError> {
+        let write = || -> Result<_, redb::Error> {
+            let mut table = self.0.open_table(documents)?;
+            table.retain(|_, _| false)?;
+            for (name, version, document) in by {
+                table.insert(name.as_str(), (*version, document.as_slice()))?;
+            }
+            Ok(())
+        };
+        write().map_err(failed)
+    }
+
     /// The revision that the store is at.
-    pub(super) fn revision(&self) -> Result<Revision, StoreError> {
+    fn revision(&self) -> Result<Revision, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let meta = self.0.open_table(META)?;
             Ok(meta.get(REVISION)?.map(|revision| revision.value()))

@@ -22,6 +22,9 @@ use crate::store::StoreError;
 #[serde(rename_all = "camelCase")]
 pub(in crate::store::embedded) struct LockRecord {
     resource: String,
+    /// The object's own id; one that is made anew has another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     grant: Option<GrantRecord>,
     token: u64,
@@ -112,9 +115,10 @@ struct ReleaseRequestRecord {
 
 impl LockRecord {
     /// The document of a lock that nobody ever held.
-    pub(in crate::store::embedded) fn unheld(resource: &Resource) -> Self {
+    pub(in crate::store::embedded) fn unheld(resource: &Resource, uid: Option<&str>) -> Self {
         Self {
             resource: resource.to_string(),
+            uid: uid.map(str::to_owned),
             grant: None,
             token: Token::NONE.get(),
             waiters: Vec::new(),
@@ -126,6 +130,11 @@ impl LockRecord {
             release_request: None,
             unknown: Unknown::new(),
         }
+    }
+
+    /// The object's own id, unless it is older than such ids.
+    pub(in crate::store::embedded) fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
     }
 
     /// The lock that the document tells of.
@@ -202,6 +211,7 @@ impl LockRecord {
         });
         Self {
             resource: self.resource.clone(),
+            uid: self.uid.clone(),
             grant,
             token: next.token.get(),
             waiters: waiters.collect(),

@@ -11,6 +11,9 @@ use crate::protocol::time::{SessionTtl, WallTime};
 #[serde(rename_all = "camelCase")]
 pub(in crate::store::embedded) struct SessionRecord {
     id: String,
+    /// The object's own id; one that is made anew has another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    uid: Option<String>,
     pod: String,
     pod_uid: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,9 +58,10 @@ struct RevocationRecord {
 impl SessionRecord {
     /// The document of a session that begins. As on the API server it begins without a status:
     /// whatever `session` says of renewals and an end.
-    pub(in crate::store::embedded) fn begun(session: &Session) -> Self {
+    pub(in crate::store::embedded) fn begun(session: &Session, uid: &str) -> Self {
         Self {
             id: session.id.to_string(),
+            uid: Some(uid.to_owned()),
             pod: session.pod.name.to_string(),
             pod_uid: session.pod.uid.to_string(),
             node: session.pod.node.as_deref().map(str::to_owned),
@@ -69,6 +73,11 @@ impl SessionRecord {
             revoked: None,
             unknown: Unknown::new(),
         }
+    }
+
+    /// The object's own id, unless it is older than such ids.
+    pub(in crate::store::embedded) fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
     }
 
     /// The session that the document tells of.
