@@ -17,7 +17,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit porcupine alerts chart model e2e crowd elections fault $(NODE) ## Everything that CI runs: lint, unit, porcupine, alerts, chart, model, e2e, crowd, elections, fault, node-e2e
+test: lint unit porcupine alerts chart model e2e crowd elections fault comparison $(NODE) ## Everything that CI runs: lint, unit, porcupine, alerts, chart, model, e2e, crowd, elections, fault, comparison, node-e2e
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
@@ -34,6 +34,11 @@ porcupine: need-go ## Builds the checker of linearizability, once it has refused
 	cd tests/porcupine && GOWORK=off go vet -mod=readonly ./... && GOWORK=off go test -mod=readonly ./...
 	cd tests/porcupine && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false -trimpath \
 		-ldflags "-s -w" -o "$(abspath $(TARGET))/porcupine" .
+
+.PHONY: comparison
+comparison: need-cargo controlplane bench-peers porcupine ## client-go's leader election beside ours under the same late answers: when did two lead?
+	cargo test --locked --test comparison
+	@cat "$(TARGET)/comparison/table.md"
 
 .PHONY: alerts
 alerts: promtool ## The alerts, as Prometheus itself reads them: when they fire and when they do not

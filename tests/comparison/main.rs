@@ -1,0 +1,141 @@
+//! client-go's leader election and ours under the same bad luck: how often two led at one time, and
+//! for how long.
+//!
+//! A renewal reaches the API server, its answer takes long, and nothing after it arrives. client-go
+//! counts from the answer: it waits for its retry period and then allows itself a whole renew
+//! deadline anew (`LeaderElector.renew` in `k8s.io/client-go/tools/leaderelection`), while the others count
+//! from when they saw the renewal. We count from before the request was sent.
+
+#![cfg(test)]
+
+#[path = "../harness.rs"]
+mod harness;
+#[path = "../history.rs"]
+mod history;
+
+mod client_go;
+mod ours;
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use futures::future::try_join_all;
+
+use harness::{Cluster, TakeOver};
+use history::History;
+
+/// How often each row is tried, at one time.
+const ROUNDS: usize = 3;
+/// Longer than any take-over.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// What a renewal meets: an answer that takes so long, and a client that gives up so late.
+#[derive(Clone, Copy)]
+struct Luck {
+    answer_late: Duration,
+    /// Of client-go. Ours is its own.
+    request_timeout: Duration,
+}
+
+/// kube-controller-manager, kube-scheduler and controller-runtime give a request half of the renew deadline.
+const AS_IN_COMPONENTS: Luck = Luck {
+    answer_late: Duration::from_millis(4_700),
+    request_timeout: Duration::from_secs(5),
+};
+/// A program that makes its client as client-go's own example does.
+const AS_IN_THE_EXAMPLE: Luck = Luck {
+    answer_late: Duration::from_millis(9_500),
+    request_timeout: Duration::ZERO,
+};
+
+/// What became of some rounds.
+struct Row {
+    what: &'static str,
+    histories: Vec<History>,
+}
+
+impl Row {
+    /// For how long two led, in each round in which two did.
+    fn two_led(&self) -> Vec<Duration> {
+        let overlaps = self.histories.iter().flat_map(History::overlaps);
+        let lasted = overlaps.map(|overlap| Duration::from_nanos(overlap.lasted_ns));
+        lasted.collect()
+    }
+
+    fn told(&self) -> String {
+        let two_led = self.two_led();
+        let longest = two_led.iter().max().copied().unwrap_or_default();
+        format!(
+            "| {} | {} of {} | {:.1} s |\n",
+            self.what,
+            two_led.len(),
+            self.histories.len(),
+            longest.as_secs_f64()
+        )
+    }
+}
+
+/// Runs the rounds of a row, all at one time.
+async fn row<F: Future<Output = Result<History>>>(
+    what: &'static str,
+    round: impl Fn(usize) -> F,
+) -> Result<Row> {
+    let histories = try_join_all((0..ROUNDS).map(round)).await?;
+    Ok(Row { what, histories })
+}
+
+/// Where the table and the histories go; they stay, for whoever wants to look.
+fn directory() -> PathBuf {
+    harness::target_directory().join("comparison")
+}
+
+/// Where a round's histories go.
+fn kept_in(name: &str) -> Result<PathBuf> {
+    let kept = directory().join(name);
+    if kept.exists() {
+        std::fs::remove_dir_all(&kept)?;
+    }
+    std::fs::create_dir_all(&kept)?;
+    Ok(kept)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_lead_by_client_go_where_none_do_by_ours() -> Result<()> {
+    let cluster = Cluster::fresh(TakeOver::Peer).await?;
+    let namespace = &cluster.namespace("comparison").await?;
+    let (components, example) = (AS_IN_COMPONENTS, AS_IN_THE_EXAMPLE);
+    let (a, b, c, d) = tokio::try_join!(
+        row("client-go, requests of 5 s at most", |round| {
+            client_go::round(namespace, format!("components-{round}"), components)
+        }),
+        row("client-go, without a limit on requests", |round| {
+            client_go::round(namespace, format!("example-{round}"), example)
+        }),
+        row("Leasehold, answer late by 4.7 s", |round| {
+            ours::round(namespace, format!("short-{round}"), components)
+        }),
+        row("Leasehold, answer late by 9.5 s", |round| {
+            ours::round(namespace, format!("long-{round}"), example)
+        }),
+    )?;
+    let rows = [a, b, c, d];
+    let told: String = rows.iter().map(Row::told).collect();
+    let head = "| a renewal's answer is late, then nothing arrives | two led | for at most |\n| --- | --: | --: |\n";
+    std::fs::write(directory().join("table.md"), format!("{head}{told}"))?;
+    println!("{head}{told}");
+    for history in rows[2..].iter().flat_map(|row| &row.histories) {
+        let summary = history.check()?;
+        ensure!(
+            summary.leases == 2,
+            "the lock did not change hands: {summary:?}"
+        );
+    }
+    // Else this bad luck was none, and that we had no two leaders says nothing.
+    ensure!(
+        !rows[1].two_led().is_empty(),
+        "client-go never had two leaders"
+    );
+    Ok(())
+}
