@@ -8,6 +8,7 @@ mod releases;
 mod restored;
 mod resume;
 mod revoked;
+mod same_seed;
 mod sessions;
 mod stopping;
 mod waiting;
