@@ -70,9 +70,9 @@ elections: need-cargo controlplane ## Five candidates in three minutes of troubl
 	cargo test --locked --test e2e election::storm -- --ignored --nocapture
 
 .PHONY: fault
-fault: need-cargo controlplane ## Ten minutes of faults on a real control plane, and what the apps' histories say of it
+fault: need-cargo controlplane porcupine ## Ten minutes of faults on a real control plane, and what the apps' histories say of it
 	scripts/need.sh fault
-	cargo test --locked --test fault
+	cargo test --locked --test fault -- --test-threads 1
 	cargo test --locked --test fault run:: -- --ignored --nocapture
 
 .PHONY: node-e2e

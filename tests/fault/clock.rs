@@ -6,8 +6,11 @@
 //! which no real clock would do to it.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use leasehold::clock::{Clock as _, SystemClock};
 
 /// What a process is told about the time.
 pub(crate) struct Clock {
@@ -128,4 +131,69 @@ fn library() -> Result<PathBuf> {
     }
     let found = places.into_iter().find(|place| place.is_file());
     found.context("libfaketime is missing; run `scripts/need.sh fault`")
+}
+
+/// What a process counts while a second passes, in hundredths, and its wall clock in seconds.
+async fn looks_of(clock: Option<&Clock>) -> Result<(u64, i64)> {
+    let through = clock.map(Clock::through).transpose()?.unwrap_or_default();
+    let us = std::env::current_exe()?;
+    let mut command = match through.split_first() {
+        Some((first, others)) => {
+            let mut command = Command::new(first);
+            command.args(others).arg(us);
+            command
+        }
+        None => Command::new(us),
+    };
+    command.args(["--exact", "clock::two_looks", "--ignored", "--nocapture"]);
+    let output = tokio::task::spawn_blocking(move || command.output()).await??;
+    let said = String::from_utf8(output.stdout)?;
+    let line = said.lines().find_map(|line| line.strip_prefix(LOOKS));
+    let mut words = line.context(said.clone())?.split(' ');
+    let mut next = || words.next().context("two numbers");
+    Ok((next()?.parse()?, next()?.parse()?))
+}
+
+/// What the line begins with that tells two looks at the clock.
+const LOOKS: &str = "looks: ";
+
+/// By the kernel's own count, which nobody fakes: hundredths of a second since the start.
+fn uptime() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/uptime")?;
+    let first = text.split(' ').next().context("a number")?;
+    Ok(first.replace('.', "").parse()?)
+}
+
+#[test]
+#[ignore = "it is a process that the next test starts"]
+fn two_looks() -> Result<()> {
+    let (began, counted) = (uptime()?, SystemClock.now());
+    while uptime()? < began + 100 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let passed = uptime()? - began;
+    let counted = u64::try_from(SystemClock.now().since(counted).as_millis())?;
+    let wall = SystemClock.wall().0 / 1_000_000;
+    println!("\n{LOOKS}{} {wall}", counted * 10 / passed);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_clock_believes_what_it_is_told() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let true_wall = SystemClock.wall().0 / 1_000_000;
+    let mut wall = Clock::with_wall(directory.path())?;
+    wall.leap_wall(90_000)?;
+    let fast = Clock::running(directory.path(), 150)?;
+    for (clock, percent, ahead) in [
+        (None, 100, 0),
+        (Some(&fast), 150, 0),
+        (Some(&wall), 100, 90_000),
+    ] {
+        let (counted, at) = looks_of(clock).await?;
+        ensure!(counted.abs_diff(percent) < 10, "{counted}, not {percent}");
+        let off = at - true_wall - ahead;
+        ensure!((0..60).contains(&off), "the wall clock is off by {off} s");
+    }
+    Ok(())
 }

@@ -58,6 +58,17 @@ impl Journal {
     }
 }
 
+/// Says what a run claims: one clock for all, and nobody who believes beside another.
+pub(crate) fn claim(directory: &Path, seed: u64) -> Result<()> {
+    Journal::begin(directory, "run")?.info(Op::Run {
+        seed,
+        clock_bound_ns: 0,
+        clock_rate_ppm: 0,
+        exclusion: true,
+        loss_told_within_ns: None,
+    })
+}
+
 /// Records that a process was killed, not before this time: it believes no more in what it was granted last. In a
 /// file beside its own, whose last line may be torn.
 pub(crate) fn record_death(directory: &Path, process: &str, killed: u64) -> Result<()> {

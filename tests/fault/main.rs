@@ -10,6 +10,7 @@ mod history;
 
 mod app;
 mod clock;
+mod controls;
 mod journal;
 mod network;
 mod register;

@@ -12,11 +12,11 @@ use anyhow::{Context, Result};
 use leasehold::protocol::time::Moment;
 
 use crate::harness::now;
-use crate::history::{History, Op};
-use crate::journal::Journal;
+use crate::history::{History, check_linearizable};
+use crate::journal::claim;
 use crate::register::Fence;
 use crate::schedule::{Kind, Schedule};
-use crate::verdict::Counts;
+use crate::verdict::{Counts, porcupine};
 use crate::world::{Place, Plan, World, named};
 
 const MINUTES: f64 = 10.0;
@@ -62,7 +62,9 @@ async fn whatever_befalls_them_apps_believe_one_at_a_time_and_no_stale_write_is_
         "histories and logs: {}",
         place.directory.display()
     ))?;
-    run(seed, Duration::from_secs_f64(minutes * 60.0), &place).await
+    let ended = run(seed, Duration::from_secs_f64(minutes * 60.0), &place).await;
+    // What was done when stands above.
+    ended.with_context(|| format!("FAULT_SEED={seed}, see {}", place.directory.display()))
 }
 
 async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
@@ -72,18 +74,13 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
         overtrust_ms: 0,
     };
     let mut world = World::start(place, plan).await?;
-    Journal::begin(&place.histories(), "run")?.info(Op::Run {
-        seed,
-        clock_bound_ns: 0,
-        clock_rate_ppm: 0,
-        exclusion: true,
-        loss_told_within_ns: None,
-    })?;
+    claim(&place.histories(), seed)?;
     world.until_looked_after().await?;
     world.start_apps()?;
     let done = trouble(&mut world, seed, lasts).await?;
     world.until_looked_after().await?;
     world.finish().await?;
+    world.until_all_are_given_again().await?;
     let history = History::read_directory(&place.histories())?;
     let counts = Counts {
         kinds: done.kinds.len(),
@@ -92,6 +89,7 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
         ..Counts::of(&history, &place.logs())?
     };
     tell(&counts.to_string())?;
+    tell(&check_linearizable(&porcupine(), &place.histories())?)?;
     counts.suffice(lasts)
 }
 

@@ -166,6 +166,8 @@ impl Schedule {
         let on_top = self.dice.choice(ON_TOP).filter(|_| self.is(TOGETHER));
         let lasts = match kind {
             HangApp | HangPod | CutPod => self.between(5_500, 8_500),
+            // Long enough for somebody to take over.
+            ForgetSidecar | HangSidecar => self.between(3_500, 7_500),
             // It takes a second until all have seen it.
             ClockLeaps => self.between(1_500, 4_000),
             _ => self.between(300, 6_500),
@@ -174,7 +176,7 @@ impl Schedule {
             kind,
             and: on_top,
             lasts,
-            rest: self.between(500, 3_500),
+            rest: self.between(300, 2_000),
         }
     }
 

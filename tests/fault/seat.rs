@@ -110,6 +110,11 @@ impl Seat {
         self.clock.as_ref().is_none_or(Clock::outlives_processes)
     }
 
+    /// Its sidecar, if one runs.
+    pub(crate) const fn sidecar(&self) -> Option<&Sidecar> {
+        self.sidecar.as_ref()
+    }
+
     /// Kills its sidecar, if one runs.
     pub(crate) fn kill_sidecar(&mut self) -> Result<()> {
         let sidecar = self.sidecar.take();

@@ -2,16 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
+use crate::harness::target_directory;
 use crate::history::{History, Phase, Summary};
 
 /// What the numbers are for.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+/// The checker of linearizability, when it is built.
+pub(crate) fn porcupine() -> PathBuf {
+    target_directory().join("porcupine")
+}
 
 /// What happened in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

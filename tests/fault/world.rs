@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde_json::json;
 
 use crate::app;
 use crate::clock::Clock;
@@ -241,6 +242,24 @@ impl World {
                 let end = process.wait(LIMIT).await?;
                 ensure!(end.success(), "an app failed:\n{}", process.last_words());
             }
+        }
+        Ok(())
+    }
+
+    /// When all is well and everybody has let go, each lock is given to who asks for it.
+    pub(crate) async fn until_all_are_given_again(&self) -> Result<()> {
+        for resource in &self.resources {
+            let body = json!({"resource": resource, "ttlSeconds": 5, "waitSeconds": 20});
+            eventually(
+                &format!("{resource} to be given again"),
+                LIMIT,
+                async || {
+                    let sidecar = self.seats[0].sidecar()?;
+                    let lease = sidecar.acquire_with(&body).await.ok()?.granted().ok()?;
+                    sidecar.release(&lease.id).await.ok()?.expect(204).ok()
+                },
+            )
+            .await?;
         }
         Ok(())
     }

@@ -1,0 +1,68 @@
+//! That a run can fail: what must be noticed is done on purpose, each in a world of its own, and the history
+//! is looked at while it goes on.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::history::History;
+use crate::journal::claim;
+use crate::register::Fence;
+use crate::schedule::{Kind, Schedule};
+use crate::world::{Place, Plan, World};
+
+/// How long they are stopped: longer than sessions and silent leases live.
+const STOPPED: Duration = Duration::from_secs(6);
+/// How long what it had in its hands may take to arrive.
+const ARRIVES: Duration = Duration::from_secs(1);
+/// How often; somebody else has to want the lock in time, which once may not be so.
+const TIMES: usize = 16;
+
+/// Stops apps and pods until a check says this.
+async fn is_noticed(about: &str, plan: Plan, words: &str) -> Result<()> {
+    let place = Place::new(about)?;
+    let mut world = World::start(&place, plan).await?;
+    claim(&place.histories(), plan.seed)?;
+    world.until_looked_after().await?;
+    world.start_apps()?;
+    let mut schedule = Schedule::new(plan.seed);
+    for kind in [Kind::HangApp, Kind::HangPod]
+        .into_iter()
+        .cycle()
+        .take(TIMES)
+    {
+        let remedy = world.strike(kind, &mut schedule).await?;
+        tokio::time::sleep(STOPPED).await;
+        world.heal(remedy).await?;
+        tokio::time::sleep(ARRIVES).await;
+        let history = History::read_directory(&place.histories())?;
+        if let Err(violations) = history.check() {
+            let violations = violations.to_string();
+            ensure!(violations.contains(words), "another one: {violations}");
+            return Ok(());
+        }
+    }
+    bail!("apps and pods were stopped {TIMES} times, and nothing was noticed")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_register_that_looks_at_no_token_is_noticed() -> Result<()> {
+    let plan = Plan {
+        seed: fastrand::u64(..),
+        fence: Fence::TakesAll,
+        overtrust_ms: 0,
+    };
+    println!("seed {}", plan.seed);
+    is_noticed("takes-all", plan, "accepted token").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apps_that_believe_two_seconds_too_long_are_noticed() -> Result<()> {
+    let plan = Plan {
+        seed: fastrand::u64(..),
+        fence: Fence::Checks,
+        overtrust_ms: 2_000,
+    };
+    println!("seed {}", plan.seed);
+    is_noticed("overtrust", plan, "believed to have").await
+}
