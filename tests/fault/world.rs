@@ -209,7 +209,7 @@ impl World {
         eventually("an active operator", LIMIT, async || {
             for seat in &self.operators {
                 let running = seat.running.as_ref()?;
-                if running.metric("leasehold_operator_synced").await.ok()? > 0.0 {
+                if running.metric("leasehold_operator_leading").await.ok()? > 0.0 {
                     return Some(());
                 }
             }

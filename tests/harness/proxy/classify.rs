@@ -88,14 +88,17 @@ impl Memory {
 
     /// What a request means.
     pub(super) fn classify(&self, method: &Method, uri: &http::Uri, body: &Value) -> Class {
+        let query = uri.query().unwrap_or_default();
+        // Of whatever there is, in one namespace or in all: its events have to pass as they come.
+        if method == Method::GET && query.contains("watch=") {
+            return Class::Watch;
+        }
         let Some(path) = uri.path().strip_prefix("/apis/leasehold.dev/v1alpha1/") else {
             return Class::Other;
         };
         let parts: Vec<_> = path.split('/').collect();
-        let query = uri.query().unwrap_or_default();
         match (method, parts.as_slice()) {
-            (&Method::GET, [_, _, _]) if query.contains("watch=") => Class::Watch,
-            (&Method::GET, [_, _, _]) => Class::List,
+            (&Method::GET, [_] | [_, _, _]) => Class::List,
             (&Method::GET, [_, _, "distributedlocks", _]) => Class::GetLock,
             (&Method::GET, [_, _, "locksessions", _]) => Class::GetSession,
             (&Method::POST, [_, _, "distributedlocks"]) => Class::CreateLock,
