@@ -17,17 +17,21 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit porcupine alerts chart model e2e crowd elections fault comparison $(NODE) ## Everything that CI runs: lint, unit, porcupine, alerts, chart, model, e2e, crowd, elections, fault, comparison, node-e2e
+test: lint unit bugs porcupine alerts chart model e2e crowd elections fault comparison $(NODE) ## Everything that CI runs: lint, unit, bugs, porcupine, alerts, chart, model, e2e, crowd, elections, fault, comparison, node-e2e
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
-	cargo clippy --locked --lib --bins --features seeded-bugs -- -D warnings
+	cargo clippy --locked --all-targets --features seeded-bugs -- -D warnings
 
 .PHONY: unit
 unit: need-cargo ## Unit and integration tests and a short fuzzing: fast, no cluster
 	cargo test --locked --lib --bins --test it --test history --test fuzz
+
+.PHONY: bugs
+bugs: need-cargo ## Bugs on purpose, each of which a test must notice
+	cargo test --locked --features seeded-bugs --lib --test it seeded::
 
 .PHONY: porcupine
 porcupine: need-go ## Builds the checker of linearizability, once it has refused what is wrong

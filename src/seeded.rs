@@ -1,4 +1,4 @@
-//! Bugs on purpose: each takes one line of defence away, and the tests have to notice. A test
+//! Bugs on purpose: each takes one line of defence away, and a test has to notice (`make bugs`). A test
 //! that cannot fail shows nothing.
 //!
 //! They exist with the feature `seeded-bugs` only, which no build without debug assertions can have. One of
@@ -132,5 +132,32 @@ mod chosen {
             }
             name
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "seeded-bugs")]
+#[path = "../tests/seeded.rs"]
+mod bugs;
+
+#[cfg(test)]
+#[cfg(feature = "seeded-bugs")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Bug, bugs};
+
+    #[test]
+    fn every_seeded_bug_of_this_rung_is_noticed() {
+        bugs::all_are_noticed_by("unit");
+    }
+
+    #[test]
+    fn the_table_has_every_bug_and_no_other() {
+        let all: BTreeSet<String> = Bug::ALL.into_iter().map(Bug::name).collect();
+        let named: BTreeSet<String> = bugs::table().into_iter().map(|row| row.bug).collect();
+        assert_eq!(named, all);
+        assert_eq!(all.len(), Bug::ALL.len());
+        assert_eq!(Bug::ALL[0].name(), "validity-from-answer");
     }
 }

@@ -1,6 +1,7 @@
 //! The agent on a store in memory and a clock of our own: what it does when time passes, and
 //! what it leaves behind.
 
+mod defences;
 mod elections;
 mod events;
 mod forced;
@@ -268,6 +269,7 @@ async fn a_dead_holder_is_taken_over_from_only_after_its_silence_was_seen_for_lo
     other.clock.advance(Duration::from_millis(10));
     let taken = other.lease("r").await;
     assert!(taken.token > old.token);
+    assert!(store.session(&session).unwrap().revoked.is_some());
     let lock = store.lock("r").unwrap();
     assert_eq!(lock.incidents.len(), 1);
     assert_eq!(&*lock.incidents[0].pod, "dead");

@@ -23,5 +23,7 @@ mod paused_clock;
 #[path = "../pods.rs"]
 mod pods;
 mod rights;
+#[cfg(feature = "seeded-bugs")]
+mod seeded;
 mod tidy;
 mod webhook;

@@ -108,6 +108,11 @@ impl MemoryStore {
         at_once(self.store.delete_lock(&resource(name)));
     }
 
+    /// Deletes a session's object, as a person with too many rights does.
+    pub(crate) fn delete_session(&self, id: &SessionId) {
+        at_once(self.store.delete_session(id));
+    }
+
     /// Makes a lock's object, as a person may.
     pub(crate) fn make_lock(&self, name: &str) {
         at_once(LockStore::create(&self.store, &resource(name)));

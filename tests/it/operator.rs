@@ -28,6 +28,20 @@ async fn a_replica_that_does_not_lead_watches_and_the_next_leader_need_not_watch
 }
 
 #[tokio::test(start_paused = true)]
+async fn whose_renewal_was_not_heard_of_yet_is_not_revoked() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    cluster.hold("res", "a");
+    tokio::time::sleep(TTL).await;
+    cluster.renew_unheard("a");
+    tokio::time::sleep(TTL / 2).await;
+    assert_eq!(cluster.holder("res").as_deref(), Some("a"));
+    assert_eq!(cluster.writes(), 0);
+    tokio::time::sleep(TTL).await;
+    assert_eq!(cluster.holder("res"), None, "it was silent from then on");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_dead_predecessor_may_not_have_told_is_told_again_and_the_rest_is_not() {
     let cluster = Cluster::start().await;
     cluster.incident("told", IncidentKind::Expired);

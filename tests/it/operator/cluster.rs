@@ -260,6 +260,16 @@ impl Cluster {
         self.leads_changed.notify_waiters();
     }
 
+    /// A session is renewed, and no feed has told of it yet.
+    pub(crate) fn renew_unheard(&self, session: &str) {
+        let mut inside = self.inside();
+        let tell = inside.tell_sessions.take();
+        let mut renewed = inside.sessions[&place(session)].stored.value.clone();
+        renewed.renewals += 1;
+        inside.put_session(renewed);
+        inside.tell_sessions = tell;
+    }
+
     pub(crate) fn holder(&self, lock: &str) -> Option<String> {
         let inside = self.inside();
         let grant = inside.locks[&place(lock)].stored.value.grant.as_ref()?;

@@ -1,0 +1,166 @@
+//! The seeded bugs of one rung, each shown to be noticed: the tests that the table in README.md names
+//! pass as they stand, and fail with the bug. They are run by the same binary, once more.
+//!
+//! The table is read and not repeated here, so it cannot say what was not tried. A test that hangs or
+//! is not there has noticed nothing.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/README.md");
+/// How the table begins.
+const HEAD: &str = "| seeded bug |";
+/// What names the bug of a process.
+const VARIABLE: &str = "LEASEHOLD_SEEDED_BUG";
+/// How often it is asked whether a test is over: after a minute or so it hangs. Most take no time at all.
+const LOOKS: usize = 3_000;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+/// How many are run at a time.
+const WORKERS: usize = 2;
+
+/// A bug, and what notices it.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) bug: String,
+    rung: String,
+    test: String,
+}
+
+/// The table. Its cells: the bug, what is missing, the rung, the test.
+pub(crate) fn table() -> Vec<Row> {
+    let readme = std::fs::read_to_string(README).unwrap();
+    let lines = readme.lines().skip_while(|line| !line.starts_with(HEAD));
+    let rows: Vec<Row> = lines
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let cells: Vec<_> = line.split('|').map(|c| c.trim().replace('`', "")).collect();
+            let [_, bug, _, rung, test, _] = &cells[..] else {
+                panic!("four cells are needed: {line}");
+            };
+            Row {
+                bug: bug.clone(),
+                rung: rung.clone(),
+                test: test.clone(),
+            }
+        })
+        .collect();
+    assert!(!rows.is_empty(), "no table of seeded bugs in {README}");
+    rows
+}
+
+/// What a run of tests came to.
+struct Outcome {
+    /// How many passed and failed; none if it did not end in time or not as a run of tests does.
+    counts: Option<(usize, usize)>,
+    output: String,
+}
+
+fn run<'a>(tests: impl IntoIterator<Item = &'a str>, bug: Option<&str>) -> Outcome {
+    let mut said = tempfile::tempfile().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "--test-threads", "2"]).args(tests);
+    command.env_remove(VARIABLE);
+    command.envs(bug.map(|bug| (VARIABLE, bug)));
+    let stdio = |file: &File| file.try_clone().unwrap();
+    let mut child = command
+        .stdout(stdio(&said))
+        .stderr(stdio(&said))
+        .spawn()
+        .unwrap();
+    let is_over = (0..LOOKS).any(|_| {
+        thread::sleep(BETWEEN_LOOKS);
+        child.try_wait().unwrap().is_some()
+    });
+    if !is_over {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let mut output = String::new();
+    said.rewind().unwrap();
+    said.read_to_string(&mut output).unwrap();
+    let counts = is_over.then(|| counts_of(&output)).flatten();
+    Outcome { counts, output }
+}
+
+/// From `test result: FAILED. 0 passed; 1 failed; …`.
+fn counts_of(output: &str) -> Option<(usize, usize)> {
+    let result = output
+        .lines()
+        .rfind(|line| line.starts_with("test result: "))?;
+    let count_of = |what: &str| {
+        let before = result.split(what).next()?;
+        before.split_whitespace().next_back()?.parse().ok()
+    };
+    Some((count_of(" passed")?, count_of(" failed")?))
+}
+
+/// What is wrong with a row, if its bug is not noticed.
+fn complaint(row: &Row) -> Option<String> {
+    let Row { bug, test, .. } = row;
+    let outcome = run([test.as_str()], Some(bug));
+    match outcome.counts {
+        Some((0, 1)) => {
+            let mut lines = outcome.output.lines();
+            let panicked = lines.find(|line| line.contains("panicked at"));
+            let words = lines.next().unwrap_or_default();
+            println!("{bug}: noticed by {test}: {words}");
+            panicked
+                .is_none()
+                .then(|| format!("{bug}: {test} failed without a word"))
+        }
+        Some((1, 0)) => Some(format!("{bug}: not noticed by {test}")),
+        Some(_) => Some(format!("{bug}: there is no test {test}")),
+        None => Some(format!("{bug}: {test} did not end\n{}", outcome.output)),
+    }
+}
+
+/// Runs all of a rung's rows, first as the code stands.
+pub(crate) fn all_are_noticed_by(rung: &str) {
+    let rows: Vec<Row> = table().into_iter().filter(|row| row.rung == rung).collect();
+    assert!(!rows.is_empty(), "no bug is noticed by {rung}");
+    let tests: BTreeSet<&str> = rows.iter().map(|row| row.test.as_str()).collect();
+    let sound = run(tests.iter().copied(), None);
+    assert_eq!(sound.counts, Some((tests.len(), 0)), "{}", sound.output);
+    let left = Mutex::new(rows.iter());
+    let complaints = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().unwrap().next();
+                    let Some(row) = next else { return };
+                    complaints.lock().unwrap().extend(complaint(row));
+                }
+            });
+        }
+    });
+    let complaints = complaints.into_inner().unwrap();
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn a_bug_that_a_test_cannot_see_is_not_called_noticed() {
+    let row = |test: &str| Row {
+        // One that no such test can be about.
+        bug: "readers-not-waited-for".to_owned(),
+        rung: String::new(),
+        test: test.to_owned(),
+    };
+    let own = concat!(module_path!(), "::what_a_run_says_is_read");
+    let own = own.split_once("::").unwrap().1;
+    assert!(complaint(&row(own)).unwrap().contains("not noticed"));
+    assert!(complaint(&row("no::such")).unwrap().contains("no test"));
+}
+
+#[test]
+fn what_a_run_says_is_read() {
+    let said = "x\ntest result: FAILED. 3 passed; 12 failed; 0 ignored; 0 measured\n";
+    assert_eq!(counts_of(said), Some((3, 12)));
+    assert_eq!(counts_of("Killed"), None);
+}
