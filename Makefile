@@ -78,7 +78,6 @@ fault: need-cargo controlplane porcupine ## Ten minutes of faults on a real cont
 	scripts/need.sh fault
 	cargo test --locked --test fault -- --test-threads 1
 	cargo test --locked --test fault run:: -- --ignored --nocapture
-	"$(TARGET)/porcupine" -visualize "$(TARGET)/fault/not-linearizable.html" "$$(ls -td "$(TARGET)"/fault/run/*/history | head -1)"
 
 .PHONY: node-e2e
 node-e2e: need-cargo controlplane-node image ## Our image on a real node: kubelet, containerd and the rest (needs root)
