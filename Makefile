@@ -61,6 +61,19 @@ chart-golden: helm ## Rewrites tests/golden/chart, which is what the chart rende
 model: need-cargo ## The protocol model-checked to completion, and its negative controls
 	cargo test --locked --profile model --test model -- --nocapture --test-threads 1
 
+.PHONY: sim
+sim: need-cargo ## Agents as they ship in 2,000 simulated worlds where everything goes wrong, and negative controls
+	cargo test --locked --profile model --test sim -- --nocapture --test-threads 1
+
+# `make test` runs it too.
+test: sim
+
+SEEDS ?= 100000
+
+.PHONY: soak
+soak: need-cargo ## The same in SEEDS=100000 worlds that nobody has seen yet, or more
+	SIM_SOAK=$(SEEDS) cargo test --locked --profile model --test sim soak -- --nocapture --ignored
+
 .PHONY: e2e
 e2e: need-cargo controlplane controlplane-floor helm ## Our binaries against a real etcd and kube-apiserver
 	cargo test --locked --test e2e -- --test-threads 6

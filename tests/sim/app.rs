@@ -1,0 +1,212 @@
+//! An app: it takes locks of its sidecar, writes with their tokens, and believes what it was told and no
+//! longer, by its own machine's clock.
+
+mod calls;
+mod stream;
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::agent::{AcquireRequest, Acquired, LeaseView, Life};
+use leasehold::protocol::ids::{LeaseId, OwnerId, Resource};
+use leasehold::protocol::time::Moment;
+use leasehold::protocol::token::Token;
+
+use crate::checks::Heard;
+use crate::pod::Pod;
+use crate::setting::Bent;
+use crate::world::World;
+
+/// What an app has, or had.
+#[derive(Clone, Debug)]
+struct Held {
+    resource: Resource,
+    lease: LeaseId,
+    token: Token,
+    /// Until when it believes, on its own clock.
+    until: Moment,
+    /// Which of its pod's sidecars told it.
+    told_by: u64,
+}
+
+/// What an app hears of a call.
+enum Answer<T> {
+    /// What the sidecar says.
+    Said(T),
+    /// Nobody was there, or nothing was heard.
+    Nothing,
+}
+
+/// An app.
+pub(crate) struct App {
+    world: World,
+    pod: Pod,
+    name: String,
+    random: Rng,
+}
+
+impl App {
+    pub(crate) fn new(pod: &Pod, number: usize) -> Self {
+        Self {
+            world: pod.world().clone(),
+            name: format!("{}/{number}", pod.name()),
+            random: pod.fork(),
+            pod: pod.clone(),
+        }
+    }
+
+    /// Takes locks for as long as things go wrong.
+    pub(crate) async fn work(mut self) {
+        let ttl = self.ttl();
+        while !self.world.is_mended() {
+            self.pause(ttl).await;
+            let wait = match self.random.u8(..3) {
+                0 => Duration::ZERO,
+                _ => self.up_to(ttl * 3),
+            };
+            let resource = self.some_resource();
+            if self.random.u8(..6) == 0 {
+                self.hold_by_connection(resource).await;
+                continue;
+            }
+            if let Some(held) = self.acquire(resource, wait).await {
+                self.hold(held).await;
+            }
+        }
+    }
+
+    /// Takes each lock once more, and says how long that took.
+    pub(crate) async fn have_each_once(mut self, at_most: Duration) {
+        for resource in self.world.setting().resources.clone() {
+            let began = self.world.now();
+            loop {
+                let left = at_most.saturating_sub(self.world.since(began));
+                if left.is_zero() {
+                    let waited = format!("{} waited for {resource} in vain", self.name);
+                    return self.world.judge(&self.name.clone(), Err(waited));
+                }
+                if let Some(held) = self.acquire(resource.clone(), left).await {
+                    self.release(held).await;
+                    break;
+                }
+                self.pause(Duration::from_millis(500)).await;
+            }
+            let took = self.world.since(began);
+            self.world.waited(took);
+        }
+    }
+
+    async fn hold(&mut self, mut held: Held) {
+        let ttl = self.ttl();
+        for _ in 0..self.random.u32(..12) {
+            if self.world.is_mended() {
+                break;
+            }
+            self.pause(ttl / 3).await;
+            match self.random.u8(..10) {
+                0..5 => {
+                    let Some(renewed) = self.renew(held).await else {
+                        return;
+                    };
+                    held = renewed;
+                }
+                5..9 => self.write(&held),
+                // Nothing, for a while.
+                _ => self.pause(ttl).await,
+            }
+        }
+        if self.random.u8(..5) == 0 {
+            // It falls silent, and believes until its time is up.
+            self.world.note(&self.name, "falls silent");
+            self.world.count("silent app");
+            return;
+        }
+        self.release(held).await;
+    }
+
+    /// Sends a write to the fenced resource if it believes now. It may arrive when that is long over.
+    fn write(&mut self, held: &Held) {
+        if self.pod.now() >= held.until {
+            return;
+        }
+        let delay = match self.random.u8(..10) {
+            0 => self.up_to(self.ttl() * 2),
+            _ => self.up_to(Duration::from_millis(50)),
+        };
+        let (world, name, held) = (self.world.clone(), self.name.clone(), held.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            world.write(&name, &held.resource, &held.lease, held.token);
+        });
+    }
+
+    /// Notes an answer that says that a lease is this app's.
+    fn believe(&self, view: &LeaseView, sent: Moment, asked: Duration, is_new: bool) -> Held {
+        let valid_for = match self.world.setting().bent {
+            Bent::Apps => view.valid_for.mul_f64(1.5),
+            _ => view.valid_for,
+        };
+        let until = sent.after(valid_for);
+        self.world.heard(&Heard {
+            app: self.name.clone(),
+            resource: view.resource.clone(),
+            lease: view.lease.clone(),
+            token: view.token,
+            asked,
+            at: self.world.now(),
+            until: self.pod.clock().virtual_time_of(until),
+            is_new,
+        });
+        Held {
+            resource: view.resource.clone(),
+            lease: view.lease.clone(),
+            token: view.token,
+            until,
+            told_by: self.pod.started(),
+        }
+    }
+
+    fn request(&mut self, resource: Resource, wait: Duration) -> AcquireRequest {
+        let ttl = self.ttl();
+        let keep = if self.random.u8(..4) == 0 {
+            self.up_to(ttl * 2)
+        } else {
+            Duration::ZERO
+        };
+        AcquireRequest {
+            resource,
+            owner: OwnerId::from(&*self.name),
+            life: Life::Ttl(ttl.mul_f64(0.3 + 3.0 * self.random.f64())),
+            metadata: std::collections::BTreeMap::new(),
+            wait,
+            preferred: false,
+            keep,
+            request_id: None,
+        }
+    }
+
+    fn granted(outcome: Acquired) -> Option<(LeaseView, bool)> {
+        match outcome {
+            Acquired::Granted { lease, replayed } => Some((lease, replayed)),
+            Acquired::Held { .. } => None,
+        }
+    }
+
+    fn some_resource(&mut self) -> Resource {
+        let resources = &self.world.setting().resources;
+        resources[self.random.usize(..resources.len())].clone()
+    }
+
+    fn ttl(&self) -> Duration {
+        self.world.setting().ttl.get()
+    }
+
+    fn up_to(&mut self, longest: Duration) -> Duration {
+        longest.mul_f64(self.random.f64())
+    }
+
+    async fn pause(&mut self, longest: Duration) {
+        let pause = self.up_to(longest);
+        tokio::time::sleep(pause).await;
+    }
+}

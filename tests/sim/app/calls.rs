@@ -1,0 +1,184 @@
+//! An app's calls to its sidecar. Each takes a moment in either direction, and now and then much longer or
+//! for ever: the app counts from when it sent.
+
+use std::time::Duration;
+
+use leasehold::agent::{AcquireError, Acquired, Agent, LeaseError, LeaseView};
+use leasehold::protocol::ids::Resource;
+use leasehold::protocol::time::Moment;
+
+use super::{Answer, App, Held};
+/// How long an app waits for an answer that needs no waiting.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl App {
+    /// Asks for a lock; none when it is not had.
+    pub(super) async fn acquire(&mut self, resource: Resource, wait: Duration) -> Option<Held> {
+        let request = self.request(resource, wait);
+        // A client that gives up before it is answered.
+        let hangs_up = if self.random.u8(..10) == 0 {
+            self.up_to(wait + Duration::from_millis(20))
+        } else {
+            wait + Duration::from_secs(30)
+        };
+        let (sent, asked) = (self.pod.now(), self.world.now());
+        let answer = self
+            .ask(hangs_up, move |agent, arrived| async move {
+                let acquired = agent.acquire(request, arrived).await;
+                let is_late = is_late(&agent, arrived, granted(&acquired));
+                (acquired, is_late)
+            })
+            .await;
+        let Answer::Said((outcome, is_late)) = answer else {
+            return None;
+        };
+        self.judge_late(is_late);
+        match outcome {
+            Ok(outcome) => {
+                let (lease, replayed) = Self::granted(outcome)?;
+                self.world.count("lease");
+                Some(self.believe(&lease, sent, asked, !replayed))
+            }
+            Err(error) => {
+                self.world
+                    .note(&self.name, format_args!("has nothing: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Renews; none when the lease is over. What it was told before stands where nothing is heard.
+    pub(super) async fn renew(&mut self, held: Held) -> Option<Held> {
+        let (sent, asked) = (self.pod.now(), self.world.now());
+        let lease = held.lease.clone();
+        let answer = self
+            .ask(PATIENCE, move |agent, arrived| async move {
+                let renewed = agent.renew(&lease, None, arrived);
+                let is_late = is_late(&agent, arrived, renewed.as_ref().ok());
+                (renewed, is_late)
+            })
+            .await;
+        match answer {
+            Answer::Said((Ok(view), is_late)) => {
+                self.judge_late(is_late);
+                self.world.count("lease renewed");
+                let renewed = self.believe(&view, sent, asked, false);
+                if renewed.told_by > held.told_by {
+                    self.world.count("lease went on after a restart");
+                }
+                let until = renewed.until.max(held.until);
+                Some(Held { until, ..renewed })
+            }
+            Answer::Said((Err(error), _)) => self.lost(held, error),
+            Answer::Nothing => Some(held),
+        }
+    }
+
+    /// Stops believing, and says so.
+    pub(super) async fn release(&mut self, held: Held) {
+        let lease = held.lease.clone();
+        self.world
+            .note(&self.name, format_args!("releases {lease}"));
+        self.stop_believing(&held);
+        let answer = self
+            .ask(PATIENCE, move |agent, _| async move {
+                agent.release(&lease).await
+            })
+            .await;
+        match answer {
+            Answer::Said(Ok(_)) => self.over(&held),
+            Answer::Said(Err(error)) => drop(self.lost(held, error)),
+            Answer::Nothing => {}
+        }
+    }
+
+    fn stop_believing(&self, held: &Held) {
+        let mut book = self.world.book();
+        book.checks.stopped_believing(&held.resource, &held.lease);
+    }
+
+    pub(super) fn over(&self, held: &Held) {
+        let mut book = self.world.book();
+        book.checks.over(&held.resource, &held.lease);
+    }
+
+    fn lost(&self, held: Held, error: LeaseError) -> Option<Held> {
+        self.world
+            .note(&self.name, format_args!("{}: {error}", held.lease));
+        match error {
+            LeaseError::Lost(loss) => {
+                self.world.count(loss.as_str());
+                self.over(&held);
+                None
+            }
+            LeaseError::Released => {
+                self.over(&held);
+                None
+            }
+            // A sidecar that was started anew: what was told before stands.
+            LeaseError::Resuming => Some(held),
+            LeaseError::Unknown => None,
+        }
+    }
+
+    /// Sends a request, and waits for its answer for so long.
+    async fn ask<T, F>(
+        &mut self,
+        at_most: Duration,
+        call: impl FnOnce(Agent, Moment) -> F + Send + 'static,
+    ) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (there, back) = (self.way(), self.way());
+        tokio::time::sleep(there).await;
+        let Some(sidecar) = self.pod.sidecar() else {
+            return Answer::Nothing;
+        };
+        let served = sidecar.serve(call);
+        let answer = tokio::select! {
+            biased;
+            () = sidecar.died.cancelled() => return Answer::Nothing,
+            answer = tokio::time::timeout(at_most, served) => answer,
+        };
+        let Ok(answer) = answer else {
+            self.world.count("caller hung up");
+            return Answer::Nothing;
+        };
+        // What it says may be lost on the way.
+        let Some(answer) = answer.ok().filter(|_| self.random.u8(..100) > 0) else {
+            self.world.count("app heard nothing");
+            return Answer::Nothing;
+        };
+        tokio::time::sleep(back).await;
+        Answer::Said(answer)
+    }
+
+    fn judge_late(&self, is_late: Option<String>) {
+        self.world.judge(&self.name, is_late.map_or(Ok(()), Err));
+    }
+
+    /// How long a message inside the pod takes.
+    pub(super) fn way(&mut self) -> Duration {
+        match self.random.u8(..50) {
+            0 => self.up_to(self.ttl()),
+            1..5 => self.up_to(Duration::from_millis(100)),
+            _ => self.up_to(Duration::from_millis(2)),
+        }
+    }
+}
+
+fn granted(outcome: &Result<Acquired, AcquireError>) -> Option<&LeaseView> {
+    match outcome {
+        Ok(Acquired::Granted { lease, .. }) => Some(lease),
+        _ => None,
+    }
+}
+
+/// Whoever is told of a lease has time left. What is wrong, if not.
+fn is_late(agent: &Agent, arrived: Moment, view: Option<&LeaseView>) -> Option<String> {
+    let view = view?;
+    let is_late = arrived.after(view.valid_for) <= agent.now();
+    is_late.then(|| format!("{} was told when it was over", view.lease))
+}

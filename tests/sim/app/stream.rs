@@ -1,0 +1,78 @@
+//! A lock that an app holds by a connection: it hears of it until either side ends it. Events come late,
+//! and each claims no more than what counts from when the app sent its request.
+
+use std::time::Duration;
+
+use leasehold::agent::{AcquireError, LeaseEvent, Life};
+use leasehold::protocol::ids::Resource;
+use tokio::sync::mpsc;
+
+use super::{App, Held};
+
+impl App {
+    /// Waits for a lock and has it, by a connection that it closes after a while.
+    pub(super) async fn hold_by_connection(&mut self, resource: Resource) {
+        let ttl = self.ttl();
+        let mut request = self.request(resource, Duration::MAX);
+        request.life = Life::Connection {
+            max_hold: ttl.mul_f64(1.0 + 5.0 * self.random.f64()),
+        };
+        let (sent, asked) = (self.pod.now(), self.world.now());
+        let there = self.way();
+        tokio::time::sleep(there).await;
+        let Some(sidecar) = self.pod.sidecar() else {
+            return;
+        };
+        let (tell, mut told) = mpsc::unbounded_channel();
+        // Until it is dropped, the connection is there.
+        let connection = sidecar.serve(move |agent, arrived| async move {
+            let mut hold = agent.hold(request, arrived).await?;
+            while let Some(event) = hold.next().await {
+                if tell.send(event).is_err() {
+                    break;
+                }
+            }
+            Ok::<_, AcquireError>(())
+        });
+        self.world.count("hold");
+        let closes_after = self.up_to(ttl * 6).min(self.world.left() + ttl);
+        let closing = tokio::time::sleep(closes_after);
+        tokio::pin!(closing);
+        let mut held: Option<Held> = None;
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = &mut closing => break,
+                () = sidecar.died.cancelled() => break,
+                event = told.recv() => event,
+            };
+            let Some(event) = event else { break };
+            let back = self.way();
+            tokio::time::sleep(back).await;
+            match event {
+                LeaseEvent::Acquired(view)
+                | LeaseEvent::Heartbeat(view)
+                | LeaseEvent::AtRisk(view)
+                | LeaseEvent::ReleaseRequested(view, _) => {
+                    let is_new = held.is_none();
+                    let heard = self.believe(&view, sent, asked, is_new);
+                    self.write(&heard);
+                    held = Some(heard);
+                }
+                LeaseEvent::Lost(lease, loss) => {
+                    self.world.note(&self.name, format_args!("{lease}: {loss}"));
+                    self.world.count("hold lost");
+                    break;
+                }
+                LeaseEvent::Failed(_) | LeaseEvent::Waiting { .. } => {}
+            }
+        }
+        if let Some(held) = held {
+            self.world
+                .note(&self.name, format_args!("lets go of {}", held.lease));
+            self.over(&held);
+        }
+        // Gone with the connection, whose end the sidecar sees when it looks.
+        drop(connection);
+    }
+}

@@ -1,0 +1,298 @@
+//! What must hold after every step, on what really happened: each write that the store took, each belief
+//! that an app began, each write that the fenced resource took. The invariants are the model's.
+//!
+//! Nothing here is told by an agent about itself but what it told an app.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use leasehold::protocol::ids::{GrantId, LeaseId, Resource};
+use leasehold::protocol::incident::INCIDENTS_MAX;
+use leasehold::protocol::lock::Lock;
+use leasehold::protocol::queue::QUEUE_MAX;
+use leasehold::protocol::token::Token;
+
+/// What was violated, in words.
+pub(crate) type Verdict = Result<(), String>;
+
+/// What an app was told, as it hears it.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) app: String,
+    pub(crate) resource: Resource,
+    pub(crate) lease: LeaseId,
+    pub(crate) token: Token,
+    /// When it asked.
+    pub(crate) asked: Duration,
+    /// When it hears.
+    pub(crate) at: Duration,
+    /// Until when it may believe; in virtual time, by its own clock.
+    pub(crate) until: Duration,
+    /// Whether this is the first that anybody hears of the lease.
+    pub(crate) is_new: bool,
+}
+
+/// What happened to all locks so far.
+pub(crate) struct Checks {
+    locks: BTreeMap<Resource, History>,
+    /// Whether no clock is out of bounds. If one is, only tokens and fencing are claimed.
+    pub(crate) claims_exclusion: bool,
+    /// Whether an agent may have gone on with an older copy of its state file, beside a later lease of its
+    /// own. Other pods have the lock later in any case.
+    pub(crate) has_older_copies: bool,
+}
+
+/// What happened to the locks of one resource, also deleted and made again.
+#[derive(Default)]
+struct History {
+    /// As the store has it.
+    last: Option<Lock>,
+    /// The largest token that was stored since a person had a hand in it.
+    stored: Token,
+    /// Grants that a person ended: others may have the lock while their apps believe.
+    overridden: BTreeSet<GrantId>,
+    beliefs: BTreeMap<LeaseId, Belief>,
+    /// Which lease has which token.
+    leases: BTreeMap<Token, LeaseId>,
+    /// The largest token that was heard of, by when; both only rise.
+    heard: Vec<(Duration, Token)>,
+    /// Leases whose app was told that they are over, or that it ended.
+    over: BTreeSet<LeaseId>,
+    /// The largest token whose write the fenced resource took.
+    written: Token,
+}
+
+struct Belief {
+    app: String,
+    token: Token,
+    until: Duration,
+}
+
+impl Checks {
+    pub(crate) fn new(claims_exclusion: bool, has_older_copies: bool) -> Self {
+        Self {
+            locks: BTreeMap::new(),
+            claims_exclusion,
+            has_older_copies,
+        }
+    }
+
+    fn of(&mut self, resource: &Resource) -> &mut History {
+        self.locks.entry(resource.clone()).or_default()
+    }
+
+    /// The lock as the store has it now; none when it was deleted. Gives what it was before.
+    pub(crate) fn stored(
+        &mut self,
+        resource: &Resource,
+        lock: Option<&Lock>,
+    ) -> Result<Option<Lock>, String> {
+        let history = self.of(resource);
+        let before = std::mem::replace(&mut history.last, lock.cloned());
+        if let Some(lock) = lock {
+            is_sound(lock)?;
+            history.note_grant(before.as_ref(), lock)?;
+        }
+        Ok(before)
+    }
+
+    /// A person overrode what holds or waits now: who believes in that may not be alone.
+    pub(crate) fn overridden(&mut self, resource: &Resource) {
+        self.of(resource).override_all();
+    }
+
+    /// An app hears that a lease is its own, newly or still.
+    pub(crate) fn heard(&mut self, heard: &Heard) -> Verdict {
+        let claims_exclusion = self.claims_exclusion;
+        let has_older_copies = self.has_older_copies;
+        let history = self.of(&heard.resource);
+        history.check_token(heard)?;
+        if history.over.contains(&heard.lease) && !has_older_copies {
+            return Err(format!(
+                "{} hears that {} goes on after it was over",
+                heard.app, heard.lease
+            ));
+        }
+        if heard.until <= heard.at {
+            return Ok(());
+        }
+        if claims_exclusion && !history.is_overridden(&heard.lease) {
+            history.check_alone(heard, has_older_copies)?;
+        }
+        let belief = Belief {
+            app: heard.app.clone(),
+            token: heard.token,
+            until: heard.until,
+        };
+        history.beliefs.insert(heard.lease.clone(), belief);
+        Ok(())
+    }
+
+    /// An app does not believe in its lease any more.
+    pub(crate) fn stopped_believing(&mut self, resource: &Resource, lease: &LeaseId) {
+        self.of(resource).beliefs.remove(lease);
+    }
+
+    /// The apps of a pod are dead, and believe nothing.
+    pub(crate) fn died(&mut self, pod: &str) {
+        for history in self.locks.values_mut() {
+            history
+                .beliefs
+                .retain(|_, belief| pod_of(&belief.app) != pod);
+        }
+    }
+
+    /// An app was told that its lease is over.
+    pub(crate) fn over(&mut self, resource: &Resource, lease: &LeaseId) {
+        let history = self.of(resource);
+        history.beliefs.remove(lease);
+        history.over.insert(lease.clone());
+    }
+
+    /// A write reaches the fenced resource, which took it or not.
+    pub(crate) fn written(
+        &mut self,
+        resource: &Resource,
+        lease: &LeaseId,
+        token: Token,
+        is_taken: bool,
+        now: Duration,
+    ) -> Verdict {
+        let claims_exclusion = self.claims_exclusion;
+        let history = self.of(resource);
+        if is_taken && token < history.written {
+            return Err(format!(
+                "{resource} took a write with token {token} after one with {}",
+                history.written
+            ));
+        }
+        if is_taken {
+            history.written = token;
+            return Ok(());
+        }
+        let believes = history.beliefs.get(lease).filter(|b| now < b.until);
+        match believes {
+            Some(belief) if claims_exclusion && !history.is_overridden(lease) => Err(format!(
+                "{resource} refused {} of {}, which is inside its deadline",
+                token, belief.app
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The locks as the store has them.
+    pub(crate) fn locks(&self) -> impl Iterator<Item = &Lock> {
+        self.locks
+            .values()
+            .filter_map(|history| history.last.as_ref())
+    }
+}
+
+impl History {
+    fn override_all(&mut self) {
+        // What the store compares tokens with may be gone; what was told is not.
+        self.stored = Token::NONE;
+        let Some(lock) = &self.last else { return };
+        let waiting = lock.waiters.entries().iter().map(|waiter| &waiter.grant);
+        let all = lock.grant.iter().map(|grant| &grant.id).chain(waiting);
+        self.overridden.extend(all.cloned());
+    }
+
+    fn is_overridden(&self, lease: &LeaseId) -> bool {
+        let grant = lease.grant();
+        grant.is_some_and(|grant| self.overridden.contains(&grant))
+    }
+
+    /// A grant that is new has a token above all that were stored.
+    fn note_grant(&mut self, before: Option<&Lock>, lock: &Lock) -> Verdict {
+        let is_new = lock
+            .grant
+            .as_ref()
+            .is_some_and(|grant| !before.is_some_and(|before| before.is_held_by(&grant.id)));
+        if lock.token < self.stored || (is_new && lock.token == self.stored) {
+            return Err(format!(
+                "{} was stored with token {} after {}",
+                lock.resource, lock.token, self.stored
+            ));
+        }
+        self.stored = lock.token;
+        Ok(())
+    }
+
+    /// A token is one lease's, and larger than all that were heard of when it was asked for.
+    fn check_token(&mut self, heard: &Heard) -> Verdict {
+        let owner = self
+            .leases
+            .entry(heard.token)
+            .or_insert_with(|| heard.lease.clone());
+        if *owner != heard.lease {
+            return Err(format!(
+                "token {} of {} is {}'s and {owner}'s",
+                heard.token, heard.resource, heard.lease
+            ));
+        }
+        // Without a read an agent cannot know that a person ended the grant which it gives the next lease
+        // from: that one is stale from the beginning, and fenced off as such.
+        if !heard.is_new || self.is_overridden(&heard.lease) {
+            return Ok(());
+        }
+        let known = self.heard.partition_point(|(at, _)| *at <= heard.asked);
+        let largest = known.checked_sub(1).map(|last| self.heard[last].1);
+        if let Some(largest) = largest.filter(|largest| *largest >= heard.token) {
+            return Err(format!(
+                "{} asked for {} after token {largest} was told, and has {}",
+                heard.app, heard.resource, heard.token
+            ));
+        }
+        let last = self.heard.last().map_or(Token::NONE, |(_, token)| *token);
+        self.heard.push((heard.at, last.max(heard.token)));
+        Ok(())
+    }
+
+    /// Nobody else believes, and nobody was told of a newer lease.
+    fn check_alone(&self, heard: &Heard, has_older_copies: bool) -> Verdict {
+        for (lease, other) in &self.beliefs {
+            let is_same_pod = has_older_copies && pod_of(&other.app) == pod_of(&heard.app);
+            if *lease == heard.lease || is_same_pod || self.is_overridden(lease) {
+                continue;
+            }
+            if heard.at < other.until || heard.token < other.token {
+                return Err(format!(
+                    "{} believes in {} with token {} until {:?}, and {} with token {} until {:?}",
+                    heard.app,
+                    heard.resource,
+                    heard.token,
+                    heard.until,
+                    other.app,
+                    other.token,
+                    other.until
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Apps are named after their pods.
+fn pod_of(app: &str) -> &str {
+    app.split('/').next().unwrap_or(app)
+}
+
+fn is_sound(lock: &Lock) -> Verdict {
+    let waiters = lock.waiters.entries();
+    let sessions: BTreeSet<_> = waiters.iter().map(|w| &w.claimant.session).collect();
+    let what = if lock.grant.is_none() && !waiters.is_empty() {
+        "is free and has waiters"
+    } else if sessions.len() != waiters.len() {
+        "has a session twice in its queue"
+    } else if waiters.len() > QUEUE_MAX {
+        "has too many waiters"
+    } else if waiters.iter().any(|w| lock.is_held_by(&w.grant)) {
+        "is held by one who waits"
+    } else if lock.incidents.len() > INCIDENTS_MAX {
+        "has too many incidents"
+    } else {
+        return Ok(());
+    };
+    Err(format!("{} {what}", lock.resource))
+}

@@ -1,0 +1,33 @@
+//! Negative controls: worlds in which one thing is worse than it may be. A check that does not notice is
+//! none.
+
+use crate::seeds::run_all;
+use crate::setting::Bent;
+
+/// How many seeds are tried.
+const TRIES: u64 = 500;
+
+fn is_noticed(bent: Bent, words: &str) {
+    let sum = run_all(0..TRIES, bent, 1);
+    let flaw = sum.flawed.first().and_then(|ended| ended.flaw.clone());
+    println!(
+        "sim control {bent:?}: after {} worlds: {flaw:?}",
+        sum.worlds
+    );
+    assert!(flaw.is_some_and(|flaw| flaw.contains(words)), "unnoticed");
+}
+
+#[test]
+fn clocks_that_differ_by_a_third_make_two_believe() {
+    is_noticed(Bent::Clocks, "believes in");
+}
+
+#[test]
+fn an_app_that_believes_longer_than_it_was_told_is_not_alone() {
+    is_noticed(Bent::Apps, "believes in");
+}
+
+#[test]
+fn a_register_that_takes_whatever_comes_goes_back() {
+    is_noticed(Bent::Register, "took a write with token");
+}

@@ -1,0 +1,120 @@
+//! A pod's memory volume: the state file of its sidecar, which outlives the process, and perhaps an older
+//! copy of it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold::agent::{Journal, Memory, Past};
+
+type Records = Vec<Vec<u8>>;
+
+/// The volume. Cloning gives another handle to the same one.
+#[derive(Clone, Default)]
+pub(crate) struct Disk(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    /// None where there is no file.
+    file: Option<Records>,
+    copy: Option<Records>,
+    /// Which process has it. What an earlier one still writes is seen by nobody.
+    process: u64,
+}
+
+/// The state file, as one process has it open.
+struct File {
+    disk: Disk,
+    process: u64,
+}
+
+impl Disk {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody makes a snapshot of the volume.
+    pub(crate) fn copy(&self) {
+        let mut inner = self.inner();
+        let file = inner.file.clone();
+        inner.copy = file;
+    }
+
+    /// The snapshot is put in the place of what is there; false where there is none.
+    pub(crate) fn bring_back(&self) -> bool {
+        let mut inner = self.inner();
+        let copy = inner.copy.take();
+        let is_there = copy.is_some();
+        if is_there {
+            inner.file = copy;
+        }
+        is_there
+    }
+
+    /// The file is gone, as with a volume that was lost.
+    pub(crate) fn lose(&self) {
+        self.inner().file = None;
+    }
+
+    /// The process that had it open is dead, whatever it still does.
+    pub(crate) fn take_away(&self) {
+        self.inner().process += 1;
+    }
+
+    /// What a new process finds.
+    pub(crate) fn open(&self, boot_id: &str) -> Memory {
+        let mut inner = self.inner();
+        inner.process += 1;
+        let past = inner.file.clone().map_or(Past::Nothing, Past::Records);
+        Memory {
+            journal: Box::new(File {
+                disk: self.clone(),
+                process: inner.process,
+            }),
+            past,
+            boot_id: boot_id.to_owned(),
+            namespace: "sim".to_owned(),
+        }
+    }
+}
+
+impl File {
+    fn change(&self, change: impl FnOnce(&mut Option<Records>)) {
+        let mut inner = self.disk.inner();
+        if inner.process == self.process {
+            change(&mut inner.file);
+        }
+    }
+}
+
+impl Journal for File {
+    fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        self.change(|file| file.get_or_insert_default().push(record.to_vec()));
+        Ok(())
+    }
+
+    fn replace(
+        &mut self,
+        records: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
+    ) -> io::Result<()> {
+        let records = records.collect::<io::Result<Records>>()?;
+        self.change(|file| *file = Some(records));
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        let inner = self.disk.inner();
+        let records = inner.file.iter().flatten();
+        records.map(|record| record.len() as u64 + 1).sum()
+    }
+
+    fn void(&mut self) -> io::Result<()> {
+        self.change(|file| *file = None);
+        Ok(())
+    }
+
+    fn set_aside(&mut self) -> io::Result<PathBuf> {
+        self.change(|file| *file = None);
+        Ok(PathBuf::from("refused"))
+    }
+}

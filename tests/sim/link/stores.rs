@@ -1,0 +1,145 @@
+//! The ports of an agent, over a link.
+
+use async_trait::async_trait;
+use leasehold::protocol::ids::{Resource, SessionId};
+use leasehold::protocol::lock::Lock;
+use leasehold::protocol::queue::Waiter;
+use leasehold::protocol::session::Session;
+use leasehold::protocol::token::Revision;
+use leasehold::store::{LockStore, LockWatch, Look, Page, SessionStore, StoreError, Stored};
+
+use super::{Link, at_once};
+
+impl Link {
+    /// Notes what the store has after a write of a lock, in the same step.
+    fn written(
+        &self,
+        answer: Result<Stored<Lock>, StoreError>,
+    ) -> Result<Stored<Lock>, StoreError> {
+        if let Ok(stored) = &answer {
+            let resource = &stored.value.resource;
+            self.world()
+                .stored(&self.0.who, resource, Some(&stored.value));
+        }
+        answer
+    }
+}
+
+#[async_trait]
+impl LockStore for Link {
+    async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
+        let resource = resource.clone();
+        self.call("get lock", false, move |link| {
+            at_once(LockStore::get(link.world().store(), &resource))
+        })
+        .await
+    }
+
+    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+        let resource = resource.clone();
+        self.call("look", false, move |link| {
+            at_once(link.world().store().look(&resource))
+        })
+        .await
+    }
+
+    async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
+        let session = session.clone();
+        self.call("list held", false, move |link| {
+            at_once(link.world().store().list_held_by(&session))
+        })
+        .await
+    }
+
+    async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
+        let session = session.clone();
+        let opened = self.call("watch", false, move |link| {
+            at_once(link.world().store().watch(&session, after))
+        });
+        Ok(self.carry(opened.await?))
+    }
+
+    async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
+        let next = next.map(str::to_owned);
+        self.call("list", false, move |link| {
+            at_once(link.world().store().list(limit, next.as_deref()))
+        })
+        .await
+    }
+
+    async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
+        let resource = resource.clone();
+        self.call("create lock", true, move |link| {
+            link.written(at_once(LockStore::create(link.world().store(), &resource)))
+        })
+        .await
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Lock>,
+        next: &Lock,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let (current, next) = (current.clone(), next.clone());
+        self.call("update lock", true, move |link| {
+            let store = link.world().store();
+            link.written(at_once(LockStore::update(store, &current, &next)))
+        })
+        .await
+    }
+
+    async fn join(
+        &self,
+        current: &Stored<Lock>,
+        waiter: &Waiter,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let (current, waiter) = (current.clone(), waiter.clone());
+        self.call("join", true, move |link| {
+            link.written(at_once(link.world().store().join(&current, &waiter)))
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl SessionStore for Link {
+    async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError> {
+        let id = id.clone();
+        self.call("get session", false, move |link| {
+            at_once(SessionStore::get(link.world().store(), &id))
+        })
+        .await
+    }
+
+    async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
+        let session = session.clone();
+        self.call("create session", true, move |link| {
+            at_once(SessionStore::create(link.world().store(), &session))
+        })
+        .await
+    }
+
+    async fn update(
+        &self,
+        current: &Stored<Session>,
+        next: &Session,
+    ) -> Result<Stored<Session>, StoreError> {
+        let (current, next) = (current.clone(), next.clone());
+        let name = if next.revoked.is_some() {
+            "revoke"
+        } else {
+            "renew"
+        };
+        self.call(name, true, move |link| {
+            let store = link.world().store();
+            let answer = at_once(SessionStore::update(store, &current, &next));
+            if answer.is_ok() && next.revoked.is_some() && *next.pod.name != *link.0.who {
+                link.world().count("session revoked by another");
+                link.world()
+                    .note(&link.0.who, format_args!("revoked {}", next.id));
+            }
+            answer
+        })
+        .await
+    }
+}

@@ -1,0 +1,107 @@
+//! A watch over a link: events come late but in order, stand still for a while, and end in each of the
+//! ways in which a watch may.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use leasehold::store::{LockEvent, LockWatch, StoreError};
+use tokio::sync::mpsc;
+
+use super::{Link, Weather};
+
+type Event = Result<LockEvent, StoreError>;
+
+/// How a watch ends that nobody closes.
+enum End {
+    /// The store ends it, as it does from time to time.
+    Closed,
+    /// With an error, after which it is listed anew.
+    Failed(StoreError),
+    /// It does not end, and says nothing any more.
+    Silent,
+}
+
+impl Link {
+    /// Takes what a watch tells to the process, until either side has enough.
+    pub(super) fn carry(&self, events: LockWatch) -> LockWatch {
+        let (tell, told) = mpsc::unbounded_channel();
+        tokio::spawn(self.clone().carry_on(events, tell));
+        let told = futures::stream::unfold(told, |mut told| async {
+            let next = told.recv().await?;
+            Some((next, told))
+        });
+        told.boxed()
+    }
+
+    async fn carry_on(self, mut events: LockWatch, tell: mpsc::UnboundedSender<Event>) {
+        let over = tokio::time::sleep(self.watch_lives());
+        tokio::pin!(over);
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = tell.closed() => return,
+                () = &mut over => return self.end_watch(&tell).await,
+                event = events.next() => event,
+            };
+            let Some(event) = event else { return };
+            tokio::time::sleep(self.watch_delay()).await;
+            if !self.passes(|cut| cut.from_store, true).await || tell.send(event).is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn end_watch(&self, tell: &mpsc::UnboundedSender<Event>) {
+        let error = match self.draw_end() {
+            End::Closed => return self.world().count("watch closed"),
+            End::Silent => {
+                self.world().count("watch silent");
+                return tell.closed().await;
+            }
+            End::Failed(error) => error,
+        };
+        self.world().count(match &error {
+            StoreError::WatchExpired(_) => "watch expired",
+            _ => "watch failed",
+        });
+        let _heard = tell.send(Err(error));
+    }
+
+    fn draw_end(&self) -> End {
+        match self.random().u8(..4) {
+            0 => End::Closed,
+            1 => End::Failed(StoreError::WatchExpired("compacted".into())),
+            2 if self.weather() != Weather::Calm => End::Silent,
+            _ => End::Failed(StoreError::Unavailable("the connection broke".into())),
+        }
+    }
+
+    fn watch_lives(&self) -> Duration {
+        let longest = match self.weather() {
+            Weather::Calm => 60_000,
+            Weather::Windy => 20_000,
+            Weather::Stormy => 5_000,
+        };
+        Duration::from_millis(self.random().u64(..longest))
+    }
+
+    /// Mostly nothing; now and then it stands still, and what comes meanwhile waits behind.
+    fn watch_delay(&self) -> Duration {
+        let weather = self.weather();
+        let mut random = self.random();
+        let is_stalled = weather != Weather::Calm && random.u8(..20) == 0;
+        let delay = Duration::from_millis(random.u64(..=5));
+        if is_stalled {
+            drop(random);
+            self.world().count("watch stalled");
+            return delay
+                + self
+                    .world()
+                    .setting()
+                    .ttl
+                    .get()
+                    .mul_f64(self.random().f64());
+        }
+        delay
+    }
+}

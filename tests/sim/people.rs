@@ -1,0 +1,92 @@
+//! What people do to the objects, whoever uses them: locks deleted, wiped or asked for, sessions deleted.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use leasehold::protocol::ids::Resource;
+use leasehold::protocol::lock::Lock;
+use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
+
+use crate::link::at_once;
+use crate::world::World;
+
+/// Who they are.
+const WHO: &str = "people";
+
+/// One thing that a person does.
+pub(crate) fn meddle(world: &World, random: &mut Rng) {
+    let resources = &world.setting().resources;
+    let resource = &resources[random.usize(..resources.len())];
+    match random.u8(..5) {
+        0 => delete_lock(world, resource),
+        1 => wipe(world, resource),
+        2 | 3 => delete_session(world, random),
+        _ => ask(world, resource, ReleaseMode::Ask),
+    }
+}
+
+fn delete_lock(world: &World, resource: &Resource) {
+    if at_once(world.store().delete_lock(resource)).is_ok() {
+        world.count("lock deleted by a person");
+        world.overridden(resource);
+        world.stored(WHO, resource, None);
+    }
+}
+
+/// Its status is gone: a lock that nobody ever held.
+fn wipe(world: &World, resource: &Resource) {
+    if as_stored(world, resource).is_none() {
+        return;
+    }
+    let unheld = Lock::unheld(resource.clone());
+    if at_once(world.store().put_lock(&unheld)).is_ok() {
+        world.count("status wiped by a person");
+        world.overridden(resource);
+        world.stored(WHO, resource, Some(&unheld));
+    }
+}
+
+/// Its holder hears of it by a renewal; others have its locks when it was missed for long enough.
+fn delete_session(world: &World, random: &mut Rng) {
+    let sessions = at_once(world.store().sessions()).unwrap_or_default();
+    let alive: Vec<_> = (sessions.iter().filter(|session| session.revoked.is_none())).collect();
+    if alive.is_empty() {
+        return;
+    }
+    let id = &alive[random.usize(..alive.len())].id;
+    if at_once(world.store().delete_session(id)).is_ok() {
+        world.count("session deleted by a person");
+        world.note(WHO, format_args!("deleted {id}"));
+    }
+}
+
+/// Asks for what is held now.
+fn ask(world: &World, resource: &Resource, mode: ReleaseMode) {
+    let Some(lock) = as_stored(world, resource) else {
+        return;
+    };
+    let Some(grant) = &lock.grant else { return };
+    let request = ReleaseRequest {
+        lease: grant.id.as_str().into(),
+        mode,
+        reason: "maintenance".into(),
+        actor: "jane".into(),
+    };
+    let asked = Lock {
+        settings: Settings {
+            release_request: Some(Arc::new(request)),
+            ..lock.settings.clone()
+        },
+        ..lock
+    };
+    if at_once(world.store().put_lock(&asked)).is_ok() {
+        world.count("release asked for by a person");
+        world.stored(WHO, resource, Some(&asked));
+    }
+}
+
+fn as_stored(world: &World, resource: &Resource) -> Option<Lock> {
+    let book = world.book();
+    let mut locks = book.checks.locks();
+    locks.find(|lock| lock.resource == *resource).cloned()
+}

@@ -1,0 +1,248 @@
+//! A pod: a machine's clock, a sidecar that may die and come back, and apps that ask it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::agent::{Agent, Config};
+use leasehold::clock::Clock as _;
+use leasehold::pause::Pause;
+use leasehold::protocol::session::PodRef;
+use leasehold::protocol::time::Moment;
+use leasehold::random::Random;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::clock::MachineClock;
+use crate::disk::Disk;
+use crate::link::Link;
+use crate::world::World;
+
+/// A pod. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub(crate) struct Pod(Arc<Inner>);
+
+struct Inner {
+    world: World,
+    name: Arc<str>,
+    clock: MachineClock,
+    random: Mutex<Rng>,
+    /// Whether its sidecar keeps a state file.
+    keeps_state: bool,
+    disk: Disk,
+    parts: Mutex<Parts>,
+}
+
+/// What lives in it.
+struct Parts {
+    sidecar: Option<Sidecar>,
+    /// The container of its apps, and what runs in it.
+    container: Pause,
+    apps: Vec<AbortHandle>,
+    /// How many sidecars there were.
+    started: u64,
+    is_over: bool,
+}
+
+/// A sidecar while it lives.
+#[derive(Clone)]
+pub(crate) struct Sidecar {
+    pub(crate) agent: Agent,
+    pub(crate) link: Link,
+    pub(crate) pause: Pause,
+    /// Told when it dies.
+    pub(crate) died: CancellationToken,
+}
+
+impl Sidecar {
+    /// Lets it answer a request, which it reads when it can. Whoever drops the answer hangs up.
+    pub(crate) fn serve<T, F>(
+        &self,
+        call: impl FnOnce(Agent, Moment) -> F + Send + 'static,
+    ) -> oneshot::Receiver<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (mut tell, told) = oneshot::channel();
+        let agent = self.agent.clone();
+        let served = async move {
+            let arrived = agent.now();
+            let answer = tokio::select! {
+                biased;
+                answer = call(agent, arrived) => answer,
+                () = tell.closed() => return,
+            };
+            let _heard = tell.send(answer);
+        };
+        tokio::spawn(self.pause.hold(served));
+        told
+    }
+}
+
+impl Pod {
+    pub(crate) fn new(world: &World, number: usize, random: &mut Rng) -> Self {
+        let gain = world.setting().gains[number];
+        let booted_before = Duration::from_millis(random.u64(1_000_000..2_000_000));
+        let keeps_state = random.bool();
+        let pod = Self(Arc::new(Inner {
+            world: world.clone(),
+            name: format!("pod-{number}").into(),
+            clock: MachineClock::new(world.time(), booted_before, gain),
+            random: Mutex::new(random.fork()),
+            keeps_state,
+            disk: Disk::default(),
+            parts: Mutex::new(Parts {
+                sidecar: None,
+                container: Pause::default(),
+                apps: Vec::new(),
+                started: 0,
+                is_over: false,
+            }),
+        }));
+        world.note(
+            pod.name(),
+            format_args!("its clock gains {gain} ppm, keeps state: {keeps_state}"),
+        );
+        pod
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(crate) fn clock(&self) -> &MachineClock {
+        &self.0.clock
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.0.clock.now()
+    }
+
+    pub(crate) fn world(&self) -> &World {
+        &self.0.world
+    }
+
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.0.disk
+    }
+
+    pub(crate) fn keeps_state(&self) -> bool {
+        self.0.keeps_state
+    }
+
+    pub(crate) fn fork(&self) -> Rng {
+        let mut random = self.0.random.lock().unwrap_or_else(PoisonError::into_inner);
+        random.fork()
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.0.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sidecar, if there is one now.
+    pub(crate) fn sidecar(&self) -> Option<Sidecar> {
+        self.parts().sidecar.clone()
+    }
+
+    /// How many sidecars there were by now.
+    pub(crate) fn started(&self) -> u64 {
+        self.parts().started
+    }
+
+    /// Whether it ended, and will not come back.
+    pub(crate) fn is_over(&self) -> bool {
+        self.parts().is_over
+    }
+
+    /// Starts the container of its apps.
+    pub(crate) fn start_apps(&self) {
+        if self.is_over() {
+            return;
+        }
+        let container = Pause::default();
+        let apps = (0..self.world().setting().apps_per_pod).map(|number| {
+            let app = App::new(self, number).work();
+            tokio::spawn(container.hold(app)).abort_handle()
+        });
+        let apps = apps.collect();
+        let mut parts = self.parts();
+        parts.container = container;
+        parts.apps = apps;
+    }
+
+    /// Starts a sidecar, unless there is one. It goes on with what the state file says, if it keeps one.
+    pub(crate) fn start_sidecar(&self) {
+        if self.sidecar().is_some() || self.is_over() {
+            return;
+        }
+        let link = Link::new(&self.0.world, self.name(), self.fork());
+        let (locks, sessions) = (Arc::new(link.clone()), Arc::new(link.clone()));
+        let clock = Arc::new(self.0.clock.clone());
+        let pause = Pause::default();
+        let config = self.config(&pause);
+        let agent = if self.0.keeps_state {
+            let memory = self.0.disk.open(&format!("boot-of-{}", self.0.name));
+            Agent::with_memory(config, locks, sessions, clock, memory)
+        } else {
+            Agent::new(config, locks, sessions, clock)
+        };
+        let sidecar = Sidecar {
+            agent,
+            link,
+            pause,
+            died: CancellationToken::new(),
+        };
+        let mut parts = self.parts();
+        parts.sidecar = Some(sidecar);
+        parts.started += 1;
+    }
+
+    /// The sidecar's process dies between two of its steps.
+    pub(crate) fn kill_sidecar(&self) {
+        let Some(sidecar) = self.parts().sidecar.take() else {
+            return;
+        };
+        // It takes no step any more, not even those by which it would end in good order.
+        sidecar.pause.stand_still();
+        sidecar.link.kill();
+        sidecar.died.cancel();
+        self.0.disk.take_away();
+    }
+
+    /// The apps' processes die.
+    pub(crate) fn kill_apps(&self) {
+        for app in std::mem::take(&mut self.parts().apps) {
+            app.abort();
+        }
+        self.world().book().checks.died(self.name());
+    }
+
+    /// The apps' processes stand still until they are let go on.
+    pub(crate) fn freeze_apps(&self) -> Pause {
+        let container = self.parts().container.clone();
+        container.stand_still();
+        container
+    }
+
+    /// All of it ends for good.
+    pub(crate) fn end(&self) {
+        self.kill_apps();
+        self.kill_sidecar();
+        self.parts().is_over = true;
+    }
+
+    fn config(&self, pause: &Pause) -> Config {
+        let mut config = Config::new(PodRef {
+            name: self.0.name.clone(),
+            uid: format!("uid-of-{}", self.0.name).into(),
+            node: None,
+        });
+        config.session_ttl = self.0.world.setting().ttl;
+        config.random = Random::seeded(self.fork().u64(..));
+        config.pause = Some(pause.clone());
+        config
+    }
+}

@@ -1,0 +1,117 @@
+//! Running seeds: one world each, several at once on threads of their own.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fastrand::Rng;
+use tokio::runtime::Builder;
+
+use crate::setting::{Bent, Setting};
+use crate::story;
+use crate::world::{Counts, World};
+
+/// How many worlds run at once.
+const THREADS: usize = 2;
+/// How much of a trace is shown.
+const LINES_SHOWN: usize = 60;
+
+/// What became of one world.
+pub(crate) struct Ended {
+    pub(crate) seed: u64,
+    pub(crate) flaw: Option<String>,
+    pub(crate) trace: Vec<String>,
+    pub(crate) counts: Counts,
+    pub(crate) longest_wait: Duration,
+}
+
+impl Ended {
+    /// What led to the flaw, and how to see it again.
+    pub(crate) fn show(&self) {
+        let from = self.trace.len().saturating_sub(LINES_SHOWN);
+        for line in &self.trace[from..] {
+            println!("{line}");
+        }
+        println!("{}", self.flaw.as_deref().unwrap_or("no flaw"));
+        println!(
+            "SIM_SEED={} cargo test --profile model --test sim replay -- --nocapture",
+            self.seed
+        );
+    }
+}
+
+/// Runs the world of a seed to its end.
+pub(crate) fn run(seed: u64, bent: Bent) -> Ended {
+    let mut random = Rng::with_seed(seed);
+    let setting = Setting::of(seed, bent, &mut random);
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let world = runtime.block_on(async {
+        let world = World::new(setting);
+        tokio::select! {
+            biased;
+            () = world.broken() => {}
+            () = story::tell(world.clone(), random) => {}
+        }
+        world
+    });
+    // Nothing happens any more once its tasks are gone.
+    drop(runtime);
+    let mut book = world.book();
+    Ended {
+        seed,
+        flaw: book.flaw.take(),
+        trace: std::mem::take(&mut book.trace),
+        counts: std::mem::take(&mut book.counts),
+        longest_wait: book.longest_wait,
+    }
+}
+
+/// What became of many worlds.
+#[derive(Default)]
+pub(crate) struct Sum {
+    pub(crate) counts: Counts,
+    pub(crate) longest_wait: Duration,
+    pub(crate) flawed: Vec<Ended>,
+    pub(crate) worlds: u64,
+}
+
+/// Runs the worlds of all these seeds, or until so many had flaws.
+pub(crate) fn run_all(seeds: Range<u64>, bent: Bent, flaws: usize) -> Sum {
+    let next = AtomicU64::new(seeds.start);
+    let sum = Mutex::new(Sum::default());
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let is_enough = sum.lock().expect("no thread failed").flawed.len() >= flaws;
+            if seed >= seeds.end || is_enough {
+                return;
+            }
+            let ended = run(seed, bent);
+            sum.lock().expect("no thread failed").add(ended);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(work);
+        }
+    });
+    sum.into_inner().expect("no thread failed")
+}
+
+impl Sum {
+    fn add(&mut self, ended: Ended) {
+        self.worlds += 1;
+        for (what, times) in &ended.counts {
+            *self.counts.entry(what).or_default() += times;
+        }
+        self.longest_wait = self.longest_wait.max(ended.longest_wait);
+        if ended.flaw.is_some() {
+            self.flawed.push(ended);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! One simulated world: its store, its time, what is written down of it, and what is checked.
+//!
+//! Everything that happens in it happens on one thread, one step after the other. Nothing in here asks
+//! for chance or time but through the seed and the virtual clock.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold::protocol::ids::{LeaseId, Resource};
+use leasehold::protocol::lock::Lock;
+use leasehold::protocol::token::{Revision, Token};
+use leasehold::store::embedded::EmbeddedStore;
+use tokio_util::sync::CancellationToken;
+
+use crate::checks::{Checks, Heard, Verdict};
+use crate::clock::Timeline;
+use crate::setting::{Bent, Setting};
+
+/// How often each kind of thing happened.
+pub(crate) type Counts = BTreeMap<&'static str, u64>;
+
+/// The world. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub(crate) struct World(Arc<Inner>);
+
+struct Inner {
+    setting: Setting,
+    time: Timeline,
+    store: EmbeddedStore,
+    book: Mutex<Book>,
+    /// Told when something that must hold does not.
+    broken: CancellationToken,
+}
+
+/// What is written down.
+pub(crate) struct Book {
+    pub(crate) checks: Checks,
+    pub(crate) trace: Vec<String>,
+    pub(crate) counts: Counts,
+    pub(crate) flaw: Option<String>,
+    /// The longest that anybody waited for a lock after everything was mended.
+    pub(crate) longest_wait: Duration,
+    /// What the fenced resource took last, by resource.
+    register: BTreeMap<Resource, Token>,
+}
+
+impl World {
+    pub(crate) fn new(setting: Setting) -> Self {
+        let first = Revision(1_000 + setting.seed % 1_000);
+        let store = EmbeddedStore::in_memory(first).expect("a store in memory");
+        let checks = Checks::new(!setting.clocks_leap, setting.has_older_copies);
+        Self(Arc::new(Inner {
+            setting,
+            time: Timeline::start(),
+            store,
+            book: Mutex::new(Book {
+                checks,
+                trace: Vec::new(),
+                counts: Counts::new(),
+                flaw: None,
+                longest_wait: Duration::ZERO,
+                register: BTreeMap::new(),
+            }),
+            broken: CancellationToken::new(),
+        }))
+    }
+
+    pub(crate) fn setting(&self) -> &Setting {
+        &self.0.setting
+    }
+
+    pub(crate) fn time(&self) -> Timeline {
+        self.0.time
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.0.time.now()
+    }
+
+    /// How long ago that was.
+    pub(crate) fn since(&self, then: Duration) -> Duration {
+        self.now().saturating_sub(then)
+    }
+
+    /// Whether nothing goes wrong any more.
+    pub(crate) fn is_mended(&self) -> bool {
+        self.now() >= self.setting().trouble_for
+    }
+
+    /// For how long things still go wrong.
+    pub(crate) fn left(&self) -> Duration {
+        self.setting().trouble_for.saturating_sub(self.now())
+    }
+
+    pub(crate) fn store(&self) -> &EmbeddedStore {
+        &self.0.store
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers when something that must hold does not.
+    pub(crate) async fn broken(&self) {
+        self.0.broken.cancelled().await;
+    }
+
+    /// Adds a line to the trace.
+    pub(crate) fn note(&self, who: &str, what: impl fmt::Display) {
+        let at = self.now().as_secs_f64();
+        self.book().trace.push(format!("{at:>9.3} {who:<8} {what}"));
+    }
+
+    /// One more of these happened.
+    pub(crate) fn count(&self, what: &'static str) {
+        *self.book().counts.entry(what).or_default() += 1;
+    }
+
+    /// Somebody waited for so long after everything was mended.
+    pub(crate) fn waited(&self, took: Duration) {
+        let mut book = self.book();
+        book.longest_wait = book.longest_wait.max(took);
+    }
+
+    /// What was found; the first flaw ends the world.
+    pub(crate) fn judge(&self, who: &str, verdict: Verdict) {
+        let Err(flaw) = verdict else { return };
+        self.note(who, format_args!("FLAW: {flaw}"));
+        self.book().flaw.get_or_insert(flaw);
+        self.0.broken.cancel();
+    }
+
+    /// A person overrides what holds or waits now.
+    pub(crate) fn overridden(&self, resource: &Resource) {
+        self.book().checks.overridden(resource);
+    }
+
+    /// The store has this lock now, by a write of this process.
+    pub(crate) fn stored(&self, who: &str, resource: &Resource, lock: Option<&Lock>) {
+        let before = self.book().checks.stored(resource, lock);
+        match before {
+            Ok(before) => self.note_stored(who, resource, before.as_ref(), lock),
+            Err(flaw) => self.judge(who, Err(flaw)),
+        }
+    }
+
+    fn note_stored(&self, who: &str, of: &Resource, before: Option<&Lock>, lock: Option<&Lock>) {
+        let holder = |lock: Option<&Lock>| lock.and_then(|lock| lock.grant.clone());
+        let (had, has) = (holder(before), holder(lock));
+        let what = match (&had, &has) {
+            (None, Some(_)) => "granted",
+            (Some(had), Some(has)) if had.id == has.id => "changed",
+            (Some(had), Some(_)) if *had.holder.pod.name == *who => "handed over",
+            (Some(_), Some(_)) => "taken over",
+            (Some(had), None) if *had.holder.pod.name == *who => "released",
+            (Some(_), None) => "freed",
+            (None, None) => "changed while free",
+        };
+        self.count(what);
+        let Some(lock) = lock else {
+            return self.note(who, format_args!("{of} deleted"));
+        };
+        let has = has.map_or_else(
+            || "nobody".to_owned(),
+            |has| format!("{} by {}", has.holder.session, has.id),
+        );
+        let waiting = lock.waiters.len();
+        let token = lock.token;
+        self.note(
+            who,
+            format_args!("{of} {what}: {has}, token {token}, {waiting} wait"),
+        );
+    }
+
+    /// An app hears that a lease is its own.
+    pub(crate) fn heard(&self, heard: &Heard) {
+        let left = heard.until.saturating_sub(heard.at).as_secs_f64();
+        self.note(
+            &heard.app,
+            format_args!(
+                "believes in {} token {} for {left:.3} ({})",
+                heard.resource, heard.token, heard.lease
+            ),
+        );
+        let verdict = self.book().checks.heard(heard);
+        self.judge(&heard.app, verdict);
+    }
+
+    /// A write with a token reaches the fenced resource; whether it was taken.
+    pub(crate) fn write(&self, app: &str, to: &Resource, lease: &LeaseId, token: Token) -> bool {
+        let now = self.now();
+        let verdict = {
+            let mut book = self.book();
+            let last = book.register.entry(to.clone()).or_default();
+            let is_taken = token >= *last || self.setting().bent == Bent::Register;
+            if is_taken {
+                *last = token;
+            }
+            let verdict = book.checks.written(to, lease, token, is_taken, now);
+            verdict.map(|()| is_taken)
+        };
+        let is_taken = *verdict.as_ref().unwrap_or(&false);
+        let outcome = if is_taken {
+            "taken"
+        } else {
+            "refused as stale"
+        };
+        self.note(
+            app,
+            format_args!("write to {to} with token {token}: {outcome}"),
+        );
+        self.count(if is_taken {
+            "write taken"
+        } else {
+            "stale write refused"
+        });
+        self.judge(app, verdict.map(drop));
+        is_taken
+    }
+}
