@@ -190,8 +190,7 @@ pub(super) struct VerifyBody {
 pub(super) struct ListQuery {
     #[serde(default)]
     pub(super) prefix: String,
-    /// As it was written: what is no number is told in our words.
-    pub(super) limit: Option<String>,
+    pub(super) limit: Option<u32>,
     #[serde(rename = "continue")]
     pub(super) next: Option<String>,
 }

@@ -47,9 +47,10 @@ pub(crate) struct Checks {
 struct History {
     /// As the store has it.
     last: Option<Lock>,
-    /// The largest token that was stored since a person had a hand in it.
+    /// The largest token that was stored since a person or a restore had a hand in it.
     stored: Token,
-    /// Grants that a person ended: others may have the lock while their apps believe.
+    /// Grants that a person ended, or that were there when a backup was restored: others may have the lock
+    /// while their apps believe.
     overridden: BTreeSet<GrantId>,
     beliefs: BTreeMap<LeaseId, Belief>,
     /// Which lease has which token.
@@ -99,6 +100,20 @@ impl Checks {
     /// A person overrode what holds or waits now: who believes in that may not be alone.
     pub(crate) fn overridden(&mut self, resource: &Resource) {
         self.of(resource).override_all();
+    }
+
+    /// A backup was put in the place of everything. These are the locks in it.
+    pub(crate) fn restored(&mut self, backup: &BTreeMap<Resource, Lock>) {
+        for resource in backup.keys() {
+            self.of(resource);
+        }
+        for (resource, history) in &mut self.locks {
+            history.override_all();
+            history.last = backup.get(resource).cloned();
+            history.override_all();
+            let token = history.last.as_ref().map(|lock| lock.token);
+            history.stored = token.unwrap_or_default();
+        }
     }
 
     /// An app hears that a lease is its own, newly or still.
@@ -180,6 +195,11 @@ impl Checks {
         }
     }
 
+    /// A lock as the store has it.
+    pub(crate) fn lock(&self, resource: &Resource) -> Option<&Lock> {
+        self.locks.get(resource)?.last.as_ref()
+    }
+
     /// The locks as the store has them.
     pub(crate) fn locks(&self) -> impl Iterator<Item = &Lock> {
         self.locks
@@ -209,6 +229,11 @@ impl History {
             .grant
             .as_ref()
             .is_some_and(|grant| !before.is_some_and(|before| before.is_held_by(&grant.id)));
+        // A lock that was deleted begins without a token.
+        let is_unheld = lock.token == Token::NONE && before.is_none();
+        if is_unheld {
+            return Ok(());
+        }
         if lock.token < self.stored || (is_new && lock.token == self.stored) {
             return Err(format!(
                 "{} was stored with token {} after {}",

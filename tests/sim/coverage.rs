@@ -39,9 +39,22 @@ const KINDS: &[&str] = &[
     "sidecar crashed, older state",
     "sidecar stopped for a while",
     "silent app",
+    // The operator.
+    "feed broke off",
+    "operator crashed",
+    "operator cut off",
+    "operator deleted a lock",
+    "operator deleted a session",
+    "operator revoked a session",
+    "operator stopped for a while",
+    "operator wrote a lock",
+    "pod ended and was reported",
+    "refused by policy",
     // People.
+    "backup restored with the bump",
     "lock deleted by a person",
     "release asked for by a person",
+    "release forced by a person",
     "session deleted by a person",
     "status wiped by a person",
     // What comes of it.
@@ -56,6 +69,7 @@ const KINDS: &[&str] = &[
     "session_expired",
     "session_revoked",
     "stale write refused",
+    "store_restored",
     "taken over",
 ];
 

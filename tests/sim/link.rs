@@ -5,6 +5,8 @@
 //! caller hears is true as the port documents it: `Unavailable` was not applied, `Ambiguous` may be.
 
 mod fate;
+mod fleet;
+mod policy;
 mod stores;
 mod watch;
 
@@ -54,6 +56,8 @@ pub(crate) struct Link(Arc<Inner>);
 struct Inner {
     world: World,
     who: Arc<str>,
+    /// Whether it may do what strict mode lets only the operator do.
+    is_operator: bool,
     random: Mutex<Rng>,
     weather: Mutex<Weather>,
     cut: Mutex<Cut>,
@@ -68,11 +72,22 @@ impl Link {
         Self(Arc::new(Inner {
             world: world.clone(),
             who: who.into(),
+            is_operator: false,
             random: Mutex::new(random),
             weather: Mutex::new(Weather::Calm),
             cut: Mutex::default(),
             cut_changed: Notify::new(),
             is_dead: AtomicBool::new(false),
+        }))
+    }
+
+    /// The same for an operator.
+    pub(crate) fn of_an_operator(world: &World, who: &str, random: Rng) -> Self {
+        let link = Self::new(world, who, random);
+        let inner = Arc::into_inner(link.0).expect("nobody else has it yet");
+        Self(Arc::new(Inner {
+            is_operator: true,
+            ..inner
         }))
     }
 
@@ -99,6 +114,11 @@ impl Link {
 
     fn random(&self) -> MutexGuard<'_, Rng> {
         self.0.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether both are the same process's.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The process is dead: nothing that it would still do is done.

@@ -12,6 +12,7 @@ mod controls;
 mod coverage;
 mod disk;
 mod link;
+mod operator;
 mod people;
 mod pod;
 mod seeds;

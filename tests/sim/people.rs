@@ -1,15 +1,19 @@
 //! What people do to the objects, whoever uses them: locks deleted, wiped or asked for, sessions deleted.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
 use leasehold::protocol::ids::Resource;
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
+use leasehold::store::embedded::Backup;
 
 use crate::link::at_once;
 use crate::world::World;
 
+/// What the runbook says to add to the revision of a store that is restored.
+const BUMP: u64 = 1_000_000_000;
 /// Who they are.
 const WHO: &str = "people";
 
@@ -17,10 +21,14 @@ const WHO: &str = "people";
 pub(crate) fn meddle(world: &World, random: &mut Rng) {
     let resources = &world.setting().resources;
     let resource = &resources[random.usize(..resources.len())];
-    match random.u8(..5) {
+    match random.u8(..6) {
         0 => delete_lock(world, resource),
         1 => wipe(world, resource),
         2 | 3 => delete_session(world, random),
+        4 if !world.setting().operators.is_empty() => {
+            world.overridden(resource);
+            ask(world, resource, ReleaseMode::Force);
+        }
         _ => ask(world, resource, ReleaseMode::Ask),
     }
 }
@@ -80,13 +88,42 @@ fn ask(world: &World, resource: &Resource, mode: ReleaseMode) {
         ..lock
     };
     if at_once(world.store().put_lock(&asked)).is_ok() {
-        world.count("release asked for by a person");
+        world.count(match mode {
+            ReleaseMode::Ask => "release asked for by a person",
+            ReleaseMode::Force => "release forced by a person",
+        });
         world.stored(WHO, resource, Some(&asked));
     }
 }
 
 fn as_stored(world: &World, resource: &Resource) -> Option<Lock> {
-    let book = world.book();
-    let mut locks = book.checks.locks();
-    locks.find(|lock| lock.resource == *resource).cloned()
+    world.book().checks.lock(resource).cloned()
+}
+
+/// What was in the store once.
+pub(crate) struct Copy {
+    backup: Backup,
+    locks: BTreeMap<Resource, Lock>,
+}
+
+impl Copy {
+    pub(crate) fn of(world: &World) -> Self {
+        let backup = at_once(world.store().backup()).expect("a store in memory");
+        let book = world.book();
+        let locks = book.checks.locks();
+        let locks = locks.map(|lock| (lock.resource.clone(), lock.clone()));
+        Self {
+            backup,
+            locks: locks.collect(),
+        }
+    }
+
+    /// As the runbook says: the revision is raised.
+    pub(crate) fn restore(&self, world: &World) {
+        if at_once(world.store().restore(&self.backup, BUMP)).is_ok() {
+            world.count("backup restored with the bump");
+            world.note(WHO, "restored a backup, with the bump");
+            world.restored(&self.locks);
+        }
+    }
 }

@@ -10,6 +10,8 @@ use leasehold::pause::Pause;
 use leasehold::protocol::session::PodRef;
 use leasehold::protocol::time::Moment;
 use leasehold::random::Random;
+use leasehold::store::embedded::NAMESPACE;
+use leasehold::store::fleet::{ContainerReport, Place, PodReport};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -232,6 +234,22 @@ impl Pod {
         self.kill_apps();
         self.kill_sidecar();
         self.parts().is_over = true;
+    }
+
+    /// What the kubelet reports of it when it ended.
+    pub(crate) fn report(&self) -> PodReport {
+        PodReport {
+            place: Place {
+                namespace: NAMESPACE.into(),
+                name: self.0.name.clone(),
+            },
+            uid: format!("uid-of-{}", self.0.name).into(),
+            is_terminal: true,
+            is_deleted: false,
+            is_presumed: false,
+            declared: 2,
+            containers: vec![ContainerReport::Terminated; 2],
+        }
     }
 
     fn config(&self, pause: &Pause) -> Config {

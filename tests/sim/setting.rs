@@ -36,6 +36,10 @@ pub(crate) struct Setting {
     pub(crate) resources: Vec<Resource>,
     /// For how long things go wrong.
     pub(crate) trouble_for: Duration,
+    /// The same of the machines of the operator's replicas.
+    pub(crate) operators: Vec<u64>,
+    /// Whether only the operator takes over. It may anyway.
+    pub(crate) is_strict: bool,
     /// Whether some machine's clock leaps: then only tokens protect.
     pub(crate) clocks_leap: bool,
     /// Whether sidecars are started with older copies of their state files.
@@ -50,12 +54,19 @@ impl Setting {
             _ => gain(random),
         });
         let gains = gains.collect();
+        let operators: Vec<u64> = match bent {
+            Bent::Nothing => (0..random.usize(..=2)).map(|_| gain(random)).collect(),
+            _ => Vec::new(),
+        };
+        let is_strict = !operators.is_empty() && random.bool();
         let resources = (0..random.usize(1..=3)).map(|n| format!("lock-{n}"));
         Self {
             seed,
             bent,
             ttl: SessionTtl::clamped(random.u64(3..=15)),
             gains,
+            operators,
+            is_strict,
             apps_per_pod: random.usize(1..=2),
             resources: resources
                 .map(|name| Resource::parse(&name).expect("a name is a resource"))

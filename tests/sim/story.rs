@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use leasehold::protocol::election::is_election;
 use tokio::task::JoinSet;
 
 use crate::app::App;
+use crate::operator::Replica;
 use crate::pod::Pod;
 use crate::troubles::Troubles;
 use crate::world::World;
@@ -25,7 +27,16 @@ pub(crate) async fn tell(world: World, mut random: Rng) {
         pod.start_sidecar();
         pod.start_apps();
     }
-    Troubles::new(&world, &pods, random).go_on().await;
+    let gains = setting.operators.iter().enumerate();
+    let replicas: Vec<Replica> = gains
+        .map(|(number, gain)| Replica::new(&world, number, *gain, &mut random))
+        .collect();
+    for replica in &replicas {
+        replica.start();
+    }
+    Troubles::new(&world, &pods, &replicas, random)
+        .go_on()
+        .await;
     world.note("world", "everything is mended");
     let at_most = setting.ttl.get() * SERVED_WITHIN;
     let mut served = JoinSet::new();
@@ -47,7 +58,7 @@ async fn until_free(world: &World, at_most: Duration) {
             let book = world.book();
             let mut locks = book.checks.locks();
             locks
-                .find(|lock| lock.grant.is_some())
+                .find(|lock| lock.grant.is_some() && !is_election(&lock.resource))
                 .map(|lock| lock.resource.clone())
         };
         let Some(resource) = held else { return };

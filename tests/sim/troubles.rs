@@ -5,7 +5,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::link::{Cut, Weather};
-use crate::people;
+use crate::operator::Replica;
+use crate::people::{self, Copy};
 use crate::pod::Pod;
 use crate::world::World;
 
@@ -13,14 +14,18 @@ use crate::world::World;
 pub(crate) struct Troubles {
     world: World,
     pods: Vec<Pod>,
+    replicas: Vec<Replica>,
+    copy: Option<Copy>,
     random: Rng,
 }
 
 impl Troubles {
-    pub(crate) fn new(world: &World, pods: &[Pod], random: Rng) -> Self {
+    pub(crate) fn new(world: &World, pods: &[Pod], replicas: &[Replica], random: Rng) -> Self {
         Self {
             world: world.clone(),
             pods: pods.to_vec(),
+            replicas: replicas.to_vec(),
+            copy: None,
             random,
         }
     }
@@ -38,7 +43,10 @@ impl Troubles {
 
     fn one(&mut self) {
         let pod = self.pods[self.random.usize(..self.pods.len())].clone();
-        match self.random.u8(..22) {
+        if self.random.u8(..4) == 0 {
+            pod.disk().copy();
+        }
+        match self.random.u8(..26) {
             0..8 => self.weather(&pod),
             8..12 => self.cut(&pod),
             12..15 => self.kill_sidecar(&pod),
@@ -51,7 +59,55 @@ impl Troubles {
                 self.stop_apps(&pod);
                 self.stop_sidecar(&pod);
             }
+            21 | 22 => self.trouble_an_operator(),
+            23 => self.restore(),
             _ => self.leap(&pod),
+        }
+    }
+
+    /// Now and then a backup is made; in some worlds one is restored.
+    fn restore(&mut self) {
+        match self.copy.take() {
+            Some(copy) if self.world.setting().seed.is_multiple_of(4) => copy.restore(&self.world),
+            _ => self.copy = Some(Copy::of(&self.world)),
+        }
+    }
+
+    fn trouble_an_operator(&mut self) {
+        if self.replicas.is_empty() {
+            return;
+        }
+        let replica = self.replicas[self.random.usize(..self.replicas.len())].clone();
+        let Some(process) = replica.process() else {
+            return;
+        };
+        match self.random.u8(..3) {
+            0 => {
+                self.world.count("operator crashed");
+                self.world.note(replica.name(), "crashed");
+                replica.kill();
+                self.later(2.0, move || {
+                    replica.world().note(replica.name(), "started");
+                    replica.start();
+                });
+            }
+            1 => {
+                self.world.count("operator stopped for a while");
+                self.world.note(replica.name(), "stands still");
+                process.pause.stand_still();
+                self.later(2.5, move || {
+                    if replica.is_running(&process) {
+                        replica.world().note(replica.name(), "goes on");
+                        process.pause.go_on();
+                    }
+                });
+            }
+            _ => {
+                self.world.count("operator cut off");
+                self.world.note(replica.name(), "cut off");
+                process.link.cut(Cut::BOTH);
+                self.later(2.5, move || process.link.cut(Cut::default()));
+            }
         }
     }
 
@@ -85,8 +141,8 @@ impl Troubles {
     }
 
     fn kill_sidecar(&mut self, pod: &Pod) {
-        let is_old = self.world.setting().has_older_copies && self.random.bool();
-        let state = if is_old && pod.disk().bring_back() {
+        let has_older = self.world.setting().has_older_copies && pod.keeps_state();
+        let state = if has_older && pod.disk().bring_back() {
             "sidecar crashed, older state"
         } else if !pod.keeps_state() {
             "sidecar crashed without state"
@@ -139,8 +195,6 @@ impl Troubles {
             self.world
                 .note(pod.name(), format_args!("clock leaps {by:?}"));
             pod.clock().leap(by);
-        } else if self.world.setting().has_older_copies {
-            pod.disk().copy();
         }
     }
 
@@ -159,13 +213,29 @@ impl Troubles {
     fn end(&mut self, pod: &Pod) {
         let alive = self.pods.iter().filter(|pod| !pod.is_over()).count();
         if alive > 2 && !pod.is_over() {
-            self.world.count("pod ended in silence");
+            let is_reported = self.random.bool();
+            self.world.count(if is_reported {
+                "pod ended and was reported"
+            } else {
+                "pod ended in silence"
+            });
             self.world.note(pod.name(), "ended");
             pod.end();
+            if is_reported {
+                self.world.store().report_pod(pod.report());
+            }
         }
     }
 
     fn mend(&mut self) {
+        for replica in &self.replicas {
+            replica.start();
+            if let Some(process) = replica.process() {
+                process.link.cut(Cut::default());
+                process.link.set_weather(Weather::Calm);
+                process.pause.go_on();
+            }
+        }
         for pod in self.pods.iter().filter(|pod| !pod.is_over()) {
             pod.start_sidecar();
             if let Some(sidecar) = pod.sidecar() {

@@ -132,6 +132,11 @@ impl World {
         self.0.broken.cancel();
     }
 
+    /// A backup was put in the place of everything.
+    pub(crate) fn restored(&self, backup: &BTreeMap<Resource, Lock>) {
+        self.book().checks.restored(backup);
+    }
+
     /// A person overrides what holds or waits now.
     pub(crate) fn overridden(&self, resource: &Resource) {
         self.book().checks.overridden(resource);

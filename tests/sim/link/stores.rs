@@ -12,7 +12,7 @@ use super::{Link, at_once};
 
 impl Link {
     /// Notes what the store has after a write of a lock, in the same step.
-    fn written(
+    pub(super) fn written(
         &self,
         answer: Result<Stored<Lock>, StoreError>,
     ) -> Result<Stored<Lock>, StoreError> {
@@ -82,6 +82,7 @@ impl LockStore for Link {
     ) -> Result<Stored<Lock>, StoreError> {
         let (current, next) = (current.clone(), next.clone());
         self.call("update lock", true, move |link| {
+            link.may_write_lock(&next)?;
             let store = link.world().store();
             link.written(at_once(LockStore::update(store, &current, &next)))
         })
@@ -131,6 +132,7 @@ impl SessionStore for Link {
             "renew"
         };
         self.call(name, true, move |link| {
+            link.may_write_session(&next)?;
             let store = link.world().store();
             let answer = at_once(SessionStore::update(store, &current, &next));
             if answer.is_ok() && next.revoked.is_some() && *next.pod.name != *link.0.who {

@@ -76,7 +76,7 @@ impl Link {
         }
     }
 
-    fn watch_lives(&self) -> Duration {
+    pub(super) fn watch_lives(&self) -> Duration {
         let longest = match self.weather() {
             Weather::Calm => 60_000,
             Weather::Windy => 20_000,
@@ -86,7 +86,7 @@ impl Link {
     }
 
     /// Mostly nothing; now and then it stands still, and what comes meanwhile waits behind.
-    fn watch_delay(&self) -> Duration {
+    pub(super) fn watch_delay(&self) -> Duration {
         let weather = self.weather();
         let mut random = self.random();
         let is_stalled = weather != Weather::Calm && random.u8(..20) == 0;

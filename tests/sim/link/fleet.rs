@@ -1,0 +1,170 @@
+//! The operator's port over a link. Its feeds come late, break off and tell everything anew.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use leasehold::protocol::lock::Lock;
+use leasehold::protocol::session::Session;
+use leasehold::protocol::token::Revision;
+use leasehold::store::StoreError;
+use leasehold::store::embedded::EmbeddedStore;
+use leasehold::store::fleet::{Feed, FleetStore, Place, Placed, PodReport, Told};
+use tokio::sync::mpsc;
+
+use super::{Link, at_once};
+
+impl Link {
+    /// Tells what a feed tells, a little later, and begins it anew after each time that it broke.
+    fn follow<T: Send + 'static>(&self, open: fn(&EmbeddedStore) -> Feed<T>) -> Feed<T> {
+        let (tell, told) = mpsc::unbounded_channel();
+        tokio::spawn(self.clone().follow_on(open, tell));
+        let told = futures::stream::unfold(told, |mut told| async {
+            let next = told.recv().await?;
+            Some((next, told))
+        });
+        told.boxed()
+    }
+
+    async fn follow_on<T: Send + 'static>(
+        self,
+        open: fn(&EmbeddedStore) -> Feed<T>,
+        tell: mpsc::UnboundedSender<Told<T>>,
+    ) {
+        loop {
+            let mut feed = open(self.world().store());
+            let mut is_complete = false;
+            let over = tokio::time::sleep(self.watch_lives());
+            tokio::pin!(over);
+            loop {
+                let told = tokio::select! {
+                    biased;
+                    () = tell.closed() => return,
+                    () = &mut over => break,
+                    told = feed.next() => told,
+                };
+                let Some(told) = told else { break };
+                // What is there already comes at once; a change takes its time.
+                is_complete |= matches!(told, Told::Complete);
+                if is_complete {
+                    tokio::time::sleep(self.watch_delay()).await;
+                }
+                if !self.passes(|cut| cut.from_store, true).await || tell.send(told).is_err() {
+                    return;
+                }
+            }
+            self.world().count("feed broke off");
+            let broken = StoreError::Unavailable("the connection broke".into());
+            if tell.send(Told::Interrupted(broken)).is_err() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+#[async_trait]
+impl FleetStore for Link {
+    fn locks(&self) -> Feed<Placed<Lock>> {
+        self.follow(EmbeddedStore::locks)
+    }
+
+    fn sessions(&self) -> Feed<Placed<Session>> {
+        self.follow(<EmbeddedStore as FleetStore>::sessions)
+    }
+
+    fn ended_pods(&self) -> Feed<PodReport> {
+        self.follow(EmbeddedStore::ended_pods)
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        self.call("ask revision", false, |link| {
+            at_once(link.world().store().revision())
+        })
+        .await
+    }
+
+    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
+        let place = place.clone();
+        self.call("see lock", false, move |link| {
+            at_once(link.world().store().lock(&place))
+        })
+        .await
+    }
+
+    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
+        let place = place.clone();
+        self.call("see session", false, move |link| {
+            at_once(link.world().store().session(&place))
+        })
+        .await
+    }
+
+    async fn pod(&self, place: &Place) -> Result<Option<PodReport>, StoreError> {
+        let place = place.clone();
+        self.call("see pod", false, move |link| {
+            at_once(link.world().store().pod(&place))
+        })
+        .await
+    }
+
+    async fn update_lock(
+        &self,
+        current: &Placed<Lock>,
+        next: &Lock,
+    ) -> Result<Placed<Lock>, StoreError> {
+        let (current, next) = (current.clone(), next.clone());
+        self.call("operator: write lock", true, move |link| {
+            let answer = at_once(link.world().store().update_lock(&current, &next));
+            if let Ok(placed) = &answer {
+                let lock = &placed.stored.value;
+                link.world().stored(&link.0.who, &lock.resource, Some(lock));
+                link.world().count("operator wrote a lock");
+            }
+            answer
+        })
+        .await
+    }
+
+    async fn update_session(
+        &self,
+        current: &Placed<Session>,
+        next: &Session,
+    ) -> Result<Placed<Session>, StoreError> {
+        let (current, next) = (current.clone(), next.clone());
+        self.call("operator: revoke", true, move |link| {
+            let answer = at_once(link.world().store().update_session(&current, &next));
+            if answer.is_ok() {
+                link.world().count("operator revoked a session");
+                link.world()
+                    .note(&link.0.who, format_args!("revoked {}", next.id));
+            }
+            answer
+        })
+        .await
+    }
+
+    async fn delete_lock(&self, current: &Placed<Lock>) -> Result<(), StoreError> {
+        let current = current.clone();
+        self.call("operator: delete lock", true, move |link| {
+            let store = link.world().store();
+            at_once(FleetStore::delete_lock(store, &current))?;
+            link.world().count("operator deleted a lock");
+            let resource = &current.stored.value.resource;
+            link.world().stored(&link.0.who, resource, None);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn delete_session(&self, current: &Placed<Session>) -> Result<(), StoreError> {
+        let current = current.clone();
+        self.call("operator: delete session", true, move |link| {
+            let store = link.world().store();
+            at_once(FleetStore::delete_session(store, &current))?;
+            link.world().count("operator deleted a session");
+            Ok(())
+        })
+        .await
+    }
+}

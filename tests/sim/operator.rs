@@ -1,0 +1,159 @@
+//! An operator: a replica with an agent of its own, by which it is elected, on the same store as the pods.
+
+mod ports;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::agent::{Agent, Campaign, Config};
+use leasehold::operator::plan::Rules;
+use leasehold::operator::{BindSidecars, Operator, Ports};
+use leasehold::pause::Pause;
+use leasehold::protocol::election::ElectionName;
+use leasehold::protocol::session::PodRef;
+use leasehold::random::Random;
+use leasehold::store::embedded::NAMESPACE;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use self::ports::{Elected, Outside};
+use crate::clock::MachineClock;
+use crate::link::Link;
+use crate::world::World;
+
+/// The election that the active one won.
+const ELECTION: &str = "leasehold-operator";
+
+/// A replica. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub(crate) struct Replica(Arc<Inner>);
+
+struct Inner {
+    world: World,
+    name: Arc<str>,
+    clock: MachineClock,
+    random: Mutex<Rng>,
+    process: Mutex<Option<Process>>,
+}
+
+/// While it lives.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) link: Link,
+    pub(crate) pause: Pause,
+}
+
+impl Replica {
+    pub(crate) fn new(world: &World, number: usize, gain: u64, random: &mut Rng) -> Self {
+        let booted_before = Duration::from_millis(random.u64(1_000_000..2_000_000));
+        Self(Arc::new(Inner {
+            world: world.clone(),
+            name: format!("operator-{number}").into(),
+            clock: MachineClock::new(world.time(), booted_before, gain),
+            random: Mutex::new(random.fork()),
+            process: Mutex::new(None),
+        }))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(crate) fn world(&self) -> &World {
+        &self.0.world
+    }
+
+    /// Whether this process is the one that runs.
+    pub(crate) fn is_running(&self, process: &Process) -> bool {
+        let running = self.process();
+        running.is_some_and(|running| running.link.is(&process.link))
+    }
+
+    pub(crate) fn process(&self) -> Option<Process> {
+        self.place().clone()
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Process>> {
+        self.0
+            .process
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fork(&self) -> Rng {
+        let mut random = self.0.random.lock().unwrap_or_else(PoisonError::into_inner);
+        random.fork()
+    }
+
+    /// Starts it, unless it runs.
+    pub(crate) fn start(&self) {
+        if self.process().is_some() {
+            return;
+        }
+        let link = Link::of_an_operator(&self.0.world, self.name(), self.fork());
+        let pause = Pause::default();
+        let random = Random::seeded(self.fork().u64(..));
+        let clock = Arc::new(self.0.clock.clone());
+        let mut config = Config::new(PodRef {
+            name: self.0.name.clone(),
+            uid: format!("uid-of-{}", self.0.name).into(),
+            node: None,
+        });
+        config.session_ttl = self.0.world.setting().ttl;
+        config.random = random.clone();
+        config.pause = Some(pause.clone());
+        let stores = Arc::new(link.clone());
+        let agent = Agent::new(config, stores.clone(), stores.clone(), clock.clone());
+        let election = ElectionName::parse(ELECTION).expect("a name");
+        let (stands, fit) = watch::channel(false);
+        let outside = Arc::new(Outside::default());
+        let ports = Ports {
+            fleet: stores,
+            notes: outside.clone(),
+            labels: outside.clone(),
+            namespaces: outside.clone(),
+            audit: outside,
+            leadership: Arc::new(Elected::new(&agent, &election, stands)),
+            clock,
+            random,
+            pause: Some(pause.clone()),
+        };
+        let operator = Operator::new(self.rules(), ports);
+        agent.run_for_while(
+            Campaign {
+                election,
+                preferred: false,
+            },
+            fit,
+        );
+        let runs = async move {
+            let ran = operator.run(CancellationToken::new()).await;
+            ran.expect("no task of the operator dies");
+        };
+        tokio::spawn(pause.hold(runs));
+        *self.place() = Some(Process { link, pause });
+    }
+
+    /// It dies between two of its steps.
+    pub(crate) fn kill(&self) {
+        if let Some(process) = self.place().take() {
+            process.pause.stand_still();
+            process.link.kill();
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        Rules {
+            actor: self.0.name.clone(),
+            token_floor: 0,
+            retain: Duration::from_secs(20),
+            keep_sessions: Duration::from_secs(20),
+            long_held: self.0.world.setting().ttl.get(),
+            leader_labels: false,
+            bind_sidecars: BindSidecars::None,
+            tell_of_missing: false,
+            namespace: NAMESPACE.into(),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The operator's other ports: what it tells people is kept, and there are neither labels nor namespaces.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use leasehold::agent::Agent;
+use leasehold::operator::{AuditLog, Leadership};
+use leasehold::protocol::election::ElectionName;
+use leasehold::store::StoreError;
+use leasehold::store::cluster::{LabelledPod, Note, Notes, PodLabels};
+use leasehold::store::fleet::{Feed, Place, Placed, Told};
+use leasehold::store::namespaces::{AskingPod, Binding, Namespaces, Subject};
+use tokio::sync::watch;
+
+/// Everything but the fleet.
+#[derive(Default)]
+pub(super) struct Outside {
+    notes: Mutex<BTreeSet<Place>>,
+}
+
+impl Outside {
+    fn notes(&self) -> std::sync::MutexGuard<'_, BTreeSet<Place>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Notes for Outside {
+    async fn known(&self) -> Result<BTreeSet<Place>, StoreError> {
+        Ok(self.notes().clone())
+    }
+
+    async fn write(&self, note: &Note) -> Result<(), StoreError> {
+        self.notes().insert(Place {
+            namespace: note.place.namespace.clone(),
+            name: note.name.clone(),
+        });
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl AuditLog for Outside {
+    async fn write(&self, _line: &str) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn not_here<T>() -> Result<T, StoreError> {
+    Err(StoreError::Denied("not here".into()))
+}
+
+#[async_trait]
+impl PodLabels for Outside {
+    async fn having(&self, _namespace: &str, _key: &str) -> Result<Vec<LabelledPod>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn give(&self, _pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
+        not_here()
+    }
+
+    async fn take(&self, _pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
+        not_here()
+    }
+}
+
+fn nothing<T: Send + 'static>() -> Feed<T> {
+    let told = futures::stream::iter([Told::Anew, Told::Complete]);
+    told.chain(futures::stream::pending()).boxed()
+}
+
+#[async_trait]
+impl Namespaces for Outside {
+    fn labelled(&self) -> Feed<Placed<()>> {
+        nothing()
+    }
+
+    fn accounts(&self) -> Feed<Placed<()>> {
+        nothing()
+    }
+
+    fn bindings(&self) -> Feed<Placed<Binding>> {
+        nothing()
+    }
+
+    fn asking_pods(&self) -> Feed<Placed<AskingPod>> {
+        nothing()
+    }
+
+    async fn binding(&self, _namespace: &str) -> Result<Option<Placed<Binding>>, StoreError> {
+        Ok(None)
+    }
+
+    async fn create_binding(
+        &self,
+        _namespace: &str,
+        _subjects: &BTreeSet<Subject>,
+    ) -> Result<Placed<Binding>, StoreError> {
+        not_here()
+    }
+
+    async fn update_binding(
+        &self,
+        _current: &Placed<Binding>,
+        _subjects: &BTreeSet<Subject>,
+    ) -> Result<Placed<Binding>, StoreError> {
+        not_here()
+    }
+
+    async fn delete_binding(&self, _current: &Placed<Binding>) -> Result<(), StoreError> {
+        not_here()
+    }
+}
+
+/// Leads while its agent does.
+pub(super) struct Elected {
+    agent: Agent,
+    election: ElectionName,
+    stands: watch::Sender<bool>,
+}
+
+impl Elected {
+    pub(super) fn new(agent: &Agent, election: &ElectionName, stands: watch::Sender<bool>) -> Self {
+        Self {
+            agent: agent.clone(),
+            election: election.clone(),
+            stands,
+        }
+    }
+}
+
+#[async_trait]
+impl Leadership for Elected {
+    fn leads(&self) -> bool {
+        self.agent.leads(&self.election)
+    }
+
+    async fn changed(&self) {
+        self.agent.elections_changed().await;
+    }
+
+    fn stand(&self, is_fit: bool) {
+        self.stands
+            .send_if_modified(|stands| std::mem::replace(stands, is_fit) != is_fit);
+    }
+}
