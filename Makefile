@@ -33,6 +33,10 @@ unit: need-cargo ## Unit and integration tests and a short fuzzing: fast, no clu
 bugs: need-cargo ## Bugs on purpose, each of which a test must notice
 	cargo test --locked --features seeded-bugs --lib --test it seeded::
 
+.PHONY: fuzz
+fuzz: need-cargo ## Fuzzing by coverage, SECONDS=… for each target; some of them: ON="api lock" (needs g++)
+	tests/fuzz/guided/run.sh $(or $(SECONDS),120) $(ON)
+
 .PHONY: porcupine
 porcupine: need-go ## Builds the checker of linearizability, once it has refused what is wrong
 	cd tests/porcupine && GOWORK=off go vet -mod=readonly ./... && GOWORK=off go test -mod=readonly ./...

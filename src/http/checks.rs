@@ -208,10 +208,13 @@ pub(super) fn list_limit(query: &ListQuery) -> Result<u32, Problem> {
             query.prefix.len()
         )));
     }
-    match query.limit.unwrap_or(LIST_LIMIT_DEFAULT) {
-        limit @ 1..=LIST_LIMIT_MAX => Ok(limit),
-        limit => Err(invalid(format!(
-            "limit is {limit}; send 1 to {LIST_LIMIT_MAX} and go on with `continue`"
+    let Some(text) = &query.limit else {
+        return Ok(LIST_LIMIT_DEFAULT);
+    };
+    match text.parse() {
+        Ok(limit @ 1..=LIST_LIMIT_MAX) => Ok(limit),
+        _ => Err(invalid(format!(
+            "limit is {text:?}; send a number from 1 to {LIST_LIMIT_MAX} and go on with `continue`"
         ))),
     }
 }

@@ -190,7 +190,8 @@ pub(super) struct VerifyBody {
 pub(super) struct ListQuery {
     #[serde(default)]
     pub(super) prefix: String,
-    pub(super) limit: Option<u32>,
+    /// As it was written: what is no number is told in our words.
+    pub(super) limit: Option<String>,
     #[serde(rename = "continue")]
     pub(super) next: Option<String>,
 }

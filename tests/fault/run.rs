@@ -16,6 +16,7 @@ use crate::history::{History, check_linearizable};
 use crate::journal::claim;
 use crate::register::Fence;
 use crate::schedule::{Kind, Schedule};
+use crate::strike::Remedy;
 use crate::verdict::{Counts, porcupine};
 use crate::world::{Place, Plan, World, named};
 
@@ -108,8 +109,10 @@ async fn trouble(world: &mut World, seed: u64, lasts: Duration) -> Result<Done> 
             let remedy = world.strike(kind, &mut schedule).await;
             let remedy = remedy.with_context(|| format!("{kind:?}"))?;
             done.tell(&format!("{kind:?} for {:?}: {remedy}", next.lasts))?;
-            done.kinds.insert(kind);
-            done.injections += 1;
+            if !matches!(remedy, Remedy::Missed(_)) {
+                done.kinds.insert(kind);
+                done.injections += 1;
+            }
             remedies.push(remedy);
         }
         tokio::time::sleep(next.lasts).await;

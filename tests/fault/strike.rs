@@ -21,6 +21,8 @@ use crate::world::World;
 pub(crate) enum Remedy {
     /// It was over at once.
     Nothing(String),
+    /// It could not be done, because somebody was quicker. It does not count.
+    Missed(String),
     StartSidecar {
         seat: usize,
         knowing: bool,
@@ -53,10 +55,22 @@ pub(crate) enum Remedy {
     Settled(u64, Op),
 }
 
+impl Remedy {
+    /// What needs none: it was done, or it was not.
+    fn none(what: String, is_done: bool) -> Self {
+        if is_done {
+            Self::Nothing(what)
+        } else {
+            Self::Missed(what)
+        }
+    }
+}
+
 impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing(what) => f.write_str(what),
+            Self::Missed(what) => write!(f, "missed, {what}"),
             other => write!(f, "then {other:?}"),
         }
     }
@@ -102,7 +116,7 @@ impl World {
         let cluster = self.cluster.clone();
         let control_plane = cluster.control_plane();
         match remedy {
-            Remedy::Nothing(_) => Ok(()),
+            Remedy::Nothing(_) | Remedy::Missed(_) => Ok(()),
             Remedy::StartSidecar { seat, knowing } => self.seats[seat].start_sidecar(knowing).await,
             Remedy::ThawSidecar(seat) => self.seats[seat].thaw_sidecar(),
             Remedy::StartApp { seat, app } => self.seats[seat].start_app(app),

@@ -14,7 +14,7 @@ use std::sync::Once;
 use super::mutate::Mutator;
 use super::targets::{Outcome, Target};
 
-/// How often a failing input is made smaller before it is shown.
+/// How often a failing input is made smaller before it is shown, at most; less where a try takes long.
 const SHRINKS_MAX: usize = 400;
 
 /// A target with what it begins with.
@@ -99,7 +99,7 @@ impl<'a> Hunt<'a> {
                 words,
                 kept_at: None,
             };
-            found.shrink(run);
+            found.shrink(run, SHRINKS_MAX.min(self.target.tries / 4));
             found.keep(self.target.name);
             found
         })
@@ -145,12 +145,12 @@ impl fmt::Display for Tally {
 
 impl Found {
     /// Takes parts out of the input for as long as it still fails.
-    fn shrink(&mut self, run: fn(&[u8]) -> Outcome) {
+    fn shrink(&mut self, run: fn(&[u8]) -> Outcome, most: usize) {
         let mut shrinks = 0;
         let mut size = self.input.len() / 2;
         while size > 0 {
             let mut at = 0;
-            while at < self.input.len() && shrinks < SHRINKS_MAX {
+            while at < self.input.len() && shrinks < most {
                 shrinks += 1;
                 let mut smaller = self.input.clone();
                 smaller.drain(at..(at + size).min(smaller.len()));

@@ -4,11 +4,13 @@
 
 pub(crate) mod annotations;
 pub(crate) mod api;
+pub(crate) mod journal;
 pub(crate) mod lock;
 pub(crate) mod names;
 pub(crate) mod quantity;
 pub(crate) mod review;
 pub(crate) mod session;
+pub(crate) mod state_file;
 
 use leasehold::store::StoreError;
 use serde_json::{Map, Value};
@@ -35,6 +37,20 @@ pub(crate) struct Target {
     /// How many mutations a short run tries.
     pub(crate) tries: usize,
 }
+
+/// All of them.
+#[allow(dead_code, reason = "the short run names each")]
+pub(crate) const ALL: [&Target; 9] = [
+    &annotations::TARGET,
+    &api::TARGET,
+    &journal::TARGET,
+    &lock::TARGET,
+    &names::TARGET,
+    &quantity::TARGET,
+    &review::TARGET,
+    &session::TARGET,
+    &state_file::TARGET,
+];
 
 /// No inputs but the corpus.
 pub(crate) fn no_seeds() -> Vec<Vec<u8>> {

@@ -120,18 +120,43 @@ fn overlaps_of(resource: &str, beliefs: &[Belief<'_>], bound: u64) -> Vec<Overla
     overlaps
 }
 
-/// The leases that somebody overrode: whose grant may have existed when that happened.
-pub(super) fn is_overridden(history: &History, joined: &Joined, id: &str, lease: &Lease) -> bool {
-    let Some(first) = lease.told.iter().map(|told| told.invoked).min() else {
+/// The grant that a lease is of: `<grantId>.<n>` is the n-th lease of one.
+pub(super) fn grant_of(lease: &str) -> &str {
+    lease.rsplit_once('.').map_or(lease, |(grant, _)| grant)
+}
+
+/// Where each grant was asked for: where the first lease of it was.
+pub(super) fn grants_begun(joined: &Joined) -> BTreeMap<&str, usize> {
+    let mut begun = BTreeMap::new();
+    for (id, lease) in &joined.leases {
+        for told in &lease.told {
+            let first = begun.entry(grant_of(id)).or_insert(told.invoked);
+            *first = told.invoked.min(*first);
+        }
+    }
+    begun
+}
+
+/// The leases that somebody overrode: whose grant may have existed when that happened. It may have
+/// been kept without a lease, and give another before its agent knows.
+pub(super) fn is_overridden(
+    history: &History,
+    joined: &Joined,
+    grants_begun: &BTreeMap<&str, usize>,
+    id: &str,
+    lease: &Lease,
+) -> bool {
+    let Some(&first) = grants_begun.get(grant_of(id)) else {
         return false;
     };
     let begun = history.events[first].at;
     let believed = beliefs(history, id, lease);
-    let over = believed
+    let asked = lease
+        .told
         .iter()
-        .map(|belief| belief.until)
-        .max()
-        .unwrap_or(begun);
+        .map(|told| history.events[told.invoked].at);
+    let over = believed.iter().map(|belief| belief.until).chain(asked);
+    let over = over.max().unwrap_or(begun);
     joined.overridden.iter().any(|overridden| {
         let same = overridden.resource.as_ref();
         same.is_none_or(|it| *it == lease.resource)

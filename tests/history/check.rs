@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 
-use super::beliefs::{self, Overlap, is_overridden};
+use super::beliefs::{self, Overlap, grants_begun, is_overridden};
 use super::event::Op;
 use super::file::History;
 use super::joined::{Joined, Lease};
@@ -41,7 +41,7 @@ impl History {
         let overridden = overridden(self, &joined);
         let excused = |id: &str, _: &Lease| overridden.contains(id);
         let mut violations = joined.malformed.clone();
-        violations.extend(tokens::check(self, &joined));
+        violations.extend(tokens::check(self, &joined, excused));
         violations.extend(fence::check(self, &joined, excused));
         violations.extend(losses::check(self, &joined, excused));
         if joined.claims.exclusion {
@@ -114,7 +114,8 @@ impl History {
 }
 
 fn overridden<'j>(history: &History, joined: &'j Joined) -> BTreeSet<&'j str> {
+    let begun = grants_begun(joined);
     let leases = joined.leases.iter();
-    let overridden = leases.filter(|(id, lease)| is_overridden(history, joined, id, lease));
+    let overridden = leases.filter(|(id, lease)| is_overridden(history, joined, &begun, id, lease));
     overridden.map(|(id, _)| id.as_str()).collect()
 }

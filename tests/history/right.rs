@@ -115,6 +115,18 @@ fn what_a_person_overrode_is_not_claimed() {
     }
 }
 
+/// It was kept when the lock was deleted, and its agent did not know yet: the fence refuses it.
+#[test]
+fn a_further_lease_of_a_grant_that_a_person_ended() {
+    let mut story = Story::default();
+    story
+        .acquire_lease("a", 0..10, "g.0", 1000, 20)
+        .overridden(30, OverriddenBy::Delete)
+        .acquire("b", 40..50, 2000, 100)
+        .acquire_lease("a", 60..70, "g.1", 1001, 100);
+    is_right(&story);
+}
+
 #[test]
 fn clocks_that_are_out_of_bounds_leave_the_tokens() {
     let mut story = Story::default();

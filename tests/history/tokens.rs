@@ -1,10 +1,12 @@
 //! Fencing tokens: each belongs to one lease, and who asked after another had the lock has a
-//! larger one. Holds over everything, also what a person overrode. n log n.
+//! larger one. Holds over everything, also what a person overrode; but a further lease of a grant that a
+//! person ended has that grant's token, while its agent does not know yet. n log n.
 
 use std::collections::BTreeMap;
 
+use super::beliefs::{grant_of, grants_begun};
 use super::file::History;
-use super::joined::Joined;
+use super::joined::{Joined, Lease};
 use super::violation::Violation;
 
 /// A lease's token, from the request that it came of to the answer that told it first.
@@ -14,9 +16,16 @@ struct Grant<'j> {
     token: u64,
     invoked: usize,
     answered: usize,
+    /// A further lease of a grant that was overridden.
+    may_be_late: bool,
 }
 
-pub(super) fn check(history: &History, joined: &Joined) -> Vec<Violation> {
+pub(super) fn check(
+    history: &History,
+    joined: &Joined,
+    overridden: impl Fn(&str, &Lease) -> bool,
+) -> Vec<Violation> {
+    let begun = grants_begun(joined);
     let mut by_resource: BTreeMap<&str, Vec<Grant<'_>>> = BTreeMap::new();
     for (id, lease) in &joined.leases {
         if let (Some(token), Some(first)) = (lease.token, lease.told.first()) {
@@ -25,6 +34,7 @@ pub(super) fn check(history: &History, joined: &Joined) -> Vec<Violation> {
                 token,
                 invoked: first.invoked,
                 answered: first.answered,
+                may_be_late: overridden(id, lease) && begun[grant_of(id)] < first.invoked,
             });
         }
     }
@@ -66,7 +76,7 @@ fn not_rising(history: &History, resource: &str, grants: &[Grant<'_>]) -> Vec<Vi
                 largest = Some(before);
             }
         }
-        if let Some(largest) = largest.filter(|largest| largest.token > grant.token) {
+        if let Some(largest) = largest.filter(|it| it.token > grant.token && !grant.may_be_late) {
             let what = format!(
                 "token {} of {resource} was asked for after token {} had been given",
                 grant.token, largest.token

@@ -92,6 +92,17 @@ fn an_override_of_another_lock_excuses_nothing() {
     is_wrong(&story, &["for 10ms"]);
 }
 
+/// Nobody overrode anything, so a kept grant is over when another pod has the lock.
+#[test]
+fn a_further_lease_of_a_grant_that_is_over() {
+    let mut story = Story::default();
+    story
+        .acquire_lease("a", 0..10, "g.0", 1000, 20)
+        .acquire("b", 40..50, 2000, 100)
+        .acquire_lease("a", 60..70, "g.1", 1001, 100);
+    is_wrong(&story, &["token 1001 of r was asked for after", "for 30ms"]);
+}
+
 #[test]
 fn a_token_is_given_twice() {
     let mut story = Story::default();

@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // lease is a lease from its grant to its end, as far as its app knows. Places are indexes of
 // events, times are those of the history's clock.
 type lease struct {
@@ -28,11 +30,21 @@ func (lease *lease) believed() uint64 {
 	return min(lease.until, lease.stopped)
 }
 
+// grant is what it is a lease of: `<grantId>.<n>` is the n-th of one.
+func (lease *lease) grant() string {
+	if dot := strings.LastIndexByte(lease.id, '.'); dot >= 0 {
+		return lease.id[:dot]
+	}
+	return lease.id
+}
+
 // leases collects the leases that somebody was told of, in the order in which they were.
 type leases struct {
 	byID      map[string]*lease
 	told      []*lease
 	overrides []override
+	// Where each grant was asked for: where the first lease of it was.
+	begun map[string]int
 }
 
 const forever = ^uint64(0)
@@ -48,7 +60,7 @@ func (leases *leases) lease(id string) *lease {
 }
 
 func leasesOf(events []event, begun map[int]int) *leases {
-	leases := &leases{byID: map[string]*lease{}}
+	leases := &leases{byID: map[string]*lease{}, begun: map[string]int{}}
 	for index, event := range events {
 		invoked, isOutcome := begun[index]
 		switch event.Op {
@@ -88,6 +100,9 @@ func (leases *leases) tell(event event, invoked, answered int) {
 		lease.process, lease.resource, lease.token = event.Process, event.Resource, event.Token
 		lease.invoked, lease.answered = invoked, answered
 		leases.told = append(leases.told, lease)
+		if first, known := leases.begun[lease.grant()]; !known || invoked < first {
+			leases.begun[lease.grant()] = invoked
+		}
 	}
 }
 
@@ -118,10 +133,30 @@ func (leases *leases) mayEnd(lease *lease, events []event, claims claims) uint64
 	end := lease.believed()
 	end -= min(end, claims.clockBound)
 	for _, override := range leases.overrides {
-		same := override.resource == "" || override.resource == lease.resource
-		if same && override.from <= lease.believed() && begun <= override.until {
+		if leases.concerns(override, lease, events) {
 			end = min(end, override.from)
 		}
 	}
 	return max(end, begun)
+}
+
+// concerns says whether a lease's grant may have existed when somebody overrode it.
+func (leases *leases) concerns(override override, lease *lease, events []event) bool {
+	same := override.resource == "" || override.resource == lease.resource
+	begun := events[leases.begun[lease.grant()]].At
+	return same && override.from <= max(lease.believed(), events[lease.invoked].At) && begun <= override.until
+}
+
+// mayBeLate says whether it is a further lease of a grant that somebody ended: its agent may not have
+// known yet, and its token is that grant's. The fence refuses it.
+func (leases *leases) mayBeLate(lease *lease, events []event) bool {
+	if leases.begun[lease.grant()] >= lease.invoked {
+		return false
+	}
+	for _, override := range leases.overrides {
+		if leases.concerns(override, lease, events) {
+			return true
+		}
+	}
+	return false
 }

@@ -73,7 +73,7 @@ func objectsOf(events []event) []object {
 	leases := leasesOf(events, begun)
 	for _, lease := range leases.told {
 		// client-go's elections have no tokens: nothing is claimed of them.
-		if lease.token > 0 {
+		if lease.token > 0 && !leases.mayBeLate(lease, events) {
 			collector.grant(lease, leases.mayEnd(lease, events, collector.claims))
 		}
 	}

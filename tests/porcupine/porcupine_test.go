@@ -36,6 +36,11 @@ func (s *story) acquire(from, to, token, until int) *story {
 		`"resource":"r","lease":"l%d","token":%d,"believes_until":%d`, token, token, until)
 }
 
+func (s *story) of(lease string, from, to, token, until int) *story {
+	return s.operation(from, to, "ok", "acquire", `"resource":"r"`,
+		`"resource":"r","lease":%q,"token":%d,"believes_until":%d`, lease, token, until)
+}
+
 func (s *story) unanswered(from int) *story {
 	return s.operation(from, 0, "", "acquire", `"resource":"r"`, "")
 }
@@ -99,6 +104,8 @@ func TestWhatIsRight(t *testing.T) {
 			write(90, 140, 1000, "a", "ok").write(110, 120, 2000, "b", "ok"),
 		"what a person overrode": told().acquire(0, 10, 1000, 100).info(20, "override", `"resource":"r","by":"force"`).
 			acquire(30, 40, 2000, 100),
+		"a further lease of a grant that a person ended": told().of("g.0", 0, 10, 1000, 20).info(30, "override", `"resource":"r","by":"delete"`).
+			acquire(40, 50, 2000, 100).of("g.1", 60, 70, 1001, 100),
 		"clocks out of their bounds": told().info(0, "run", `"seed":1,"exclusion":false`).acquire(1, 10, 1000, 100).
 			acquire(20, 30, 2000, 100),
 		"clocks that differ within their bound": told().info(0, "run", `"seed":1,"clock_bound_ns":5`).acquire(1, 10, 1000, 100).
@@ -130,6 +137,8 @@ func TestWhatIsWrong(t *testing.T) {
 		"beyond the clocks' bound": {told().info(0, "run", `"seed":1,"clock_bound_ns":5`).acquire(1, 10, 1000, 100).acquire(20, 94, 2000, 200), "lock r: not"},
 		"after an override": {told().acquire(0, 10, 1000, 100).info(20, "override", `"resource":"r","by":"force"`).
 			acquire(30, 40, 2000, 100).acquire(50, 60, 3000, 100), "lock r: not"},
+		"a further lease of a grant that is over": {told().of("g.0", 0, 10, 1000, 20).acquire(40, 50, 2000, 100).
+			of("g.1", 60, 70, 1001, 100), "lock r: not"},
 		"an override of another lock": {told().acquire(0, 10, 1000, 100).info(20, "override", `"resource":"s","by":"force"`).
 			acquire(30, 40, 2000, 100), "lock r: not"},
 		"an older token is taken after a newer one": {told().write(110, 120, 2000, "b", "ok").write(121, 130, 1000, "a", "ok"),

@@ -13,6 +13,7 @@ use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
+use crate::protocol::token::Token;
 use crate::store::Stored;
 
 /// One record.
@@ -174,6 +175,13 @@ impl LeaseRecord {
 
     pub(in crate::agent) fn grant(&self) -> GrantId {
         GrantId::from(self.grant.as_str())
+    }
+
+    /// Whether its id and its token are those of one lease of its grant, whose base this is.
+    pub(in crate::agent) fn is_of(&self, base: Token) -> bool {
+        let n = self.token.checked_sub(base.get());
+        let n = n.and_then(|n| u16::try_from(n).ok());
+        n.is_some_and(|n| base.nth(n).is_some() && self.lease() == LeaseId::of(&self.grant(), n))
     }
 
     pub(in crate::agent) fn owner(&self) -> OwnerId {

@@ -80,7 +80,9 @@ impl Listed {
     /// The lock of a lease, if the session holds it by that lease's grant.
     fn take(&mut self, lease: &LeaseRecord) -> Option<Stored<Lock>> {
         let stored = self.held.get(&lease.grant())?;
-        if lease.resource().as_ref() != Some(&stored.value.resource) {
+        let is_of_it = lease.resource().as_ref() == Some(&stored.value.resource)
+            && lease.is_of(stored.value.token);
+        if !is_of_it {
             return None;
         }
         self.held.remove(&lease.grant())

@@ -23,7 +23,7 @@ impl World {
             .filter(|lock| !lock["status"]["lease"].is_null());
         let held: Vec<_> = held.collect();
         let Some(lock) = held.get(schedule.pick(held.len().max(1))) else {
-            return Ok(Remedy::Nothing("nobody has a lock".to_owned()));
+            return Ok(Remedy::Missed("nobody has a lock".to_owned()));
         };
         let name = lock["metadata"]["name"].as_str().context("a name")?;
         match kind {
@@ -51,10 +51,7 @@ impl World {
         let _let_go_meanwhile = self.namespace.patch(&path, &free).await;
         let deleted = self.namespace.kubectl(&["delete", "dlock", name]).await?;
         self.people.ok(operation, op)?;
-        Ok(Remedy::Nothing(format!(
-            "{name}, deleted: {}",
-            deleted.success
-        )))
+        Ok(Remedy::none(format!("{name} is deleted"), deleted.success))
     }
 
     async fn lose_lock(&mut self, name: &str) -> Result<Remedy> {
@@ -64,7 +61,7 @@ impl World {
         let lost = control_plane.remove_from_etcd(&key).await;
         self.people.ok(operation, op)?;
         // The operator may have deleted it meanwhile.
-        Ok(Remedy::Nothing(format!("{name}, lost: {}", lost.is_ok())))
+        Ok(Remedy::none(format!("{name} is lost"), lost.is_ok()))
     }
 
     async fn wipe(&mut self, name: &str) -> Result<Remedy> {
@@ -73,7 +70,7 @@ impl World {
         let path = format!("distributedlocks/{name}/status");
         let wiped = self.namespace.patch(&path, &free).await;
         self.people.ok(operation, op)?;
-        Ok(Remedy::Nothing(format!("{name}, wiped: {}", wiped.is_ok())))
+        Ok(Remedy::none(format!("{name} is wiped"), wiped.is_ok()))
     }
 
     /// What may be edited takes nothing from who holds the lock: no override.
@@ -82,11 +79,11 @@ impl World {
             "lease": {"acquiredAt": "0001-01-01T00:00:00.000000Z"}}});
         let path = format!("distributedlocks/{name}/status");
         let edited = self.namespace.patch(&path, &change).await;
-        let settings = json!({"spec": {"retainSeconds": 30, "longHeldSeconds": 1}});
+        let settings = json!({"spec": {"retainSeconds": 60, "longHeldSeconds": 1}});
         let path = format!("distributedlocks/{name}");
         let set = self.namespace.patch(&path, &settings).await;
-        let told = format!("{name}, edited: {}, set: {}", edited.is_ok(), set.is_ok());
-        Ok(Remedy::Nothing(told))
+        let is_done = edited.is_ok() && set.is_ok();
+        Ok(Remedy::none(format!("{name} is edited"), is_done))
     }
 
     /// The operator carries it out when it sees it.
@@ -100,7 +97,7 @@ impl World {
             return Ok(Remedy::Settled(operation, op));
         }
         self.people.ok(operation, op)?;
-        Ok(Remedy::Nothing(format!("{name}, refused: {asked:?}")))
+        Ok(Remedy::Missed(format!("{name}: {asked:?}")))
     }
 
     /// A missing session is dead to others only after its TTL, so exclusion is not overridden.
@@ -109,8 +106,10 @@ impl World {
         let session = session.context("who holds a lock has a session")?;
         let command = ["delete", "locksession", session];
         let deleted = self.namespace.kubectl(&command).await?;
-        let told = format!("{session}, deleted: {}", deleted.success);
-        Ok(Remedy::Nothing(told))
+        Ok(Remedy::none(
+            format!("{session} is deleted"),
+            deleted.success,
+        ))
     }
 
     /// A migration puts each object back as it got it. That alone changes nothing in the store, so each is
@@ -129,6 +128,6 @@ impl World {
                 written += usize::from(put.is_ok()) + usize::from(touched.is_ok());
             }
         }
-        Ok(Remedy::Nothing(format!("{written} writes")))
+        Ok(Remedy::none(format!("{written} writes"), written > 0))
     }
 }

@@ -221,8 +221,8 @@ async fn a_query_that_is_wrong_is_refused() {
     let cases = [
         ("limit=0", "1 to 500"),
         ("limit=501", "1 to 500"),
-        ("limit=-1", "limit"),
-        ("limit=many", "limit"),
+        ("limit=-1", "a number from 1 to 500"),
+        ("limit=many", "limit is \"many\"; send a number"),
         ("prefx=a", "unknown field `prefx`"),
         (&*format!("prefix={}", "x".repeat(513)), "513 bytes"),
     ];

@@ -319,6 +319,16 @@ fn a_grant_of_another_lock_is_not_the_leases() {
     assert_eq!(plan.in_time.len(), 1);
 }
 
+#[test]
+fn a_token_of_another_grant_is_not_the_leases() {
+    for base in [6_000, 7_001, 9_000] {
+        let mut found = stored("a", "a");
+        found.value.token = Token::from_raw(base);
+        let plan = left(&[session(110), lease("a")]).plan(page(vec![found]));
+        assert!(plan.resumed.is_empty(), "{base}");
+    }
+}
+
 /// Only the last of a grant's leases waits for its release; that of the others is over.
 #[test]
 fn of_the_leases_of_one_grant_only_the_last_is_on_its_way() {
