@@ -6,6 +6,7 @@
 mod history;
 
 mod files;
+mod given;
 mod right;
 mod story;
 mod wrong;
