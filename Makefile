@@ -17,7 +17,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit bugs porcupine alerts chart model e2e crowd elections fault comparison $(NODE) ## Everything that CI runs: lint, unit, bugs, porcupine, alerts, chart, model, e2e, crowd, elections, fault, comparison, node-e2e
+test: lint unit bugs porcupine alerts chart model sim e2e crowd elections fault comparison $(NODE) ## Everything that CI runs: lint, unit, bugs, porcupine, alerts, chart, model, sim, e2e, crowd, elections, fault, comparison, node-e2e
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
@@ -68,9 +68,6 @@ model: need-cargo ## The protocol model-checked to completion, and its negative 
 .PHONY: sim
 sim: need-cargo ## Agents as they ship in 2,000 simulated worlds where everything goes wrong, and negative controls
 	cargo test --locked --profile model --test sim -- --nocapture --test-threads 1
-
-# `make test` runs it too.
-test: sim
 
 SEEDS ?= 100000
 

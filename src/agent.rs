@@ -89,7 +89,7 @@ pub struct Config {
     pub metrics_prefixes: BTreeSet<String>,
     /// Where names and jitter come from.
     pub random: Random,
-    /// What stops all its tasks, in a simulation.
+    /// What stops all its tasks, in a simulation; a call's own is its caller's to hold.
     pub pause: Option<Pause>,
 }
 

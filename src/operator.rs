@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt as _;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -189,7 +190,14 @@ impl Operator {
                 // comes last only wakes: each round looks who leads and what is due.
                 biased;
                 () = stop.cancelled() => {}
-                Some(finished) = tasks.join_next() => self.note_finished(finished?),
+                Some(finished) = tasks.join_next() => {
+                    self.note_finished(finished?);
+                    // Nor may a long backlog keep the feeds from being heard: who renews meanwhile
+                    // would look dead.
+                    if let Some(Some(heard)) = feeds.next().now_or_never() {
+                        self.note_heard(heard);
+                    }
+                }
                 Some(heard) = feeds.next() => self.note_heard(heard),
                 () = self.0.ports.leadership.changed() => {}
                 () = sleep => {}

@@ -84,9 +84,10 @@ impl State {
             self.keep_for(resource, app_ended, now)
         });
         let Some(whom) = whom else {
-            let before = self.held_mut(lease).map(|held| held.tenure.clone());
+            let before = seeded::has(Bug::GrantReusedAfterRelease)
+                .then(|| Some(self.held_mut(lease)?.tenure.clone()));
             let (resource, held) = self.end(lease, end, now)?;
-            if let Some(tenure) = before.filter(|_| seeded::has(Bug::GrantReusedAfterRelease)) {
+            if let Some(tenure) = before.flatten() {
                 let kept = Kept {
                     tenure,
                     session: held.session.clone(),

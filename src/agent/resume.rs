@@ -353,14 +353,14 @@ impl Agent {
             if self.state().resuming.is_none() {
                 return true;
             }
+            // Looked at in each round: it holds also where something ends all the time.
+            if self.now() >= until {
+                return false;
+            }
             tokio::select! {
                 biased;
                 () = ended => {}
-                () = self.sleep_until(until) => {
-                    if self.now() >= until {
-                        return false;
-                    }
-                }
+                () = self.sleep_until(until) => {}
             }
         }
     }

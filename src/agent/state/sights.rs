@@ -34,9 +34,10 @@ impl State {
             return;
         }
         if self.known.len() >= KNOWN_MAX && !self.known.contains_key(resource) {
-            // Any one will do: a forgotten lock costs its next acquire one read.
-            if let Some(other) = self.known.keys().next().cloned() {
-                self.known.remove(&other);
+            // The one that was not used for longest: its next acquire costs one read more.
+            let oldest = self.known.iter().min_by_key(|(_, lock)| lock.version);
+            if let Some(oldest) = oldest.map(|(resource, _)| resource.clone()) {
+                self.known.remove(&oldest);
             }
         }
         self.known.insert(resource.clone(), stored.clone());
