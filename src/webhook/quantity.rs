@@ -44,10 +44,25 @@ fn nano(text: &str) -> Option<i128> {
     if digits.is_empty() || fraction.contains('.') {
         return None;
     }
-    let scaled = digits.parse::<i128>().ok()?.checked_mul(unit(suffix)?)?;
-    let divisor = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let (unit, finer) = scale(suffix)?;
+    let scaled = digits.parse::<i128>().ok()?.checked_mul(unit)?;
+    let places = u32::try_from(fraction.len()).ok()?.checked_add(finer)?;
+    let divisor = 10_i128.checked_pow(places)?;
     // Kubernetes rounds up what is finer than it keeps.
     Some(scaled / divisor + i128::from(scaled % divisor > 0))
+}
+
+/// How many billionths a suffix stands for, and how many decimal places finer than one it is.
+fn scale(suffix: &str) -> Option<(i128, u32)> {
+    let exponent = suffix.strip_prefix(['e', 'E']);
+    let Some(exponent) = exponent.and_then(|text| text.parse::<i32>().ok()) else {
+        return Some((unit(suffix)?, 0));
+    };
+    let power = exponent.checked_add(9)?;
+    if power < 0 {
+        return Some((1, power.unsigned_abs()));
+    }
+    Some((10_i128.checked_pow(power.unsigned_abs())?, 0))
 }
 
 /// How many billionths a unit has.
@@ -72,10 +87,7 @@ fn unit(suffix: &str) -> Option<i128> {
         "Ti" => binary(4),
         "Pi" => binary(5),
         "Ei" => binary(6),
-        _ => {
-            let exponent = suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?;
-            10_i128.checked_pow(u32::try_from(exponent.checked_add(9)?).ok()?)
-        }
+        _ => None,
     }
 }
 
@@ -149,6 +161,9 @@ mod tests {
             ("2e3", "2k"),
             ("1E", "1e18"),
             ("5e-3", "5m"),
+            // Rounded up.
+            ("1e-10", "1n"),
+            ("9999999.e-15", "10n"),
             ("+1", "1."),
             (".5", "500m"),
             ("0", "0m"),
@@ -172,7 +187,6 @@ mod tests {
             ".",
             "1e",
             "1e99",
-            "1e-10",
             "0x10",
             "9999999999999999999999999999999999999999",
         ] {

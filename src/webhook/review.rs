@@ -120,7 +120,11 @@ fn read(body: &[u8]) -> Result<Request, NotAReview> {
     if text("apiVersion") != API_VERSION || text("kind") != KIND {
         let said = match (text("kind"), text("apiVersion")) {
             ("", _) => "of no kind".to_owned(),
-            (kind, version) => format!("{kind:.100} of {version:.100}"),
+            (kind, version) => {
+                let shown = format!("{kind:.100} of {version:.100}");
+                // Whoever sent it may have written anything; it is logged, and told in one line.
+                shown.escape_debug().to_string()
+            }
         };
         return Err(NotAReview::OtherKind(said));
     }
