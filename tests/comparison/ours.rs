@@ -71,14 +71,16 @@ pub(crate) async fn round(namespace: &Namespace, name: String, luck: Luck) -> Re
     let is_taken = &AtomicBool::new(false);
     let holding = holder.hold(&lease, until, is_taken);
     let waiting = waiters.iter_mut().map(|waiter| async move {
-        // Who waits in vain is in the history, too.
+        // Who waits in vain is in the history, too, and another one may have it.
         let granted = waiter.acquire(80).await?;
-        is_taken.fetch_or(granted.is_some(), Ordering::Relaxed);
+        granted.context("it waited in vain")?;
+        is_taken.store(true, Ordering::Relaxed);
         anyhow::Ok(())
     });
-    let first = futures::future::select_all(waiting.map(Box::pin));
+    let first = futures::future::select_ok(waiting.map(Box::pin));
     let (struck, held, taken) = tokio::join!(strike(&proxy, luck), holding, first);
-    struck.and(held).and(taken.0)?;
+    taken?;
+    struck.and(held)?;
     check_linearizable(&target_directory().join("porcupine"), &kept)?;
     History::read_directory(&kept)
 }

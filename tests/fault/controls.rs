@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 
 use crate::history::History;
-use crate::journal::claim;
+use crate::journal::{claim, now_ns};
 use crate::register::Fence;
 use crate::schedule::{Kind, Schedule};
 use crate::world::{Place, Plan, World};
@@ -15,6 +15,8 @@ use crate::world::{Place, Plan, World};
 const STOPPED: Duration = Duration::from_secs(6);
 /// How long what it had in its hands may take to arrive.
 const ARRIVES: Duration = Duration::from_secs(1);
+/// How long after it happened an event is in its file at the latest.
+const WRITTEN: Duration = Duration::from_millis(500);
 /// How often; somebody else has to want the lock in time, which once may not be so.
 const TIMES: usize = 16;
 
@@ -35,7 +37,10 @@ async fn is_noticed(about: &str, plan: Plan, words: &str) -> Result<()> {
         tokio::time::sleep(STOPPED).await;
         world.heal(remedy).await?;
         tokio::time::sleep(ARRIVES).await;
-        let history = History::read_directory(&place.histories())?;
+        // The apps go on writing while their files are read, one after the other.
+        let seen = now_ns();
+        tokio::time::sleep(WRITTEN).await;
+        let history = History::read_directory(&place.histories())?.up_to(seen);
         if let Err(violations) = history.check() {
             let violations = violations.to_string();
             ensure!(violations.contains(words), "another one: {violations}");

@@ -61,6 +61,7 @@ struct Shared {
 
 struct Kept {
     highest: BTreeMap<String, u64>,
+    refused: usize,
     last: BTreeMap<String, LastWrite>,
     journal: Journal,
 }
@@ -70,6 +71,7 @@ impl Register {
     pub(crate) async fn start(fence: Fence, histories: &Path) -> Result<Self> {
         let kept = Kept {
             highest: BTreeMap::new(),
+            refused: 0,
             last: BTreeMap::new(),
             journal: Journal::begin(histories, "register")?,
         };
@@ -91,6 +93,11 @@ impl Register {
             shared,
             serving,
         })
+    }
+
+    /// How many stale writes it refused.
+    pub(crate) fn refused(&self) -> usize {
+        self.shared.with(|kept| kept.refused)
     }
 
     /// Who wrote last to each register.
@@ -122,6 +129,8 @@ impl Kept {
             let (process, at) = (write.process, now_ns());
             self.last
                 .insert(write.register.clone(), LastWrite { process, at });
+        } else {
+            self.refused += 1;
         }
         let decided = Op::decided(&write.register, write.token, &write.value, accepted);
         self.journal.info(decided)?;

@@ -17,10 +17,14 @@ use crate::journal::claim;
 use crate::register::Fence;
 use crate::schedule::{Kind, Schedule};
 use crate::strike::Remedy;
-use crate::verdict::{Counts, porcupine};
+use crate::verdict::{Counts, nobody_panicked, porcupine};
 use crate::world::{Place, Plan, World, named};
 
 const MINUTES: f64 = 10.0;
+/// How often apps are stopped once more where no stale write was refused, and for how long: longer than
+/// sessions live.
+const STOPS: usize = 16;
+const STOPPED: Duration = Duration::from_secs(6);
 
 fn from_env<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {
     match env::var(name) {
@@ -79,9 +83,11 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
     world.until_looked_after().await?;
     world.start_apps()?;
     let done = trouble(&mut world, seed, lasts).await?;
+    stop_until_a_write_is_refused(&mut world, seed).await?;
     world.until_looked_after().await?;
     world.finish().await?;
     world.until_all_are_given_again().await?;
+    nobody_panicked(&place.logs())?;
     let history = History::read_directory(&place.histories())?;
     let counts = Counts {
         kinds: done.kinds.len(),
@@ -92,6 +98,22 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
     tell(&counts.to_string())?;
     tell(&check_linearizable(&porcupine(), &place.histories())?)?;
     counts.suffice(lasts)
+}
+
+/// A stopped app's write is stale only if somebody else wanted the lock meanwhile, which in a short run may never
+/// have been so.
+async fn stop_until_a_write_is_refused(world: &mut World, seed: u64) -> Result<()> {
+    let mut schedule = Schedule::new(seed);
+    for _ in 0..STOPS {
+        if world.register.refused() > 0 {
+            return Ok(());
+        }
+        let remedy = world.strike(Kind::HangPod, &mut schedule).await?;
+        tokio::time::sleep(STOPPED).await;
+        world.heal(remedy).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Ok(())
 }
 
 async fn trouble(world: &mut World, seed: u64, lasts: Duration) -> Result<Done> {

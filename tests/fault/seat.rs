@@ -115,10 +115,14 @@ impl Seat {
         self.sidecar.as_ref()
     }
 
-    /// Kills its sidecar, if one runs.
-    pub(crate) fn kill_sidecar(&mut self) -> Result<()> {
-        let sidecar = self.sidecar.take();
-        sidecar.map_or(Ok(()), |sidecar| sidecar.kill9())
+    /// Kills its sidecar, if one runs; says whether.
+    pub(crate) fn kill_sidecar(&mut self) -> Result<bool> {
+        let Some(sidecar) = self.sidecar.take() else {
+            return Ok(false);
+        };
+        sidecar.must_run()?;
+        sidecar.kill9()?;
+        Ok(true)
     }
 
     /// Stops its sidecar, if one runs.
@@ -179,15 +183,18 @@ impl Seat {
         }
     }
 
-    /// Kills one of its apps. The dead believe nothing, which somebody else has to record.
-    pub(crate) fn kill_app(&mut self, which: usize) -> Result<()> {
+    /// Kills one of its apps, if it runs; says whether. The dead believe nothing, which somebody else has to
+    /// record.
+    pub(crate) fn kill_app(&mut self, which: usize) -> Result<bool> {
         let slot = &mut self.apps[which];
         let Some(process) = slot.process.take() else {
-            return Ok(());
+            return Ok(false);
         };
+        process.must_run()?;
         let before = now_ns();
         process.kill()?;
-        record_death(&slot.config.histories, &slot.alive_as(), before)
+        record_death(&slot.config.histories, &slot.alive_as(), before)?;
+        Ok(true)
     }
 }
 

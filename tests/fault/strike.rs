@@ -124,11 +124,26 @@ impl World {
             Remedy::ThawPod(seat) => self.thaw_pod(seat),
             Remedy::StartOperator(number) => self.start_operator(number).await,
             Remedy::ThawOperator(number) => self.thaw_operator(number),
-            Remedy::StartApiServer => control_plane.start_api_server().await,
-            Remedy::ThawApiServer => control_plane.thaw().await,
-            Remedy::StartEtcd => control_plane.start_etcd().await,
-            Remedy::ThawEtcd => control_plane.thaw_etcd().await,
-            Remedy::Restore(snapshot) => self.restore(&snapshot).await,
+            Remedy::StartApiServer => {
+                control_plane.start_api_server().await?;
+                self.until_answered().await
+            }
+            Remedy::ThawApiServer => {
+                control_plane.thaw().await?;
+                self.until_answered().await
+            }
+            Remedy::StartEtcd => {
+                control_plane.start_etcd().await?;
+                self.until_answered().await
+            }
+            Remedy::ThawEtcd => {
+                control_plane.thaw_etcd().await?;
+                self.until_answered().await
+            }
+            Remedy::Restore(snapshot) => {
+                self.restore(&snapshot).await?;
+                self.until_answered().await
+            }
             Remedy::Calm => {
                 self.calm();
                 Ok(())

@@ -91,6 +91,17 @@ impl fmt::Display for Counts {
     }
 }
 
+/// A task of ours that died is started again, and nothing else would tell of it.
+pub(crate) fn nobody_panicked(logs: &Path) -> Result<()> {
+    for entry in logs.read_dir()? {
+        let path = entry?.path();
+        let log = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
+        let panic = log.lines().find(|line| line.contains("panicked at"));
+        ensure!(panic.is_none(), "{}: {panic:?}", path.display());
+    }
+    Ok(())
+}
+
 /// Ends for which the operators have a line, each once: a line is told again rather than never.
 fn take_overs(logs: &Path) -> Result<usize> {
     let mut ends = BTreeSet::new();

@@ -24,9 +24,10 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 pub(crate) const TTL_SECONDS: u64 = 3;
 const SEATS: usize = 6;
 const APPS_A_SEAT: usize = 2;
+/// No fewer than seats: in the end each gives one.
 const RESOURCES: usize = 8;
 /// How long apps may take to notice that it is over, or to end what they wait for.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// All of it.
 pub(crate) struct World {
@@ -246,15 +247,17 @@ impl World {
         Ok(())
     }
 
-    /// When all is well and everybody has let go, each lock is given to who asks for it.
+    /// When all is well and everybody has let go, each lock is given to who asks for it, and each sidecar has
+    /// one to give.
     pub(crate) async fn until_all_are_given_again(&self) -> Result<()> {
-        for resource in &self.resources {
+        for (number, resource) in self.resources.iter().enumerate() {
+            let seat = &self.seats[number % SEATS];
             let body = json!({"resource": resource, "ttlSeconds": 5, "waitSeconds": 20});
             eventually(
                 &format!("{resource} to be given again"),
                 LIMIT,
                 async || {
-                    let sidecar = self.seats[0].sidecar()?;
+                    let sidecar = seat.sidecar()?;
                     let lease = sidecar.acquire_with(&body).await.ok()?.granted().ok()?;
                     sidecar.release(&lease.id).await.ok()?.expect(204).ok()
                 },

@@ -254,10 +254,12 @@ impl Namespace {
                 "name": "leasehold-sidecar"},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.name}],
         }))?;
-        Api::<RoleBinding>::namespaced(self.client.clone(), &self.name)
-            .create(&PostParams::default(), &object)
-            .await?;
-        Ok(())
+        let bindings = Api::<RoleBinding>::namespaced(self.client.clone(), &self.name);
+        match bindings.create(&PostParams::default(), &object).await {
+            // It is the same one: nobody else makes any.
+            Err(kube::Error::Api(refused)) if refused.code == 409 => Ok(()),
+            made => Ok(made.map(drop)?),
+        }
     }
 
     /// Runs kubectl in this namespace as the administrator.

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::wait::eventually;
@@ -120,6 +120,17 @@ impl Process {
     pub(crate) fn exited(&self) -> Result<Option<ExitStatus>> {
         let mut child = self.child.write().unwrap_or_else(PoisonError::into_inner);
         Ok(child.try_wait()?)
+    }
+
+    /// Fails with its last words if it has ended by itself.
+    pub(crate) fn must_run(&self) -> Result<()> {
+        let exited = self.exited()?;
+        let (name, said) = (&self.name, self.last_words());
+        ensure!(
+            exited.is_none(),
+            "{name} ended by itself, {exited:?}:\n{said}"
+        );
+        Ok(())
     }
 
     /// Waits for its end.

@@ -122,6 +122,11 @@ impl Role {
         self.process.kill()
     }
 
+    /// Fails with its last words if it has ended by itself.
+    pub(crate) fn must_run(&self) -> Result<()> {
+        self.process.must_run()
+    }
+
     /// Makes it hang.
     pub(crate) fn freeze(&self) -> Result<()> {
         self.process.signal(Signal::STOP)

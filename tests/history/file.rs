@@ -125,6 +125,14 @@ impl History {
         self.places = order.iter().map(|&index| self.places[index]).collect();
     }
 
+    /// What happened until then.
+    pub(crate) fn up_to(mut self, at: u64) -> Self {
+        let known = self.events.partition_point(|event| event.at <= at);
+        self.events.truncate(known);
+        self.places.truncate(known);
+        self
+    }
+
     /// Where an event stands, for people.
     pub(crate) fn place(&self, index: usize) -> String {
         let (file, line) = self.places[index];

@@ -50,7 +50,10 @@ func run(paths []string, timeout time.Duration, picture string, out io.Writer) i
 			registers++
 		}
 		outcome := check(object, timeout, picture, out)
-		worst = max(worst, outcome)
+		// What is known to be wrong is told before what is not known.
+		if outcome == notLinearizable || worst == linearizable {
+			worst = outcome
+		}
 	}
 	if operations == 0 {
 		fmt.Fprintln(out, "nothing was granted and nothing was written: that shows nothing")

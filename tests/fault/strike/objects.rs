@@ -17,7 +17,10 @@ impl World {
         if kind == Kind::RewriteStorage {
             return self.rewrite_storage().await;
         }
-        let locks = self.namespace.all("distributedlocks").await?;
+        let locks = match self.namespace.all("distributedlocks").await {
+            Ok(locks) => locks,
+            Err(error) => return Ok(Remedy::Missed(format!("{error:#}"))),
+        };
         let held = locks
             .iter()
             .filter(|lock| !lock["status"]["lease"].is_null());

@@ -17,21 +17,23 @@ impl World {
     pub(super) fn strike_process(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Remedy> {
         let seat = schedule.pick(self.seats.len());
         match kind {
-            Kind::HangSidecar => {
+            Kind::HangSidecar if self.seats[seat].sidecar().is_some() => {
                 self.seats[seat].freeze_sidecar()?;
                 Ok(Remedy::ThawSidecar(seat))
             }
             Kind::KillApp => {
                 // Whoever wrote last most probably has a lock now.
                 let (seat, app) = self.last_writer().unwrap_or((seat, 0));
-                self.seats[seat].kill_app(app)?;
-                Ok(Remedy::StartApp { seat, app })
+                if self.seats[seat].kill_app(app)? {
+                    return Ok(Remedy::StartApp { seat, app });
+                }
+                Ok(Remedy::Missed(format!("app {app} of {seat} is dead")))
             }
-            _ => {
-                self.seats[seat].kill_sidecar()?;
+            Kind::KillSidecar | Kind::ForgetSidecar if self.seats[seat].kill_sidecar()? => {
                 let knowing = kind == Kind::KillSidecar && self.seats[seat].keeps_time();
                 Ok(Remedy::StartSidecar { seat, knowing })
             }
+            _ => Ok(Remedy::Missed(format!("the sidecar of {seat} is dead"))),
         }
     }
 
@@ -41,16 +43,17 @@ impl World {
         schedule: &mut Schedule,
     ) -> Result<Remedy> {
         let number = schedule.pick(self.operators.len());
-        let running = &mut self.operators[number].running;
+        let seat = &mut self.operators[number];
+        let Some(operator) = seat.running.take() else {
+            return Ok(Remedy::Missed(format!("operator {number} is dead")));
+        };
+        operator.must_run()?;
         if kind == Kind::KillOperator {
-            if let Some(operator) = running.take() {
-                operator.kill9()?;
-            }
+            operator.kill9()?;
             return Ok(Remedy::StartOperator(number));
         }
-        if let Some(operator) = running {
-            operator.freeze()?;
-        }
+        operator.freeze()?;
+        seat.running = Some(operator);
         Ok(Remedy::ThawOperator(number))
     }
 

@@ -5,9 +5,10 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::Remedy;
+use crate::harness::eventually;
 use crate::history::{Op, OverriddenBy};
 use crate::schedule::Kind;
-use crate::world::World;
+use crate::world::{LIMIT, World};
 
 /// What the runbook gives to `--bump-revision`.
 const BUMP: u64 = 1_000_000_000;
@@ -42,6 +43,15 @@ impl World {
                 Remedy::Nothing("compacted".to_owned())
             }
         })
+    }
+
+    /// Waits until people can go on: the API server may take a moment more than etcd.
+    pub(super) async fn until_answered(&self) -> Result<()> {
+        eventually("the API server to answer again", LIMIT, async || {
+            self.namespace.all("distributedlocks").await.ok()
+        })
+        .await?;
+        Ok(())
     }
 
     /// A backup may have forgotten any grant, so of those that exist meanwhile only the tokens count.
