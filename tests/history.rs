@@ -9,9 +9,8 @@
 //! history.check()?;                                        // or every violation, in words
 //! ```
 //!
-//! The same events come from the simulation (virtual time, in memory) and from processes that are
-//! killed (one file each, one write(2) a line). An operation without an outcome may have happened
-//! or not. `tests/porcupine` reads the same files.
+//! The events come from processes that may be killed: one file each, one write(2) a line. An operation
+//! without an outcome may have happened or not. `tests/porcupine` reads the same files.
 
 #![allow(
     dead_code,

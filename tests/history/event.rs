@@ -1,7 +1,7 @@
 //! One event of a history: a line of JSON.
 //!
-//! All times are nanoseconds on the run's one clock: `CLOCK_BOOTTIME` of the machine, or the
-//! simulation's virtual time. Nothing here is a wall-clock time.
+//! All times are nanoseconds on the run's one clock, `CLOCK_BOOTTIME` of the machine. Nothing here is a
+//! wall-clock time.
 
 use serde::{Deserialize, Serialize};
 

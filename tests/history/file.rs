@@ -142,7 +142,7 @@ impl History {
         }
     }
 
-    /// Writes it as one file, in its order: what Porcupine reads of a simulation.
+    /// Writes it as one file, in its order.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let mut text = Vec::new();
         for event in &self.events {

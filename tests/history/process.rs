@@ -2,7 +2,7 @@
 
 use super::event::{Event, Op, Phase};
 
-/// Makes a process's events. The time is an argument: a simulation has its own.
+/// Makes a process's events. The time is an argument.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     name: String,
