@@ -247,11 +247,11 @@ impl World {
         Ok(())
     }
 
-    /// When all is well and everybody has let go, each lock is given to who asks for it, and each sidecar has
-    /// one to give.
+    /// When all is well and everybody has let go, each lock is given to who asks for it, and each sidecar that
+    /// can be asked from here has one to give: who has a network of its own listens in there.
     pub(crate) async fn until_all_are_given_again(&self) -> Result<()> {
-        for (number, resource) in self.resources.iter().enumerate() {
-            let seat = &self.seats[number % SEATS];
+        let seats = self.seats.iter().filter(|seat| seat.network.is_none());
+        for (resource, seat) in self.resources.iter().zip(seats.cycle()) {
             let body = json!({"resource": resource, "ttlSeconds": 5, "waitSeconds": 20});
             eventually(
                 &format!("{resource} to be given again"),
