@@ -42,7 +42,9 @@ async fn lifecycle(kube: KubeVersion, helm: HelmVersion) -> Result<()> {
     the_operator_has_no_other_say(&release).await?;
     let pod = apps.pod("a").await?;
     let sidecar = sidecar(&pod, 6).await?;
-    let lease = sidecar.acquire("held").await?.granted()?;
+    // For longer than all that follows takes on a slow machine.
+    let held = json!({"resource": "held", "ownerId": "a", "ttlSeconds": 600});
+    let lease = sidecar.acquire_with(&held).await?.granted()?;
 
     upgrades_change_what_was_asked_for(&release, &objects, &operators).await?;
     the_mode_is_switched_and_back(&release).await?;
