@@ -155,6 +155,7 @@ impl App {
             asked,
             at: self.world.now(),
             until: self.pod.clock().virtual_time_of(until),
+            gain: self.pod.clock().gain(),
             is_new,
         });
         Held {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use leasehold::protocol::ids::{GrantId, LeaseId, Resource};
+use leasehold::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
 use leasehold::protocol::incident::INCIDENTS_MAX;
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::QUEUE_MAX;
@@ -28,6 +28,8 @@ pub(crate) struct Heard {
     pub(crate) at: Duration,
     /// Until when it may believe; in virtual time, by its own clock.
     pub(crate) until: Duration,
+    /// How much faster than virtual time that clock counts, in millionths.
+    pub(crate) gain: u64,
     /// Whether this is the first that anybody hears of the lease.
     pub(crate) is_new: bool,
 }
@@ -49,6 +51,8 @@ struct History {
     last: Option<Lock>,
     /// The largest token that was stored since a person or a restore had a hand in it.
     stored: Token,
+    /// Every grant that was stored, and whose it was.
+    granted: BTreeMap<GrantId, SessionId>,
     /// Grants that a person ended, or that were there when a backup was restored: others may have the lock
     /// while their apps believe.
     overridden: BTreeSet<GrantId>,
@@ -114,6 +118,21 @@ impl Checks {
             let token = history.last.as_ref().map(|lock| lock.token);
             history.stored = token.unwrap_or_default();
         }
+    }
+
+    /// The session of the grant of which an app was told.
+    pub(crate) fn session_of(&mut self, heard: &Heard) -> Result<SessionId, String> {
+        let grant = heard.lease.grant();
+        let granted = &self.of(&heard.resource).granted;
+        let session = grant.and_then(|grant| granted.get(&grant));
+        let nobody = || format!("{} was told of {}, never stored", heard.app, heard.lease);
+        session.cloned().ok_or_else(nobody)
+    }
+
+    /// Whether a person or a restore had a hand in this grant.
+    pub(crate) fn is_overridden(&self, resource: &Resource, grant: &GrantId) -> bool {
+        let history = self.locks.get(resource);
+        history.is_some_and(|history| history.overridden.contains(grant))
     }
 
     /// An app hears that a lease is its own, newly or still.
@@ -229,6 +248,10 @@ impl History {
             .grant
             .as_ref()
             .is_some_and(|grant| !before.is_some_and(|before| before.is_held_by(&grant.id)));
+        if let Some(grant) = &lock.grant {
+            let session = grant.holder.session.clone();
+            self.granted.insert(grant.id.clone(), session);
+        }
         // A lock that was deleted begins without a token.
         let is_unheld = lock.token == Token::NONE && before.is_none();
         if is_unheld {

@@ -59,6 +59,11 @@ impl MachineClock {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
+    /// How much faster than virtual time it counts, in millionths.
+    pub(crate) fn gain(&self) -> u64 {
+        self.gain
+    }
+
     /// Shows so much more from now on, as no good clock does.
     pub(crate) fn leap(&self, by: Duration) {
         *self.leapt() += by;

@@ -10,12 +10,13 @@ mod policy;
 mod stores;
 mod watch;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
 use futures::FutureExt as _;
+use leasehold::protocol::token::Revision;
 use leasehold::store::{StoreError, within};
 use tokio::sync::{Notify, oneshot};
 
@@ -65,6 +66,8 @@ struct Inner {
     /// them in a random one.
     cut_changed: Notify,
     is_dead: AtomicBool,
+    /// The highest revision that a LIST told the process.
+    listed: AtomicU64,
 }
 
 impl Link {
@@ -78,6 +81,7 @@ impl Link {
             cut: Mutex::default(),
             cut_changed: Notify::new(),
             is_dead: AtomicBool::new(false),
+            listed: AtomicU64::new(0),
         }))
     }
 
@@ -124,6 +128,15 @@ impl Link {
     /// The process is dead: nothing that it would still do is done.
     pub(crate) fn kill(&self) {
         self.0.is_dead.store(true, Ordering::Relaxed);
+    }
+
+    /// The process hears what a LIST answers.
+    fn lists(&self, revision: Revision) {
+        self.0.listed.fetch_max(revision.0, Ordering::Relaxed);
+    }
+
+    fn listed(&self) -> Revision {
+        Revision(self.0.listed.load(Ordering::Relaxed))
     }
 
     fn world(&self) -> &World {

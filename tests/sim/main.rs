@@ -16,6 +16,7 @@ mod operator;
 mod people;
 mod pod;
 mod seeds;
+mod sessions;
 mod setting;
 mod story;
 mod troubles;

@@ -65,6 +65,8 @@ fn delete_session(world: &World, random: &mut Rng) {
     if at_once(world.store().delete_session(id)).is_ok() {
         world.count("session deleted by a person");
         world.note(WHO, format_args!("deleted {id}"));
+        let now = world.now();
+        world.book().sessions.gone(id, now);
     }
 }
 

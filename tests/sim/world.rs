@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::checks::{Checks, Heard, Verdict};
 use crate::clock::Timeline;
+use crate::sessions::Sessions;
 use crate::setting::{Bent, Setting};
 
 /// How often each kind of thing happened.
@@ -37,6 +38,7 @@ struct Inner {
 /// What is written down.
 pub(crate) struct Book {
     pub(crate) checks: Checks,
+    pub(crate) sessions: Sessions,
     pub(crate) trace: Vec<String>,
     pub(crate) counts: Counts,
     pub(crate) flaw: Option<String>,
@@ -51,12 +53,14 @@ impl World {
         let first = Revision(1_000 + setting.seed % 1_000);
         let store = EmbeddedStore::in_memory(first).expect("a store in memory");
         let checks = Checks::new(!setting.clocks_leap, setting.has_older_copies);
+        let sessions = Sessions::new(!setting.clocks_leap && setting.bent == Bent::Nothing);
         Self(Arc::new(Inner {
             setting,
             time: Timeline::start(),
             store,
             book: Mutex::new(Book {
                 checks,
+                sessions,
                 trace: Vec::new(),
                 counts: Counts::new(),
                 flaw: None,
@@ -134,7 +138,9 @@ impl World {
 
     /// A backup was put in the place of everything.
     pub(crate) fn restored(&self, backup: &BTreeMap<Resource, Lock>) {
-        self.book().checks.restored(backup);
+        let mut book = self.book();
+        book.checks.restored(backup);
+        book.sessions.restored();
     }
 
     /// A person overrides what holds or waits now.
@@ -189,7 +195,13 @@ impl World {
                 heard.resource, heard.token, heard.lease
             ),
         );
-        let verdict = self.book().checks.heard(heard);
+        let verdict = {
+            let book = &mut *self.book();
+            let session = book.checks.session_of(heard);
+            session
+                .and_then(|session| book.sessions.may_last(&session, heard.until, heard.gain))
+                .and_then(|()| book.checks.heard(heard))
+        };
         self.judge(&heard.app, verdict);
     }
 

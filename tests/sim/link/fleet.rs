@@ -115,9 +115,11 @@ impl FleetStore for Link {
     ) -> Result<Placed<Lock>, StoreError> {
         let (current, next) = (current.clone(), next.clone());
         self.call("operator: write lock", true, move |link| {
+            let ended = link.ended_by(&next);
             let answer = at_once(link.world().store().update_lock(&current, &next));
             if let Ok(placed) = &answer {
                 let lock = &placed.stored.value;
+                link.judge_end(lock, ended);
                 link.world().stored(&link.0.who, &lock.resource, Some(lock));
                 link.world().count("operator wrote a lock");
             }
@@ -138,6 +140,7 @@ impl FleetStore for Link {
                 link.world().count("operator revoked a session");
                 link.world()
                     .note(&link.0.who, format_args!("revoked {}", next.id));
+                link.session_revoked(&next);
             }
             answer
         })
@@ -163,6 +166,9 @@ impl FleetStore for Link {
             let store = link.world().store();
             at_once(FleetStore::delete_session(store, &current))?;
             link.world().count("operator deleted a session");
+            let now = link.world().now();
+            let id = &current.stored.value.id;
+            link.world().book().sessions.gone(id, now);
             Ok(())
         })
         .await

@@ -1,7 +1,9 @@
-//! What the admission policies of strict mode refuse: a pod that ends another's session or grant.
+//! What the admission policies of strict mode refuse: a pod that ends another's session or grant. And what nobody
+//! may do: end a grant before its session has ended.
 
-use leasehold::protocol::lock::Lock;
+use leasehold::protocol::lock::{Grant, Lock};
 use leasehold::protocol::session::Session;
+use leasehold::protocol::token::Revision;
 use leasehold::store::StoreError;
 
 use super::Link;
@@ -25,15 +27,49 @@ impl Link {
     }
 
     pub(super) fn may_write_lock(&self, next: &Lock) -> Result<(), StoreError> {
-        let ends_anothers = {
-            let book = self.world().book();
-            let before = book.checks.lock(&next.resource);
-            let had = before.and_then(|lock| lock.grant.as_ref());
-            had.is_some_and(|had| *had.holder.pod.name != *self.0.who && !next.is_held_by(&had.id))
-        };
-        if self.is_bound() && ends_anothers {
+        if self.is_bound() && self.ended_by(next).is_some() {
             return self.refuse();
         }
         Ok(())
     }
+
+    /// The grant of another that such a write ends.
+    pub(super) fn ended_by(&self, next: &Lock) -> Option<Grant> {
+        let book = self.world().book();
+        let had = book.checks.lock(&next.resource)?.grant.as_ref()?;
+        let ends = *had.holder.pod.name != *self.0.who && !next.is_held_by(&had.id);
+        ends.then(|| had.clone())
+    }
+
+    /// A write was done that may have been a grant of the writer's own: its token is above all that the writer
+    /// had been told by a LIST when it sent it.
+    pub(super) fn judge_token(&self, before: &Lock, next: &Lock, listed: Revision) {
+        let Some(grant) = &next.grant else { return };
+        let is_own = *grant.holder.pod.name == *self.0.who;
+        if !is_own || before.is_held_by(&grant.id) || next.token.get() >= as_token(listed) {
+            return;
+        }
+        let (of, token) = (&next.resource, next.token);
+        let flaw = format!("{of} has token {token} from one who had listed {listed:?}");
+        self.world().judge(&self.0.who, Err(flaw));
+    }
+
+    /// A write was done that ended this: its session is revoked or was missed for long enough, or a person
+    /// wants it.
+    pub(super) fn judge_end(&self, of: &Lock, ended: Option<Grant>) {
+        let Some(ended) = ended else { return };
+        let now = self.world().now();
+        let verdict = {
+            let book = self.world().book();
+            if book.checks.is_overridden(&of.resource, &ended.id) {
+                return;
+            }
+            book.sessions.may_be_ended(&ended.holder, now)
+        };
+        self.world().judge(&self.0.who, verdict);
+    }
+}
+
+fn as_token(revision: Revision) -> u64 {
+    u64::try_from(revision.scale()).unwrap_or(u64::MAX)
 }

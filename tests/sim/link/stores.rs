@@ -1,5 +1,7 @@
 //! The ports of an agent, over a link.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use leasehold::protocol::ids::{Resource, SessionId};
 use leasehold::protocol::lock::Lock;
@@ -23,6 +25,20 @@ impl Link {
         }
         answer
     }
+
+    /// Its own agent wrote a session.
+    fn session_written(&self, session: &Session, sent: Duration) {
+        let now = self.world().now();
+        let mut book = self.world().book();
+        book.sessions.written(session, sent, now);
+    }
+
+    /// Another than its own agent revoked a session.
+    pub(super) fn session_revoked(&self, session: &Session) {
+        let now = self.world().now();
+        let verdict = self.world().book().sessions.revoked(session, now);
+        self.world().judge(&self.0.who, verdict);
+    }
 }
 
 #[async_trait]
@@ -37,18 +53,22 @@ impl LockStore for Link {
 
     async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
         let resource = resource.clone();
-        self.call("look", false, move |link| {
+        let looked = self.call("look", false, move |link| {
             at_once(link.world().store().look(&resource))
-        })
-        .await
+        });
+        let looked = looked.await?;
+        self.lists(looked.revision);
+        Ok(looked)
     }
 
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
         let session = session.clone();
-        self.call("list held", false, move |link| {
+        let listed = self.call("list held", false, move |link| {
             at_once(link.world().store().list_held_by(&session))
-        })
-        .await
+        });
+        let listed = listed.await?;
+        self.lists(listed.revision);
+        Ok(listed)
     }
 
     async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
@@ -61,10 +81,12 @@ impl LockStore for Link {
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
         let next = next.map(str::to_owned);
-        self.call("list", false, move |link| {
+        let listed = self.call("list", false, move |link| {
             at_once(link.world().store().list(limit, next.as_deref()))
-        })
-        .await
+        });
+        let listed = listed.await?;
+        self.lists(listed.revision);
+        Ok(listed)
     }
 
     async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
@@ -80,11 +102,17 @@ impl LockStore for Link {
         current: &Stored<Lock>,
         next: &Lock,
     ) -> Result<Stored<Lock>, StoreError> {
-        let (current, next) = (current.clone(), next.clone());
+        let (current, next, listed) = (current.clone(), next.clone(), self.listed());
         self.call("update lock", true, move |link| {
             link.may_write_lock(&next)?;
+            let ended = link.ended_by(&next);
             let store = link.world().store();
-            link.written(at_once(LockStore::update(store, &current, &next)))
+            let answer = at_once(LockStore::update(store, &current, &next));
+            if answer.is_ok() {
+                link.judge_end(&next, ended);
+                link.judge_token(&current.value, &next, listed);
+            }
+            link.written(answer)
         })
         .await
     }
@@ -113,9 +141,13 @@ impl SessionStore for Link {
     }
 
     async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
-        let session = session.clone();
+        let (session, sent) = (session.clone(), self.world().now());
         self.call("create session", true, move |link| {
-            at_once(SessionStore::create(link.world().store(), &session))
+            let answer = at_once(SessionStore::create(link.world().store(), &session));
+            if answer.is_ok() {
+                link.session_written(&session, sent);
+            }
+            answer
         })
         .await
     }
@@ -125,7 +157,7 @@ impl SessionStore for Link {
         current: &Stored<Session>,
         next: &Session,
     ) -> Result<Stored<Session>, StoreError> {
-        let (current, next) = (current.clone(), next.clone());
+        let (current, next, sent) = (current.clone(), next.clone(), self.world().now());
         let name = if next.revoked.is_some() {
             "revoke"
         } else {
@@ -135,10 +167,13 @@ impl SessionStore for Link {
             link.may_write_session(&next)?;
             let store = link.world().store();
             let answer = at_once(SessionStore::update(store, &current, &next));
-            if answer.is_ok() && next.revoked.is_some() && *next.pod.name != *link.0.who {
+            if answer.is_ok() && *next.pod.name == *link.0.who {
+                link.session_written(&next, sent);
+            } else if answer.is_ok() {
                 link.world().count("session revoked by another");
                 link.world()
                     .note(&link.0.who, format_args!("revoked {}", next.id));
+                link.session_revoked(&next);
             }
             answer
         })

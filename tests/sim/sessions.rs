@@ -1,0 +1,125 @@
+//! What became of the sessions: when each was last written, was revoked or went, as the store applied it.
+//! By it is judged who ends what is another's, and for how long an agent may say that its own session lives.
+//!
+//! Nobody is judged by a session that was there when a backup was restored: what others saw of it may have been
+//! undone since.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold::protocol::ids::SessionId;
+use leasehold::protocol::session::{Claimant, RevokeReason, Session};
+use leasehold::protocol::time::SessionTtl;
+
+use crate::checks::Verdict;
+
+/// Clocks are read in whole nanoseconds, and timers in milliseconds.
+const SLACK: Duration = Duration::from_millis(1);
+
+/// All sessions that there ever were.
+pub(crate) struct Sessions {
+    known: BTreeMap<SessionId, Known>,
+    /// Whether no clock is out of bounds.
+    claims_time: bool,
+}
+
+struct Known {
+    ttl: SessionTtl,
+    /// When the last of its agent's writes that were applied was sent.
+    sent: Duration,
+    /// When it was applied.
+    written: Duration,
+    gone: Option<Duration>,
+    is_revoked: bool,
+    is_excused: bool,
+}
+
+impl Sessions {
+    pub(crate) fn new(claims_time: bool) -> Self {
+        Self {
+            known: BTreeMap::new(),
+            claims_time,
+        }
+    }
+
+    /// Its own agent created it, renewed it or ended it.
+    pub(crate) fn written(&mut self, session: &Session, sent: Duration, now: Duration) {
+        let known = self.known.entry(session.id.clone()).or_insert(Known {
+            ttl: session.ttl,
+            sent,
+            written: now,
+            gone: None,
+            is_revoked: false,
+            is_excused: false,
+        });
+        known.sent = known.sent.max(sent);
+        known.written = now;
+        known.is_revoked |= session.revoked.is_some();
+    }
+
+    /// Somebody else revoked it: for its silence only when that lasted for a TTL, since nobody's clock counts
+    /// 1.05 of it sooner.
+    pub(crate) fn revoked(&mut self, session: &Session, now: Duration) -> Verdict {
+        let Some(known) = self.known.get_mut(&session.id) else {
+            return Ok(());
+        };
+        known.is_revoked = true;
+        let silent = now.saturating_sub(known.written) + SLACK;
+        let expired = (session.revoked.as_ref()).is_some_and(|r| r.reason == RevokeReason::Expired);
+        let is_early = expired && silent < known.ttl.get();
+        if is_early && self.claims_time && !known.is_excused {
+            return Err(format!("{} was revoked after {silent:?}", session.id));
+        }
+        Ok(())
+    }
+
+    /// It was deleted, by whomever.
+    pub(crate) fn gone(&mut self, id: &SessionId, now: Duration) {
+        if let Some(known) = self.known.get_mut(id) {
+            known.gone = Some(now);
+        }
+    }
+
+    /// A backup was put in the place of everything.
+    pub(crate) fn restored(&mut self) {
+        for known in self.known.values_mut() {
+            known.is_excused = true;
+        }
+    }
+
+    /// Somebody else ends this one's grant: its session has an end of its own by then.
+    pub(crate) fn may_be_ended(&self, holder: &Claimant, now: Duration) -> Verdict {
+        let known = self.known.get(&holder.session);
+        let Some(known) = known.filter(|known| !known.is_revoked && !known.is_excused) else {
+            return Ok(());
+        };
+        let session = &holder.session;
+        let Some(gone) = known.gone else {
+            return Err(format!("a grant was ended while {session} was alive"));
+        };
+        let missing = now.saturating_sub(gone) + SLACK;
+        if self.claims_time && missing < holder.session_ttl.get() {
+            return Err(format!(
+                "a grant was ended when {session} was gone for {missing:?}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// An app was told that it may believe until then, by a clock that gains so much.
+    pub(crate) fn may_last(&self, id: &SessionId, until: Duration, gain: u64) -> Verdict {
+        let Some(known) = self.known.get(id).filter(|_| self.claims_time) else {
+            return Ok(());
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a rate is small")]
+        let rate = 1.0 + gain as f64 / 1_000_000.0;
+        let share = known.ttl.holder_share().div_f64(rate);
+        if until > known.sent + share + SLACK {
+            return Err(format!(
+                "an app was told of {id} until {until:?}, whose last write was sent at {:?}",
+                known.sent
+            ));
+        }
+        Ok(())
+    }
+}
