@@ -49,7 +49,7 @@ pub(crate) struct Checks {
 struct History {
     /// As the store has it.
     last: Option<Lock>,
-    /// The largest token that was stored since a person or a restore had a hand in it.
+    /// The largest token that was stored, or that a backup had.
     stored: Token,
     /// Every grant that was stored, and whose it was.
     granted: BTreeMap<GrantId, SessionId>,
@@ -65,6 +65,10 @@ struct History {
     over: BTreeSet<LeaseId>,
     /// The largest token whose write the fenced resource took.
     written: Token,
+    /// All grants, in the order in which they were first stored.
+    issued: Vec<GrantId>,
+    /// Which of them the newest write that was taken was of.
+    newest_written: usize,
 }
 
 struct Belief {
@@ -101,9 +105,18 @@ impl Checks {
         Ok(before)
     }
 
-    /// A person overrode what holds or waits now: who believes in that may not be alone.
+    /// A person overrode what holds now: who believes in that may not be alone.
     pub(crate) fn overridden(&mut self, resource: &Resource) {
-        self.of(resource).override_all();
+        let history = self.of(resource);
+        let held = history.last.as_ref().and_then(|lock| lock.grant.as_ref());
+        history
+            .overridden
+            .extend(held.map(|grant| grant.id.clone()));
+    }
+
+    /// A person wiped a lock: it begins anew, like one that was deleted.
+    pub(crate) fn wiped(&mut self, resource: &Resource) {
+        self.of(resource).last = None;
     }
 
     /// A backup was put in the place of everything. These are the locks in it.
@@ -152,11 +165,16 @@ impl Checks {
         }
         if claims_exclusion && !history.is_overridden(&heard.lease) {
             history.check_alone(heard, has_older_copies)?;
+            if !has_older_copies {
+                history.check_newest(heard)?;
+            }
         }
+        // What an app was told before stands, also where an answer that is slower says less.
+        let told = history.beliefs.get(&heard.lease).map(|told| told.until);
         let belief = Belief {
             app: heard.app.clone(),
             token: heard.token,
-            until: heard.until,
+            until: told.map_or(heard.until, |told| told.max(heard.until)),
         };
         history.beliefs.insert(heard.lease.clone(), belief);
         Ok(())
@@ -202,7 +220,7 @@ impl Checks {
         }
         if is_taken {
             history.written = token;
-            return Ok(());
+            return history.note_taken(resource, lease);
         }
         let believes = history.beliefs.get(lease).filter(|b| now < b.until);
         match believes {
@@ -229,8 +247,6 @@ impl Checks {
 
 impl History {
     fn override_all(&mut self) {
-        // What the store compares tokens with may be gone; what was told is not.
-        self.stored = Token::NONE;
         let Some(lock) = &self.last else { return };
         let waiting = lock.waiters.entries().iter().map(|waiter| &waiter.grant);
         let all = lock.grant.iter().map(|grant| &grant.id).chain(waiting);
@@ -250,7 +266,10 @@ impl History {
             .is_some_and(|grant| !before.is_some_and(|before| before.is_held_by(&grant.id)));
         if let Some(grant) = &lock.grant {
             let session = grant.holder.session.clone();
-            self.granted.insert(grant.id.clone(), session);
+            let known = self.granted.insert(grant.id.clone(), session);
+            if known.is_none() {
+                self.issued.push(grant.id.clone());
+            }
         }
         // A lock that was deleted begins without a token.
         let is_unheld = lock.token == Token::NONE && before.is_none();
@@ -267,6 +286,22 @@ impl History {
         Ok(())
     }
 
+    /// The fenced resource took a write of this lease: of no grant that is older than that of another which it
+    /// took before, whatever their tokens say.
+    fn note_taken(&mut self, of: &Resource, lease: &LeaseId) -> Verdict {
+        let grant = lease.grant();
+        let place = self.issued.iter().position(|id| grant.as_ref() == Some(id));
+        match place {
+            Some(place) if place >= self.newest_written => {
+                self.newest_written = place;
+                Ok(())
+            }
+            _ => Err(format!(
+                "{of} took a write of {lease} after a newer grant's"
+            )),
+        }
+    }
+
     /// A token is one lease's, and larger than all that were heard of when it was asked for.
     fn check_token(&mut self, heard: &Heard) -> Verdict {
         let owner = self
@@ -279,14 +314,14 @@ impl History {
                 heard.token, heard.resource, heard.lease
             ));
         }
-        // Without a read an agent cannot know that a person ended the grant which it gives the next lease
-        // from: that one is stale from the beginning, and fenced off as such.
-        if !heard.is_new || self.is_overridden(&heard.lease) {
+        if !heard.is_new {
             return Ok(());
         }
-        let known = self.heard.partition_point(|(at, _)| *at <= heard.asked);
-        let largest = known.checked_sub(1).map(|last| self.heard[last].1);
-        if let Some(largest) = largest.filter(|largest| *largest >= heard.token) {
+        // Without a read an agent cannot know that a person ended the grant which it gives the next lease
+        // from: that one is stale from the beginning, and fenced off as such.
+        let is_excused = self.is_overridden(&heard.lease);
+        let largest = self.told_before(heard.asked);
+        if let Some(largest) = largest.filter(|largest| !is_excused && *largest >= heard.token) {
             return Err(format!(
                 "{} asked for {} after token {largest} was told, and has {}",
                 heard.app, heard.resource, heard.token
@@ -295,6 +330,23 @@ impl History {
         let last = self.heard.last().map_or(Token::NONE, |(_, token)| *token);
         self.heard.push((heard.at, last.max(heard.token)));
         Ok(())
+    }
+
+    /// The largest token that anybody had heard of by then.
+    fn told_before(&self, then: Duration) -> Option<Token> {
+        let known = self.heard.partition_point(|(at, _)| *at <= then);
+        known.checked_sub(1).map(|last| self.heard[last].1)
+    }
+
+    /// Nobody goes on who asks when a newer lease was told of, be that over or not.
+    fn check_newest(&self, heard: &Heard) -> Verdict {
+        match self.told_before(heard.asked) {
+            Some(newest) if newest > heard.token => Err(format!(
+                "{} goes on with token {} of {}, after token {newest} was told",
+                heard.app, heard.token, heard.resource
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Nobody else believes, and nobody was told of a newer lease.

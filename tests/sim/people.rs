@@ -26,7 +26,6 @@ pub(crate) fn meddle(world: &World, random: &mut Rng) {
         1 => wipe(world, resource),
         2 | 3 => delete_session(world, random),
         4 if !world.setting().operators.is_empty() => {
-            world.overridden(resource);
             ask(world, resource, ReleaseMode::Force);
         }
         _ => ask(world, resource, ReleaseMode::Ask),
@@ -50,6 +49,7 @@ fn wipe(world: &World, resource: &Resource) {
     if at_once(world.store().put_lock(&unheld)).is_ok() {
         world.count("status wiped by a person");
         world.overridden(resource);
+        world.book().checks.wiped(resource);
         world.stored(WHO, resource, Some(&unheld));
     }
 }
@@ -94,6 +94,9 @@ fn ask(world: &World, resource: &Resource, mode: ReleaseMode) {
             ReleaseMode::Ask => "release asked for by a person",
             ReleaseMode::Force => "release forced by a person",
         });
+        if mode == ReleaseMode::Force {
+            world.overridden(resource);
+        }
         world.stored(WHO, resource, Some(&asked));
     }
 }

@@ -159,9 +159,9 @@ impl Pod {
         self.parts().is_over
     }
 
-    /// Starts the container of its apps.
+    /// Starts the container of its apps, unless it runs.
     pub(crate) fn start_apps(&self) {
-        if self.is_over() {
+        if self.is_over() || !self.parts().apps.is_empty() {
             return;
         }
         let container = Pause::default();

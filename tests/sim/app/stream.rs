@@ -57,7 +57,8 @@ impl App {
                     let is_new = held.is_none();
                     let heard = self.believe(&view, sent, asked, is_new);
                     self.write(&heard);
-                    held = Some(heard);
+                    let until = held.map_or(heard.until, |held| held.until.max(heard.until));
+                    held = Some(Held { until, ..heard });
                 }
                 LeaseEvent::Lost(lease, loss) => {
                     self.world.note(&self.name, format_args!("{lease}: {loss}"));
