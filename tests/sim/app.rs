@@ -93,6 +93,10 @@ impl App {
             }
             let took = self.world.since(began);
             self.world.waited(took);
+            if took > at_most {
+                let late = format!("{} had {resource} after {took:?}", self.name);
+                return self.world.judge(&self.name.clone(), Err(late));
+            }
         }
     }
 

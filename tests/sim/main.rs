@@ -13,6 +13,7 @@ mod coverage;
 mod disk;
 mod link;
 mod operator;
+mod panics;
 mod people;
 mod pod;
 mod seeds;
@@ -30,6 +31,9 @@ use setting::Bent;
 /// What `make sim` runs.
 const SEEDS: Range<u64> = 0..2_000;
 
+/// Nobody waits for so many TTLs after everything was mended: twice what was measured in `SEEDS`.
+const LONGEST_WAIT: f64 = 13.0;
+
 fn wanted() -> Range<u64> {
     let Ok(range) = std::env::var("SIM_SEEDS") else {
         return SEEDS;
@@ -43,7 +47,7 @@ fn wanted() -> Range<u64> {
 fn what_must_hold_holds_in_every_world() {
     let sum = run_all(wanted(), Bent::Nothing, 1);
     println!(
-        "sim: {} worlds, longest wait {:?}",
+        "sim: {} worlds, longest wait {:.2} TTLs",
         sum.worlds, sum.longest_wait
     );
     for (what, times) in &sum.counts {
@@ -53,6 +57,11 @@ fn what_must_hold_holds_in_every_world() {
         ended.show();
     }
     assert!(sum.flawed.is_empty(), "see the trace above");
+    assert!(
+        sum.longest_wait < LONGEST_WAIT,
+        "somebody waited for {:.2} TTLs",
+        sum.longest_wait
+    );
     let missing = coverage::missing(&sum);
     assert!(missing.is_empty(), "happened too seldom: {missing:?}");
 }

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use fastrand::Rng;
 use tokio::runtime::Builder;
 
+use crate::panics;
 use crate::setting::{Bent, Setting};
 use crate::story;
 use crate::world::{Counts, World};
@@ -23,7 +23,7 @@ pub(crate) struct Ended {
     pub(crate) flaw: Option<String>,
     pub(crate) trace: Vec<String>,
     pub(crate) counts: Counts,
-    pub(crate) longest_wait: Duration,
+    pub(crate) longest_wait: f64,
 }
 
 impl Ended {
@@ -43,6 +43,7 @@ impl Ended {
 
 /// Runs the world of a seed to its end.
 pub(crate) fn run(seed: u64, bent: Bent) -> Ended {
+    panics::watch();
     let mut random = Rng::with_seed(seed);
     let setting = Setting::of(seed, bent, &mut random);
     let runtime = Builder::new_current_thread()
@@ -64,7 +65,7 @@ pub(crate) fn run(seed: u64, bent: Bent) -> Ended {
     let mut book = world.book();
     Ended {
         seed,
-        flaw: book.flaw.take(),
+        flaw: book.flaw.take().or_else(panics::flaw),
         trace: std::mem::take(&mut book.trace),
         counts: std::mem::take(&mut book.counts),
         longest_wait: book.longest_wait,
@@ -75,7 +76,7 @@ pub(crate) fn run(seed: u64, bent: Bent) -> Ended {
 #[derive(Default)]
 pub(crate) struct Sum {
     pub(crate) counts: Counts,
-    pub(crate) longest_wait: Duration,
+    pub(crate) longest_wait: f64,
     pub(crate) flawed: Vec<Ended>,
     pub(crate) worlds: u64,
 }

@@ -46,7 +46,10 @@ pub(crate) async fn tell(world: World, mut random: Rng) {
             served.spawn(app.have_each_once(at_most));
         }
     }
-    while served.join_next().await.is_some() {}
+    while let Some(ended) = served.join_next().await {
+        let died = |error| format!("an app died: {error}");
+        world.judge("world", ended.map_err(died));
+    }
     until_free(&world, at_most).await;
 }
 

@@ -42,8 +42,8 @@ pub(crate) struct Book {
     pub(crate) trace: Vec<String>,
     pub(crate) counts: Counts,
     pub(crate) flaw: Option<String>,
-    /// The longest that anybody waited for a lock after everything was mended.
-    pub(crate) longest_wait: Duration,
+    /// The longest that anybody waited for a lock after everything was mended, in TTLs.
+    pub(crate) longest_wait: f64,
     /// What the fenced resource took last, by resource.
     register: BTreeMap<Resource, Token>,
 }
@@ -64,7 +64,7 @@ impl World {
                 trace: Vec::new(),
                 counts: Counts::new(),
                 flaw: None,
-                longest_wait: Duration::ZERO,
+                longest_wait: 0.0,
                 register: BTreeMap::new(),
             }),
             broken: CancellationToken::new(),
@@ -125,7 +125,8 @@ impl World {
     /// Somebody waited for so long after everything was mended.
     pub(crate) fn waited(&self, took: Duration) {
         let mut book = self.book();
-        book.longest_wait = book.longest_wait.max(took);
+        let ttls = took.div_duration_f64(self.setting().ttl.get());
+        book.longest_wait = book.longest_wait.max(ttls);
     }
 
     /// What was found; the first flaw ends the world.
@@ -143,7 +144,7 @@ impl World {
         book.sessions.restored();
     }
 
-    /// A person overrides what holds or waits now.
+    /// A person overrode what holds now.
     pub(crate) fn overridden(&self, resource: &Resource) {
         self.book().checks.overridden(resource);
     }
