@@ -73,15 +73,28 @@ const KINDS: &[&str] = &[
     "taken over",
 ];
 
+/// What the checks live on, and how often a thousand worlds have it at least: half of what was measured.
+const OFTEN: &[(&str, u64)] = &[
+    ("lease went on after a restart", 48),
+    ("session revoked by another", 400),
+    ("taken over", 1_000),
+];
+
 /// What happened too seldom, in so many worlds.
 pub(crate) fn missing(sum: &Sum) -> Vec<&'static str> {
-    let times = |kind: &&&str| sum.counts.get(**kind).copied().unwrap_or_default();
-    let is_enough = sum.worlds >= ENOUGH_WORLDS;
-    let kinds = KINDS.iter().filter(|_| is_enough);
-    kinds
-        .filter(|kind| times(kind) < AT_LEAST)
-        .copied()
-        .collect()
+    if sum.worlds < ENOUGH_WORLDS {
+        return Vec::new();
+    }
+    let times = |kind: &str| sum.counts.get(kind).copied().unwrap_or_default();
+    let is_seldom = |kind: &&str| times(kind) < at_least(kind, sum.worlds);
+    KINDS.iter().copied().filter(is_seldom).collect()
+}
+
+fn at_least(kind: &str, worlds: u64) -> u64 {
+    let often = OFTEN.iter().find(|(often, _)| *often == kind);
+    often.map_or(AT_LEAST, |(_, in_a_thousand)| {
+        in_a_thousand * worlds / 1_000
+    })
 }
 
 #[test]
@@ -91,4 +104,19 @@ fn what_never_happened_is_missed() {
         ..Sum::default()
     };
     assert_eq!(missing(&nothing), KINDS);
+}
+
+#[test]
+fn what_happens_half_as_often_as_it_did_is_missed() {
+    let worlds = 2 * ENOUGH_WORLDS;
+    for (kind, in_a_thousand) in OFTEN {
+        let just_enough = in_a_thousand * 2;
+        let seldom = |times| Sum {
+            worlds,
+            counts: [(*kind, times)].into(),
+            ..Sum::default()
+        };
+        assert!(!missing(&seldom(just_enough)).contains(kind));
+        assert!(missing(&seldom(just_enough - 1)).contains(kind));
+    }
 }
