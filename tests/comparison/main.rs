@@ -133,7 +133,7 @@ async fn two_lead_by_client_go_where_none_do_by_ours() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = &cluster.namespace("comparison").await?;
     let (components, example) = (AS_IN_COMPONENTS, AS_IN_THE_EXAMPLE);
-    let (a, b, c, d, e) = tokio::try_join!(
+    let (first, second, third, fourth, fifth) = tokio::try_join!(
         row("client-go, requests of 5 s at most", |round| {
             client_go::round(namespace, format!("components-{round}"), components)
         }),
@@ -150,7 +150,7 @@ async fn two_lead_by_client_go_where_none_do_by_ours() -> Result<()> {
             ours::round(namespace, format!("long-{round}"), example)
         }),
     )?;
-    let rows = [a, b, c, d, e];
+    let rows = [first, second, third, fourth, fifth];
     let told: String = rows.iter().map(Row::told).collect();
     let head = "| a renewal's answer is late, then nothing arrives | two led | for at most |\n| --- | --: | --: |\n";
     std::fs::write(directory().join("table.md"), format!("{head}{told}"))?;

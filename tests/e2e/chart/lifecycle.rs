@@ -43,8 +43,8 @@ async fn lifecycle(kube: KubeVersion, helm: HelmVersion) -> Result<()> {
     let pod = apps.pod("a").await?;
     let sidecar = sidecar(&pod, 6).await?;
     // For longer than all that follows takes on a slow machine.
-    let held = json!({"resource": "held", "ownerId": "a", "ttlSeconds": 600});
-    let lease = sidecar.acquire_with(&held).await?.granted()?;
+    let asked = json!({"resource": "held", "ownerId": "a", "ttlSeconds": 600});
+    let lease = sidecar.acquire_with(&asked).await?.granted()?;
 
     upgrades_change_what_was_asked_for(&release, &objects, &operators).await?;
     the_mode_is_switched_and_back(&release).await?;
