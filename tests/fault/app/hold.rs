@@ -50,16 +50,9 @@ impl App {
             if !self.listen(&mut held, &mut stream)? {
                 return Ok(());
             }
-            if !held.is_believed() {
-                self.journal.info(Op::believes_end(&held.lease))?;
+            if !self.write_if_believed(&held).await? {
                 break;
             }
-            let in_hand = self.in_hand();
-            if !self.write(&held, in_hand).await? {
-                self.journal.info(Op::believes_end(&held.lease))?;
-                break;
-            }
-            self.pause(5, 60).await;
         }
         if self.dice.bool() {
             return self.release(&held.lease).await;

@@ -17,18 +17,25 @@ impl App {
             if now_ns() >= held.renew_at && self.renew(&mut held).await? == Renewed::Lost {
                 return Ok(());
             }
-            if !held.is_believed() {
-                self.journal.info(Op::believes_end(&held.lease))?;
+            if !self.write_if_believed(&held).await? {
                 break;
             }
-            let in_hand = self.in_hand();
-            if !self.write(&held, in_hand).await? {
-                self.journal.info(Op::believes_end(&held.lease))?;
-                break;
-            }
-            self.pause(5, 60).await;
         }
         self.release(&held.lease).await
+    }
+
+    /// Writes once and rests a little, if it may. False when it may not, or was refused: then it believes in its
+    /// lease no more.
+    pub(super) async fn write_if_believed(&mut self, held: &Held) -> Result<bool> {
+        if held.is_believed() {
+            let in_hand = self.in_hand();
+            if self.write(held, in_hand).await? {
+                self.pause(5, 60).await;
+                return Ok(true);
+            }
+        }
+        self.journal.info(Op::believes_end(&held.lease))?;
+        Ok(false)
     }
 
     /// Most work is short, some is not.
