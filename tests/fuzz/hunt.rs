@@ -45,10 +45,16 @@ pub(crate) struct Found {
     kept_at: Option<PathBuf>,
 }
 
-/// The seed that was given, or a new one.
+/// What is tried where nobody says otherwise: a change is judged by what it changes, and not by chance.
+const SEED: u64 = 1;
+
+/// The seed that was given; `new` for one that nobody has tried.
 pub(crate) fn seed() -> u64 {
-    let given = std::env::var("LEASEHOLD_SEED").ok();
-    given.map_or_else(|| fastrand::u64(..), |seed| seed.parse().expect("a number"))
+    match std::env::var("LEASEHOLD_SEED").as_deref() {
+        Err(_) => SEED,
+        Ok("new") => fastrand::u64(..),
+        Ok(given) => given.parse().expect("a number, or `new`"),
+    }
 }
 
 impl<'a> Hunt<'a> {

@@ -1,5 +1,6 @@
-//! Every fuzz target for a few thousand inputs: its corpus, and mutations of it by a seed that is
-//! printed. What each target is and must keep is in `targets`; `guided.rs` runs them by coverage, for longer.
+//! Every fuzz target for a few thousand inputs: its corpus, and mutations of it by a seed that is the same
+//! each time unless `LEASEHOLD_SEED` says otherwise (`new`: one that nobody has tried, which is printed).
+//! What each target is and must keep is in `targets`; `guided.rs` runs them by coverage, for longer.
 //!
 //! Each target is hunted a second time with a part of it replaced by a broken one, which has to be
 //! found within the same number of tries: a run that finds nothing says something only then.
