@@ -48,6 +48,22 @@ const BODY_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// The API server gives up after five seconds.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How much of what a pod says is repeated to whoever wrote it: the API server has not checked it yet.
+const SHOWN_MAX_CHARS: usize = 60;
+
+/// A value of a pod, as whoever wrote it is told of it.
+fn shown(text: &str) -> String {
+    beginning(text, SHOWN_MAX_CHARS)
+}
+
+fn beginning(text: &str, most: usize) -> String {
+    let mut beginning: String = text.chars().take(most).collect();
+    if beginning.len() < text.len() {
+        beginning.push('…');
+    }
+    beginning
+}
+
 /// An init container that runs for as long as the pod.
 fn is_native_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")

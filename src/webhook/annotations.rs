@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 use super::ports;
 use super::resources::Resources;
 use super::settings::{Injection, Ports};
+use super::{beginning, shown};
 use crate::protocol::election::ElectionName;
 use crate::protocol::time::SessionTtl;
 use crate::telemetry;
 
 /// What all of them begin with.
 const PREFIX: &str = "config.leasehold.dev/";
-/// How much of a bad value is repeated to whoever wrote it.
-const SHOWN_MAX_CHARS: usize = 60;
 /// How much of what is wrong with it is told: that may repeat parts of the value, too.
 const WHY_MAX_CHARS: usize = 400;
 /// How many bad annotations are told of at once: one more than there are good ones.
@@ -120,8 +119,8 @@ pub(super) fn read(
         };
         if let Err(why) = asked.set(name, text.trim(), defaults) {
             // The API server has not looked at the names yet: they may be long, and of any characters.
-            let (key, text) = (shown(key, SHOWN_MAX_CHARS), shown(text, SHOWN_MAX_CHARS));
-            let (key, why) = (key.escape_debug(), shown(&why, WHY_MAX_CHARS));
+            let (key, text) = (shown(key), shown(text));
+            let (key, why) = (key.escape_debug(), beginning(&why, WHY_MAX_CHARS));
             problems.push(format!("annotation {key} is {text:?}: {why}"));
         }
     }
@@ -172,15 +171,6 @@ impl Asked {
 fn unknown() -> String {
     let known = ANNOTATIONS.map(|annotation| annotation.name).join(", ");
     format!("there is no such annotation; after {PREFIX} there may be {known}")
-}
-
-/// The beginning of a value that may be long.
-fn shown(text: &str, most: usize) -> String {
-    let mut shown: String = text.chars().take(most).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    shown
 }
 
 pub(super) fn check_image(text: &str) -> Result<&str, String> {

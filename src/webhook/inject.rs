@@ -14,7 +14,7 @@ use super::patch::{Add, Draft};
 use super::resources::Budget;
 use super::settings::Injection;
 use super::sidecar::{self, Chosen, Reach};
-use super::{MESH, gate, is_native_sidecar, obstacles};
+use super::{MESH, gate, is_native_sidecar, obstacles, shown};
 
 /// Whether the pod wants a sidecar.
 const INJECT_LABEL: &str = "leasehold.dev/inject";
@@ -90,7 +90,8 @@ impl<'a> Subject<'a> {
     fn decide(&self, installation: &Injection, warnings: &mut Vec<String>) -> Decision {
         if let Some(wish) = label(self.pod, INJECT_LABEL).filter(|_| !self.asks) {
             warnings.push(format!(
-                "label {INJECT_LABEL} is {wish:?}, which says nothing: write \"true\" or \"false\""
+                "label {INJECT_LABEL} is {:?}, which says nothing: write \"true\" or \"false\"",
+                shown(wish)
             ));
         }
         let annotations = self.pod.metadata.annotations.clone().unwrap_or_default();
@@ -144,8 +145,9 @@ impl<'a> Subject<'a> {
         for (place, name, value) in labels {
             match draft.member(place, name, json!(value)) {
                 Err(there) if there != value => warnings.push(format!(
-                    "{name} was {there} before the sidecar was added, which would say {value:?}; \
-                     take it out of the pod's template"
+                    "{name} was {} before the sidecar was added, which would say {value:?}; \
+                     take it out of the pod's template",
+                    shown(&there.to_string())
                 )),
                 _ => {}
             }

@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 use super::sidecar::{self, Reach};
-use super::{gate, is_native_sidecar};
+use super::{gate, is_native_sidecar, shown};
 
 /// The label by which nodes say what they run; the second is its older name.
 const OS_LABELS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
@@ -76,7 +76,8 @@ fn port_taken(spec: &PodSpec, reach: Reach) -> Option<String> {
             return Some(format!(
                 "container {:?} has port {}, which the sidecar needs; give the sidecar another one \
                  with config.leasehold.dev/ports: {name}=PORT",
-                container.name, port.container_port
+                shown(&container.name),
+                port.container_port
             ));
         }
     }
@@ -95,7 +96,7 @@ fn mount_taken(spec: &PodSpec, reach: Reach) -> Option<String> {
     let container = containers.next()?;
     Some(format!(
         "container {:?} mounts something at {}, where the sidecar's socket is; mount it elsewhere",
-        container.name,
+        shown(&container.name),
         sidecar::SOCKET_DIRECTORY
     ))
 }

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
 use http::{HeaderName, HeaderValue, Request};
 use leasehold::agent::{Agent, Config};
+use leasehold::clock::Clock as _;
 use leasehold::http::{HttpOptions, Router, router};
 use leasehold::protocol::session::PodRef;
 use leasehold::protocol::token::Revision;
@@ -124,6 +125,7 @@ fn target(input: &[u8], change: fn(Router) -> Router) -> Outcome {
 struct App {
     router: Router,
     store: EmbeddedStore,
+    clock: Arc<PausedClock>,
     /// The largest token that was told, by resource.
     tokens: BTreeMap<String, u64>,
     lease: String,
@@ -139,18 +141,15 @@ impl App {
             node: None,
         };
         let (locks, sessions) = (Arc::new(store.clone()), Arc::new(store.clone()));
-        let agent = Agent::new(
-            Config::new(pod),
-            locks,
-            sessions,
-            Arc::new(PausedClock::start()),
-        );
+        let clock = Arc::new(PausedClock::start());
+        let agent = Agent::new(Config::new(pod), locks, sessions, Arc::clone(&clock) as _);
         let options = HttpOptions {
             allowed_hosts: vec![ALLOWED.to_owned()],
         };
         Self {
             router: change(router(agent, options)),
             store,
+            clock,
             tokens: BTreeMap::new(),
             lease: "none.0".to_owned(),
             token: "1".to_owned(),
@@ -184,6 +183,7 @@ impl App {
             None
         };
         let sent = Request::from_parts(head.clone(), Body::from(body.clone()));
+        let sent_at = self.clock.now();
         let response = self.router.clone().oneshot(sent).await.unwrap();
         let answer = Answer::read(response).await;
         answers::assert_guarded(&head, &answer, ALLOWED);
@@ -197,7 +197,7 @@ impl App {
                 );
             }
         }
-        self.note(&answer, &body);
+        self.note(&answer, &body, self.clock.now().since(sent_at));
         answer
     }
 
@@ -206,14 +206,14 @@ impl App {
     }
 
     /// What a lease came with; tokens rise over all that came before.
-    fn note(&mut self, answer: &Answer, body: &str) {
+    fn note(&mut self, answer: &Answer, body: &str, took: Duration) {
         for told in answer.leases() {
             let (Some(resource), Some(token)) =
                 (told["resource"].as_str(), told["fencingToken"].as_u64())
             else {
                 panic!("a lease without a resource or a token: {told}");
             };
-            answers::assert_lease(answer, told, body);
+            answers::assert_lease(answer, told, body, took);
             let known = self.tokens.entry(resource.to_owned()).or_default();
             if told["replayed"] != true {
                 assert!(token > *known, "{token} of {resource} comes after {known}");

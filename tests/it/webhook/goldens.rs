@@ -132,6 +132,36 @@ fn warnings_are_short_enough_to_be_read() {
     }
 }
 
+/// Mutating comes before validating: no length is checked yet.
+#[test]
+fn what_a_pod_says_at_length_is_told_in_short() {
+    let long = "x".repeat(100_000);
+    let container = json!({"name": long, "ports": [{"containerPort": 7373}]});
+    for (labels, annotations, container) in [
+        (
+            json!({"leasehold.dev/inject": long}),
+            json!({}),
+            json!({"name": "app"}),
+        ),
+        (
+            json!({}),
+            json!({"leasehold.dev/sidecar-version": long}),
+            json!({"name": "app"}),
+        ),
+        (json!({}), json!({}), container),
+    ] {
+        let pod = json!({
+            "metadata": {"labels": labels, "annotations": annotations},
+            "spec": {"containers": [container]},
+        });
+        let warnings = pods::decided(&pod).warnings;
+        let [warning] = &warnings[..] else {
+            panic!("{warnings:?}");
+        };
+        assert!(warning.contains("xxx…") && warning.len() < 400, "{warning}");
+    }
+}
+
 #[test]
 fn what_is_no_pod_is_an_error() {
     for bad in [

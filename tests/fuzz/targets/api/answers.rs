@@ -1,5 +1,7 @@
 //! What holds of every answer.
 
+use std::time::Duration;
+
 use axum::response::Response;
 use http::HeaderMap;
 use http::request::Parts;
@@ -164,8 +166,9 @@ fn behind_local_name<'a>(host: &'a str, allowed: &str) -> Option<&'a str> {
         .then_some(rest)
 }
 
-/// A lease that was told: its numbers are within each other, and no app may act for longer than it asked for.
-pub(super) fn assert_lease(answer: &Answer, told: &Value, body: &str) {
+/// A lease that was told: its numbers are within each other, and no app may act for longer than it asked for,
+/// counted from the answer, which took so long.
+pub(super) fn assert_lease(answer: &Answer, told: &Value, body: &str, took: Duration) {
     let number = |name: &str| {
         told[name]
             .as_u64()
@@ -177,7 +180,11 @@ pub(super) fn assert_lease(answer: &Answer, told: &Value, body: &str) {
     }
     let asked: Value = serde_json::from_str(body).unwrap_or_default();
     if let (Some(ttl), Some(_)) = (asked["ttlSeconds"].as_u64(), told.get("validForMs")) {
-        assert!(number("validForMs") <= ttl * 1_000, "{told}");
+        let valid_for = Duration::from_millis(number("validForMs"));
+        assert!(
+            valid_for <= Duration::from_secs(ttl) + took,
+            "{told} after {took:?}"
+        );
         assert!(number("renewAfterMs") <= number("validForMs"), "{told}");
     }
     assert!(answer.body.len() < 64 * 1024);
