@@ -44,37 +44,33 @@ fn nano(text: &str) -> Option<i128> {
     if digits.is_empty() || fraction.contains('.') {
         return None;
     }
-    let (unit, finer) = scale(suffix)?;
-    let scaled = digits.parse::<i128>().ok()?.checked_mul(unit)?;
-    let places = u32::try_from(fraction.len()).ok()?.checked_add(finer)?;
-    let divisor = 10_i128.checked_pow(places)?;
-    // Kubernetes rounds up what is finer than it keeps.
-    Some(scaled / divisor + i128::from(scaled % divisor > 0))
-}
-
-/// How many billionths a suffix stands for, and how many decimal places finer than one it is.
-fn scale(suffix: &str) -> Option<(i128, u32)> {
-    let exponent = suffix.strip_prefix(['e', 'E']);
-    let Some(exponent) = exponent.and_then(|text| text.parse::<i32>().ok()) else {
-        return Some((unit(suffix)?, 0));
-    };
-    let power = exponent.checked_add(9)?;
-    if power < 0 {
-        return Some((1, power.unsigned_abs()));
+    let (binary, power) = scale(suffix)?;
+    let scaled = digits.parse::<i128>().ok()?.checked_mul(binary)?;
+    // First what the point and the unit come to together: each alone may be beyond what fits.
+    let power = power.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let factor = 10_i128.checked_pow(power.unsigned_abs());
+    if power >= 0 {
+        return scaled.checked_mul(factor?);
     }
-    Some((10_i128.checked_pow(power.unsigned_abs())?, 0))
+    // Kubernetes rounds up what is finer than it keeps, however fine it is.
+    Some(factor.map_or(i128::from(scaled > 0), |divisor| {
+        scaled / divisor + i128::from(scaled % divisor > 0)
+    }))
 }
 
-/// How many billionths a unit has.
-fn unit(suffix: &str) -> Option<i128> {
-    const ONE: i128 = 1_000_000_000;
-    let binary = |power: u32| Some(ONE * 1024_i128.pow(power));
-    let decimal = |power: u32| 10_i128.checked_pow(9 + power);
+/// What a suffix stands for, in billionths: a binary factor, and a power of ten.
+fn scale(suffix: &str) -> Option<(i128, i32)> {
+    let exponent = suffix.strip_prefix(['e', 'E']);
+    if let Some(exponent) = exponent.and_then(|text| text.parse::<i32>().ok()) {
+        return Some((1, exponent.checked_add(9)?));
+    }
+    let binary = |power: u32| Some((1024_i128.pow(power), 9));
+    let decimal = |power: i32| Some((1, 9 + power));
     match suffix {
-        "n" => Some(1),
-        "u" => Some(1_000),
-        "m" => Some(1_000_000),
-        "" => Some(ONE),
+        "n" => decimal(-9),
+        "u" => decimal(-6),
+        "m" => decimal(-3),
+        "" => decimal(0),
         "k" => decimal(3),
         "M" => decimal(6),
         "G" => decimal(9),
@@ -164,6 +160,10 @@ mod tests {
             // Rounded up.
             ("1e-10", "1n"),
             ("9999999.e-15", "10n"),
+            ("1e-99", "1n"),
+            // More places than there are billionths in the unit, or than fit beside it.
+            (".524766457248E", "524766457248M"),
+            ("0.000000000000001Ei", "1152.921504606846976"),
             ("+1", "1."),
             (".5", "500m"),
             ("0", "0m"),
