@@ -46,6 +46,8 @@ pub(crate) use watch::*;
 
 /// Nothing here takes long; a store that never answers fails the test instead of hanging it.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long nothing has to be told for, after something that might have been.
+const SILENCE: Duration = Duration::from_millis(300);
 /// When everything happens, for people.
 const AT: WallTime = WallTime(1_767_225_600_123_456);
 
@@ -104,6 +106,7 @@ macro_rules! every_fact {
             a_watch_sees_what_was_written_after_the_listing,
             a_watch_is_silent_about_others,
             a_watch_from_too_long_ago_is_refused,
+            a_watch_from_a_revision_to_come_is_open_and_silent,
         );
     };
     ($adapter:expr; $($fact:ident),* $(,)?) => {

@@ -26,12 +26,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redb::Database;
+use serde_json::Value;
 
 use self::file::Beside;
 use self::fleet::{Pods, Uid};
 use self::history::{Change, History};
 use self::record::{LockRecord, SessionRecord};
-use self::tables::{Found, LOCKS, SESSIONS, View, Write};
+use self::tables::{Documents, Found, LOCKS, SESSIONS, View, Write};
 use super::{LockStore, LockWatch, Look, Original, Page, SessionStore, StoreError, Stored, within};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
@@ -154,17 +155,18 @@ impl Inner {
         if there.is_some() {
             return Err(StoreError::Conflict);
         }
-        let uid = history.uid_at(write.next_revision()?);
-        let record = LockRecord::unheld(resource, Some(&uid));
+        let uid = self.new_uid(&history, &write)?;
+        let record = LockRecord::unheld(resource, uid.as_deref());
         self.write_lock(write, &mut history, None, resource, &record)
     }
 
     /// The comparison and the write are one transaction, and the database lets one write at a
     /// time in: of all that were decided on one version, one gets through.
-    fn update_lock(&self, decided_on: Revision, next: &Lock) -> Result<Stored<Lock>, StoreError> {
+    fn update_lock(&self, decided_on: &Identity, next: &Lock) -> Result<Stored<Lock>, StoreError> {
         let mut history = self.history();
         let write = Write::begin(&self.database)?;
-        let found = compare(write.get(LOCKS, next.resource.as_str())?, decided_on)?;
+        let found = write.get(LOCKS, next.resource.as_str())?;
+        let found = compare(found, decided_on, LockRecord::uid)?;
         let before = stored_lock(&found)?;
         rules::check_lock(&before.value, next)?;
         if before.value == *next {
@@ -193,18 +195,20 @@ impl Inner {
         if there.is_some() {
             return Err(StoreError::Conflict);
         }
-        let uid = history.uid_at(write.next_revision()?);
-        self.write_session(write, &mut history, &SessionRecord::begun(session, &uid))
+        let uid = self.new_uid(&history, &write)?;
+        let record = SessionRecord::begun(session, uid.as_deref());
+        self.write_session(write, &mut history, &record)
     }
 
     fn update_session(
         &self,
-        decided_on: Revision,
+        decided_on: &Identity,
         next: &Session,
     ) -> Result<Stored<Session>, StoreError> {
         let mut history = self.history();
         let write = Write::begin(&self.database)?;
-        let found = compare(write.get(SESSIONS, next.id.as_str())?, decided_on)?;
+        let found = write.get(SESSIONS, next.id.as_str())?;
+        let found = compare(found, decided_on, SessionRecord::uid)?;
         let before = stored_session(&found);
         rules::check_session(&before.value, next)?;
         if before.value == *next {
@@ -229,6 +233,7 @@ impl Inner {
         let stored = stored(value, version, record.uid());
         history.push(Change {
             at: version,
+            name: resource.to_string(),
             before,
             after: Some(stored.clone()),
         });
@@ -250,23 +255,24 @@ impl Inner {
         Ok(stored)
     }
 
-    /// Deletes a lock's object, if `is_it` lets that one go.
+    /// Deletes a lock's object, if `is_it` lets that one go. Like the API server it does not mind what
+    /// is in it.
     fn delete_lock(
         &self,
         name: &str,
-        is_it: impl FnOnce(&Stored<Lock>) -> Result<(), StoreError>,
+        is_it: impl FnOnce(&Identity) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
-        let there: Option<Found<LockRecord>> = write.get(LOCKS, name)?;
-        let there = there.ok_or_else(|| StoreError::NotFound(name.to_owned()))?;
-        let before = stored_lock(&there)?;
-        is_it(&before)?;
-        let at = write.put(LOCKS, name, None)?;
-        self.commit(write, at)?;
+        let (at, there) = self.delete(LOCKS, name, is_it)?;
+        let record = serde_json::from_value(there.record).ok();
+        let before = record.and_then(|record| {
+            let version = there.version;
+            stored_lock(&Found { version, record }).ok()
+        });
         history.push(Change {
             at,
-            before: Some(before),
+            name: name.to_owned(),
+            before,
             after: None,
         });
         Ok(())
@@ -276,17 +282,41 @@ impl Inner {
     fn delete_session(
         &self,
         name: &str,
-        is_it: impl FnOnce(&Stored<Session>) -> Result<(), StoreError>,
+        is_it: impl FnOnce(&Identity) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
-        let there: Option<Found<SessionRecord>> = write.get(SESSIONS, name)?;
-        let there = there.ok_or_else(|| StoreError::NotFound(name.to_owned()))?;
-        is_it(&stored_session(&there))?;
-        let at = write.put(SESSIONS, name, None)?;
-        self.commit(write, at)?;
+        let (at, _there) = self.delete(SESSIONS, name, is_it)?;
         history.pass(at, name, None);
         Ok(())
+    }
+
+    /// Gives the revision that this consumed, and the document that was there.
+    fn delete(
+        &self,
+        documents: Documents,
+        name: &str,
+        is_it: impl FnOnce(&Identity) -> Result<(), StoreError>,
+    ) -> Result<(Revision, Found<Value>), StoreError> {
+        let write = Write::begin(&self.database)?;
+        let there: Option<Found<Value>> = write.get(documents, name)?;
+        let there = there.ok_or_else(|| StoreError::NotFound(name.to_owned()))?;
+        is_it(&Identity {
+            version: there.version,
+            uid: there.record["uid"].as_str().map(Into::into),
+        })?;
+        let at = write.put(documents, name, None)?;
+        self.commit(write, at)?;
+        Ok((at, there))
+    }
+
+    /// The own id of the object that this write makes. Only the simulation's operator asks for it, so
+    /// a file has none.
+    fn new_uid(&self, history: &History, write: &Write) -> Result<Option<String>, StoreError> {
+        if self.beside.is_some() {
+            return Ok(None);
+        }
+        let at = write.next_revision()?;
+        Ok(Some(history.uid_at(at)))
     }
 
     fn commit(&self, write: Write, version: Revision) -> Result<(), StoreError> {
@@ -298,15 +328,37 @@ impl Inner {
     }
 }
 
-/// The one test of a compare-and-swap: is it still what the write was decided on?
-fn compare<T>(there: Option<Found<T>>, decided_on: Revision) -> Result<Found<T>, StoreError> {
-    match there {
-        None => Err(StoreError::NotFound("no such object".to_owned())),
-        Some(there) if there.version != decided_on && !seeded::has(Bug::NoPrecondition) => {
-            Err(StoreError::Conflict)
+/// What a write is decided on: which object it was, and at which version.
+#[derive(Clone, PartialEq, Eq)]
+struct Identity {
+    version: Revision,
+    uid: Option<Arc<str>>,
+}
+
+impl Identity {
+    fn of<T>(stored: &Stored<T>) -> Self {
+        let uid = stored.original.get::<Uid>();
+        Self {
+            version: stored.version,
+            uid: uid.and_then(|uid| uid.0.clone()),
         }
-        Some(there) => Ok(there),
     }
+}
+
+/// The one test of a compare-and-swap: is it still what the write was decided on? The version alone would
+/// not tell where a backup was restored and revisions are given twice.
+fn compare<T>(
+    there: Option<Found<T>>,
+    decided_on: &Identity,
+    uid: fn(&T) -> Option<&str>,
+) -> Result<Found<T>, StoreError> {
+    let there = there.ok_or_else(|| StoreError::NotFound("no such object".to_owned()))?;
+    let is_it =
+        there.version == decided_on.version && uid(&there.record) == decided_on.uid.as_deref();
+    if is_it || seeded::has(Bug::NoPrecondition) {
+        return Ok(there);
+    }
+    Err(StoreError::Conflict)
 }
 
 fn stored_lock(found: &Found<LockRecord>) -> Result<Stored<Lock>, StoreError> {
@@ -383,8 +435,8 @@ impl LockStore for EmbeddedStore {
                 "a lock's resource never changes".to_owned(),
             ));
         }
-        let (decided_on, next) = (current.version, next.clone());
-        self.run(move |inner| inner.update_lock(decided_on, &next))
+        let (decided_on, next) = (Identity::of(current), next.clone());
+        self.run(move |inner| inner.update_lock(&decided_on, &next))
             .await
     }
 
@@ -425,8 +477,8 @@ impl SessionStore for EmbeddedStore {
                 "a session's name never changes".to_owned(),
             ));
         }
-        let (decided_on, next) = (current.version, next.clone());
-        self.run(move |inner| inner.update_session(decided_on, &next))
+        let (decided_on, next) = (Identity::of(current), next.clone());
+        self.run(move |inner| inner.update_session(&decided_on, &next))
             .await
     }
 }

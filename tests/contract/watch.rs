@@ -4,7 +4,7 @@ use futures::StreamExt as _;
 use leasehold::protocol::token::Revision;
 use leasehold::store::StoreError;
 
-use super::{Adapter, PATIENCE, next_gone, next_held, resource};
+use super::{Adapter, PATIENCE, SILENCE, next_event, next_gone, next_held, resource};
 
 pub(crate) async fn a_watch_tells_what_becomes_of_the_sessions_locks(adapter: &impl Adapter) {
     let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
@@ -85,4 +85,14 @@ pub(crate) async fn a_watch_from_too_long_ago_is_refused(adapter: &impl Adapter)
         matches!(refused, StoreError::WatchExpired(_)),
         "{refused:?}"
     );
+}
+
+/// A store that was put back is noticed by asking how far it is, and never by its watch.
+pub(crate) async fn a_watch_from_a_revision_to_come_is_open_and_silent(adapter: &impl Adapter) {
+    let listed = adapter.a().locks.list(1, None).await.expect("a listing");
+    let to_come = Revision(listed.revision.0 + 1_000_000);
+    let mut watch = adapter.a().watch(to_come).await;
+    adapter.a().make_and_take(&resource("r"), "g").await;
+    let told = tokio::time::timeout(SILENCE, next_event(&mut watch)).await;
+    assert!(told.is_err(), "{told:?}");
 }

@@ -53,8 +53,8 @@ impl EmbeddedStore {
             let write = Write::begin(&inner.database)?;
             let there: Option<Found<LockRecord>> = write.get(LOCKS, lock.resource.as_str())?;
             let before = there.as_ref().map(stored_lock).transpose()?;
-            let uid = history.uid_at(write.next_revision()?);
-            let made = || LockRecord::unheld(&lock.resource, Some(&uid));
+            let uid = inner.new_uid(&history, &write)?;
+            let made = || LockRecord::unheld(&lock.resource, uid.as_deref());
             let record = there.map_or_else(made, |found| found.record);
             let record = record.updated(&lock).with_settings(&lock.settings);
             inner.write_lock(write, &mut history, before, &lock.resource, &record)
@@ -110,6 +110,10 @@ impl EmbeddedStore {
             let there = there.ok_or_else(|| StoreError::NotFound(resource.to_string()))?;
             let before = stored_lock(&there)?;
             let next = rewrite(&before.value);
+            if before.value == next {
+                // As on the API server, what changes nothing consumes no revision.
+                return Ok(before);
+            }
             let record = there.record.updated(&next).with_settings(&next.settings);
             inner.write_lock(write, &mut history, Some(before), &resource, &record)
         })
@@ -183,6 +187,7 @@ impl EmbeddedStore {
             inner.commit(write, at)?;
             history.push(Change {
                 at,
+                name: name.to_owned(),
                 before: Some(before),
                 after: Some(super::stored(after, at, edited.uid())),
             });

@@ -20,7 +20,7 @@ pub(super) use self::pods::Pods;
 pub(super) use self::tellers::Tellers;
 use super::record::SessionRecord;
 use super::tables::{Found, SESSIONS};
-use super::{EmbeddedStore, Inner, stored_session};
+use super::{EmbeddedStore, Identity, Inner, stored_session};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
@@ -33,7 +33,7 @@ pub const NAMESPACE: &str = "embedded";
 /// The pause before a feed that could not begin tries again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What an object's own id is, as the adapter carries it. None for one that is older than such ids.
+/// What an object's own id is, as the adapter carries it. Objects in a file have none.
 pub(super) struct Uid(pub(super) Option<Arc<str>>);
 
 /// Where the object of a name is.
@@ -128,13 +128,19 @@ impl EmbeddedStore {
     }
 }
 
-fn resource_at(place: &Place) -> Result<Resource, StoreError> {
-    Resource::parse(&place.name).map_err(|invalid| StoreError::NotFound(invalid.to_string()))
+fn is_here(place: &Place) -> bool {
+    &*place.namespace == NAMESPACE
+}
+
+fn check_here(place: &Place) -> Result<(), StoreError> {
+    let found = is_here(place).then_some(());
+    found.ok_or_else(|| StoreError::NotFound(place.to_string()))
 }
 
 /// Whether what is there is this very object, at the version that was seen.
-fn check_is<T>(current: &Placed<T>, there: &Stored<T>) -> Result<(), StoreError> {
-    let is_it = uid_of(there) == current.uid && there.version == current.stored.version;
+fn check_is<T>(current: &Placed<T>, there: &Identity) -> Result<(), StoreError> {
+    let uid = there.uid.as_deref().unwrap_or_default();
+    let is_it = uid == &*current.uid && there.version == current.stored.version;
     is_it.then_some(()).ok_or(StoreError::Conflict)
 }
 
@@ -157,11 +163,19 @@ impl FleetStore for EmbeddedStore {
     }
 
     async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
-        let found = LockStore::get(self, &resource_at(place)?).await?;
+        // A name that no lock can have is one that there is no lock of.
+        let resource = Resource::parse(&place.name).ok();
+        let Some(resource) = resource.filter(|_| is_here(place)) else {
+            return Ok(None);
+        };
+        let found = LockStore::get(self, &resource).await?;
         Ok(found.map(|stored| placed(&place.name, stored)))
     }
 
     async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
+        if !is_here(place) {
+            return Ok(None);
+        }
         let found = SessionStore::get(self, &SessionId::from(&*place.name)).await?;
         Ok(found.map(|stored| placed(&place.name, stored)))
     }
@@ -178,6 +192,7 @@ impl FleetStore for EmbeddedStore {
         current: &Placed<Lock>,
         next: &Lock,
     ) -> Result<Placed<Lock>, StoreError> {
+        check_here(&current.place)?;
         let written = LockStore::update(self, &current.stored, next).await?;
         Ok(placed(&current.place.name, written))
     }
@@ -189,11 +204,13 @@ impl FleetStore for EmbeddedStore {
         current: &Placed<Session>,
         next: &Session,
     ) -> Result<Placed<Session>, StoreError> {
+        check_here(&current.place)?;
         let written = SessionStore::update(self, &current.stored, next).await?;
         Ok(placed(&current.place.name, written))
     }
 
     async fn delete_lock(&self, current: &Placed<Lock>) -> Result<(), StoreError> {
+        check_here(&current.place)?;
         let current = current.clone();
         self.run(move |inner| {
             inner.delete_lock(&current.place.name, |there| check_is(&current, there))
@@ -202,6 +219,7 @@ impl FleetStore for EmbeddedStore {
     }
 
     async fn delete_session(&self, current: &Placed<Session>) -> Result<(), StoreError> {
+        check_here(&current.place)?;
         let current = current.clone();
         self.run(move |inner| {
             inner.delete_session(&current.place.name, |there| check_is(&current, there))
@@ -209,3 +227,6 @@ impl FleetStore for EmbeddedStore {
         .await
     }
 }
+
+#[cfg(test)]
+mod tests;

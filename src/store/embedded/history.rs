@@ -29,7 +29,9 @@ const BOOKMARK_AFTER: u64 = 256;
 pub(super) struct Change {
     /// The revision that it consumed.
     pub(super) at: Revision,
-    /// The lock before it; none when it was made.
+    /// What the lock guards.
+    pub(super) name: String,
+    /// The lock before it; none when it was made, or made no sense.
     pub(super) before: Option<Stored<Lock>>,
     /// The lock after it; none when it was deleted.
     pub(super) after: Option<Stored<Lock>>,
@@ -82,8 +84,8 @@ impl History {
     /// Takes note of a change and tells those whom it concerns.
     pub(super) fn push(&mut self, change: Change) {
         self.watches.retain_mut(|watch| watch.tell(&change));
-        if let Some(resource) = change.resource().filter(|_| !self.lock_tellers.is_empty()) {
-            let told = fleet::changed(resource, change.after.clone());
+        if !self.lock_tellers.is_empty() {
+            let told = fleet::changed(&change.name, change.after.clone());
             self.lock_tellers.tell(&told);
         }
         self.changes.push_back(change);
@@ -117,15 +119,14 @@ impl History {
         }
         let mut then = BTreeMap::new();
         for change in self.changes.iter().filter(|change| change.at > at) {
-            if let Some(resource) = change.resource() {
-                then.entry(resource.to_owned())
-                    .or_insert_with(|| change.before.clone());
-            }
+            then.entry(change.name.clone())
+                .or_insert_with(|| change.before.clone());
         }
         Ok(then)
     }
 
-    /// What becomes of the locks of a session after a revision.
+    /// What becomes of the locks of a session after a revision. As on the API server it may be one that is
+    /// still to come, and nothing is told until then.
     ///
     /// # Errors
     /// `WatchExpired` when that is no longer remembered.
@@ -157,11 +158,6 @@ impl History {
 }
 
 impl Change {
-    fn resource(&self) -> Option<&str> {
-        let lock = self.after.as_ref().or(self.before.as_ref());
-        lock.map(|stored| stored.value.resource.as_str())
-    }
-
     /// What this is to a session, if it is anything.
     fn for_session(&self, session: &SessionId) -> Option<LockEvent> {
         let holds = |lock: &&Stored<Lock>| lock.value.holder_session() == Some(session);
@@ -179,7 +175,8 @@ impl Change {
 impl Watch {
     /// False when the watch is over.
     fn tell(&mut self, change: &Change) -> bool {
-        match change.for_session(&self.session) {
+        let is_due = change.at > self.told;
+        match change.for_session(&self.session).filter(|_| is_due) {
             Some(event) => self.send(event, change.at),
             None => self.pass(change.at),
         }

@@ -204,6 +204,50 @@ async fn only_what_was_seen_is_deleted_and_what_is_made_anew_is_another() {
     assert!(store.revision().await.unwrap() >= anew.stored.version);
 }
 
+#[tokio::test(start_paused = true)]
+async fn nothing_is_in_another_namespace_or_under_a_name_that_no_lock_has() {
+    let store = store();
+    make_lock(&store, "l").await;
+    let id = session("s");
+    SessionStore::create(&store, &id).await.unwrap();
+    let lock = lock(&store, "l").await;
+    let session = store.session(&place("s")).await.unwrap().unwrap();
+    let elsewhere = |name: &str| Place {
+        namespace: "another".into(),
+        name: name.into(),
+    };
+    assert!(store.lock(&elsewhere("l")).await.unwrap().is_none());
+    assert!(store.session(&elsewhere("s")).await.unwrap().is_none());
+    assert!(store.lock(&place("no\nresource")).await.unwrap().is_none());
+    let before = store.revision().await.unwrap();
+    let moved = Placed {
+        place: elsewhere("l"),
+        ..lock
+    };
+    let moved_session = Placed {
+        place: elsewhere("s"),
+        ..session
+    };
+    let next = Lock {
+        transitions: 1,
+        ..moved.stored.value.clone()
+    };
+    for refused in [
+        store.update_lock(&moved, &next).await.err(),
+        store.update_session(&moved_session, &id).await.err(),
+        FleetStore::delete_lock(&store, &moved).await.err(),
+        FleetStore::delete_session(&store, &moved_session)
+            .await
+            .err(),
+    ] {
+        assert!(
+            matches!(refused, Some(StoreError::NotFound(_))),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(store.revision().await.unwrap(), before);
+}
+
 fn pod(name: &str, is_terminal: bool) -> PodReport {
     PodReport {
         place: place(name),
@@ -261,6 +305,16 @@ async fn a_restored_backup_puts_everything_back_and_feeds_tell_it_anew() {
     let again = lock(&store, "lost").await;
     assert_eq!(again.stored.version, lost.stored.version);
     assert_ne!(again.uid, lost.uid);
+    // So who saw the one that is lost writes nothing to the other, by the one port as by the other.
+    let next = Lock {
+        token: Token::from_raw(5_000),
+        ..lost.stored.value.clone()
+    };
+    let late = store.update_lock(&lost, &next).await.err();
+    assert_eq!(late, Some(StoreError::Conflict));
+    let late = LockStore::update(&store, &lost.stored, &next).await.err();
+    assert_eq!(late, Some(StoreError::Conflict));
+    assert!(store.update_lock(&again, &next).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -294,6 +348,10 @@ async fn people_ask_for_locks_and_edit_them() {
     assert_eq!(wiped.stored.value.token, Token::NONE);
     assert_eq!(wiped.stored.value.settings, settings);
     assert_eq!(wiped.uid, seen.uid);
+    // What changes nothing is no write.
+    let at = wiped.stored.version;
+    let again = store.wipe_lock_status(&resource("l")).await.unwrap();
+    assert_eq!((again.version, store.revision().await.unwrap()), (at, at));
     store.request_release(&resource("l"), None).await.unwrap();
     assert_eq!(
         lock(&store, "l").await.stored.value.settings,

@@ -7,7 +7,7 @@ use crate::store::fleet::{Feed, Told};
 
 /// How much a feed may have waiting for its reader; one that falls behind further is ended, and tells
 /// everything anew.
-const BACKLOG_MAX: usize = 1_024;
+pub(super) const BACKLOG_MAX: usize = 1_024;
 
 pub(in crate::store::embedded) struct Tellers<T>(Vec<mpsc::Sender<Told<T>>>);
 

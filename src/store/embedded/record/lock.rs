@@ -22,7 +22,7 @@ use crate::store::StoreError;
 #[serde(rename_all = "camelCase")]
 pub(in crate::store::embedded) struct LockRecord {
     resource: String,
-    /// The object's own id; one that is made anew has another.
+    /// The object's own id; one that is made anew has another. None in a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ impl LockRecord {
         }
     }
 
-    /// The object's own id, unless it is older than such ids.
+    /// The object's own id, where it has one.
     pub(in crate::store::embedded) fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }

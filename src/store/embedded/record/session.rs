@@ -11,7 +11,7 @@ use crate::protocol::time::{SessionTtl, WallTime};
 #[serde(rename_all = "camelCase")]
 pub(in crate::store::embedded) struct SessionRecord {
     id: String,
-    /// The object's own id; one that is made anew has another.
+    /// The object's own id; one that is made anew has another. None in a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<String>,
     pod: String,
@@ -58,10 +58,10 @@ struct RevocationRecord {
 impl SessionRecord {
     /// The document of a session that begins. As on the API server it begins without a status:
     /// whatever `session` says of renewals and an end.
-    pub(in crate::store::embedded) fn begun(session: &Session, uid: &str) -> Self {
+    pub(in crate::store::embedded) fn begun(session: &Session, uid: Option<&str>) -> Self {
         Self {
             id: session.id.to_string(),
-            uid: Some(uid.to_owned()),
+            uid: uid.map(str::to_owned),
             pod: session.pod.name.to_string(),
             pod_uid: session.pod.uid.to_string(),
             node: session.pod.node.as_deref().map(str::to_owned),
@@ -75,7 +75,7 @@ impl SessionRecord {
         }
     }
 
-    /// The object's own id, unless it is older than such ids.
+    /// The object's own id, where it has one.
     pub(in crate::store::embedded) fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }

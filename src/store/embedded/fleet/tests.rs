@@ -1,0 +1,93 @@
+//! What feeds do where something is wrong: with what is stored, with the store, or with who listens.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::StreamExt as _;
+use tokio::time::Instant;
+
+use super::super::tables::{LOCKS, Write};
+use super::*;
+
+fn store() -> EmbeddedStore {
+    EmbeddedStore::in_memory(Revision(1_000)).unwrap()
+}
+
+fn resource(name: &str) -> Resource {
+    Resource::parse(name).unwrap()
+}
+
+/// What a feed tells until it is complete.
+async fn told_anew(feed: &mut Feed<Placed<Lock>>) -> Vec<Told<Placed<Lock>>> {
+    let mut told = Vec::new();
+    while !matches!(told.last(), Some(Told::Complete)) {
+        told.push(feed.next().await.unwrap());
+    }
+    assert!(matches!(told[0], Told::Anew), "{told:?}");
+    told
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_fell_behind_is_told_everything_anew() {
+    let store = store();
+    let mut locks = FleetStore::locks(&store);
+    assert_eq!(told_anew(&mut locks).await.len(), 2);
+    let made = tellers::BACKLOG_MAX + 10;
+    for number in 0..made {
+        let resource = resource(&format!("l-{number}"));
+        LockStore::create(&store, &resource).await.unwrap();
+    }
+    let mut before = 0;
+    while let Told::There(_) = locks.next().await.unwrap() {
+        before += 1;
+    }
+    // What waited for it comes first, and less than all: the next thing was that it begins anew.
+    assert!(tellers::BACKLOG_MAX <= before && before < made, "{before}");
+    let mut there = 0;
+    while let Told::There(_) = locks.next().await.unwrap() {
+        there += 1;
+    }
+    assert_eq!(there, made);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_makes_no_sense_is_told_and_can_be_deleted() {
+    let store = store();
+    LockStore::create(&store, &resource("good")).await.unwrap();
+    let write = Write::begin(&store.0.database).unwrap();
+    write.put(LOCKS, "bad", Some(b"{}")).unwrap();
+    write.commit().unwrap();
+    let mut locks = FleetStore::locks(&store);
+    let told = told_anew(&mut locks).await;
+    let Told::Unreadable { place, why, .. } = &told[1] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(&*place.name, "bad");
+    assert!(why.contains("missing field"), "{why}");
+    assert!(matches!(&told[2], Told::There(lock) if &*lock.place.name == "good"));
+    store.delete_lock(&resource("bad")).await.unwrap();
+    let gone = locks.next().await.unwrap();
+    assert!(
+        matches!(&gone, Told::Gone(place) if &*place.name == "bad"),
+        "{gone:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_that_cannot_begin_says_so_and_tries_again() {
+    static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+    let begin = |inner: &Inner| {
+        if HAS_FAILED.swap(true, Ordering::Relaxed) {
+            return inner.lock_feed();
+        }
+        Err(StoreError::Unavailable("the disk".to_owned()))
+    };
+    let mut locks = store().feed(begin);
+    let began = Instant::now();
+    let first = locks.next().await.unwrap();
+    assert!(matches!(
+        first,
+        Told::Interrupted(StoreError::Unavailable(_))
+    ));
+    assert_eq!(told_anew(&mut locks).await.len(), 2);
+    assert_eq!(began.elapsed(), PAUSE);
+}
