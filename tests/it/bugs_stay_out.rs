@@ -11,11 +11,43 @@ fn file(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Whether a build of these lines, one of which says `--release`, has the feature.
+/// Profiles with debug assertions: what they build is never shipped.
+const FOR_TESTS: [&str; 3] = ["dev", "test", "model"];
+
+/// Whether a build of these lines, one of which asks for what is shipped, has the feature.
 fn builds_it_in(text: &str) -> bool {
     let lines = text.replace("\\\n", " ");
-    let mut releases = lines.lines().filter(|line| line.contains("--release"));
+    let mut releases = lines.lines().filter(|line| is_release(line));
     releases.any(|line| line.contains(FEATURE) || line.contains("all-features"))
+}
+
+fn is_release(line: &str) -> bool {
+    let mut words = line.split([' ', '\t', '=']);
+    while let Some(word) = words.next() {
+        match word {
+            "--release" | "-r" => return true,
+            "--profile" => return words.next().is_none_or(|name| !FOR_TESTS.contains(&name)),
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Whether anything is said of debug assertions: with them a release build would have the feature.
+fn moves_the_guard(text: &str) -> bool {
+    let text = text.to_ascii_lowercase().replace('_', "-");
+    text.contains("debug-assertions")
+}
+
+/// What builds what is shipped.
+fn builders() -> Vec<String> {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let scripts = fs::read_dir(scripts).unwrap().map(|entry| {
+        let name = entry.unwrap().file_name();
+        format!("scripts/{}", name.to_string_lossy())
+    });
+    let others = ["Makefile", "Dockerfile", ".ci/run"].map(str::to_owned);
+    scripts.chain(others).collect()
 }
 
 /// Whether the feature is there without being asked for.
@@ -29,9 +61,12 @@ fn is_default(manifest: &str) -> bool {
 
 #[test]
 fn no_release_build_asks_for_them() {
-    assert!(!is_default(&file("Cargo.toml")));
-    for name in ["Makefile", "Dockerfile", "scripts/image.sh", ".ci/run"] {
-        assert!(!builds_it_in(&file(name)), "{name}");
+    let manifest = file("Cargo.toml");
+    assert!(!is_default(&manifest));
+    assert!(!moves_the_guard(&manifest));
+    for name in builders() {
+        let text = file(&name);
+        assert!(!builds_it_in(&text) && !moves_the_guard(&text), "{name}");
     }
     let image = file("scripts/image.sh");
     assert!(
@@ -46,8 +81,19 @@ fn what_would_let_them_in_is_noticed() {
         "cargo build --release \\\n  --features seeded-bugs"
     ));
     assert!(builds_it_in("cargo build --all-features --release"));
+    assert!(builds_it_in("cargo build -r --features seeded-bugs"));
+    for profile in ["--profile release", "--profile=release", "--profile small"] {
+        let build = format!("cargo build {profile} --features seeded-bugs");
+        assert!(builds_it_in(&build), "{profile}");
+    }
     assert!(!builds_it_in(
-        "cargo test --features seeded-bugs\ncargo build --release"
+        "cargo test --profile model --features seeded-bugs\ncargo build --release"
+    ));
+    assert!(moves_the_guard(
+        "[profile.release]\ndebug-assertions = true"
+    ));
+    assert!(moves_the_guard(
+        "CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true cargo build -r"
     ));
     assert!(is_default(
         "[features]\ndefault = [\"seeded-bugs\"]\nseeded-bugs = []\n"
