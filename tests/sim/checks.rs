@@ -237,6 +237,16 @@ impl Checks {
         self.locks.get(resource)?.last.as_ref()
     }
 
+    /// Until when an app of this pod believes, if one does.
+    pub(crate) fn believes_until(&self, pod: &str) -> Option<Duration> {
+        let all = self
+            .locks
+            .values()
+            .flat_map(|history| history.beliefs.values());
+        let its = all.filter(|belief| pod_of(&belief.app) == pod);
+        its.map(|belief| belief.until).max()
+    }
+
     /// The locks as the store has them.
     pub(crate) fn locks(&self) -> impl Iterator<Item = &Lock> {
         self.locks

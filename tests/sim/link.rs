@@ -18,37 +18,16 @@ use fastrand::Rng;
 use futures::FutureExt as _;
 use leasehold::protocol::token::Revision;
 use leasehold::store::{StoreError, within};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 pub(crate) use fate::Weather;
-use fate::{Fate, Outcome};
+use fate::{Fate, LATE, Outcome};
 
+use crate::network::{Network, Way};
 use crate::world::World;
 
 /// The longest that an adapter waits for an answer.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
-
-/// Which way nothing gets through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cut {
-    pub(crate) to_store: bool,
-    pub(crate) from_store: bool,
-}
-
-impl Cut {
-    pub(crate) const BOTH: Self = Self {
-        to_store: true,
-        from_store: true,
-    };
-    pub(crate) const TO_STORE: Self = Self {
-        to_store: true,
-        from_store: false,
-    };
-    pub(crate) const FROM_STORE: Self = Self {
-        to_store: false,
-        from_store: true,
-    };
-}
 
 /// A process's way to the store. Cloning gives another handle to the same one.
 #[derive(Clone)]
@@ -59,35 +38,30 @@ struct Inner {
     who: Arc<str>,
     /// Whether it may do what strict mode lets only the operator do.
     is_operator: bool,
+    /// That of the place where it runs.
+    network: Network,
     random: Mutex<Rng>,
-    weather: Mutex<Weather>,
-    cut: Mutex<Cut>,
-    /// Told when that changes, to all at once and in the order in which they came; tokio's `watch` wakes
-    /// them in a random one.
-    cut_changed: Notify,
     is_dead: AtomicBool,
     /// The highest revision that a LIST told the process.
     listed: AtomicU64,
 }
 
 impl Link {
-    pub(crate) fn new(world: &World, who: &str, random: Rng) -> Self {
+    pub(crate) fn new(world: &World, who: &str, network: &Network, random: Rng) -> Self {
         Self(Arc::new(Inner {
             world: world.clone(),
             who: who.into(),
             is_operator: false,
+            network: network.clone(),
             random: Mutex::new(random),
-            weather: Mutex::new(Weather::Calm),
-            cut: Mutex::default(),
-            cut_changed: Notify::new(),
             is_dead: AtomicBool::new(false),
             listed: AtomicU64::new(0),
         }))
     }
 
     /// The same for an operator.
-    pub(crate) fn of_an_operator(world: &World, who: &str, random: Rng) -> Self {
-        let link = Self::new(world, who, random);
+    pub(crate) fn of_an_operator(world: &World, who: &str, network: &Network, random: Rng) -> Self {
+        let link = Self::new(world, who, network, random);
         let inner = Arc::into_inner(link.0).expect("nobody else has it yet");
         Self(Arc::new(Inner {
             is_operator: true,
@@ -95,25 +69,8 @@ impl Link {
         }))
     }
 
-    pub(crate) fn set_weather(&self, weather: Weather) {
-        *self
-            .0
-            .weather
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = weather;
-    }
-
-    pub(crate) fn cut(&self, cut: Cut) {
-        *self.0.cut.lock().unwrap_or_else(PoisonError::into_inner) = cut;
-        self.0.cut_changed.notify_waiters();
-    }
-
     fn weather(&self) -> Weather {
-        *self
-            .0
-            .weather
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.network.weather()
     }
 
     fn random(&self) -> MutexGuard<'_, Rng> {
@@ -148,7 +105,7 @@ impl Link {
         &self,
         name: &'static str,
         is_write: bool,
-        apply: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
+        apply: impl Fn(&Self) -> Result<T, StoreError> + Send + Sync + 'static,
     ) -> Result<T, StoreError> {
         if self.0.is_dead.load(Ordering::Relaxed) {
             return std::future::pending().await;
@@ -156,7 +113,12 @@ impl Link {
         let ttl = self.world().setting().ttl.get();
         let fate = Fate::of(self.weather(), is_write, ttl, &mut self.random());
         let (tell, told) = oneshot::channel();
-        tokio::spawn(self.clone().travel(name, fate, apply, tell));
+        let call = Call {
+            name,
+            is_write,
+            apply,
+        };
+        tokio::spawn(self.clone().travel(fate, call, Caller(Some(tell))));
         within(CALL_LIMIT, async {
             match told.await {
                 Ok(answer) => answer,
@@ -167,73 +129,88 @@ impl Link {
         .await
     }
 
-    async fn travel<T>(
-        self,
-        name: &'static str,
-        fate: Fate,
-        apply: impl FnOnce(&Self) -> Result<T, StoreError>,
-        tell: oneshot::Sender<Result<T, StoreError>>,
-    ) {
-        let world = self.world();
-        if let Some(kind) = fate.kind() {
-            world.count(kind);
-            world.note(&self.0.who, format_args!("({name}: {kind})"));
-        }
-        let mut tell = Some(tell);
-        let mut answer = |answer| tell.take().map(|tell| tell.send(answer));
+    async fn travel<T: Send + 'static, A>(self, fate: Fate, call: Call<A>, mut caller: Caller<T>)
+    where
+        A: Fn(&Self) -> Result<T, StoreError> + Send + Sync + 'static,
+    {
+        let network = &self.0.network;
         if let Some(broken_after) = fate.broken_after {
             tokio::time::sleep(broken_after).await;
-            let broken = StoreError::Ambiguous("the connection broke".into());
-            let _unheard = answer(Err(broken));
+            caller.hears(Err(StoreError::Ambiguous("the connection broke".into())));
         }
-        tokio::time::sleep(
-            fate.to_store
-                .saturating_sub(fate.broken_after.unwrap_or_default()),
-        )
-        .await;
-        if !self.passes(|cut| cut.to_store, fate.outlasts_cuts).await {
+        let left = (fate.to_store).saturating_sub(fate.broken_after.unwrap_or_default());
+        tokio::time::sleep(left).await;
+        if !network.passes(Way::ToStore, fate.outlasts_cuts).await {
             return;
         }
-        let result = match fate.outcome {
-            Outcome::Lost => return,
+        let mut result = match fate.outcome {
+            Outcome::Lost => return self.happened("request lost", call.name),
             Outcome::Refused => Err(StoreError::Unavailable("it is not there".into())),
             Outcome::Throttled => Err(StoreError::Unavailable("too many requests".into())),
             Outcome::Unclear => Err(StoreError::Ambiguous("a gateway gave up".into())),
-            Outcome::Applied | Outcome::AnswerLost => apply(&self),
+            Outcome::Applied | Outcome::AnswerLost => (call.apply)(&self),
         };
+        if call.is_write && result.is_ok() {
+            self.note_applied(&fate, call.name, caller.is_gone());
+        }
+        if let Some(after) = fate.again_after.filter(|_| call.is_write) {
+            tokio::time::sleep(after).await;
+            self.happened("write sent twice", call.name);
+            // Whoever sends a request again has not heard the first answer.
+            result = (call.apply)(&self);
+        }
         if fate.outcome == Outcome::AnswerLost {
-            if is_write_done(&result) {
-                world.count("answer lost, applied");
-            }
             return;
         }
         tokio::time::sleep(fate.to_caller).await;
-        if self.passes(|cut| cut.from_store, fate.outlasts_cuts).await {
-            let _heard = answer(result);
+        if network.passes(Way::FromStore, fate.outlasts_cuts).await
+            && caller.hears(result)
+            && let Some(kind) = fate.kind_heard()
+        {
+            self.happened(kind, call.name);
         }
     }
 
-    /// Waits while nothing gets through; false when what is sent does not outlast that.
-    async fn passes(&self, is_cut: fn(&Cut) -> bool, outlasts: bool) -> bool {
-        loop {
-            let changed = self.0.cut_changed.notified();
-            if !is_cut(&self.cut_now()) {
-                return true;
-            }
-            if !outlasts {
-                return false;
-            }
-            changed.await;
+    /// A write was done, which its caller may not come to know.
+    fn note_applied(&self, fate: &Fate, name: &str, is_gone: bool) {
+        if fate.outcome == Outcome::AnswerLost {
+            self.happened("answer lost, applied", name);
+        } else if fate.broken_after.is_some() {
+            self.happened("late after a broken connection", name);
+        } else if fate.to_store > LATE && is_gone {
+            self.happened("late write, its caller gone", name);
+        } else if fate.to_store > LATE {
+            self.happened("late write", name);
         }
     }
 
-    fn cut_now(&self) -> Cut {
-        *self.0.cut.lock().unwrap_or_else(PoisonError::into_inner)
+    fn happened(&self, kind: &'static str, to: &str) {
+        self.world().count(kind);
+        self.world()
+            .note(&self.0.who, format_args!("({to}: {kind})"));
     }
 }
 
-fn is_write_done<T>(result: &Result<T, StoreError>) -> bool {
-    result.is_ok()
+/// What a process asks of the store.
+struct Call<A> {
+    name: &'static str,
+    is_write: bool,
+    apply: A,
+}
+
+/// Who waits for an answer, and hears one at most.
+struct Caller<T>(Option<oneshot::Sender<Result<T, StoreError>>>);
+
+impl<T> Caller<T> {
+    /// Whether it was still there to hear it.
+    fn hears(&mut self, answer: Result<T, StoreError>) -> bool {
+        self.0.take().is_some_and(|tell| tell.send(answer).is_ok())
+    }
+
+    /// Whether it has heard something, or given up.
+    fn is_gone(&self) -> bool {
+        self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
 }
 
 /// In memory nothing waits.

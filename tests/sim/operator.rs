@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold::agent::{Agent, Campaign, Config};
+use leasehold::agent::{Agent, Campaign, Config, OnTerm};
 use leasehold::operator::plan::Rules;
 use leasehold::operator::{BindSidecars, Operator, Ports};
-use leasehold::pause::Pause;
 use leasehold::protocol::election::ElectionName;
 use leasehold::protocol::session::PodRef;
 use leasehold::random::Random;
@@ -20,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 use self::ports::{Elected, Outside};
 use crate::clock::MachineClock;
 use crate::link::Link;
+use crate::network::Network;
+use crate::stillness::Stillness;
 use crate::world::World;
 
 /// The election that the active one won.
@@ -33,6 +34,7 @@ struct Inner {
     world: World,
     name: Arc<str>,
     clock: MachineClock,
+    network: Network,
     random: Mutex<Rng>,
     process: Mutex<Option<Process>>,
 }
@@ -40,8 +42,23 @@ struct Inner {
 /// While it lives.
 #[derive(Clone)]
 pub(crate) struct Process {
-    pub(crate) link: Link,
-    pub(crate) pause: Pause,
+    link: Link,
+    agent: Agent,
+    pub(crate) stillness: Stillness,
+    /// Tells it to stop.
+    stop: CancellationToken,
+    /// Told when it has.
+    stopped: CancellationToken,
+}
+
+impl Process {
+    /// Does its work until it is told to stop, and ends it as the shipped one does.
+    async fn run(self, operator: Operator) {
+        let ran = operator.run(self.stop.clone()).await;
+        ran.expect("no task of the operator dies");
+        self.agent.shut_down(OnTerm::ReleaseNow).await;
+        self.stopped.cancel();
+    }
 }
 
 impl Replica {
@@ -51,6 +68,7 @@ impl Replica {
             world: world.clone(),
             name: format!("operator-{number}").into(),
             clock: MachineClock::new(world.time(), booted_before, gain),
+            network: Network::new(world, true),
             random: Mutex::new(random.fork()),
             process: Mutex::new(None),
         }))
@@ -60,12 +78,16 @@ impl Replica {
         &self.0.name
     }
 
+    pub(crate) fn network(&self) -> &Network {
+        &self.0.network
+    }
+
     pub(crate) fn world(&self) -> &World {
         &self.0.world
     }
 
     /// Whether this process is the one that runs.
-    pub(crate) fn is_running(&self, process: &Process) -> bool {
+    fn is_running(&self, process: &Process) -> bool {
         let running = self.process();
         running.is_some_and(|running| running.link.is(&process.link))
     }
@@ -91,8 +113,8 @@ impl Replica {
         if self.process().is_some() {
             return;
         }
-        let link = Link::of_an_operator(&self.0.world, self.name(), self.fork());
-        let pause = Pause::default();
+        let link = Link::of_an_operator(&self.0.world, self.name(), self.network(), self.fork());
+        let stillness = Stillness::default();
         let random = Random::seeded(self.fork().u64(..));
         let clock = Arc::new(self.0.clock.clone());
         let mut config = Config::new(PodRef {
@@ -102,7 +124,7 @@ impl Replica {
         });
         config.session_ttl = self.0.world.setting().ttl;
         config.random = random.clone();
-        config.pause = Some(pause.clone());
+        config.pause = Some(stillness.pause().clone());
         let stores = Arc::new(link.clone());
         let agent = Agent::new(config, stores.clone(), stores.clone(), clock.clone());
         let election = ElectionName::parse(ELECTION).expect("a name");
@@ -117,7 +139,7 @@ impl Replica {
             leadership: Arc::new(Elected::new(&agent, &election, stands)),
             clock,
             random,
-            pause: Some(pause.clone()),
+            pause: Some(stillness.pause().clone()),
         };
         let operator = Operator::new(self.rules(), ports);
         agent.run_for_while(
@@ -127,20 +149,47 @@ impl Replica {
             },
             fit,
         );
-        let runs = async move {
-            let ran = operator.run(CancellationToken::new()).await;
-            ran.expect("no task of the operator dies");
+        let process = Process {
+            link,
+            agent,
+            stillness,
+            stop: CancellationToken::new(),
+            stopped: CancellationToken::new(),
         };
-        tokio::spawn(pause.hold(runs));
-        *self.place() = Some(Process { link, pause });
+        tokio::spawn(
+            process
+                .stillness
+                .pause()
+                .hold(process.clone().run(operator)),
+        );
+        *self.place() = Some(process);
     }
 
     /// It dies between two of its steps.
     pub(crate) fn kill(&self) {
         if let Some(process) = self.place().take() {
-            process.pause.stand_still();
+            process.stillness.die();
             process.link.kill();
         }
+    }
+
+    /// It is told to stop, and is killed if that takes longer than this.
+    pub(crate) async fn stop(&self, grace: Duration) {
+        let Some(process) = self.process() else {
+            return;
+        };
+        process.stop.cancel();
+        let stopped = tokio::time::timeout(grace, process.stopped.cancelled()).await;
+        if !self.is_running(&process) {
+            return self.0.world.count("operator crashed while it stopped");
+        }
+        let what = match stopped {
+            Ok(()) => "operator stopped in good order",
+            Err(_elapsed) => "operator killed while it stopped",
+        };
+        self.0.world.count(what);
+        self.0.world.note(self.name(), what);
+        self.kill();
     }
 
     fn rules(&self) -> Rules {

@@ -1,5 +1,7 @@
 //! A pod: a machine's clock, a sidecar that may die and come back, and apps that ask it.
 
+mod ending;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,8 +12,6 @@ use leasehold::pause::Pause;
 use leasehold::protocol::session::PodRef;
 use leasehold::protocol::time::Moment;
 use leasehold::random::Random;
-use leasehold::store::embedded::NAMESPACE;
-use leasehold::store::fleet::{ContainerReport, Place, PodReport};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,8 @@ use crate::app::App;
 use crate::clock::MachineClock;
 use crate::disk::Disk;
 use crate::link::Link;
+use crate::network::Network;
+use crate::stillness::Stillness;
 use crate::world::World;
 
 /// A pod. Cloning gives another handle to the same one.
@@ -34,6 +36,7 @@ struct Inner {
     /// Whether its sidecar keeps a state file.
     keeps_state: bool,
     disk: Disk,
+    network: Network,
     parts: Mutex<Parts>,
 }
 
@@ -41,7 +44,7 @@ struct Inner {
 struct Parts {
     sidecar: Option<Sidecar>,
     /// The container of its apps, and what runs in it.
-    container: Pause,
+    container: Stillness,
     apps: Vec<AbortHandle>,
     /// How many sidecars there were.
     started: u64,
@@ -53,7 +56,7 @@ struct Parts {
 pub(crate) struct Sidecar {
     pub(crate) agent: Agent,
     pub(crate) link: Link,
-    pub(crate) pause: Pause,
+    pub(crate) stillness: Stillness,
     /// Told when it dies.
     pub(crate) died: CancellationToken,
 }
@@ -79,7 +82,7 @@ impl Sidecar {
             };
             let _heard = tell.send(answer);
         };
-        tokio::spawn(self.pause.hold(served));
+        tokio::spawn(self.stillness.pause().hold(served));
         told
     }
 }
@@ -96,9 +99,10 @@ impl Pod {
             random: Mutex::new(random.fork()),
             keeps_state,
             disk: Disk::default(),
+            network: Network::new(world, false),
             parts: Mutex::new(Parts {
                 sidecar: None,
-                container: Pause::default(),
+                container: Stillness::default(),
                 apps: Vec::new(),
                 started: 0,
                 is_over: false,
@@ -125,6 +129,10 @@ impl Pod {
 
     pub(crate) fn world(&self) -> &World {
         &self.0.world
+    }
+
+    pub(crate) fn network(&self) -> &Network {
+        &self.0.network
     }
 
     pub(crate) fn disk(&self) -> &Disk {
@@ -164,10 +172,10 @@ impl Pod {
         if self.is_over() || !self.parts().apps.is_empty() {
             return;
         }
-        let container = Pause::default();
+        let container = Stillness::default();
         let apps = (0..self.world().setting().apps_per_pod).map(|number| {
             let app = App::new(self, number).work();
-            tokio::spawn(container.hold(app)).abort_handle()
+            tokio::spawn(container.pause().hold(app)).abort_handle()
         });
         let apps = apps.collect();
         let mut parts = self.parts();
@@ -180,11 +188,11 @@ impl Pod {
         if self.sidecar().is_some() || self.is_over() {
             return;
         }
-        let link = Link::new(&self.0.world, self.name(), self.fork());
+        let link = Link::new(&self.0.world, self.name(), &self.0.network, self.fork());
         let (locks, sessions) = (Arc::new(link.clone()), Arc::new(link.clone()));
         let clock = Arc::new(self.0.clock.clone());
-        let pause = Pause::default();
-        let config = self.config(&pause);
+        let stillness = Stillness::default();
+        let config = self.config(stillness.pause());
         let agent = if self.0.keeps_state {
             let memory = self.0.disk.open(&format!("boot-of-{}", self.0.name));
             Agent::with_memory(config, locks, sessions, clock, memory)
@@ -194,7 +202,7 @@ impl Pod {
         let sidecar = Sidecar {
             agent,
             link,
-            pause,
+            stillness,
             died: CancellationToken::new(),
         };
         let mut parts = self.parts();
@@ -202,54 +210,9 @@ impl Pod {
         parts.started += 1;
     }
 
-    /// The sidecar's process dies between two of its steps.
-    pub(crate) fn kill_sidecar(&self) {
-        let Some(sidecar) = self.parts().sidecar.take() else {
-            return;
-        };
-        // It takes no step any more, not even those by which it would end in good order.
-        sidecar.pause.stand_still();
-        sidecar.link.kill();
-        sidecar.died.cancel();
-        self.0.disk.take_away();
-    }
-
-    /// The apps' processes die.
-    pub(crate) fn kill_apps(&self) {
-        for app in std::mem::take(&mut self.parts().apps) {
-            app.abort();
-        }
-        self.world().book().checks.died(self.name());
-    }
-
-    /// The apps' processes stand still until they are let go on.
-    pub(crate) fn freeze_apps(&self) -> Pause {
-        let container = self.parts().container.clone();
-        container.stand_still();
-        container
-    }
-
-    /// All of it ends for good.
-    pub(crate) fn end(&self) {
-        self.kill_apps();
-        self.kill_sidecar();
-        self.parts().is_over = true;
-    }
-
-    /// What the kubelet reports of it when it ended.
-    pub(crate) fn report(&self) -> PodReport {
-        PodReport {
-            place: Place {
-                namespace: NAMESPACE.into(),
-                name: self.0.name.clone(),
-            },
-            uid: format!("uid-of-{}", self.0.name).into(),
-            is_terminal: true,
-            is_deleted: false,
-            is_presumed: false,
-            declared: 2,
-            containers: vec![ContainerReport::Terminated; 2],
-        }
+    /// What the apps' processes are stopped by.
+    pub(crate) fn container(&self) -> Stillness {
+        self.parts().container.clone()
     }
 
     fn config(&self, pause: &Pause) -> Config {

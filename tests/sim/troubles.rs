@@ -1,14 +1,23 @@
-//! What goes wrong with networks and processes, until everything is mended.
+//! What goes wrong with networks, processes and clocks, until everything is mended.
+
+mod operators;
+mod processes;
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::link::{Cut, Weather};
+use crate::link::Weather;
+use crate::network::{Cut, Network};
 use crate::operator::Replica;
 use crate::people::{self, Copy};
 use crate::pod::Pod;
 use crate::world::World;
+
+/// The longest that something is cut off or stands still, in TTLs.
+const LONGEST: f64 = 2.5;
+/// The longest that a process is given to stop in good order, in TTLs.
+const GRACE: f64 = 3.0;
 
 /// What makes things go wrong.
 pub(crate) struct Troubles {
@@ -46,9 +55,9 @@ impl Troubles {
         if self.random.u8(..4) == 0 {
             pod.disk().copy();
         }
-        match self.random.u8(..26) {
-            0..8 => self.weather(&pod),
-            8..12 => self.cut(&pod),
+        match self.random.u8(..28) {
+            0..8 => self.weather(pod.name(), pod.network()),
+            8..12 => self.cut(pod.name(), pod.network()),
             12..15 => self.kill_sidecar(&pod),
             15 => self.kill_apps(&pod),
             16 => self.end(&pod),
@@ -59,8 +68,9 @@ impl Troubles {
                 self.stop_apps(&pod);
                 self.stop_sidecar(&pod);
             }
-            21 | 22 => self.trouble_an_operator(),
-            23 => self.restore(),
+            21..24 => self.trouble_an_operator(),
+            24 => self.restore(),
+            25 => self.tell_sidecar_to_stop(&pod),
             _ => self.leap(&pod),
         }
     }
@@ -73,118 +83,26 @@ impl Troubles {
         }
     }
 
-    fn trouble_an_operator(&mut self) {
-        if self.replicas.is_empty() {
-            return;
-        }
-        let replica = self.replicas[self.random.usize(..self.replicas.len())].clone();
-        let Some(process) = replica.process() else {
-            return;
-        };
-        match self.random.u8(..3) {
-            0 => {
-                self.world.count("operator crashed");
-                self.world.note(replica.name(), "crashed");
-                replica.kill();
-                self.later(2.0, move || {
-                    replica.world().note(replica.name(), "started");
-                    replica.start();
-                });
-            }
-            1 => {
-                self.world.count("operator stopped for a while");
-                self.world.note(replica.name(), "stands still");
-                process.pause.stand_still();
-                self.later(2.5, move || {
-                    if replica.is_running(&process) {
-                        replica.world().note(replica.name(), "goes on");
-                        process.pause.go_on();
-                    }
-                });
-            }
-            _ => {
-                self.world.count("operator cut off");
-                self.world.note(replica.name(), "cut off");
-                process.link.cut(Cut::BOTH);
-                self.later(2.5, move || process.link.cut(Cut::default()));
-            }
-        }
-    }
-
-    fn weather(&mut self, pod: &Pod) {
+    fn weather(&mut self, name: &str, network: &Network) {
         let weather = match self.random.u8(..4) {
             0 => Weather::Stormy,
             1 | 2 => Weather::Windy,
             _ => Weather::Calm,
         };
-        if let Some(sidecar) = pod.sidecar() {
-            self.world.note(pod.name(), format_args!("{weather:?}"));
-            sidecar.link.set_weather(weather);
-        }
+        self.world.note(name, format_args!("{weather:?}"));
+        network.set_weather(weather);
     }
 
-    fn cut(&mut self, pod: &Pod) {
-        let Some(sidecar) = pod.sidecar() else { return };
-        let (cut, kind) = match self.random.u8(..3) {
-            0 => (Cut::BOTH, "cut off both ways"),
-            1 => (Cut::TO_STORE, "cut off to the store"),
-            _ => (Cut::FROM_STORE, "cut off from the store"),
+    fn cut(&mut self, name: &str, network: &Network) {
+        let cut = match self.random.u8(..3) {
+            0 => Cut::Both,
+            1 => Cut::ToStore,
+            _ => Cut::FromStore,
         };
-        self.world.count(kind);
-        self.world.note(pod.name(), kind);
-        sidecar.link.cut(cut);
-        let (world, name) = (self.world.clone(), pod.name().to_owned());
-        self.later(2.5, move || {
-            world.note(&name, "not cut off any more");
-            sidecar.link.cut(Cut::default());
-        });
-    }
-
-    fn kill_sidecar(&mut self, pod: &Pod) {
-        let has_older = self.world.setting().has_older_copies && pod.keeps_state();
-        let state = if has_older && pod.disk().bring_back() {
-            "sidecar crashed, older state"
-        } else if !pod.keeps_state() {
-            "sidecar crashed without state"
-        } else if self.random.u8(..5) == 0 {
-            pod.disk().lose();
-            "sidecar crashed and lost its state"
-        } else {
-            "sidecar crashed with state"
-        };
-        self.world.count(state);
-        self.world.note(pod.name(), state);
-        pod.kill_sidecar();
-        let pod = pod.clone();
-        self.later(1.0, move || {
-            pod.world().note(pod.name(), "sidecar started");
-            pod.start_sidecar();
-        });
-    }
-
-    fn stop_sidecar(&mut self, pod: &Pod) {
-        let Some(sidecar) = pod.sidecar() else { return };
-        self.world.count("sidecar stopped for a while");
-        self.world.note(pod.name(), "sidecar stands still");
-        sidecar.pause.stand_still();
-        let (world, name) = (self.world.clone(), pod.name().to_owned());
-        self.later(2.5, move || {
-            // One that died meanwhile stays dead.
-            if !sidecar.died.is_cancelled() {
-                world.note(&name, "sidecar goes on");
-                sidecar.pause.go_on();
-            }
-        });
-    }
-
-    fn stop_apps(&mut self, pod: &Pod) {
-        self.world.count("apps stopped for a while");
-        self.world.note(pod.name(), "apps stand still");
-        let (apps, pod) = (pod.freeze_apps(), pod.clone());
-        self.later(2.5, move || {
-            pod.world().note(pod.name(), "apps go on");
-            apps.go_on();
-        });
+        let lasts = self.up_to(self.ttl().mul_f64(LONGEST));
+        self.world
+            .note(name, format_args!("cut off ({cut:?}) for {lasts:?}"));
+        network.cut(cut, lasts);
     }
 
     /// As no good clock does.
@@ -198,54 +116,25 @@ impl Troubles {
         }
     }
 
-    fn kill_apps(&mut self, pod: &Pod) {
-        if pod.is_over() {
-            return;
-        }
-        self.world.count("apps crashed");
-        self.world.note(pod.name(), "apps crashed");
-        pod.kill_apps();
-        let pod = pod.clone();
-        self.later(1.0, move || pod.start_apps());
-    }
-
-    /// Two pods at least stay.
-    fn end(&mut self, pod: &Pod) {
-        let alive = self.pods.iter().filter(|pod| !pod.is_over()).count();
-        if alive > 2 && !pod.is_over() {
-            let is_reported = self.random.bool();
-            self.world.count(if is_reported {
-                "pod ended and was reported"
-            } else {
-                "pod ended in silence"
-            });
-            self.world.note(pod.name(), "ended");
-            pod.end();
-            if is_reported {
-                self.world.store().report_pod(pod.report());
-            }
-        }
-    }
-
     fn mend(&mut self) {
+        let now = self.world.now();
         for replica in &self.replicas {
+            replica.network().mend();
             replica.start();
             if let Some(process) = replica.process() {
-                process.link.cut(Cut::default());
-                process.link.set_weather(Weather::Calm);
-                process.pause.go_on();
+                process.stillness.go_on(now);
             }
         }
         for pod in self.pods.iter().filter(|pod| !pod.is_over()) {
+            pod.network().mend();
             pod.start_sidecar();
             if let Some(sidecar) = pod.sidecar() {
-                sidecar.link.cut(Cut::default());
-                sidecar.link.set_weather(Weather::Calm);
-                sidecar.pause.go_on();
+                sidecar.stillness.go_on(now);
             }
         }
     }
 
+    /// Does something in a while, but not later than in so many TTLs.
     fn later(&mut self, ttls: f64, then: impl FnOnce() + Send + 'static) {
         let after = self.up_to(self.ttl().mul_f64(ttls));
         tokio::spawn(async move {

@@ -149,6 +149,13 @@ impl World {
         self.book().checks.overridden(resource);
     }
 
+    /// Whether a lock is held by this pod, as the store has it.
+    pub(crate) fn holds(&self, pod: &str) -> bool {
+        let book = self.book();
+        let mut grants = book.checks.locks().filter_map(|lock| lock.grant.as_ref());
+        grants.any(|grant| *grant.holder.pod.name == *pod)
+    }
+
     /// The store has this lock now, by a write of this process.
     pub(crate) fn stored(&self, who: &str, resource: &Resource, lock: Option<&Lock>) {
         let before = self.book().checks.stored(resource, lock);

@@ -15,6 +15,9 @@ pub(crate) enum Weather {
     Stormy,
 }
 
+/// From when on something is late: more than any weather makes of it.
+pub(super) const LATE: Duration = Duration::from_secs(1);
+
 /// What the store makes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -40,6 +43,8 @@ pub(super) struct Fate {
     pub(super) to_caller: Duration,
     /// The connection breaks before the request arrives, which it does all the same.
     pub(super) broken_after: Option<Duration>,
+    /// Somebody on the way sends it once more, so much later, and hands on the second answer.
+    pub(super) again_after: Option<Duration>,
     /// Whether it waits until a cut is mended, or is lost in it.
     pub(super) outlasts_cuts: bool,
 }
@@ -57,6 +62,7 @@ impl Fate {
             to_caller: delay(),
             outcome: Outcome::Applied,
             broken_after: None,
+            again_after: None,
             outlasts_cuts: random.bool(),
         };
         if random.u8(..100) < goes_wrong {
@@ -66,15 +72,24 @@ impl Fate {
     }
 
     fn goes_wrong(&mut self, is_write: bool, ttl: Duration, random: &mut Rng) {
-        self.outcome = match random.u8(..8) {
+        // Later than its caller waits, or just late: up to twice what a session lives.
+        let late = ttl.mul_f64(2.0 * random.f64() * random.f64());
+        self.outcome = match random.u8(..10) {
             0 => Outcome::Lost,
             1 => Outcome::Refused,
             2 => Outcome::Throttled,
             3 => Outcome::Unclear,
             4 | 5 => Outcome::AnswerLost,
+            6 => {
+                self.to_caller = late;
+                Outcome::Applied
+            }
+            7 => {
+                self.again_after = Some(late);
+                Outcome::Applied
+            }
             _ => {
-                // Later than its caller waits, or just late: up to twice what a session lives.
-                self.to_store = ttl.mul_f64(2.0 * random.f64() * random.f64());
+                self.to_store = late;
                 if is_write && random.bool() {
                     self.broken_after = Some(self.to_store.mul_f64(random.f64()));
                 }
@@ -89,19 +104,14 @@ impl Fate {
         }
     }
 
-    /// What went wrong, to be counted.
-    pub(super) const fn kind(&self) -> Option<&'static str> {
+    /// What went wrong for the caller, who heard the answer.
+    pub(super) fn kind_heard(&self) -> Option<&'static str> {
         match self.outcome {
-            Outcome::Applied if self.broken_after.is_some() => {
-                Some("late after a broken connection")
-            }
-            Outcome::Applied if self.to_store.as_millis() > 1_000 => Some("late request"),
-            Outcome::Applied => None,
-            Outcome::AnswerLost => Some("answer lost"),
-            Outcome::Lost => Some("request lost"),
             Outcome::Refused => Some("refused"),
             Outcome::Throttled => Some("throttled"),
             Outcome::Unclear => Some("unclear answer"),
+            Outcome::Applied if self.to_caller > LATE => Some("late answer heard"),
+            Outcome::Applied | Outcome::AnswerLost | Outcome::Lost => None,
         }
     }
 }

@@ -13,6 +13,7 @@ use leasehold::store::fleet::{Feed, FleetStore, Place, Placed, PodReport, Told};
 use tokio::sync::mpsc;
 
 use super::{Link, at_once};
+use crate::network::Way;
 
 impl Link {
     /// Tells what a feed tells, a little later, and begins it anew after each time that it broke.
@@ -49,7 +50,8 @@ impl Link {
                 if is_complete {
                     tokio::time::sleep(self.watch_delay()).await;
                 }
-                if !self.passes(|cut| cut.from_store, true).await || tell.send(told).is_err() {
+                self.0.network.passes(Way::FromStore, true).await;
+                if tell.send(told).is_err() {
                     return;
                 }
             }

@@ -1,0 +1,95 @@
+//! How what lives in a pod ends: killed between two steps, or told to stop and given some time.
+
+use std::time::Duration;
+
+use leasehold::agent::OnTerm;
+use leasehold::store::embedded::NAMESPACE;
+use leasehold::store::fleet::{ContainerReport, Place, PodReport};
+
+use super::{Pod, Sidecar};
+
+impl Pod {
+    /// The sidecar's process dies between two of its steps.
+    pub(crate) fn kill_sidecar(&self) {
+        let Some(sidecar) = self.parts().sidecar.take() else {
+            return;
+        };
+        sidecar.stillness.die();
+        sidecar.link.kill();
+        sidecar.died.cancel();
+        self.0.disk.take_away();
+    }
+
+    /// The sidecar is told to stop, serves until it has, and is killed if that takes longer than this.
+    pub(crate) async fn stop_sidecar(&self, on_term: OnTerm, grace: Duration) {
+        let Some(sidecar) = self.sidecar() else {
+            return;
+        };
+        let agent = sidecar.agent.clone();
+        let stops = async move { agent.shut_down(on_term).await };
+        let stopped = tokio::spawn(sidecar.stillness.pause().hold(stops));
+        let stopped = tokio::time::timeout(grace, stopped).await;
+        if !self.is_running(&sidecar) {
+            return self.world().count("sidecar crashed while it stopped");
+        }
+        let what = match stopped {
+            Ok(Ok(())) if self.world().holds(self.name()) => {
+                "sidecar stopped, its lock left behind"
+            }
+            Ok(Ok(())) => "sidecar stopped in good order",
+            Ok(Err(died)) => {
+                let died = format!("a task that stopped an agent died: {died}");
+                return self.world().judge(self.name(), Err(died));
+            }
+            Err(_elapsed) => "sidecar killed while it stopped",
+        };
+        self.world().count(what);
+        self.world().note(self.name(), what);
+        self.kill_sidecar();
+    }
+
+    /// Whether this process is the one that runs.
+    fn is_running(&self, sidecar: &Sidecar) -> bool {
+        let running = self.sidecar();
+        running.is_some_and(|running| running.link.is(&sidecar.link))
+    }
+
+    /// The apps' processes die.
+    pub(crate) fn kill_apps(&self) {
+        for app in std::mem::take(&mut self.parts().apps) {
+            app.abort();
+        }
+        self.world().book().checks.died(self.name());
+    }
+
+    /// All of it ends for good.
+    pub(crate) fn end(&self) {
+        self.kill_apps();
+        self.kill_sidecar();
+        self.parts().is_over = true;
+    }
+
+    /// The pod is deleted: its apps end first, then its sidecar is told to stop.
+    pub(crate) async fn end_in_good_order(&self, grace: Duration) {
+        self.kill_apps();
+        self.parts().is_over = true;
+        self.stop_sidecar(OnTerm::ReleaseNow, grace).await;
+        self.end();
+    }
+
+    /// What the kubelet reports of it when it ended.
+    pub(crate) fn report(&self) -> PodReport {
+        PodReport {
+            place: Place {
+                namespace: NAMESPACE.into(),
+                name: self.0.name.clone(),
+            },
+            uid: format!("uid-of-{}", self.0.name).into(),
+            is_terminal: true,
+            is_deleted: false,
+            is_presumed: false,
+            declared: 2,
+            containers: vec![ContainerReport::Terminated; 2],
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A process that stands still for a while, perhaps for several reasons at once: it goes on when the last of
+//! them is over. One that died stands still for good.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold::pause::Pause;
+
+/// What a process is stopped by. Cloning gives another handle to the same one.
+#[derive(Clone, Default)]
+pub(crate) struct Stillness {
+    pause: Pause,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    since: Duration,
+    until: Duration,
+    is_dead: bool,
+}
+
+impl Stillness {
+    pub(crate) fn pause(&self) -> &Pause {
+        &self.pause
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It takes no step from now on, until then at least.
+    pub(crate) fn begin(&self, now: Duration, until: Duration) {
+        let mut state = self.state();
+        if !self.pause.stands_still() {
+            state.since = now;
+        }
+        state.until = state.until.max(until);
+        self.pause.stand_still();
+    }
+
+    /// It goes on, unless something else keeps it. For how long it stood still, if it does.
+    pub(crate) fn end(&self, now: Duration) -> Option<Duration> {
+        let is_due = self.state().until <= now;
+        if is_due { self.go_on(now) } else { None }
+    }
+
+    /// It goes on, whatever kept it, unless it is dead.
+    pub(crate) fn go_on(&self, now: Duration) -> Option<Duration> {
+        let state = self.state();
+        if state.is_dead || !self.pause.stands_still() {
+            return None;
+        }
+        let stood = now.saturating_sub(state.since);
+        drop(state);
+        self.pause.go_on();
+        Some(stood)
+    }
+
+    /// It takes no step any more, not even those by which it would end in good order.
+    pub(crate) fn die(&self) {
+        self.state().is_dead = true;
+        self.pause.stand_still();
+    }
+}
+
+#[test]
+fn who_is_stopped_twice_goes_on_when_both_are_over() {
+    let second = Duration::from_secs;
+    let process = Stillness::default();
+    process.begin(second(1), second(5));
+    process.begin(second(2), second(3));
+    assert_eq!(process.end(second(3)), None);
+    assert_eq!(process.end(second(5)), Some(second(4)));
+    assert_eq!(process.end(second(6)), None, "it goes on already");
+}
+
+#[test]
+fn the_dead_do_not_go_on() {
+    let process = Stillness::default();
+    process.begin(Duration::ZERO, Duration::ZERO);
+    process.die();
+    assert_eq!(process.go_on(Duration::from_secs(1)), None);
+    assert!(process.pause().stands_still());
+}

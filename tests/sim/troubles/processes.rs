@@ -1,0 +1,143 @@
+//! What goes wrong with the processes of a pod: they die, stand still, are told to stop, and go for good.
+
+use leasehold::agent::OnTerm;
+
+use super::{GRACE, LONGEST, Troubles};
+use crate::pod::Pod;
+
+impl Troubles {
+    pub(super) fn kill_sidecar(&mut self, pod: &Pod) {
+        if pod.sidecar().is_none() {
+            return;
+        }
+        let has_older = self.world.setting().has_older_copies && pod.keeps_state();
+        let state = if has_older && pod.disk().bring_back() {
+            "sidecar crashed, older state"
+        } else if !pod.keeps_state() {
+            "sidecar crashed without state"
+        } else if self.random.u8(..5) == 0 {
+            pod.disk().lose();
+            "sidecar crashed and lost its state"
+        } else {
+            "sidecar crashed with state"
+        };
+        self.world.count(state);
+        self.world.note(pod.name(), state);
+        pod.kill_sidecar();
+        let pod = pod.clone();
+        self.later(1.0, move || start_again(&pod));
+    }
+
+    /// A rollout, or a person: it ends in good order if it can, and another comes in its place.
+    pub(super) fn tell_sidecar_to_stop(&mut self, pod: &Pod) {
+        let is_stopping = |pod: &Pod| pod.sidecar().is_none_or(|it| it.agent.is_draining());
+        if is_stopping(pod) {
+            return;
+        }
+        let grace = self.up_to(self.ttl().mul_f64(GRACE));
+        let away = self.up_to(self.ttl() / 2);
+        self.world
+            .note(pod.name(), format_args!("sidecar has {grace:?} to stop"));
+        let pod = pod.clone();
+        tokio::spawn(async move {
+            pod.stop_sidecar(OnTerm::Wait, grace).await;
+            tokio::time::sleep(away).await;
+            start_again(&pod);
+        });
+    }
+
+    pub(super) fn stop_sidecar(&mut self, pod: &Pod) {
+        let Some(sidecar) = pod.sidecar() else { return };
+        let lasts = self.up_to(self.ttl().mul_f64(LONGEST));
+        let (now, pod) = (self.world.now(), pod.clone());
+        pod.world().note(
+            pod.name(),
+            format_args!("sidecar stands still for {lasts:?}"),
+        );
+        let had = pod.world().holds(pod.name());
+        sidecar.stillness.begin(now, now + lasts);
+        tokio::spawn(async move {
+            tokio::time::sleep(lasts).await;
+            let Some(stood) = sidecar.stillness.end(pod.world().now()) else {
+                return;
+            };
+            pod.world().note(pod.name(), "sidecar goes on");
+            if had && stood > pod.world().setting().ttl.get() {
+                pod.world()
+                    .count("sidecar that held stood still past its TTL");
+            }
+        });
+    }
+
+    pub(super) fn stop_apps(&mut self, pod: &Pod) {
+        let lasts = self.up_to(self.ttl().mul_f64(LONGEST));
+        let (now, pod) = (self.world.now(), pod.clone());
+        let believed = pod.world().book().checks.believes_until(pod.name());
+        pod.world()
+            .note(pod.name(), format_args!("apps stand still for {lasts:?}"));
+        let container = pod.container();
+        container.begin(now, now + lasts);
+        tokio::spawn(async move {
+            tokio::time::sleep(lasts).await;
+            let now = pod.world().now();
+            if container.end(now).is_none() {
+                return;
+            }
+            pod.world().note(pod.name(), "apps go on");
+            if believed.is_some_and(|until| until < now) {
+                pod.world().count("apps stood still past their deadline");
+            }
+        });
+    }
+
+    pub(super) fn kill_apps(&mut self, pod: &Pod) {
+        if pod.is_over() {
+            return;
+        }
+        self.world.count("apps crashed");
+        self.world.note(pod.name(), "apps crashed");
+        pod.kill_apps();
+        let pod = pod.clone();
+        self.later(1.0, move || pod.start_apps());
+    }
+
+    /// Two pods at least stay.
+    pub(super) fn end(&mut self, pod: &Pod) {
+        let alive = self.pods.iter().filter(|pod| !pod.is_over()).count();
+        if alive <= 2 || pod.is_over() {
+            return;
+        }
+        if self.random.bool() {
+            return self.delete_pod(pod);
+        }
+        let is_reported = self.random.bool();
+        self.world.count(if is_reported {
+            "pod ended and was reported"
+        } else {
+            "pod ended in silence"
+        });
+        self.world.note(pod.name(), "ended");
+        pod.end();
+        if is_reported {
+            self.world.store().report_pod(pod.report());
+        }
+    }
+
+    /// Its end is told by the kubelet when it came.
+    fn delete_pod(&mut self, pod: &Pod) {
+        let grace = self.up_to(self.ttl().mul_f64(GRACE));
+        self.world.count("pod deleted");
+        self.world
+            .note(pod.name(), format_args!("is deleted, and has {grace:?}"));
+        let pod = pod.clone();
+        tokio::spawn(async move {
+            pod.end_in_good_order(grace).await;
+            pod.world().store().report_pod(pod.report());
+        });
+    }
+}
+
+fn start_again(pod: &Pod) {
+    pod.world().note(pod.name(), "sidecar started");
+    pod.start_sidecar();
+}
