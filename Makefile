@@ -67,17 +67,17 @@ chart-golden: helm ## Rewrites tests/golden/chart, which is what the chart rende
 
 .PHONY: model
 model: need-cargo ## The protocol model-checked to completion, and its negative controls
-	cargo test --locked --profile model --test model -- --nocapture --test-threads 1
+	cargo test --locked --profile model --features seeded-bugs --test model -- --nocapture --test-threads 1
 
 .PHONY: sim
-sim: need-cargo ## Agents as they ship in 2,000 simulated worlds where everything goes wrong, and negative controls
-	cargo test --locked --profile model --test sim -- --nocapture --test-threads 1
+sim: need-cargo ## Agents as they ship in 2,000 simulated worlds where everything goes wrong, negative controls, bugs on purpose
+	cargo test --locked --profile model --features seeded-bugs --test sim -- --nocapture --test-threads 1
 
 SEEDS ?= 100000
 
 .PHONY: soak
 soak: need-cargo ## The same in SEEDS=100000 worlds that nobody has seen yet, or more
-	SIM_SOAK=$(SEEDS) cargo test --locked --profile model --test sim soak -- --nocapture --ignored
+	SIM_SOAK=$(SEEDS) cargo test --locked --profile model --features seeded-bugs --test sim soak -- --nocapture --ignored
 
 .PHONY: e2e
 e2e: need-cargo controlplane controlplane-floor helm ## Our binaries against a real etcd and kube-apiserver

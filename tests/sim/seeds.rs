@@ -27,6 +27,15 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    /// Its flaw and its number, in a line.
+    pub(crate) fn flaw_of_seed(&self) -> String {
+        format!(
+            "seed {}: {}",
+            self.seed,
+            self.flaw.as_deref().unwrap_or("no flaw")
+        )
+    }
+
     /// What led to the flaw, and how to see it again.
     pub(crate) fn show(&self) {
         let from = self.trace.len().saturating_sub(LINES_SHOWN);
@@ -83,6 +92,11 @@ pub(crate) struct Sum {
 
 /// Runs the worlds of all these seeds, or until so many had flaws.
 pub(crate) fn run_all(seeds: Range<u64>, bent: Bent, flaws: usize) -> Sum {
+    run_until(seeds, bent, flaws, "")
+}
+
+/// The same, where only flaws with these words count.
+pub(crate) fn run_until(seeds: Range<u64>, bent: Bent, flaws: usize, words: &str) -> Sum {
     let next = AtomicU64::new(seeds.start);
     let sum = Mutex::new(Sum::default());
     let work = || {
@@ -93,7 +107,7 @@ pub(crate) fn run_all(seeds: Range<u64>, bent: Bent, flaws: usize) -> Sum {
                 return;
             }
             let ended = run(seed, bent);
-            sum.lock().expect("no thread failed").add(ended);
+            sum.lock().expect("no thread failed").add(ended, words);
         }
     };
     std::thread::scope(|scope| {
@@ -101,17 +115,20 @@ pub(crate) fn run_all(seeds: Range<u64>, bent: Bent, flaws: usize) -> Sum {
             scope.spawn(work);
         }
     });
-    sum.into_inner().expect("no thread failed")
+    let mut sum = sum.into_inner().expect("no thread failed");
+    // Whichever thread was first.
+    sum.flawed.sort_by_key(|ended| ended.seed);
+    sum
 }
 
 impl Sum {
-    fn add(&mut self, ended: Ended) {
+    fn add(&mut self, ended: Ended, words: &str) {
         self.worlds += 1;
         for (what, times) in &ended.counts {
             *self.counts.entry(what).or_default() += times;
         }
         self.longest_wait = self.longest_wait.max(ended.longest_wait);
-        if ended.flaw.is_some() {
+        if ended.flaw.as_ref().is_some_and(|flaw| flaw.contains(words)) {
             self.flawed.push(ended);
         }
     }
