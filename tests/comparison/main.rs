@@ -65,11 +65,13 @@ struct Row {
 }
 
 impl Row {
-    /// For how long two led, in each round in which two did.
+    /// For how long two led at most, in each round in which two did.
     fn two_led(&self) -> Vec<Duration> {
-        let overlaps = self.histories.iter().flat_map(History::overlaps);
-        let lasted = overlaps.map(|overlap| Duration::from_nanos(overlap.lasted_ns));
-        lasted.collect()
+        let longest = self.histories.iter().filter_map(|history| {
+            let overlaps = history.overlaps();
+            overlaps.iter().map(|overlap| overlap.lasted_ns).max()
+        });
+        longest.map(Duration::from_nanos).collect()
     }
 
     fn told(&self) -> String {

@@ -8,6 +8,7 @@
 
 mod calls;
 mod hold;
+mod told;
 mod work;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::history::Op;
 use crate::journal::{Journal, now_ns};
 
 /// Where a process finds its [`Config`].
@@ -30,6 +32,8 @@ pub(crate) struct Config {
     pub(crate) name: String,
     /// Where its sidecar listens.
     pub(crate) sidecar: String,
+    /// What the history calls its sidecar.
+    pub(crate) served_by: String,
     /// Where the registers are.
     pub(crate) register: String,
     /// What it locks and writes to.
@@ -84,6 +88,8 @@ async fn process() -> Result<()> {
 
 impl App {
     async fn live(&mut self) -> Result<()> {
+        let served_by = Op::served_by(&self.config.served_by);
+        self.journal.info(served_by)?;
         while !self.config.finish.exists() {
             let which = self.dice.usize(..self.config.resources.len());
             let resource = self.config.resources[which].clone();

@@ -84,13 +84,15 @@ impl Clock {
         }
     }
 
-    /// Leaps forth, if it can; it is seen within a second.
+    /// Whether it may leap forth.
+    pub(crate) fn may_leap(&self) -> bool {
+        self.kind == Kind::All
+    }
+
+    /// Leaps forth; it is seen within a second.
     pub(crate) fn leap(&mut self, seconds: u64) -> Result<()> {
-        if self.kind == Kind::All {
-            self.ahead += i64::try_from(seconds)?;
-            self.write()?;
-        }
-        Ok(())
+        self.ahead += i64::try_from(seconds)?;
+        self.write()
     }
 
     /// The wall clock leaps, if it can by itself; says so.

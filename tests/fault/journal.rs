@@ -1,6 +1,7 @@
 //! The history of one process, written as it happens: what is asked before it is sent, and what came of it.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -58,14 +59,18 @@ impl Journal {
     }
 }
 
-/// Says what a run claims: one clock for all, and nobody who believes beside another.
+/// What sidecars, and apps that ask, may need to be scheduled on a busy machine.
+const LOSS_TOLD_WITHIN: Duration = Duration::from_secs(2);
+
+/// Says what a run claims: one clock for all, nobody who believes beside another, and nobody who is not told
+/// that its time is over.
 pub(crate) fn claim(directory: &Path, seed: u64) -> Result<()> {
     Journal::begin(directory, "run")?.info(Op::Run {
         seed,
         clock_bound_ns: 0,
         clock_rate_ppm: 0,
         exclusion: true,
-        loss_told_within_ns: None,
+        loss_told_within_ns: Some(u64::try_from(LOSS_TOLD_WITHIN.as_nanos())?),
     })
 }
 

@@ -17,6 +17,7 @@ mod register;
 mod run;
 mod schedule;
 mod seat;
+mod stops;
 mod strike;
 mod verdict;
 mod world;

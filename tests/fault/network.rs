@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::harness::{Process, eventually};
 
@@ -67,6 +67,17 @@ impl Network {
         ["nsenter", "--target", &id, "--net"]
             .map(str::to_owned)
             .to_vec()
+    }
+
+    /// How often something was sent in vain so far, and again.
+    pub(crate) fn sent_again(&self) -> Result<usize> {
+        let counts = std::fs::read_to_string(format!("/proc/{}/net/snmp", self.holder.id()))?;
+        let mut lines = counts.lines().filter(|line| line.starts_with("Tcp:"));
+        let (names, values) = (lines.next(), lines.next());
+        let (names, values) = (names.context("names")?, values.context("values")?);
+        let mut counts = names.split(' ').zip(values.split(' '));
+        let sent_again = counts.find(|(name, _)| *name == "RetransSegs");
+        Ok(sent_again.context("RetransSegs")?.1.parse()?)
     }
 
     /// Pulls the wire, or plugs it in.

@@ -14,7 +14,6 @@ use leasehold::protocol::time::Moment;
 use crate::harness::now;
 use crate::history::{History, check_linearizable};
 use crate::journal::claim;
-use crate::register::Fence;
 use crate::schedule::{Kind, Schedule};
 use crate::strike::Remedy;
 use crate::verdict::{Counts, nobody_panicked, porcupine};
@@ -49,6 +48,11 @@ struct Done {
 }
 
 impl Done {
+    fn count(&mut self, kind: Kind) {
+        self.kinds.insert(kind);
+        self.injections += 1;
+    }
+
     fn tell(&self, what: &str) -> Result<()> {
         let since = now().since(self.began).as_secs_f64();
         tell(&format!("{since:8.2} s  {what}"))
@@ -73,12 +77,7 @@ async fn whatever_befalls_them_apps_believe_one_at_a_time_and_no_stale_write_is_
 }
 
 async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
-    let plan = Plan {
-        seed,
-        fence: Fence::Checks,
-        overtrust_ms: 0,
-    };
-    let mut world = World::start(place, plan).await?;
+    let mut world = World::start(place, Plan::sound(seed)).await?;
     claim(&place.histories(), seed)?;
     world.until_looked_after().await?;
     world.start_apps()?;
@@ -126,21 +125,24 @@ async fn trouble(world: &mut World, seed: u64, lasts: Duration) -> Result<Done> 
     let ends = now().after(lasts);
     while now() < ends {
         let next = schedule.next();
-        let mut remedies = Vec::new();
+        let met = world.met()?;
+        let mut struck = Vec::new();
         for kind in [Some(next.kind), next.and].into_iter().flatten() {
+            let kind = world.possible(kind);
             let remedy = world.strike(kind, &mut schedule).await;
             let remedy = remedy.with_context(|| format!("{kind:?}"))?;
             done.tell(&format!("{kind:?} for {:?}: {remedy}", next.lasts))?;
-            if !matches!(remedy, Remedy::Missed(_)) {
-                done.kinds.insert(kind);
-                done.injections += 1;
-            }
-            remedies.push(remedy);
+            struck.push((kind, remedy));
         }
         tokio::time::sleep(next.lasts).await;
-        while let Some(remedy) = remedies.pop() {
-            let told = remedy.to_string();
+        while let Some((kind, remedy)) = struck.pop() {
+            let (told, is_done) = (remedy.to_string(), !matches!(remedy, Remedy::Missed(_)));
             world.heal(remedy).await.with_context(|| told)?;
+            if is_done && kind.is_of_messages() && world.met()? == met {
+                done.tell(&format!("nothing met {kind:?}"))?;
+            } else if is_done {
+                done.count(kind);
+            }
         }
         tokio::time::sleep(next.rest).await;
     }

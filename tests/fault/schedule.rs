@@ -73,6 +73,14 @@ pub(crate) enum Kind {
 
 use Kind::*;
 
+impl Kind {
+    /// Whether it is only something if a message meets it.
+    pub(crate) const fn is_of_messages(self) -> bool {
+        let of_rules = matches!(self, Noise | LateAnswers | LateRequests | StallWatches);
+        of_rules || matches!(self, Partition | CutPod)
+    }
+}
+
 /// All of them; those that bring most come more than once.
 const DECK: [Kind; 38] = [
     KillSidecar,

@@ -14,6 +14,7 @@ use crate::harness::{Pod, Process, Proxy, Sidecar, own_port};
 use crate::history::{Event, Op, Phase};
 use crate::journal::{now_ns, record_death};
 use crate::network::Network;
+use crate::stops::Stops;
 use crate::world::{BINARY, TTL_SECONDS};
 
 /// A pod's place in the world. Its address stays, whoever serves there.
@@ -28,6 +29,8 @@ pub(crate) struct Seat {
     port: u16,
     state: PathBuf,
     sidecar: Option<Sidecar>,
+    /// When whom of it did not run.
+    stops: Stops,
     pub(crate) apps: Vec<AppSlot>,
 }
 
@@ -48,11 +51,12 @@ pub(crate) struct Equipment {
 }
 
 impl Seat {
-    /// A place for a pod, with these apps; nothing runs yet.
+    /// A place for a pod, with these apps, whose sidecar the history calls so; nothing runs yet.
     pub(crate) fn new(
         pod: &Pod,
         equipment: Equipment,
         state: PathBuf,
+        stops: Stops,
         apps: impl Iterator<Item = app::Config>,
     ) -> Result<Self> {
         std::fs::create_dir_all(&state)?;
@@ -61,6 +65,7 @@ impl Seat {
             name: config.name.clone(),
             config: app::Config {
                 sidecar: format!("http://127.0.0.1:{port}"),
+                served_by: stops.sidecar.clone(),
                 ..config
             },
             lives: 0,
@@ -80,6 +85,7 @@ impl Seat {
             state,
             sidecar: None,
             apps: apps.map(slot).collect(),
+            stops,
         })
     }
 
@@ -102,7 +108,12 @@ impl Seat {
             .arg(state)
             .through(&through);
         self.sidecar = Some(launch.start().await?);
-        Ok(())
+        self.stops.sidecar_runs()
+    }
+
+    /// What the history calls its sidecar.
+    pub(crate) fn sidecar_name(&self) -> &str {
+        &self.stops.sidecar
     }
 
     /// Whether its next sidecar may be given the state of the one before.
@@ -121,22 +132,27 @@ impl Seat {
             return Ok(false);
         };
         sidecar.must_run()?;
+        self.stops.sidecar_stops()?;
         sidecar.kill9()?;
         Ok(true)
     }
 
     /// Stops its sidecar, if one runs.
-    pub(crate) fn freeze_sidecar(&self) -> Result<()> {
-        self.sidecar
-            .as_ref()
-            .map_or(Ok(()), |sidecar| sidecar.freeze())
+    pub(crate) fn freeze_sidecar(&mut self) -> Result<()> {
+        if let Some(sidecar) = &self.sidecar {
+            self.stops.sidecar_stops()?;
+            sidecar.freeze()?;
+        }
+        Ok(())
     }
 
     /// Lets its sidecar go on, if one runs.
-    pub(crate) fn thaw_sidecar(&self) -> Result<()> {
-        self.sidecar
-            .as_ref()
-            .map_or(Ok(()), |sidecar| sidecar.thaw())
+    pub(crate) fn thaw_sidecar(&mut self) -> Result<()> {
+        if let Some(sidecar) = &self.sidecar {
+            sidecar.thaw()?;
+            self.stops.sidecar_runs()?;
+        }
+        Ok(())
     }
 
     /// Starts one of its apps, as a process that never was before. Nobody lies to it about the time: its clock
@@ -175,12 +191,24 @@ impl Seat {
             .unwrap_or_default()
     }
 
-    /// Sends a signal to one of its apps.
-    pub(crate) fn signal_app(&self, which: usize, signal: Signal) -> Result<()> {
-        match &self.apps[which].process {
-            Some(process) => process.signal(signal),
-            None => Ok(()),
+    /// Stops one of its apps, if it runs.
+    pub(crate) fn freeze_app(&mut self, which: usize) -> Result<()> {
+        let slot = &self.apps[which];
+        if let Some(process) = &slot.process {
+            self.stops.stops(&slot.alive_as())?;
+            process.signal(Signal::STOP)?;
         }
+        Ok(())
+    }
+
+    /// Lets one of its apps go on, if it is there.
+    pub(crate) fn thaw_app(&mut self, which: usize) -> Result<()> {
+        let slot = &self.apps[which];
+        if let Some(process) = &slot.process {
+            process.signal(Signal::CONT)?;
+            self.stops.runs(&slot.alive_as())?;
+        }
+        Ok(())
     }
 
     /// Kills one of its apps, if it runs; says whether. The dead believe nothing, which somebody else has to
@@ -192,6 +220,7 @@ impl Seat {
         };
         process.must_run()?;
         let before = now_ns();
+        self.stops.stops(&slot.alive_as())?;
         process.kill()?;
         record_death(&slot.config.histories, &slot.alive_as(), before)?;
         Ok(true)

@@ -48,10 +48,11 @@ impl Counts {
     pub(crate) fn suffice(&self, lasted: Duration) -> Result<()> {
         let share = lasted.min(TEN_MINUTES).as_secs();
         for (what, seen, wanted) in [
-            ("kinds", self.kinds, 8),
+            ("kinds", self.kinds, 20),
             ("injections", self.injections, 20),
-            ("grants", self.told.leases, 500),
+            ("grants", self.told.grants, 500),
             ("take-overs", self.take_overs, 50),
+            ("who waited for word of a loss", self.told.owed, 5),
         ] {
             let wanted = usize::try_from(wanted * share / TEN_MINUTES.as_secs())?;
             ensure!(
@@ -69,10 +70,13 @@ impl fmt::Display for Counts {
         let Summary {
             events,
             leases,
+            grants,
             overridden,
             accepted,
             refused,
             lost,
+            owed,
+            waited,
             ..
         } = self.told;
         let Self {
@@ -84,8 +88,9 @@ impl fmt::Display for Counts {
         } = self;
         write!(
             f,
-            "{injections} injections of {kinds} kinds; {leases} grants, {overridden} of them overridden by \
-             people or a backup, {take_overs} take-overs, {lost} losses told; {accepted} writes accepted, \
+            "{injections} injections of {kinds} kinds; {grants} grants with {leases} leases, {overridden} of these overridden by \
+             people or a backup, {take_overs} take-overs, {lost} losses told, {owed} of them \
+             to who waited for it, for {waited:?} at most; {accepted} writes accepted, \
              {refused} refused as stale; {events} events, {unknown} unknown outcomes"
         )
     }

@@ -17,6 +17,7 @@ use crate::journal::Journal;
 use crate::network::Network;
 use crate::register::{Fence, Register};
 use crate::seat::{Equipment, Seat};
+use crate::stops::Stops;
 
 /// Our binary.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
@@ -60,6 +61,20 @@ pub(crate) struct Plan {
     pub(crate) fence: Fence,
     /// So much longer do apps believe than they were told.
     pub(crate) overtrust_ms: u64,
+    /// The history does not say who was stopped: only to see that this is noticed.
+    pub(crate) secret_stops: bool,
+}
+
+impl Plan {
+    /// One that is as it should be.
+    pub(crate) const fn sound(seed: u64) -> Self {
+        Self {
+            seed,
+            fence: Fence::Checks,
+            overtrust_ms: 0,
+            secret_stops: false,
+        }
+    }
 }
 
 /// Where a run leaves what is to be looked at.
@@ -159,6 +174,7 @@ impl World {
         let apps = (0..APPS_A_SEAT).map(|app| app::Config {
             name: format!("app-{number}{app}"),
             sidecar: String::new(),
+            served_by: String::new(),
             register: format!("http://{us}:{}", self.register.port),
             resources: self.resources.clone(),
             seed: plan.seed ^ ((number * APPS_A_SEAT + app + 1) as u64) << 32,
@@ -173,7 +189,8 @@ impl World {
             network,
         };
         let state = directory.join(format!("state-{number}"));
-        Seat::new(&pod, equipment, state, apps)
+        let stops = Stops::begin(&self.place.histories(), number, plan.secret_stops)?;
+        Seat::new(&pod, equipment, state, stops, apps)
     }
 
     /// Starts all apps.

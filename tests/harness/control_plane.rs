@@ -241,8 +241,17 @@ impl ControlPlane {
 
     /// Removes an object of ours from the running etcd, unseen by the API server.
     pub(crate) async fn remove_from_etcd(&self, object: &str) -> Result<()> {
+        let removed = self.take_from_etcd(object).await?;
+        removed.with_context(|| format!("{object} was not there"))?;
+        Ok(())
+    }
+
+    /// The same, with what it was; nothing if it was not there.
+    pub(crate) async fn take_from_etcd(&self, object: &str) -> Result<Option<serde_json::Value>> {
         let key = format!("/registry/leasehold.dev/{object}");
-        self.etcd.remove(&key).await
+        let removed = self.etcd.remove(&key).await?;
+        let removed = removed.map(|removed| serde_json::from_str(&removed));
+        Ok(removed.transpose()?)
     }
 
     /// Restores a backup: stops everything, puts the data in place, starts everything. With

@@ -82,11 +82,14 @@ impl Etcd {
         Ok(file)
     }
 
-    /// Removes what is stored under a key, behind the API server's back.
-    pub(crate) async fn remove(&self, key: &str) -> Result<()> {
-        let removed = run(self.etcdctl(&["del", key])).await?;
-        ensure!(removed.trim() == "1", "{key} was not there");
-        Ok(())
+    /// Removes what is stored under a key, behind the API server's back, and gives it if there was something.
+    pub(crate) async fn remove(&self, key: &str) -> Result<Option<String>> {
+        let removed = run(self.etcdctl(&["del", "--prev-kv", key])).await?;
+        // How many, then each with its key.
+        let mut lines = removed.splitn(3, '\n');
+        let value = lines.nth(2).map(str::to_owned);
+        ensure!(value.is_some() || removed.trim() == "0", "{removed}");
+        Ok(value)
     }
 
     /// Forgets all history: who watches from before now cannot go on.

@@ -9,6 +9,7 @@ mod classify;
 #[path = "proxy/rules.rs"]
 mod rules;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
@@ -67,6 +68,8 @@ struct Shared {
     paused: watch::Sender<bool>,
     /// Whether the messages that a rule holds back may go.
     let_go: watch::Sender<bool>,
+    /// How many messages did not pass as they should.
+    met: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -106,6 +109,7 @@ impl Proxy {
             state: Mutex::default(),
             paused: watch::Sender::new(false),
             let_go: watch::Sender::new(false),
+            met: AtomicUsize::new(0),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self {
@@ -159,6 +163,11 @@ impl Proxy {
     /// All that came by, in order.
     pub(crate) fn exchanges(&self) -> Vec<Exchange> {
         self.shared.state().exchanges.clone()
+    }
+
+    /// How many messages met a fault, a pause or a stalled watch so far.
+    pub(crate) fn met(&self) -> usize {
+        self.shared.met.load(Ordering::Relaxed)
     }
 
     /// How many requests of a class came by.
@@ -240,6 +249,9 @@ impl Shared {
         let mut state = self.state();
         let class = state.memory.classify(&parts.method, &parts.uri, &body);
         let fault = state.rules.strike(class);
+        if fault.is_some() {
+            self.note_met();
+        }
         state.exchanges.push(Exchange {
             class,
             at: now(),
@@ -296,11 +308,16 @@ impl Shared {
             async move {
                 shared.until_resumed().await;
                 if stalled.is_cancelled() {
+                    shared.note_met();
                     std::future::pending::<()>().await;
                 }
                 event
             }
         }))
+    }
+
+    fn note_met(&self) {
+        self.met.fetch_add(1, Ordering::Relaxed);
     }
 
     async fn until_let_go(&self) {
@@ -312,6 +329,9 @@ impl Shared {
     async fn until_resumed(&self) {
         // The sender lives as long as this does.
         let mut paused = self.paused.subscribe();
+        if *paused.borrow() {
+            self.note_met();
+        }
         let _resumed = paused.wait_for(|paused| !paused).await;
     }
 }

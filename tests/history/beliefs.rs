@@ -137,8 +137,8 @@ pub(super) fn grants_begun(joined: &Joined) -> BTreeMap<&str, usize> {
     begun
 }
 
-/// The leases that somebody overrode: whose grant may have existed when that happened. It may have
-/// been kept without a lease, and give another before its agent knows.
+/// The leases that somebody overrode: whose grant was ended, as far as that is known, or may have existed
+/// when that happened. It may have been kept without a lease, and give another before its agent knows.
 pub(super) fn is_overridden(
     history: &History,
     joined: &Joined,
@@ -158,10 +158,17 @@ pub(super) fn is_overridden(
     let over = believed.iter().map(|belief| belief.until).chain(asked);
     let over = over.max().unwrap_or(begun);
     joined.overridden.iter().any(|overridden| {
-        let same = overridden.resource.as_ref();
-        same.is_none_or(|it| *it == lease.resource)
+        let is_of_it = match &overridden.grants {
+            Some(grants) => grants.iter().any(|grant| grant == grant_of(id)),
+            None => begun <= overridden.until,
+        };
+        let sidecar = joined.served_by.get(&lease.process);
+        let is_any = |named: &Option<String>, own| named.is_none() || named.as_ref() == own;
+        is_of_it
+            && !overridden.is_void
+            && is_any(&overridden.resource, Some(&lease.resource))
+            && is_any(&overridden.sidecar, sidecar)
             && overridden.from <= over
-            && begun <= overridden.until
     })
 }
 

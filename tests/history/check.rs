@@ -1,6 +1,7 @@
 //! Whether a history can be true: all checks, and what there was to check.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -21,6 +22,8 @@ pub(crate) struct Summary {
     pub(crate) events: usize,
     /// Leases that an app was told of.
     pub(crate) leases: usize,
+    /// The grants that these are of.
+    pub(crate) grants: usize,
     /// Those for which exclusion is not claimed.
     pub(crate) overridden: usize,
     /// Fenced writes that were accepted.
@@ -31,6 +34,10 @@ pub(crate) struct Summary {
     pub(crate) unknown: usize,
     /// Leases that their apps were told are lost.
     pub(crate) lost: usize,
+    /// Those whose apps listened beyond their time and were to be told within what the run claims.
+    pub(crate) owed: usize,
+    /// For how long the longest of them waited for it.
+    pub(crate) waited: Duration,
 }
 
 impl History {
@@ -73,6 +80,7 @@ impl History {
     pub(crate) fn summary(&self) -> Summary {
         let joined = Joined::of(self);
         let told = |lease: &&Lease| !lease.told.is_empty();
+        let owed = owed(self, &joined);
         let outcome = |accepted| {
             let writes = joined.writes.iter();
             writes.filter(|write| write.accepted == accepted).count()
@@ -80,6 +88,7 @@ impl History {
         Summary {
             events: self.events.len(),
             leases: joined.leases.values().filter(told).count(),
+            grants: grants_begun(&joined).len(),
             overridden: overridden(self, &joined).len(),
             accepted: outcome(Some(true)),
             refused: outcome(Some(false)),
@@ -89,6 +98,8 @@ impl History {
                 .values()
                 .filter(|it| it.lost.is_some())
                 .count(),
+            owed: owed.len(),
+            waited: owed.into_iter().max().unwrap_or_default(),
         }
     }
 
@@ -111,6 +122,16 @@ impl History {
         });
         resources.collect()
     }
+}
+
+/// For how long each app listened that was to be told of the end of its time.
+fn owed(history: &History, joined: &Joined) -> Vec<Duration> {
+    let Some(within) = joined.claims.loss_told_within_ns else {
+        return Vec::new();
+    };
+    let leases = joined.leases.values();
+    let owed = leases.filter_map(|lease| losses::owed(history, joined, lease, within));
+    owed.filter_map(|owed| owed.waited(history)).collect()
 }
 
 fn overridden<'j>(history: &History, joined: &'j Joined) -> BTreeSet<&'j str> {

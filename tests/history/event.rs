@@ -56,8 +56,8 @@ pub(crate) enum Op {
         /// only tokens protect there.
         #[serde(default = "yes")]
         exclusion: bool,
-        /// A loss is told at most so long after the deadline that it is about. Absent where an app
-        /// may be stopped before it reads.
+        /// Whose time is over and who still listens is told of the loss, or of more time, within so long:
+        /// less whatever time it, or who serves it, did not run. Absent where that is not recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         loss_told_within_ns: Option<u64>,
     },
@@ -142,13 +142,35 @@ pub(crate) enum Op {
         /// The lease's id.
         lease: String,
     },
+    /// The stream of events that the app listens to has ended: it is told nothing more. `info`.
+    StreamEnd {
+        /// The lease's id.
+        lease: String,
+    },
+    /// Who serves this process. `info`.
+    ServedBy {
+        /// Its sidecar, in all its lives.
+        sidecar: String,
+    },
+    /// Somebody does not run, because it was killed or stopped with a signal: from before that until
+    /// it ran again, or for good.
+    Stop {
+        /// A process of this history, or a sidecar.
+        who: String,
+    },
     /// A person, or a restored backup, ended grants that their apps may still believe in. Exclusion
-    /// is not claimed for those that existed meanwhile; everything about tokens still is. `info`,
-    /// or `invoke` and an outcome where it takes time.
+    /// is not claimed for those; everything about tokens still is. `info`, or `invoke` and an outcome
+    /// where it takes time; `fail` if nothing came of it.
     Override {
         /// What lock; all of them if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resource: Option<String>,
+        /// Which grants, where that is known, if only by the outcome; all that existed meanwhile if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grants: Option<Vec<String>>,
+        /// Only of apps that this sidecar serves.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sidecar: Option<String>,
         /// How.
         by: OverriddenBy,
     },
@@ -272,7 +294,50 @@ impl Op {
     pub(crate) fn overridden(resource: Option<&str>, by: OverriddenBy) -> Self {
         Self::Override {
             resource: resource.map(str::to_owned),
+            grants: None,
+            sidecar: None,
             by,
+        }
+    }
+
+    /// The same, where it is known which grants were ended.
+    pub(crate) fn ended(resource: &str, grants: Vec<String>, by: OverriddenBy) -> Self {
+        Self::Override {
+            resource: Some(resource.to_owned()),
+            grants: Some(grants),
+            sidecar: None,
+            by,
+        }
+    }
+
+    /// A sidecar's clock leaps.
+    pub(crate) fn clock_leaps(sidecar: &str) -> Self {
+        Self::Override {
+            resource: None,
+            grants: None,
+            sidecar: Some(sidecar.to_owned()),
+            by: OverriddenBy::ClockLeap,
+        }
+    }
+
+    /// An app's stream of events has ended.
+    pub(crate) fn stream_end(lease: &str) -> Self {
+        Self::StreamEnd {
+            lease: lease.to_owned(),
+        }
+    }
+
+    /// Who serves a process.
+    pub(crate) fn served_by(sidecar: &str) -> Self {
+        Self::ServedBy {
+            sidecar: sidecar.to_owned(),
+        }
+    }
+
+    /// Somebody does not run.
+    pub(crate) fn stop(who: &str) -> Self {
+        Self::Stop {
+            who: who.to_owned(),
         }
     }
 }

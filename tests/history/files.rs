@@ -10,7 +10,7 @@ fn one_of_each() -> Vec<Event> {
         clock_bound_ns: 5,
         clock_rate_ppm: 0,
         exclusion: false,
-        loss_told_within_ns: None,
+        loss_told_within_ns: Some(6),
     };
     vec![
         app.info(1, run),
@@ -24,9 +24,17 @@ fn one_of_each() -> Vec<Event> {
         app.info(9, Op::lost("l.0")),
         app.info(10, Op::believes_end("l.0")),
         app.invoke(11, Op::release("l.0")),
-        app.info(12, Op::overridden(Some("r"), OverriddenBy::Force)),
-        app.info(13, Op::overridden(None, OverriddenBy::RestoreWithoutBump)),
-        app.invoke(14, Op::acquire("s")),
+        app.info(12, Op::served_by("sidecar-1")),
+        app.info(13, Op::stream_end("l.0")),
+        app.invoke(14, Op::stop("sidecar-1")),
+        app.info(
+            15,
+            Op::ended("r", vec!["l".to_owned()], OverriddenBy::Delete),
+        ),
+        app.info(16, Op::clock_leaps("sidecar-1")),
+        app.info(17, Op::overridden(Some("r"), OverriddenBy::Force)),
+        app.info(18, Op::overridden(None, OverriddenBy::RestoreWithoutBump)),
+        app.invoke(19, Op::acquire("s")),
     ]
 }
 
@@ -43,12 +51,12 @@ fn what_was_written_is_read_in_the_order_of_time() {
     b.append(&second.info(20, Op::lost("y"))).unwrap();
     b.append(&second.invoke(30, Op::renew("y"))).unwrap();
     let history = History::read_directory(directory.path()).unwrap();
-    assert_eq!(history.events[..14], one_of_each());
-    let last: Vec<_> = history.events[14..].iter().map(|event| event.at).collect();
+    assert_eq!(history.events[..19], one_of_each());
+    let last: Vec<_> = history.events[19..].iter().map(|event| event.at).collect();
     assert_eq!(last, [20, 30, 30]);
     // Of two files nobody knows which was first within one nanosecond.
-    assert_eq!(history.events[15].phase, Phase::Invoke);
-    assert_eq!(history.place(15), "b.jsonl:2");
+    assert_eq!(history.events[20].phase, Phase::Invoke);
+    assert_eq!(history.place(20), "b.jsonl:2");
     assert_eq!(history.torn, 0);
 }
 

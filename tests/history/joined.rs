@@ -23,6 +23,8 @@ pub(super) struct Told {
 /// Everything about one lease.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lease {
+    /// The app that was told of it.
+    pub(super) process: String,
     pub(super) resource: String,
     pub(super) token: Option<u64>,
     /// In the order of the answers; never empty, but where the history is wrong.
@@ -35,6 +37,8 @@ pub(super) struct Lease {
     pub(super) release_confirmed: Option<usize>,
     /// Where the app was told first that it is lost.
     pub(super) lost: Option<usize>,
+    /// Where the app's stream of events ended first.
+    pub(super) stream_end: Option<usize>,
 }
 
 /// A fenced write and what its app knows of it. Without an answer nothing is known.
@@ -68,12 +72,16 @@ pub(super) struct Decision {
     pub(super) at: usize,
 }
 
-/// When exclusion was overridden, on the history's clock.
+/// What exclusion was overridden for, and when on the history's clock.
 #[derive(Clone, Debug)]
 pub(super) struct Overridden {
     pub(super) resource: Option<String>,
+    pub(super) grants: Option<Vec<String>>,
+    pub(super) sidecar: Option<String>,
     pub(super) from: u64,
     pub(super) until: u64,
+    /// Nothing came of it.
+    pub(super) is_void: bool,
 }
 
 /// What the run as a whole claims.
@@ -95,6 +103,10 @@ pub(super) struct Joined {
     /// By register, in its order.
     pub(super) decisions: BTreeMap<String, Vec<Decision>>,
     pub(super) overridden: Vec<Overridden>,
+    /// Who serves a process.
+    pub(super) served_by: BTreeMap<String, String>,
+    /// When somebody did not run: from, until.
+    pub(super) stops: BTreeMap<String, Vec<(u64, u64)>>,
     /// What makes it no history.
     pub(super) malformed: Vec<Violation>,
 }
@@ -103,7 +115,7 @@ pub(super) struct Joined {
 struct Joining<'h> {
     history: &'h History,
     joined: Joined,
-    /// Operations without an outcome yet: their invocation, and their write or override.
+    /// Operations without an outcome yet: their invocation, and their write, override or stop.
     open: BTreeMap<(&'h str, u64), (usize, Option<usize>)>,
 }
 
@@ -124,6 +136,8 @@ impl Joined {
                 reads: Vec::new(),
                 decisions: BTreeMap::new(),
                 overridden: Vec::new(),
+                served_by: BTreeMap::new(),
+                stops: BTreeMap::new(),
                 malformed: Vec::new(),
             },
             open: BTreeMap::new(),
@@ -176,9 +190,12 @@ impl<'h> Joining<'h> {
                 });
                 Some(self.joined.writes.len() - 1)
             }
-            Op::Override { resource, .. } => {
-                // Until it is over, or for ever where its outcome is not known.
-                Some(self.override_grants(resource.as_ref(), event.at, u64::MAX))
+            // Until it is over, or for ever where its outcome is not known.
+            Op::Override { .. } => Some(self.override_grants(&event.op, event.at, u64::MAX)),
+            Op::Stop { who } => {
+                let stops = self.joined.stops.entry(who.clone()).or_default();
+                stops.push((event.at, u64::MAX));
+                Some(stops.len() - 1)
             }
             Op::Release { lease } => {
                 let lease = self.joined.leases.entry(lease.clone()).or_default();
@@ -193,13 +210,24 @@ impl<'h> Joining<'h> {
         }
     }
 
-    fn override_grants(&mut self, resource: Option<&String>, from: u64, until: u64) -> usize {
-        self.joined.overridden.push(Overridden {
-            resource: resource.cloned(),
-            from,
-            until,
-        });
-        self.joined.overridden.len() - 1
+    fn override_grants(&mut self, op: &Op, from: u64, until: u64) -> usize {
+        if let Op::Override {
+            resource,
+            grants,
+            sidecar,
+            ..
+        } = op
+        {
+            self.joined.overridden.push(Overridden {
+                resource: resource.clone(),
+                grants: grants.clone(),
+                sidecar: sidecar.clone(),
+                from,
+                until,
+                is_void: false,
+            });
+        }
+        self.joined.overridden.len().saturating_sub(1)
     }
 
     fn note(&mut self, index: usize, event: &Event) {
@@ -223,8 +251,16 @@ impl<'h> Joining<'h> {
                 token,
                 value,
             } => self.decide(register, *token, value, false, index),
-            Op::Override { resource, .. } => {
-                self.override_grants(resource.as_ref(), event.at, event.at);
+            Op::Override { .. } => {
+                self.override_grants(&event.op, event.at, event.at);
+            }
+            Op::StreamEnd { lease } => {
+                let lease = self.joined.leases.entry(lease.clone()).or_default();
+                lease.stream_end.get_or_insert(index);
+            }
+            Op::ServedBy { sidecar } => {
+                let served_by = &mut self.joined.served_by;
+                served_by.insert(event.process.clone(), sidecar.clone());
             }
             // A stream tells of more time without having been asked.
             Op::Renew { .. } => self.tell(index, index, &event.op),
@@ -294,8 +330,18 @@ impl<'h> Joining<'h> {
                 invoked,
                 answered: index,
             }),
-            (Op::Override { .. }, Some(overridden)) if event.phase != Phase::Unknown => {
-                self.joined.overridden[overridden].until = event.at;
+            (Op::Override { grants, .. }, Some(overridden)) if event.phase != Phase::Unknown => {
+                let overridden = &mut self.joined.overridden[overridden];
+                overridden.until = event.at;
+                overridden.is_void = !happened;
+                if grants.is_some() {
+                    overridden.grants.clone_from(grants);
+                }
+            }
+            (Op::Stop { who }, Some(stop)) => {
+                if let Some(stops) = self.joined.stops.get_mut(who) {
+                    stops[stop].1 = event.at;
+                }
             }
             _ => {}
         }
@@ -328,6 +374,8 @@ impl<'h> Joining<'h> {
         {
             let is_new = lease.resource.is_empty();
             if is_new {
+                let process = &self.history.events[answered].process;
+                lease.process.clone_from(process);
                 lease.resource.clone_from(resource);
                 lease.token = *token;
             } else if lease.resource != *resource || lease.token != *token {

@@ -71,19 +71,79 @@ fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec
     violations
 }
 
-/// Where the run claims it: a loss is told by the deadline that it is about.
-fn told_late(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Option<Violation> {
-    let (within, lost) = (joined.claims.loss_told_within_ns?, lease.lost?);
-    if lease.released.is_some_and(|released| released < lost) {
+/// What there was to tell a lease's app whose time was over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owed {
+    /// The last answer that gave it time.
+    last: usize,
+    /// Since when it had nothing to do but to listen, and it and who serves it ran.
+    from: u64,
+    /// When it has to be told.
+    by: u64,
+    /// Where it was told of the loss, or that there is nothing more to hear.
+    told: Option<usize>,
+}
+
+impl Owed {
+    /// For how long it waited; nothing if it was told before.
+    pub(super) fn waited(&self, history: &History) -> Option<Duration> {
+        let told = history.events[self.told?].at;
+        Some(Duration::from_nanos(told.saturating_sub(self.from)))
+    }
+}
+
+/// What was owed to the app of a lease; nothing to one that stopped by itself, let go, or never ran for so
+/// long. An app listens from when it has seen that its time is over.
+pub(super) fn owed(history: &History, joined: &Joined, lease: &Lease, within: u64) -> Option<Owed> {
+    let at = |event: usize| history.events[event].at;
+    let gives_time = |told: &&Told| told.until > at(told.answered);
+    let last = lease.told.iter().filter(gives_time);
+    let last = last.max_by_key(|told| told.until).or(lease.told.last())?;
+    let seen = lease.stopped.iter().find(|event| **event > last.answered);
+    let from = seen.map_or(last.until, |seen| at(*seen));
+    if from < last.until {
         return None;
     }
-    let told = lease.told.iter().filter(|told| told.answered < lost);
-    let longest = told.max_by_key(|told| told.until)?;
-    let limit = longest.until.saturating_add(within);
-    let at = history.events[lost].at;
-    let late = Duration::from_nanos(at.checked_sub(limit).filter(|late| *late > 0)?);
+    let sidecar = joined.served_by.get(&lease.process);
+    let by = ran_for(joined, &[Some(&lease.process), sidecar], from, within);
+    let from = by.saturating_sub(within);
+    let is_over = history.events.last().is_some_and(|last| by <= last.at);
+    let let_go = lease.released.is_some_and(|released| at(released) <= by);
+    let told = [lease.lost, lease.stream_end].into_iter().flatten().min();
+    (is_over && !let_go).then_some(Owed {
+        last: last.answered,
+        from,
+        by,
+        told,
+    })
+}
+
+/// The first time from then on by which all of them ran for so long without a break.
+fn ran_for(joined: &Joined, who: &[Option<&String>], from: u64, within: u64) -> u64 {
+    let who = who.iter().flatten();
+    let stops = who.filter_map(|who| joined.stops.get(*who)).flatten();
+    let mut stops: Vec<_> = stops.copied().collect();
+    stops.sort_unstable();
+    let mut from = from;
+    for (stopped, ran) in stops {
+        if stopped <= from.saturating_add(within) {
+            from = from.max(ran);
+        }
+    }
+    from.saturating_add(within)
+}
+
+/// Where the run claims it: a loss is told by the deadline that it is about.
+fn told_late(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Option<Violation> {
+    let owed = owed(history, joined, lease, joined.claims.loss_told_within_ns?)?;
+    let Some(told) = owed.told else {
+        let what = format!("nobody told the app of lease {id} that its time was over");
+        return Some(Violation::of(history, what, &[owed.last]));
+    };
+    let late = history.events[told].at.checked_sub(owed.by);
+    let late = Duration::from_nanos(late.filter(|late| *late > 0)?);
     let what = format!("lease {id} was called lost {late:?} too late");
-    Some(Violation::of(history, what, &[longest.answered, lost]))
+    Some(Violation::of(history, what, &[owed.last, told]))
 }
 
 /// Once somebody was told of a newer token of the resource, no older lease is confirmed.

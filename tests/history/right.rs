@@ -115,6 +115,29 @@ fn what_a_person_overrode_is_not_claimed() {
     }
 }
 
+#[test]
+fn a_grant_that_is_known_to_be_ended_is_not_claimed() {
+    for end in [End::Ok, End::Unknown, End::Never] {
+        let mut story = Story::default();
+        story
+            .acquire("a", 0..10, 1000, 100)
+            .ends(20..25, "1000", end);
+        story.acquire("b", 30..40, 2000, 100);
+        is_right(&story);
+    }
+}
+
+#[test]
+fn a_sidecar_whose_clock_leaps_is_excused() {
+    let mut story = Story::default();
+    story.info("a", 0, Op::served_by("s"));
+    story.acquire("a", 0..10, 1000, 100);
+    story
+        .info("person", 20, Op::clock_leaps("s"))
+        .acquire("b", 30..40, 2000, 100);
+    is_right(&story);
+}
+
 /// It was kept when the lock was deleted, and its agent did not know yet: the fence refuses it.
 #[test]
 fn a_further_lease_of_a_grant_that_a_person_ended() {
@@ -196,6 +219,35 @@ fn who_was_told_of_a_loss_believes_no_more() {
         .renew_in_vain("c", 100..110, 3000, End::Fail);
     story.acquire("d", 110..120, 4000, 200);
     is_right(&story);
+}
+
+/// Who let go, did not run, has nobody who runs to tell it, or whose stream has ended, is owed nothing.
+#[test]
+fn who_cannot_be_told_of_a_loss_is_not() {
+    let told = |excuse: fn(&mut Story) -> &mut Story| {
+        let mut story = Story::default();
+        story
+            .claims(0, true, Some(50))
+            .info("a", 0, Op::served_by("s"));
+        story.acquire("a", 0..10, 1000, 100);
+        excuse(&mut story).in_vain("b", 300..305, End::Fail);
+        is_right(&story);
+    };
+    told(|story| story.release("a", 140..141, 1000));
+    told(|story| story.stopped("a", 90..260, End::Ok));
+    told(|story| story.stopped("s", 90..120, End::Ok).lost("a", 170, 1000));
+    told(|story| {
+        let story = story.stopped("s", 145..146, End::Ok);
+        story.stopped("s", 160..180, End::Ok).lost("a", 230, 1000)
+    });
+    told(|story| story.stopped("s", 120..0, End::Never));
+    told(|story| story.info("a", 60, Op::stream_end("1000")));
+    told(|story| story.renew("a", 120..130, 1000, 280));
+    // It had something else to do and saw only then that its time was over.
+    told(|story| {
+        let story = story.info("a", 200, Op::believes_end("1000"));
+        story.lost("a", 250, 1000)
+    });
 }
 
 /// From then on not even tokens are claimed; what came before was right.

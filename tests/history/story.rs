@@ -163,6 +163,20 @@ impl Story {
         self.info("person", at, Op::overridden(Some("r"), by))
     }
 
+    /// A person ends this grant, or tries to; a lease that is named after its token is a grant of its own.
+    pub(super) fn ends(&mut self, time: Range<u64>, grant: &str, end: End) -> &mut Self {
+        let by = OverriddenBy::Delete;
+        let ended = Op::ended("r", vec![grant.to_owned()], by);
+        self.operation("person", time, Op::overridden(Some("r"), by), ended, end);
+        self
+    }
+
+    /// Somebody does not run.
+    pub(super) fn stopped(&mut self, who: &str, time: Range<u64>, end: End) -> &mut Self {
+        self.operation("person", time, Op::stop(who), Op::stop(who), end);
+        self
+    }
+
     pub(super) fn claims(
         &mut self,
         bound: u64,

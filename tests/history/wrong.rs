@@ -78,6 +78,30 @@ fn those_who_come_after_an_override_exclude_each_other() {
     is_wrong(&story, &["for 40ms"]);
 }
 
+/// Neither another grant, nor one that nobody ended after all.
+#[test]
+fn an_override_excuses_the_grants_that_it_ended() {
+    for (grant, end) in [("other", End::Ok), ("1000", End::Fail)] {
+        let mut story = Story::default();
+        story
+            .acquire("a", 0..10, 1000, 100)
+            .ends(20..25, grant, end);
+        story.acquire("b", 30..40, 2000, 100);
+        is_wrong(&story, &["for 60ms"]);
+    }
+}
+
+#[test]
+fn the_leap_of_another_sidecars_clock_excuses_nothing() {
+    let mut story = Story::default();
+    story.info("a", 0, Op::served_by("s"));
+    story.acquire("a", 0..10, 1000, 100);
+    story
+        .info("person", 20, Op::clock_leaps("t"))
+        .acquire("b", 30..40, 2000, 100);
+    is_wrong(&story, &["for 60ms"]);
+}
+
 #[test]
 fn an_override_of_another_lock_excuses_nothing() {
     let mut story = Story::default();
@@ -256,6 +280,39 @@ fn a_loss_is_told_too_late() {
         .acquire("a", 0..10, 1000, 100)
         .lost("a", 106, 1000);
     is_wrong(&story, &["lease 1000 was called lost 1ms too late"]);
+}
+
+#[test]
+fn a_loss_is_never_told() {
+    let mut story = Story::default();
+    story
+        .claims(0, true, Some(5))
+        .acquire("a", 0..10, 1000, 100)
+        .release("a", 106..107, 1000);
+    is_wrong(&story, &["nobody told the app of lease 1000"]);
+}
+
+/// They ran for long enough after they had been stopped, and another's stop is none of theirs.
+#[test]
+fn a_stop_excuses_no_more_than_its_time() {
+    for (who, time, end) in [
+        ("s", 90..120, End::Ok),
+        ("a", 40..120, End::Ok),
+        ("b", 90..0, End::Never),
+        ("t", 90..0, End::Never),
+    ] {
+        let mut story = Story::default();
+        story.claims(0, true, Some(50));
+        story
+            .info("a", 0, Op::served_by("s"))
+            .info("b", 0, Op::served_by("t"))
+            .acquire("a", 0..10, 1000, 100)
+            .stopped(who, time, end)
+            .lost("a", 171, 1000);
+        let violations = story.violations();
+        let is_late = violations.iter().all(|it| it.contains("too late"));
+        assert!(violations.len() == 1 && is_late, "{who}: {violations:?}");
+    }
 }
 
 #[test]

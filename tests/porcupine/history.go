@@ -25,8 +25,11 @@ type event struct {
 	Value         string  `json:"value"`
 	BelievesUntil *uint64 `json:"believes_until"`
 	By            string  `json:"by"`
-	ClockBound    uint64  `json:"clock_bound_ns"`
-	Exclusion     *bool   `json:"exclusion"`
+	// Of an override; without them it is one of all grants of that time, and of all sidecars.
+	Grants     *[]string `json:"grants"`
+	Sidecar    string    `json:"sidecar"`
+	ClockBound uint64    `json:"clock_bound_ns"`
+	Exclusion  *bool     `json:"exclusion"`
 }
 
 // read reads files, and all *.jsonl of directories, and sorts what is in them by time. Of what two

@@ -1,6 +1,9 @@
 package main
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // lease is a lease from its grant to its end, as far as its app knows. Places are indexes of
 // events, times are those of the history's clock.
@@ -19,10 +22,12 @@ type lease struct {
 	released int
 }
 
-// override is a time in which somebody ended grants; of all resources if it names none.
+// override is a time in which somebody ended grants: of all resources, or sidecars, if it names none, and
+// all that existed then if it does not say which.
 type override struct {
-	resource    string
-	from, until uint64
+	resource, sidecar string
+	grants            *[]string
+	from, until       uint64
 }
 
 // believed is when its app believed no more.
@@ -45,6 +50,8 @@ type leases struct {
 	overrides []override
 	// Where each grant was asked for: where the first lease of it was.
 	begun map[string]int
+	// Which sidecar serves a process.
+	servedBy map[string]string
 }
 
 const forever = ^uint64(0)
@@ -60,7 +67,7 @@ func (leases *leases) lease(id string) *lease {
 }
 
 func leasesOf(events []event, begun map[int]int) *leases {
-	leases := &leases{byID: map[string]*lease{}, begun: map[string]int{}}
+	leases := &leases{byID: map[string]*lease{}, begun: map[string]int{}, servedBy: map[string]string{}}
 	for index, event := range events {
 		invoked, isOutcome := begun[index]
 		switch event.Op {
@@ -84,6 +91,8 @@ func leasesOf(events []event, begun map[int]int) *leases {
 		case "lost", "believes-end":
 			lease := leases.lease(event.Lease)
 			lease.stopped = min(lease.stopped, event.At)
+		case "served-by":
+			leases.servedBy[event.Process] = event.Sidecar
 		case "override":
 			leases.override(events, event, invoked, isOutcome)
 		}
@@ -110,15 +119,24 @@ func (leases *leases) tell(event event, invoked, answered int) {
 func (leases *leases) override(events []event, event event, invoked int, isOutcome bool) {
 	switch {
 	case event.Phase == "info":
-		leases.overrides = append(leases.overrides, override{event.Resource, event.At, event.At})
+		leases.overrides = append(leases.overrides, override{event.Resource, event.Sidecar, event.Grants, event.At, event.At})
 	case event.Phase == "invoke":
-		leases.overrides = append(leases.overrides, override{event.Resource, event.At, forever})
+		leases.overrides = append(leases.overrides, override{event.Resource, event.Sidecar, event.Grants, event.At, forever})
 	case isOutcome && event.Phase != "unknown":
-		for index := range leases.overrides {
-			it := &leases.overrides[index]
-			if it.from == events[invoked].At && it.until == forever && it.resource == event.Resource {
-				it.until = event.At
-			}
+		index := slices.IndexFunc(leases.overrides, func(it override) bool {
+			return it.from == events[invoked].At && it.until == forever && it.resource == event.Resource && it.sidecar == event.Sidecar
+		})
+		if index < 0 {
+			return
+		}
+		if event.Phase == "fail" {
+			// Nothing came of it.
+			leases.overrides = slices.Delete(leases.overrides, index, index+1)
+			return
+		}
+		leases.overrides[index].until = event.At
+		if event.Grants != nil {
+			leases.overrides[index].grants = event.Grants
 		}
 	}
 }
@@ -140,11 +158,15 @@ func (leases *leases) mayEnd(lease *lease, events []event, claims claims) uint64
 	return max(end, begun)
 }
 
-// concerns says whether a lease's grant may have existed when somebody overrode it.
+// concerns says whether a lease's grant is one that somebody ended, or may have existed when somebody did.
 func (leases *leases) concerns(override override, lease *lease, events []event) bool {
-	same := override.resource == "" || override.resource == lease.resource
-	begun := events[leases.begun[lease.grant()]].At
-	return same && override.from <= max(lease.believed(), events[lease.invoked].At) && begun <= override.until
+	same := (override.resource == "" || override.resource == lease.resource) &&
+		(override.sidecar == "" || override.sidecar == leases.servedBy[lease.process])
+	isOfIt := events[leases.begun[lease.grant()]].At <= override.until
+	if override.grants != nil {
+		isOfIt = slices.Contains(*override.grants, lease.grant())
+	}
+	return same && isOfIt && override.from <= max(lease.believed(), events[lease.invoked].At)
 }
 
 // mayBeLate says whether it is a further lease of a grant that somebody ended: its agent may not have

@@ -70,6 +70,12 @@ func (s *story) info(at int, op, fields string) *story {
 	return s
 }
 
+// servedBy says which sidecar serves the story's process of that number.
+func (s *story) servedBy(process int, sidecar string) *story {
+	s.lines = append(s.lines, fmt.Sprintf(`{"at":0,"process":"p%d","operation":9,"phase":"info","op":"served-by","sidecar":%q}`, process, sidecar))
+	return s
+}
+
 func told() *story { return &story{} }
 
 // outcome checks it as the command does, from a file.
@@ -103,6 +109,12 @@ func TestWhatIsRight(t *testing.T) {
 		"writes at one time have any order": told().acquire(0, 10, 1000, 100).acquire(105, 110, 2000, 200).
 			write(90, 140, 1000, "a", "ok").write(110, 120, 2000, "b", "ok"),
 		"what a person overrode": told().acquire(0, 10, 1000, 100).info(20, "override", `"resource":"r","by":"force"`).
+			acquire(30, 40, 2000, 100),
+		"a grant that a person ended by name": told().acquire(0, 10, 1000, 100).info(20, "override", `"resource":"r","grants":["l1000"],"by":"force"`).
+			acquire(30, 40, 2000, 100),
+		"a grant that the outcome names": told().acquire(0, 10, 1000, 100).operation(20, 25, "ok", "override", `"resource":"r","by":"delete"`,
+			`"resource":"r","grants":["l1000"],"by":"delete"`).acquire(30, 40, 2000, 100),
+		"a sidecar whose clock leaps": told().acquire(0, 10, 1000, 100).servedBy(1, "s").info(20, "override", `"sidecar":"s","by":"clock-leap"`).
 			acquire(30, 40, 2000, 100),
 		"a further lease of a grant that a person ended": told().of("g.0", 0, 10, 1000, 20).info(30, "override", `"resource":"r","by":"delete"`).
 			acquire(40, 50, 2000, 100).of("g.1", 60, 70, 1001, 100),
@@ -139,6 +151,12 @@ func TestWhatIsWrong(t *testing.T) {
 			acquire(30, 40, 2000, 100).acquire(50, 60, 3000, 100), "lock r: not"},
 		"a further lease of a grant that is over": {told().of("g.0", 0, 10, 1000, 20).acquire(40, 50, 2000, 100).
 			of("g.1", 60, 70, 1001, 100), "lock r: not"},
+		"an override of another grant": {told().acquire(0, 10, 1000, 100).info(20, "override", `"resource":"r","grants":["other"],"by":"force"`).
+			acquire(30, 40, 2000, 100), "lock r: not"},
+		"an override of which nothing came": {told().acquire(0, 10, 1000, 100).operation(20, 25, "fail", "override", `"resource":"r","by":"delete"`,
+			`"resource":"r","by":"delete"`).acquire(30, 40, 2000, 100), "lock r: not"},
+		"another sidecar's clock leaps": {told().acquire(0, 10, 1000, 100).servedBy(1, "t").info(20, "override", `"sidecar":"s","by":"clock-leap"`).
+			acquire(30, 40, 2000, 100), "lock r: not"},
 		"an override of another lock": {told().acquire(0, 10, 1000, 100).info(20, "override", `"resource":"s","by":"force"`).
 			acquire(30, 40, 2000, 100), "lock r: not"},
 		"an older token is taken after a newer one": {told().write(110, 120, 2000, "b", "ok").write(121, 130, 1000, "a", "ok"),

@@ -43,11 +43,11 @@ impl App {
                 self.journal.ok(operation, granted)?;
                 Ok(Some(held))
             }
-            Some(_refused) => {
+            Some((status, _)) if status.is_client_error() => {
                 self.journal.fail(operation, Op::acquire(resource))?;
                 Ok(None)
             }
-            None => {
+            _ => {
                 self.journal.unknown(operation, Op::acquire(resource))?;
                 Ok(None)
             }

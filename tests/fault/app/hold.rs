@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use futures::StreamExt as _;
+use http::StatusCode;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TryRecvError};
 
+use super::work::Written;
 use super::{App, Held};
 use crate::history::Op;
 use crate::journal::now_ns;
@@ -14,12 +16,30 @@ use crate::journal::now_ns;
 /// How long an app stays in line before it goes away.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The events of a stream, as they come. Dropping it closes the connection.
-struct Stream {
+/// A stream of events, as they come. Dropping it closes the connection.
+pub(super) struct Stream {
     /// From before the request was sent: what is told counts from there.
     sent: u64,
-    events: mpsc::UnboundedReceiver<(String, Value)>,
+    said: mpsc::UnboundedReceiver<Said>,
     reading: tokio::task::JoinHandle<()>,
+    has_ended: bool,
+}
+
+/// What comes by a connection.
+enum Said {
+    /// It is answered by no events.
+    Refused(StatusCode),
+    Event(String, Value),
+}
+
+/// What an app took in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Nothing that changes anything, or more time.
+    Nothing,
+    Lost,
+    /// There is nothing more to hear.
+    End,
 }
 
 impl Drop for Stream {
@@ -34,8 +54,12 @@ impl App {
         let operation = self.journal.invoke(Op::acquire(resource))?;
         let mut stream = self.open(resource);
         let acquired = tokio::time::timeout(PATIENCE, stream.until_acquired()).await;
-        let Some(told) = acquired.ok().flatten() else {
-            return self.journal.unknown(operation, Op::acquire(resource));
+        let told = match acquired {
+            Ok(Some(Said::Event(_, told))) => told,
+            Ok(Some(Said::Refused(status))) if status.is_client_error() => {
+                return self.journal.fail(operation, Op::acquire(resource));
+            }
+            _ => return self.journal.unknown(operation, Op::acquire(resource)),
         };
         let held = self.granted(resource, stream.sent, &told)?;
         let Held { lease, token, .. } = &held;
@@ -47,10 +71,14 @@ impl App {
     async fn work_held(&mut self, mut held: Held, mut stream: Stream) -> Result<()> {
         let enough = now_ns() + self.how_long() * 1_000_000;
         while now_ns() < enough {
-            if !self.listen(&mut held, &mut stream)? {
+            let is_over = !held.is_believed();
+            if is_over && !self.listen_until_told(&mut held, &mut stream).await? {
                 return Ok(());
             }
-            if !self.write_if_believed(&held).await? {
+            if self.listen(&mut held, &mut stream)? == Heard::Lost {
+                return Ok(());
+            }
+            if self.write_if_believed(&held).await? == Written::Refused {
                 break;
             }
         }
@@ -63,30 +91,37 @@ impl App {
         self.journal.unknown(operation, Op::release(&held.lease))
     }
 
-    /// Takes in what was told meanwhile; `false` when the lease is lost.
-    fn listen(&mut self, held: &mut Held, stream: &mut Stream) -> Result<bool> {
-        while let Ok((name, told)) = stream.events.try_recv() {
+    /// Takes in what was told meanwhile. The newest word counts.
+    pub(super) fn listen(&mut self, held: &mut Held, stream: &mut Stream) -> Result<Heard> {
+        loop {
+            let (name, told) = match stream.said.try_recv() {
+                Ok(Said::Event(name, told)) => (name, told),
+                Ok(Said::Refused(_)) => continue,
+                Err(TryRecvError::Empty) => return Ok(Heard::Nothing),
+                Err(TryRecvError::Disconnected) => {
+                    if !std::mem::replace(&mut stream.has_ended, true) {
+                        self.journal.info(Op::stream_end(&held.lease))?;
+                    }
+                    return Ok(Heard::End);
+                }
+            };
             if name == "lost" {
                 self.journal.info(Op::lost(&held.lease))?;
-                return Ok(false);
+                return Ok(Heard::Lost);
             }
             let Some(valid_for) = told["validForMs"].as_u64() else {
                 continue;
             };
             let until = self.belief(stream.sent, valid_for);
-            // An older event says less than what is known.
-            if until > held.believes_until {
-                let operation = self.journal.invoke(Op::renew(&held.lease))?;
-                self.journal
-                    .ok(operation, Op::renewed(&held.lease, until))?;
+            if until != held.believes_until {
+                self.journal.info(Op::renewed(&held.lease, until))?;
                 held.believes_until = until;
             }
         }
-        Ok(true)
     }
 
     fn open(&self, resource: &str) -> Stream {
-        let (told, events) = mpsc::unbounded_channel();
+        let (told, said) = mpsc::unbounded_channel();
         let url = format!("{}/v1/locks/hold", self.config.sidecar);
         let body = json!({"resource": resource, "ownerId": self.config.name});
         let asked = self.http.post(url).json(&body);
@@ -97,37 +132,40 @@ impl App {
         });
         Stream {
             sent,
-            events,
+            said,
             reading,
+            has_ended: false,
         }
     }
 }
 
 impl Stream {
-    /// What is told with the lock; nothing when it is not to be had.
-    async fn until_acquired(&mut self) -> Option<Value> {
+    /// What is told with the lock, or that it is refused; nothing where the stream ends otherwise.
+    async fn until_acquired(&mut self) -> Option<Said> {
         loop {
-            let (name, told) = self.events.recv().await?;
-            match name.as_str() {
-                "acquired" => return Some(told),
-                "lost" | "error" => return None,
-                _ => {}
+            let said = self.said.recv().await?;
+            match &said {
+                Said::Event(name, _) if name == "lost" || name == "error" => return None,
+                Said::Event(name, _) if name != "acquired" => {}
+                Said::Event(..) | Said::Refused(_) => return Some(said),
             }
         }
     }
 }
 
-async fn read(
-    asked: reqwest::RequestBuilder,
-    told: mpsc::UnboundedSender<(String, Value)>,
-) -> Result<()> {
-    let mut pieces = asked.send().await?.error_for_status()?.bytes_stream();
+async fn read(asked: reqwest::RequestBuilder, told: mpsc::UnboundedSender<Said>) -> Result<()> {
+    let answer = asked.send().await?;
+    if !answer.status().is_success() {
+        return Ok(told.send(Said::Refused(answer.status()))?);
+    }
+    let mut pieces = answer.bytes_stream();
     let mut rest = String::new();
     while let Some(piece) = pieces.next().await {
         rest.push_str(std::str::from_utf8(&piece?)?);
         while let Some((event, after)) = rest.split_once("\n\n") {
             if let Some(event) = parsed(event) {
-                told.send(event)?;
+                let (name, data) = event;
+                told.send(Said::Event(name, data))?;
             }
             rest = after.to_owned();
         }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::Remedy;
-use crate::history::{Op, OverriddenBy};
+use crate::history::Op;
 use crate::schedule::Schedule;
 use crate::world::World;
 
@@ -21,16 +21,17 @@ impl World {
     }
 
     /// The clock that a sidecar counts on leaps forth, and its apps', which is the history's, does not. It gives
-    /// up what they still believe in, so until they all have seen it only tokens count.
+    /// up what they still believe in, so until it has seen that, only tokens count for what it serves.
     pub(super) fn leap_clocks(&mut self, schedule: &mut Schedule) -> Result<Remedy> {
         let seconds = schedule.between(2_000, 20_000).as_secs();
-        let op = Op::overridden(None, OverriddenBy::ClockLeap);
-        let operation = self.people.invoke(op.clone())?;
         for seat in &mut self.seats {
-            if let Some(clock) = &mut seat.clock {
+            let op = Op::clock_leaps(seat.sidecar_name());
+            if let Some(clock) = seat.clock.as_mut().filter(|clock| clock.may_leap()) {
+                let operation = self.people.invoke(op.clone())?;
                 clock.leap(seconds)?;
+                return Ok(Remedy::Settled(operation, op));
             }
         }
-        Ok(Remedy::Settled(operation, op))
+        Ok(Remedy::Missed("no clock may leap".to_owned()))
     }
 }

@@ -51,15 +51,33 @@ impl World {
                 Ok(Remedy::Nothing(format!("watches of {who}")))
             }
             _ => {
-                let has_own = |seat: &crate::seat::Seat| seat.network.is_some();
-                let Some(seat) = self.seats.iter().position(has_own) else {
-                    // Without root nobody has a network of its own; a proxy is cut instead.
-                    return self.strike_network(Kind::Partition, schedule);
-                };
+                let seat = self.seat_with_network().context("one is a network's")?;
                 self.plug(seat, false)?;
                 Ok(Remedy::PlugIn(seat))
             }
         }
+    }
+
+    fn seat_with_network(&self) -> Option<usize> {
+        self.seats.iter().position(|seat| seat.network.is_some())
+    }
+
+    /// What can be done in its place, if it cannot: without root nobody has a network of its own, and a proxy is
+    /// cut.
+    pub(crate) fn possible(&self, kind: Kind) -> Kind {
+        match kind {
+            Kind::CutPod if self.seat_with_network().is_none() => Kind::Partition,
+            _ => kind,
+        }
+    }
+
+    /// How many messages did not pass as they should so far.
+    pub(crate) fn met(&self) -> Result<usize> {
+        let mut met = self.proxies().map(Proxy::met).sum();
+        for network in self.seats.iter().filter_map(|seat| seat.network.as_ref()) {
+            met += network.sent_again()?;
+        }
+        Ok(met)
     }
 
     fn make_late(&self, kind: Kind, schedule: &mut Schedule) {

@@ -8,6 +8,14 @@ use crate::history::{Op, OverriddenBy};
 use crate::schedule::{Kind, Schedule};
 use crate::world::World;
 
+/// How often a person tries again who was outrun.
+const TRIES: usize = 5;
+
+/// The grant that a lock names.
+fn grant_of(lock: &Value) -> Option<String> {
+    lock["status"]["lease"]["id"].as_str().map(str::to_owned)
+}
+
 impl World {
     pub(super) async fn strike_objects(
         &mut self,
@@ -21,9 +29,7 @@ impl World {
             Ok(locks) => locks,
             Err(error) => return Ok(Remedy::Missed(format!("{error:#}"))),
         };
-        let held = locks
-            .iter()
-            .filter(|lock| !lock["status"]["lease"].is_null());
+        let held = locks.iter().filter(|lock| grant_of(lock).is_some());
         let held: Vec<_> = held.collect();
         let Some(lock) = held.get(schedule.pick(held.len().max(1))) else {
             return Ok(Remedy::Missed("nobody has a lock".to_owned()));
@@ -39,41 +45,78 @@ impl World {
         }
     }
 
-    /// Somebody overrides what a holder may believe: from before it is tried until it is done, or for good.
-    fn override_of(&mut self, name: &str, by: OverriddenBy) -> Result<(u64, Op)> {
-        let op = Op::overridden(Some(name), by);
-        Ok((self.people.invoke(op.clone())?, op))
-    }
-
     /// Ends the grant by hand and deletes the lock, as the policy of deletions tells people to. Somebody may take
     /// the lock in between: then the policy refuses, and the person tries no more.
     async fn delete_lock(&mut self, name: &str) -> Result<Remedy> {
-        let (operation, op) = self.override_of(name, OverriddenBy::Delete)?;
-        let free = json!({"status": {"holder": null, "lease": null, "waiters": null}});
-        let path = format!("distributedlocks/{name}/status");
-        let _let_go_meanwhile = self.namespace.patch(&path, &free).await;
+        if !self.end_by_hand(name, OverriddenBy::Delete).await? {
+            return Ok(Remedy::Missed(format!("{name} changes too fast")));
+        }
         let deleted = self.namespace.kubectl(&["delete", "dlock", name]).await?;
-        self.people.ok(operation, op)?;
         Ok(Remedy::none(format!("{name} is deleted"), deleted.success))
     }
 
+    /// What the store had then says which grant that was.
     async fn lose_lock(&mut self, name: &str) -> Result<Remedy> {
-        let (operation, op) = self.override_of(name, OverriddenBy::Delete)?;
+        let by = OverriddenBy::Delete;
+        let op = Op::overridden(Some(name), by);
+        let operation = self.people.invoke(op.clone())?;
         let key = format!("distributedlocks/{}/{name}", self.namespace.name);
-        let control_plane = self.cluster.control_plane();
-        let lost = control_plane.remove_from_etcd(&key).await;
-        self.people.ok(operation, op)?;
-        // The operator may have deleted it meanwhile.
-        Ok(Remedy::none(format!("{name} is lost"), lost.is_ok()))
+        match self.cluster.control_plane().take_from_etcd(&key).await {
+            Ok(Some(lost)) => {
+                let ended = Op::ended(name, grant_of(&lost).into_iter().collect(), by);
+                self.people.ok(operation, ended)?;
+                Ok(Remedy::Nothing(format!("{name} is lost")))
+            }
+            Ok(None) => {
+                self.people.fail(operation, op)?;
+                Ok(Remedy::Missed(format!("{name} was not there")))
+            }
+            Err(error) => {
+                self.people.unknown(operation, op)?;
+                Ok(Remedy::Missed(format!("{error:#}")))
+            }
+        }
     }
 
     async fn wipe(&mut self, name: &str) -> Result<Remedy> {
-        let (operation, op) = self.override_of(name, OverriddenBy::Wipe)?;
-        let free = json!({"status": {"holder": null, "lease": null, "waiters": null}});
-        let path = format!("distributedlocks/{name}/status");
-        let wiped = self.namespace.patch(&path, &free).await;
-        self.people.ok(operation, op)?;
-        Ok(Remedy::none(format!("{name} is wiped"), wiped.is_ok()))
+        let is_done = self.end_by_hand(name, OverriddenBy::Wipe).await?;
+        Ok(Remedy::none(format!("{name} is wiped"), is_done))
+    }
+
+    /// Frees a lock by hand, if nobody changes it between the look and the write: so it is known which grant
+    /// was ended.
+    async fn end_by_hand(&mut self, name: &str, by: OverriddenBy) -> Result<bool> {
+        for _ in 0..TRIES {
+            let Ok(Some(lock)) = self.namespace.lock(name).await else {
+                return Ok(false);
+            };
+            let Some(grant) = grant_of(&lock) else {
+                return Ok(false);
+            };
+            let op = Op::ended(name, vec![grant], by);
+            let operation = self.people.invoke(op.clone())?;
+            let free = json!({"metadata": {"resourceVersion": lock["metadata"]["resourceVersion"]},
+                "status": {"holder": null, "lease": null, "waiters": null}});
+            let path = format!("distributedlocks/{name}/status");
+            match self.namespace.patch(&path, &free).await {
+                Ok(_) => {
+                    self.people.ok(operation, op)?;
+                    return Ok(true);
+                }
+                Err(error) => self.not_done(operation, op, &error)?,
+            }
+        }
+        Ok(false)
+    }
+
+    /// A write that was refused did nothing; of any other that failed nobody knows.
+    fn not_done(&mut self, operation: u64, op: Op, error: &anyhow::Error) -> Result<()> {
+        match error.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
+                self.people.fail(operation, op)
+            }
+            _ => self.people.unknown(operation, op),
+        }
     }
 
     /// What may be edited takes nothing from who holds the lock: no override.
@@ -89,18 +132,21 @@ impl World {
         Ok(Remedy::none(format!("{name} is edited"), is_done))
     }
 
-    /// The operator carries it out when it sees it.
+    /// The operator carries it out when it sees it, and ends no other grant than the one that is named.
     async fn force(&mut self, name: &str, lock: &Value) -> Result<Remedy> {
-        let (operation, op) = self.override_of(name, OverriddenBy::Force)?;
+        let grant = grant_of(lock).context("a held lock")?;
         let request = json!({"spec": {"releaseRequest": {"mode": "Force", "actor": "admin",
-            "leaseId": lock["status"]["lease"]["id"], "reason": "it is in the way"}}});
+            "leaseId": grant, "reason": "it is in the way"}}});
+        let op = Op::ended(name, vec![grant], OverriddenBy::Force);
+        let operation = self.people.invoke(op.clone())?;
         let path = format!("distributedlocks/{name}");
-        let asked = self.namespace.patch(&path, &request).await;
-        if asked.is_ok() {
-            return Ok(Remedy::Settled(operation, op));
+        match self.namespace.patch(&path, &request).await {
+            Ok(_) => Ok(Remedy::Settled(operation, op)),
+            Err(error) => {
+                self.not_done(operation, op, &error)?;
+                Ok(Remedy::Missed(format!("{name}: {error:#}")))
+            }
         }
-        self.people.ok(operation, op)?;
-        Ok(Remedy::Missed(format!("{name}: {asked:?}")))
     }
 
     /// A missing session is dead to others only after its TTL, so exclusion is not overridden.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use rustix::process::Signal;
 
 use super::Remedy;
 use crate::harness::now;
@@ -13,16 +12,23 @@ use crate::world::World;
 /// How long to look for an app that has a write in its hands.
 const LOOKS: Duration = Duration::from_secs(5);
 
+/// So many of a hundred sidecars that are stopped or killed are one that most probably serves a lock.
+const WITH_A_LOCK: u32 = 75;
+
 impl World {
     pub(super) fn strike_process(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Remedy> {
-        let seat = schedule.pick(self.seats.len());
+        let anyone = schedule.pick(self.seats.len());
+        let seat = match self.last_writer() {
+            // Whose app wrote last most probably has a lock now.
+            Some((seat, _)) if schedule.is(WITH_A_LOCK) => seat,
+            _ => anyone,
+        };
         match kind {
             Kind::HangSidecar if self.seats[seat].sidecar().is_some() => {
                 self.seats[seat].freeze_sidecar()?;
                 Ok(Remedy::ThawSidecar(seat))
             }
             Kind::KillApp => {
-                // Whoever wrote last most probably has a lock now.
                 let (seat, app) = self.last_writer().unwrap_or((seat, 0));
                 if self.seats[seat].kill_app(app)? {
                     return Ok(Remedy::StartApp { seat, app });
@@ -65,45 +71,45 @@ impl World {
             return Ok(Remedy::ThawApp { seat, app });
         }
         for other in 0..self.seats[seat].apps.len() {
-            self.seats[seat].signal_app(other, Signal::STOP)?;
+            self.seats[seat].freeze_app(other)?;
         }
         self.seats[seat].freeze_sidecar()?;
         Ok(Remedy::ThawPod(seat))
     }
 
-    async fn stop_who_writes(&self) -> Result<(usize, usize)> {
+    async fn stop_who_writes(&mut self) -> Result<(usize, usize)> {
         let ends = now().after(LOOKS);
         while now() < ends {
-            for (number, seat) in self.seats.iter().enumerate() {
-                for (app, slot) in seat.apps.iter().enumerate() {
-                    if !slot.has_write_in_hand() {
+            for (number, seat) in self.seats.iter_mut().enumerate() {
+                for app in 0..seat.apps.len() {
+                    if !seat.apps[app].has_write_in_hand() {
                         continue;
                     }
-                    seat.signal_app(app, Signal::STOP)?;
+                    seat.freeze_app(app)?;
                     // It may have been sent between the look and the signal.
                     tokio::time::sleep(Duration::from_millis(5)).await;
-                    if slot.has_write_in_hand() {
+                    if seat.apps[app].has_write_in_hand() {
                         return Ok((number, app));
                     }
-                    seat.signal_app(app, Signal::CONT)?;
+                    seat.thaw_app(app)?;
                 }
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         // Nobody has a lock: then whoever had one last.
         let (seat, app) = self.last_writer().unwrap_or_default();
-        self.seats[seat].signal_app(app, Signal::STOP)?;
+        self.seats[seat].freeze_app(app)?;
         Ok((seat, app))
     }
 
     pub(super) fn thaw_app(&mut self, seat: usize, app: usize) -> Result<()> {
-        self.seats[seat].signal_app(app, Signal::CONT)
+        self.seats[seat].thaw_app(app)
     }
 
     /// The apps go first: what they have in hand is sent before anybody tells them anything.
     pub(super) fn thaw_pod(&mut self, seat: usize) -> Result<()> {
         for app in 0..self.seats[seat].apps.len() {
-            self.seats[seat].signal_app(app, Signal::CONT)?;
+            self.seats[seat].thaw_app(app)?;
         }
         self.seats[seat].thaw_sidecar()
     }
