@@ -30,6 +30,8 @@ mod fence;
 mod file;
 #[path = "history/joined.rs"]
 mod joined;
+#[path = "history/log.rs"]
+mod log;
 #[path = "history/losses.rs"]
 mod losses;
 #[path = "history/porcupine.rs"]
@@ -43,7 +45,7 @@ mod violation;
 
 pub(crate) use beliefs::Overlap;
 pub(crate) use check::Summary;
-pub(crate) use event::{Event, Op, OverriddenBy, Phase};
+pub(crate) use event::{Entry, Event, Op, OverriddenBy, Phase};
 pub(crate) use file::{History, HistoryFile};
 pub(crate) use porcupine::check_linearizable;
 pub(crate) use process::Process;

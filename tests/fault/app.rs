@@ -7,6 +7,7 @@
 //! arrival of a write; that is what the fence is for.
 
 mod calls;
+mod guarded;
 mod hold;
 mod told;
 mod work;

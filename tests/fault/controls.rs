@@ -35,6 +35,7 @@ async fn is_noticed(about: &str, plan: Plan, kinds: &[Kind], words: &[&str]) -> 
         world.heal(remedy).await?;
         tokio::time::sleep(ARRIVES).await;
         // The apps go on writing while their files are read, one after the other.
+        world.register.tell_logs()?;
         let seen = now_ns();
         tokio::time::sleep(WRITTEN).await;
         let history = History::read_directory(&place.histories())?.up_to(seen);

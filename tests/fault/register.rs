@@ -1,20 +1,23 @@
 //! What the locks guard: a register and a log for each resource, behind HTTP, with a fence. It takes a write with a
 //! token that is not below the highest that it has taken, and answers 412 to an older one.
+//!
+//! A log is read, with a token too, before something is put at its end: two who do that at one time would put it
+//! at the same place, and what the first had put would be gone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
-use axum::extract::State;
-use axum::routing::post;
+use axum::extract::{Path as Named, State};
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::history::Op;
+use crate::history::{Entry, Op};
 use crate::journal::{Journal, now_ns};
 
 /// A write, as an app sends it.
@@ -28,6 +31,26 @@ pub(crate) struct Write {
     pub(crate) value: String,
     /// Who.
     pub(crate) process: String,
+}
+
+/// What is to be put into a log, as an app sends it; without it, how long is the log?
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Put {
+    /// Where.
+    pub(crate) log: String,
+    /// With this token.
+    pub(crate) token: u64,
+    /// At which place, and what.
+    pub(crate) entry: Option<(usize, String)>,
+}
+
+/// What a register has in it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Content {
+    /// The token of the last write; 0 if there was none.
+    pub(crate) token: u64,
+    /// What was written.
+    pub(crate) value: String,
 }
 
 /// Whether a register looks at tokens.
@@ -60,7 +83,11 @@ struct Shared {
 }
 
 struct Kept {
+    /// Of registers and of logs.
     highest: BTreeMap<String, u64>,
+    contents: BTreeMap<String, Content>,
+    logs: BTreeMap<String, Vec<Entry>>,
+    /// By registers.
     refused: usize,
     last: BTreeMap<String, LastWrite>,
     journal: Journal,
@@ -71,6 +98,8 @@ impl Register {
     pub(crate) async fn start(fence: Fence, histories: &Path) -> Result<Self> {
         let kept = Kept {
             highest: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            logs: BTreeMap::new(),
             refused: 0,
             last: BTreeMap::new(),
             journal: Journal::begin(histories, "register")?,
@@ -81,6 +110,8 @@ impl Register {
         });
         let router = Router::new()
             .route("/write", post(write))
+            .route("/read/{register}", get(read))
+            .route("/log", post(put))
             .with_state(Arc::clone(&shared));
         let listener = TcpListener::bind("0.0.0.0:0").await?;
         let port = listener.local_addr()?.port();
@@ -95,7 +126,18 @@ impl Register {
         })
     }
 
-    /// How many stale writes it refused.
+    /// Says in the history what the logs have in them.
+    pub(crate) fn tell_logs(&self) -> Result<()> {
+        self.shared.with(|kept| {
+            for (log, entries) in &kept.logs {
+                let (log, entries) = (log.clone(), entries.clone());
+                kept.journal.info(Op::Log { log, entries })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// How many stale writes its registers refused.
     pub(crate) fn refused(&self) -> usize {
         self.shared.with(|kept| kept.refused)
     }
@@ -120,15 +162,38 @@ impl Shared {
 }
 
 impl Kept {
+    /// Whether a token is good enough; if it is, no older one is from now on.
+    fn pass(&mut self, what: &str, token: u64, fence: Fence) -> bool {
+        let highest = self.highest.entry(what.to_owned()).or_default();
+        let passes = token >= *highest || fence == Fence::TakesAll;
+        *highest = token.max(*highest);
+        passes
+    }
+
+    /// Puts an entry where it is to be, whatever is there; gives the log's length.
+    fn put(&mut self, put: Put, fence: Fence) -> Option<usize> {
+        if !self.pass(&put.log, put.token, fence) {
+            return None;
+        }
+        let entries = self.logs.entry(put.log).or_default();
+        if let Some((place, value)) = put.entry {
+            let token = put.token;
+            entries.truncate(place);
+            entries.push(Entry { token, value });
+        }
+        Some(entries.len())
+    }
+
     /// Decides and records in one step: the history has the decisions in their order.
     fn decide(&mut self, write: Write, fence: Fence) -> Result<bool> {
-        let highest = self.highest.entry(write.register.clone()).or_default();
-        let accepted = write.token >= *highest || fence == Fence::TakesAll;
+        let accepted = self.pass(&write.register, write.token, fence);
         if accepted {
-            *highest = write.token.max(*highest);
-            let (process, at) = (write.process, now_ns());
-            self.last
-                .insert(write.register.clone(), LastWrite { process, at });
+            let (token, value) = (write.token, write.value.clone());
+            let (register, process) = (write.register.clone(), write.process);
+            self.contents
+                .insert(register.clone(), Content { token, value });
+            let at = now_ns();
+            self.last.insert(register, LastWrite { process, at });
         } else {
             self.refused += 1;
         }
@@ -144,4 +209,17 @@ async fn write(State(shared): State<Arc<Shared>>, Json(write): Json<Write>) -> S
         Ok(false) => StatusCode::PRECONDITION_FAILED,
         Err(_no_history) => StatusCode::INTERNAL_SERVER_ERROR,
     }
+}
+
+async fn read(State(shared): State<Arc<Shared>>, Named(register): Named<String>) -> Json<Content> {
+    let content = shared.with(|kept| kept.contents.get(&register).cloned());
+    Json(content.unwrap_or_default())
+}
+
+async fn put(
+    State(shared): State<Arc<Shared>>,
+    Json(put): Json<Put>,
+) -> Result<Json<usize>, StatusCode> {
+    let length = shared.with(|kept| kept.put(put, shared.fence));
+    length.map(Json).ok_or(StatusCode::PRECONDITION_FAILED)
 }

@@ -86,6 +86,7 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
     world.until_looked_after().await?;
     world.finish().await?;
     world.until_all_are_given_again().await?;
+    world.register.tell_logs()?;
     nobody_panicked(&place.logs())?;
     let history = History::read_directory(&place.histories())?;
     let counts = Counts {

@@ -259,8 +259,10 @@ impl AppSlot {
         let end = end_of(&self.config.histories.join(name)).unwrap_or_default();
         let last = end.lines().last().unwrap_or_default();
         let event = serde_json::from_str::<Event>(last);
-        let in_hand =
-            |event: Event| event.phase == Phase::Invoke && matches!(event.op, Op::Write { .. });
+        let in_hand = |event: Event| {
+            let is_write = matches!(event.op, Op::Write { .. } | Op::Append { .. });
+            event.phase == Phase::Invoke && is_write
+        };
         self.process.is_some() && event.is_ok_and(in_hand)
     }
 }

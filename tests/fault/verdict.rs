@@ -52,6 +52,8 @@ impl Counts {
             ("injections", self.injections, 20),
             ("grants", self.told.grants, 500),
             ("take-overs", self.take_overs, 50),
+            ("entries in logs", self.told.appended, 500),
+            ("reads", self.told.reads, 200),
             ("who waited for word of a loss", self.told.owed, 5),
         ] {
             let wanted = usize::try_from(wanted * share / TEN_MINUTES.as_secs())?;
@@ -77,6 +79,8 @@ impl fmt::Display for Counts {
             lost,
             owed,
             waited,
+            reads,
+            appended,
             ..
         } = self.told;
         let Self {
@@ -91,7 +95,8 @@ impl fmt::Display for Counts {
             "{injections} injections of {kinds} kinds; {grants} grants with {leases} leases, {overridden} of these overridden by \
              people or a backup, {take_overs} take-overs, {lost} losses told, {owed} of them \
              to who waited for it, for {waited:?} at most; {accepted} writes accepted, \
-             {refused} refused as stale; {events} events, {unknown} unknown outcomes"
+             {refused} refused as stale, {appended} entries \
+             in logs, {reads} reads; {events} events, {unknown} unknown outcomes"
         )
     }
 }

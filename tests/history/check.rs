@@ -10,7 +10,7 @@ use super::event::Op;
 use super::file::History;
 use super::joined::{Joined, Lease};
 use super::violation::Violation;
-use super::{fence, losses, tokens};
+use super::{fence, log, losses, tokens};
 
 /// How many violations a failure prints; one fault makes many.
 const PRINTED: usize = 10;
@@ -28,15 +28,19 @@ pub(crate) struct Summary {
     pub(crate) overridden: usize,
     /// Fenced writes that were accepted.
     pub(crate) accepted: usize,
-    /// Fenced writes that were refused as stale.
+    /// Fenced writes, and entries, that were refused as stale.
     pub(crate) refused: usize,
     /// Fenced writes of which nobody knows.
     pub(crate) unknown: usize,
+    /// What was read in registers.
+    pub(crate) reads: usize,
+    /// Entries in logs that were acknowledged, and looked for.
+    pub(crate) appended: usize,
     /// Leases that their apps were told are lost.
     pub(crate) lost: usize,
-    /// Those whose apps listened beyond their time and were to be told within what the run claims.
+    /// How often an app listened beyond its time, and was to be told within what the run claims.
     pub(crate) owed: usize,
-    /// For how long the longest of them waited for it.
+    /// For how long it waited at most.
     pub(crate) waited: Duration,
 }
 
@@ -50,6 +54,7 @@ impl History {
         let mut violations = joined.malformed.clone();
         violations.extend(tokens::check(self, &joined, excused));
         violations.extend(fence::check(self, &joined, excused));
+        violations.extend(log::check(self, &joined));
         violations.extend(losses::check(self, &joined, excused));
         if joined.claims.exclusion {
             violations.extend(beliefs::check(self, &joined, excused));
@@ -82,7 +87,7 @@ impl History {
         let told = |lease: &&Lease| !lease.told.is_empty();
         let owed = owed(self, &joined);
         let outcome = |accepted| {
-            let writes = joined.writes.iter();
+            let writes = joined.writes.iter().filter(|write| !write.is_append);
             writes.filter(|write| write.accepted == accepted).count()
         };
         Summary {
@@ -91,13 +96,15 @@ impl History {
             grants: grants_begun(&joined).len(),
             overridden: overridden(self, &joined).len(),
             accepted: outcome(Some(true)),
-            refused: outcome(Some(false)),
+            refused: refused(&joined),
             unknown: outcome(None),
             lost: joined
                 .leases
                 .values()
                 .filter(|it| it.lost.is_some())
                 .count(),
+            reads: joined.reads.len(),
+            appended: log::acknowledged(&joined),
             owed: owed.len(),
             waited: owed.into_iter().max().unwrap_or_default(),
         }
@@ -124,13 +131,25 @@ impl History {
     }
 }
 
+/// What was refused as stale, as its app was told or as the register says.
+fn refused(joined: &Joined) -> usize {
+    let told = joined.writes.iter();
+    let told = told.filter(|write| write.accepted == Some(false));
+    let told = told.map(|write| (write.register.as_str(), write.value.as_str()));
+    let decided = joined.decisions.iter().flat_map(|(register, decisions)| {
+        let refused = decisions.iter().filter(|decision| !decision.accepted);
+        refused.map(|decision| (register.as_str(), decision.value.as_str()))
+    });
+    told.chain(decided).collect::<BTreeSet<_>>().len()
+}
+
 /// For how long each app listened that was to be told of the end of its time.
 fn owed(history: &History, joined: &Joined) -> Vec<Duration> {
     let Some(within) = joined.claims.loss_told_within_ns else {
         return Vec::new();
     };
     let leases = joined.leases.values();
-    let owed = leases.filter_map(|lease| losses::owed(history, joined, lease, within));
+    let owed = leases.flat_map(|lease| losses::owed(history, joined, lease, within));
     owed.filter_map(|owed| owed.waited(history)).collect()
 }
 

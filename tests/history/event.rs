@@ -103,6 +103,25 @@ pub(crate) enum Op {
         /// What was written: unique in its register.
         value: String,
     },
+    /// A fenced entry in a log; `ok` it is there, `fail` refused as stale, or never sent. Who appends has asked
+    /// the log for its length with its token before, by which the log refuses all older ones.
+    Append {
+        /// Where.
+        log: String,
+        /// The lease that it was done under.
+        lease: String,
+        /// Its token.
+        token: u64,
+        /// What was appended: unique in its log.
+        value: String,
+    },
+    /// All that a log has in it. `info`.
+    Log {
+        /// Which.
+        log: String,
+        /// In its order.
+        entries: Vec<Entry>,
+    },
     /// Reads a register; `ok` with what was written last, nothing if nothing was.
     Read {
         /// Where.
@@ -174,6 +193,15 @@ pub(crate) enum Op {
         /// How.
         by: OverriddenBy,
     },
+}
+
+/// An entry of a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// The token it came with.
+    pub(crate) token: u64,
+    /// What it says.
+    pub(crate) value: String,
 }
 
 /// How exclusion was overridden.
@@ -252,6 +280,34 @@ impl Op {
     pub(crate) fn write(register: &str, lease: &str, token: u64, value: &str) -> Self {
         Self::Write {
             register: register.to_owned(),
+            lease: lease.to_owned(),
+            token,
+            value: value.to_owned(),
+        }
+    }
+
+    /// A read of a register.
+    pub(crate) fn read(register: &str) -> Self {
+        Self::Read {
+            register: register.to_owned(),
+            token: None,
+            value: None,
+        }
+    }
+
+    /// What was read in a register.
+    pub(crate) fn saw(register: &str, token: u64, value: &str) -> Self {
+        Self::Read {
+            register: register.to_owned(),
+            token: Some(token),
+            value: Some(value.to_owned()),
+        }
+    }
+
+    /// A fenced entry in a log, also its outcome.
+    pub(crate) fn append(log: &str, lease: &str, token: u64, value: &str) -> Self {
+        Self::Append {
+            log: log.to_owned(),
             lease: lease.to_owned(),
             token,
             value: value.to_owned(),

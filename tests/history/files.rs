@@ -1,10 +1,17 @@
 //! What histories are in files: read as they were written, also after a process was killed.
 
-use super::history::{Event, History, HistoryFile, Op, OverriddenBy, Phase, Process};
+use super::history::{Entry, Event, History, HistoryFile, Op, OverriddenBy, Phase, Process};
 
 /// One event of each kind.
 fn one_of_each() -> Vec<Event> {
     let mut app = Process::new("app-1.0");
+    let log = Op::Log {
+        log: "r.log".to_owned(),
+        entries: vec![Entry {
+            token: 1000,
+            value: "a".to_owned(),
+        }],
+    };
     let run = Op::Run {
         seed: 7,
         clock_bound_ns: 5,
@@ -35,6 +42,10 @@ fn one_of_each() -> Vec<Event> {
         app.info(17, Op::overridden(Some("r"), OverriddenBy::Force)),
         app.info(18, Op::overridden(None, OverriddenBy::RestoreWithoutBump)),
         app.invoke(19, Op::acquire("s")),
+        app.invoke(20, Op::append("r.log", "l.0", 1000, "a")),
+        app.info(21, log),
+        app.invoke(22, Op::read("r")),
+        app.ok(23, 19, Op::saw("r", 1000, "a")),
     ]
 }
 
@@ -48,15 +59,15 @@ fn what_was_written_is_read_in_the_order_of_time() {
         a.append(&event).unwrap();
     }
     a.append(&first.info(30, Op::lost("x"))).unwrap();
-    b.append(&second.info(20, Op::lost("y"))).unwrap();
+    b.append(&second.info(26, Op::lost("y"))).unwrap();
     b.append(&second.invoke(30, Op::renew("y"))).unwrap();
     let history = History::read_directory(directory.path()).unwrap();
-    assert_eq!(history.events[..19], one_of_each());
-    let last: Vec<_> = history.events[19..].iter().map(|event| event.at).collect();
-    assert_eq!(last, [20, 30, 30]);
+    assert_eq!(history.events[..23], one_of_each());
+    let last: Vec<_> = history.events[23..].iter().map(|event| event.at).collect();
+    assert_eq!(last, [26, 30, 30]);
     // Of two files nobody knows which was first within one nanosecond.
-    assert_eq!(history.events[20].phase, Phase::Invoke);
-    assert_eq!(history.place(20), "b.jsonl:2");
+    assert_eq!(history.events[24].phase, Phase::Invoke);
+    assert_eq!(history.place(24), "b.jsonl:2");
     assert_eq!(history.torn, 0);
 }
 

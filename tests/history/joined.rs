@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::event::{Event, Op, OverriddenBy, Phase};
+use super::event::{Entry, Event, Op, OverriddenBy, Phase};
 use super::file::History;
 use super::violation::Violation;
 
@@ -52,6 +52,8 @@ pub(super) struct Write {
     pub(super) answered: Option<usize>,
     /// Whether it was accepted, where the answer says so.
     pub(super) accepted: Option<bool>,
+    /// An entry in a log, which is then what `register` names.
+    pub(super) is_append: bool,
 }
 
 /// What a register saw or said: a read of an app, or its own record of a write.
@@ -100,6 +102,8 @@ pub(super) struct Joined {
     pub(super) leases: BTreeMap<String, Lease>,
     pub(super) writes: Vec<Write>,
     pub(super) reads: Vec<Read>,
+    /// What logs had in them, and where that was said.
+    pub(super) logs: Vec<(String, Vec<Entry>, usize)>,
     /// By register, in its order.
     pub(super) decisions: BTreeMap<String, Vec<Decision>>,
     pub(super) overridden: Vec<Overridden>,
@@ -134,6 +138,7 @@ impl Joined {
                 leases: BTreeMap::new(),
                 writes: Vec::new(),
                 reads: Vec::new(),
+                logs: Vec::new(),
                 decisions: BTreeMap::new(),
                 overridden: Vec::new(),
                 served_by: BTreeMap::new(),
@@ -173,23 +178,7 @@ impl<'h> Joining<'h> {
 
     fn begin(&mut self, index: usize, event: &'h Event) {
         let made = match &event.op {
-            Op::Write {
-                register,
-                lease,
-                token,
-                value,
-            } => {
-                self.joined.writes.push(Write {
-                    register: register.clone(),
-                    lease: lease.clone(),
-                    token: *token,
-                    value: value.clone(),
-                    invoked: index,
-                    answered: None,
-                    accepted: None,
-                });
-                Some(self.joined.writes.len() - 1)
-            }
+            Op::Write { .. } | Op::Append { .. } => self.begin_write(index, &event.op),
             // Until it is over, or for ever where its outcome is not known.
             Op::Override { .. } => Some(self.override_grants(&event.op, event.at, u64::MAX)),
             Op::Stop { who } => {
@@ -208,6 +197,35 @@ impl<'h> Joining<'h> {
         if self.open.insert(operation, (index, made)).is_some() {
             self.malformed("an operation begins twice", index);
         }
+    }
+
+    fn begin_write(&mut self, invoked: usize, op: &Op) -> Option<usize> {
+        let (Op::Write {
+            register,
+            lease,
+            token,
+            value,
+        }
+        | Op::Append {
+            log: register,
+            lease,
+            token,
+            value,
+        }) = op
+        else {
+            return None;
+        };
+        self.joined.writes.push(Write {
+            register: register.clone(),
+            lease: lease.clone(),
+            token: *token,
+            value: value.clone(),
+            invoked,
+            answered: None,
+            accepted: None,
+            is_append: matches!(op, Op::Append { .. }),
+        });
+        Some(self.joined.writes.len() - 1)
     }
 
     fn override_grants(&mut self, op: &Op, from: u64, until: u64) -> usize {
@@ -257,6 +275,10 @@ impl<'h> Joining<'h> {
             Op::StreamEnd { lease } => {
                 let lease = self.joined.leases.entry(lease.clone()).or_default();
                 lease.stream_end.get_or_insert(index);
+            }
+            Op::Log { log, entries } => {
+                let logs = &mut self.joined.logs;
+                logs.push((log.clone(), entries.clone(), index));
             }
             Op::ServedBy { sidecar } => {
                 let served_by = &mut self.joined.served_by;
@@ -314,7 +336,9 @@ impl<'h> Joining<'h> {
                 let lease = self.joined.leases.entry(lease.clone()).or_default();
                 lease.lost.get_or_insert(index);
             }
-            (Op::Write { .. }, Some(write)) if event.phase != Phase::Unknown => {
+            (Op::Write { .. } | Op::Append { .. }, Some(write))
+                if event.phase != Phase::Unknown =>
+            {
                 let write = &mut self.joined.writes[write];
                 write.answered = Some(index);
                 write.accepted = Some(happened);

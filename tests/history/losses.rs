@@ -71,51 +71,76 @@ fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec
     violations
 }
 
-/// What there was to tell a lease's app whose time was over.
+/// What there was to tell an app whose time was over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owed {
-    /// The last answer that gave it time.
+    /// The last word it had had.
     last: usize,
     /// Since when it had nothing to do but to listen, and it and who serves it ran.
     from: u64,
     /// When it has to be told.
     by: u64,
-    /// Where it was told of the loss, or that there is nothing more to hear.
+    /// Where it was told of the loss, of more time, or that there is nothing more to hear.
     told: Option<usize>,
 }
 
 impl Owed {
-    /// For how long it waited; nothing if it was told before.
+    /// For how long it waited; nothing if it waits still.
     pub(super) fn waited(&self, history: &History) -> Option<Duration> {
         let told = history.events[self.told?].at;
         Some(Duration::from_nanos(told.saturating_sub(self.from)))
     }
 }
 
-/// What was owed to the app of a lease; nothing to one that stopped by itself, let go, or never ran for so
-/// long. An app listens from when it has seen that its time is over.
-pub(super) fn owed(history: &History, joined: &Joined, lease: &Lease, within: u64) -> Option<Owed> {
+/// What was owed to the app of a lease, each time when it listened beyond what it had been told; nothing to one
+/// that stopped by itself, let go, or never ran for so long. An app listens from when it has seen that its
+/// time is over. It counts from when it sent its request, and who serves it from when that came: where one of them
+/// did not run in between, the other's deadline is so much later.
+pub(super) fn owed(history: &History, joined: &Joined, lease: &Lease, within: u64) -> Vec<Owed> {
     let at = |event: usize| history.events[event].at;
-    let gives_time = |told: &&Told| told.until > at(told.answered);
-    let last = lease.told.iter().filter(gives_time);
-    let last = last.max_by_key(|told| told.until).or(lease.told.last())?;
-    let seen = lease.stopped.iter().find(|event| **event > last.answered);
-    let from = seen.map_or(last.until, |seen| at(*seen));
-    if from < last.until {
-        return None;
+    let end = history.events.last().map_or(0, |last| last.at);
+    let let_go = lease.released.map_or(u64::MAX, at);
+    let who = [Some(&lease.process), joined.served_by.get(&lease.process)];
+    let over = [lease.lost, lease.stream_end].into_iter().flatten().min();
+    let mut owed = Vec::new();
+    let (mut until, mut late) = (0, 0);
+    for (number, last) in lease.told.iter().enumerate() {
+        until = last.until.max(until);
+        late = late.max(stopped_in(
+            joined,
+            &who,
+            at(last.invoked),
+            at(last.answered),
+        ));
+        let next = lease.told.get(number + 1).map(|told| told.answered);
+        let told = next.into_iter().chain(over).min();
+        let mut stopped = lease.stopped.iter();
+        let seen = stopped.find(|event| **event > last.answered).copied();
+        let seen = seen.filter(|seen| told.is_none_or(|told| *seen < told));
+        let listens = seen.map_or(until, at);
+        let from = listens
+            .max(until.saturating_add(late))
+            .max(at(last.answered));
+        let by = ran_for(joined, &who, from, within);
+        let waited = told.is_none_or(|told| at(told) >= from);
+        if listens >= until && waited && by <= end && by < let_go {
+            owed.push(Owed {
+                last: last.answered,
+                from: by.saturating_sub(within),
+                by,
+                told,
+            });
+        }
     }
-    let sidecar = joined.served_by.get(&lease.process);
-    let by = ran_for(joined, &[Some(&lease.process), sidecar], from, within);
-    let from = by.saturating_sub(within);
-    let is_over = history.events.last().is_some_and(|last| by <= last.at);
-    let let_go = lease.released.is_some_and(|released| at(released) <= by);
-    let told = [lease.lost, lease.stream_end].into_iter().flatten().min();
-    (is_over && !let_go).then_some(Owed {
-        last: last.answered,
-        from,
-        by,
-        told,
-    })
+    owed
+}
+
+/// For how long, in a time, one of them did not run.
+fn stopped_in(joined: &Joined, who: &[Option<&String>], from: u64, until: u64) -> u64 {
+    let who = who.iter().flatten();
+    let stops = who.filter_map(|who| joined.stops.get(*who)).flatten();
+    let inside = stops.map(|(stopped, ran)| until.min(*ran).saturating_sub(from.max(*stopped)));
+    inside.sum()
 }
 
 /// The first time from then on by which all of them ran for so long without a break.
@@ -135,15 +160,18 @@ fn ran_for(joined: &Joined, who: &[Option<&String>], from: u64, within: u64) -> 
 
 /// Where the run claims it: a loss is told by the deadline that it is about.
 fn told_late(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Option<Violation> {
-    let owed = owed(history, joined, lease, joined.claims.loss_told_within_ns?)?;
-    let Some(told) = owed.told else {
-        let what = format!("nobody told the app of lease {id} that its time was over");
-        return Some(Violation::of(history, what, &[owed.last]));
-    };
-    let late = history.events[told].at.checked_sub(owed.by);
-    let late = Duration::from_nanos(late.filter(|late| *late > 0)?);
-    let what = format!("lease {id} was called lost {late:?} too late");
-    Some(Violation::of(history, what, &[owed.last, told]))
+    let within = joined.claims.loss_told_within_ns?;
+    let owed = owed(history, joined, lease, within);
+    owed.into_iter().find_map(|owed| {
+        let Some(told) = owed.told else {
+            let what = format!("nobody told the app of lease {id} that its time was over");
+            return Some(Violation::of(history, what, &[owed.last]));
+        };
+        let late = history.events[told].at.checked_sub(owed.by);
+        let late = Duration::from_nanos(late.filter(|late| *late > 0)?);
+        let what = format!("the app of lease {id} heard what became of it {late:?} too late");
+        Some(Violation::of(history, what, &[owed.last, told]))
+    })
 }
 
 /// Once somebody was told of a newer token of the resource, no older lease is confirmed.

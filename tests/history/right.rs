@@ -243,11 +243,32 @@ fn who_cannot_be_told_of_a_loss_is_not() {
     told(|story| story.stopped("s", 120..0, End::Never));
     told(|story| story.info("a", 60, Op::stream_end("1000")));
     told(|story| story.renew("a", 120..130, 1000, 280));
+    // Its requests take so long that whatever it is told is over by then.
+    told(|story| {
+        let story = story.renew("a", 20..130, 1000, 110);
+        story
+            .renew("a", 60..170, 1000, 150)
+            .release("a", 210..211, 1000)
+    });
     // It had something else to do and saw only then that its time was over.
     told(|story| {
         let story = story.info("a", 200, Op::believes_end("1000"));
         story.lost("a", 250, 1000)
     });
+}
+
+/// It did not run when it was asked, so its deadline is so much later.
+#[test]
+fn a_sidecar_counts_from_when_it_ran_again() {
+    let mut story = Story::default();
+    story
+        .claims(0, true, Some(50))
+        .info("a", 0, Op::served_by("s"));
+    story
+        .stopped("s", 1..81, End::Ok)
+        .acquire("a", 0..90, 1000, 100)
+        .lost("a", 230, 1000);
+    is_right(&story);
 }
 
 /// From then on not even tokens are claimed; what came before was right.
@@ -262,6 +283,26 @@ fn a_restore_without_the_bump_ends_every_claim() {
     );
     story.acquire_lease("b", 30..40, "other", 2000, 100);
     is_right(&story);
+}
+
+/// What nobody knows of is there or not, and what comes later need not be.
+#[test]
+fn a_log_has_what_was_acknowledged() {
+    for entries in [
+        &[("a", 1000), ("c", 3000)][..],
+        &[("a", 1000), ("b", 2000), ("c", 3000)],
+    ] {
+        let mut story = Story::default();
+        story
+            .append("a", 0..10, 1000, End::Ok)
+            .append("b", 20..30, 2000, End::Unknown)
+            .append("c", 40..50, 3000, End::Ok)
+            .append("d", 60..70, 2500, End::Fail)
+            .log(80, entries)
+            .append("e", 90..95, 4000, End::Ok);
+        is_right(&story);
+        assert_eq!(story.history().summary().appended, 2);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::history::{Event, History, Op, OverriddenBy, Process};
+use super::history::{Entry, Event, History, Op, OverriddenBy, Process};
 
 /// A history that is being told.
 #[derive(Default)]
@@ -146,13 +146,36 @@ impl Story {
     }
 
     pub(super) fn read(&mut self, app: &str, time: Range<u64>, token: u64) -> &mut Self {
-        let read = |token| Op::Read {
-            register: "r".to_owned(),
-            token,
-            value: None,
-        };
-        self.operation(app, time, read(None), read(Some(token)), End::Ok);
+        let saw = Op::saw("r", token, "");
+        self.operation(app, time, Op::read("r"), saw, End::Ok);
         self
+    }
+
+    /// An entry named after its app and token.
+    pub(super) fn append(
+        &mut self,
+        app: &str,
+        time: Range<u64>,
+        token: u64,
+        end: End,
+    ) -> &mut Self {
+        let value = format!("{app}-{token}");
+        let append = Op::append("r.log", &token.to_string(), token, &value);
+        self.operation(app, time, append.clone(), append, end);
+        self
+    }
+
+    /// What the log has in it: apps and tokens.
+    pub(super) fn log(&mut self, at: u64, entries: &[(&str, u64)]) -> &mut Self {
+        let entry = |(app, token): &(&str, u64)| Entry {
+            token: *token,
+            value: format!("{app}-{token}"),
+        };
+        let log = Op::Log {
+            log: "r.log".to_owned(),
+            entries: entries.iter().map(entry).collect(),
+        };
+        self.info("register", at, log)
     }
 
     pub(super) fn lost(&mut self, app: &str, at: u64, token: u64) -> &mut Self {

@@ -27,6 +27,14 @@ impl Violation {
             lines: lines.collect(),
         }
     }
+
+    /// By an event that is too long to be shown.
+    pub(super) fn told(history: &History, what: String, event: usize) -> Self {
+        Self {
+            what,
+            lines: vec![history.place(event)],
+        }
+    }
 }
 
 impl fmt::Display for Violation {

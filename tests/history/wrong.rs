@@ -273,13 +273,69 @@ fn an_app_is_told_less_than_before() {
 }
 
 #[test]
+fn a_log_has_not_what_it_should() {
+    for (entries, words) in [
+        (
+            &[("b", 2000)][..],
+            &["r.log has an entry 0 times: a-1000"][..],
+        ),
+        (
+            &[("a", 1000), ("a", 1000), ("b", 2000)],
+            &["r.log has an entry 2 times: a-1000"],
+        ),
+        (
+            &[("b", 2000), ("a", 1000)],
+            &["r.log goes from token 2000 back to token 1000"],
+        ),
+        (
+            &[("a", 1000), ("b", 2000), ("c", 3000)],
+            &["r.log has an entry 1 times: c-3000"],
+        ),
+        (
+            &[("a", 1000), ("b", 2000), ("d", 4000)],
+            &["r.log has an entry that nobody appended: d-4000"],
+        ),
+    ] {
+        let mut story = Story::default();
+        story
+            .append("a", 0..10, 1000, End::Ok)
+            .append("b", 20..30, 2000, End::Ok)
+            .append("c", 40..50, 3000, End::Fail)
+            .log(80, entries);
+        is_wrong(&story, words);
+    }
+}
+
+/// Whoever has a newer token has asked for the log's length with it.
+#[test]
+fn an_entry_is_refused_while_its_app_believes() {
+    let mut story = Story::default();
+    story
+        .acquire("a", 0..10, 1000, 100)
+        .append("a", 40..50, 1000, End::Fail);
+    is_wrong(&story, &["r.log refused token 1000 while its app"]);
+}
+
+#[test]
 fn a_loss_is_told_too_late() {
     let mut story = Story::default();
     story
         .claims(0, true, Some(5))
         .acquire("a", 0..10, 1000, 100)
         .lost("a", 106, 1000);
-    is_wrong(&story, &["lease 1000 was called lost 1ms too late"]);
+    is_wrong(&story, &["heard what became of it 1ms too late"]);
+}
+
+/// In between it was told of neither.
+#[test]
+fn more_time_is_told_too_late() {
+    let mut story = Story::default();
+    story
+        .claims(0, true, Some(5))
+        .acquire("a", 0..10, 1000, 100)
+        .renew("a", 90..106, 1000, 200)
+        .release("a", 190..191, 1000);
+    is_wrong(&story, &["heard what became of it 1ms too late"]);
 }
 
 #[test]

@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 use super::{App, Held};
 use crate::history::Op;
 use crate::journal::now_ns;
-use crate::register::Write;
 
 /// How long an app waits for an answer that should come at once. A hung sidecar answers late, or never.
-const PATIENCE: Duration = Duration::from_secs(4);
+pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
 /// What a renewal said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,38 +109,10 @@ impl App {
             _ => self.journal.unknown(operation, Op::release(lease)),
         }
     }
-
-    /// Writes with the token; `false` when the register knows a newer one.
-    pub(super) async fn write(&mut self, held: &Held, in_hand: Duration) -> Result<bool> {
-        self.written += 1;
-        let value = format!("{}:{}", self.config.name, self.written);
-        let op = Op::write(&held.resource, &held.lease, held.token, &value);
-        let operation = self.journal.invoke(op.clone())?;
-        // The app has decided to write and has not sent it yet. Who is stopped here is stale afterwards and
-        // cannot know it.
-        tokio::time::sleep(in_hand).await;
-        let write = Write {
-            register: held.resource.clone(),
-            token: held.token,
-            value,
-            process: self.config.name.clone(),
-        };
-        let url = format!("{}/write", self.config.register);
-        let asked = self.http.post(url).json(&write);
-        match answer(asked.timeout(PATIENCE)).await {
-            Some((StatusCode::OK, _)) => self.journal.ok(operation, op)?,
-            Some((StatusCode::PRECONDITION_FAILED, _)) => {
-                self.journal.fail(operation, op)?;
-                return Ok(false);
-            }
-            _ => self.journal.unknown(operation, op)?,
-        }
-        Ok(true)
-    }
 }
 
 /// The answer, if a whole one came in time.
-async fn answer(asked: reqwest::RequestBuilder) -> Option<(StatusCode, Value)> {
+pub(super) async fn answer(asked: reqwest::RequestBuilder) -> Option<(StatusCode, Value)> {
     let answer = asked.send().await.ok()?;
     let status = answer.status();
     let text = answer.text().await.ok()?;

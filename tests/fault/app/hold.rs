@@ -8,7 +8,6 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 
-use super::work::Written;
 use super::{App, Held};
 use crate::history::Op;
 use crate::journal::now_ns;
@@ -78,7 +77,7 @@ impl App {
             if self.listen(&mut held, &mut stream)? == Heard::Lost {
                 return Ok(());
             }
-            if self.write_if_believed(&held).await? == Written::Refused {
+            if self.act_if_believed(&held).await?.is_the_last() {
                 break;
             }
         }

@@ -9,15 +9,24 @@ use super::{App, Held};
 use crate::history::Op;
 use crate::journal::now_ns;
 
-/// What became of the intention to write.
+/// What became of what was to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum Done {
     /// It was sent, and not refused.
     Yes,
     /// It was refused as stale: the app believes in its lease no more.
     Refused,
-    /// The app may not write any more.
+    /// It may still be done, and nothing is to be done with this token after it: the lock has to be taken anew.
+    Unknown,
+    /// The app may not act any more.
     No,
+}
+
+impl Done {
+    /// Whether the lease is to be let go after it.
+    pub(super) const fn is_the_last(self) -> bool {
+        matches!(self, Self::Refused | Self::Unknown)
+    }
 }
 
 impl App {
@@ -31,25 +40,30 @@ impl App {
             if now_ns() >= held.renew_at && self.renew(&mut held).await? == Renewed::Lost {
                 return Ok(());
             }
-            if self.write_if_believed(&held).await? == Written::Refused {
+            if self.act_if_believed(&held).await?.is_the_last() {
                 break;
             }
         }
         self.release(&held.lease).await
     }
 
-    /// Writes once and rests a little, if it may.
-    pub(super) async fn write_if_believed(&mut self, held: &Held) -> Result<Written> {
+    /// Does one thing and rests a little, if it may.
+    pub(super) async fn act_if_believed(&mut self, held: &Held) -> Result<Done> {
         if !held.is_believed() {
-            return Ok(Written::No);
+            return Ok(Done::No);
         }
         let in_hand = self.in_hand();
-        if self.write(held, in_hand).await? {
+        let done = match self.dice.u32(0..10) {
+            0 => self.read(&held.resource).await?,
+            1..=3 => self.append(held, in_hand).await?,
+            _ => self.write(held, in_hand).await?,
+        };
+        if done.is_the_last() {
+            self.journal.info(Op::believes_end(&held.lease))?;
+        } else {
             self.pause(5, 60).await;
-            return Ok(Written::Yes);
         }
-        self.journal.info(Op::believes_end(&held.lease))?;
-        Ok(Written::Refused)
+        Ok(done)
     }
 
     /// Most work is short, some is not.
