@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::errors::Call;
+use super::errors::{Call, in_short};
 use crate::crd;
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Revision;
@@ -149,10 +149,10 @@ fn revision_of(metadata: Option<&Value>, place: &str) -> Result<Revision, StoreE
         .and_then(|metadata| metadata["resourceVersion"].as_str())
         .unwrap_or("");
     text.parse().map(Revision).map_err(|_| {
-        StoreError::Unreadable(format!(
+        StoreError::Unreadable(in_short(&format!(
             "{place}.resourceVersion is {text:?} and no integer; fencing tokens are made from it, \
              so this API server cannot be used"
-        ))
+        )))
     })
 }
 
@@ -166,7 +166,7 @@ fn part<T: DeserializeOwned>(
         None | Some(Value::Null) => Ok(None),
         Some(value) => T::deserialize(value)
             .map(Some)
-            .map_err(|error| StoreError::Unreadable(format!("{path}.{name}: {error}"))),
+            .map_err(|error| StoreError::Unreadable(in_short(&format!("{path}.{name}: {error}")))),
     }
 }
 

@@ -74,7 +74,7 @@ pub fn from_watch(error: &kube::Error) -> StoreError {
 pub fn from_watch_status(status: &Status) -> StoreError {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     match code {
-        StatusCode::GONE => StoreError::WatchExpired(status.message.clone()),
+        StatusCode::GONE => StoreError::WatchExpired(in_short(&status.message)),
         // Kept as JSON so that there is one place that reads a refusal.
         _ => from_answer(
             Call::Read,
@@ -173,11 +173,13 @@ fn is_about_quota(words: &str) -> bool {
     words.contains("exceeded quota") || words.contains("status unknown for quota")
 }
 
-/// A quota that another create is just changing answers 409 too; then nothing was made.
+/// A quota that another create is just changing answers 409 too; then nothing was made. To a read it is
+/// no answer: nothing came before what writes nothing.
 fn conflict(call: Call, status: &Status, words: String) -> StoreError {
     match call {
+        Call::Read | Call::ReadOn => StoreError::Unavailable(words),
         Call::Create if status.reason != "AlreadyExists" => StoreError::Unavailable(words),
-        _ => StoreError::Conflict,
+        Call::Create | Call::Update => StoreError::Conflict,
     }
 }
 
@@ -187,7 +189,7 @@ fn conflict(call: Call, status: &Status, words: String) -> StoreError {
 fn not_found(call: Call, status: &Status, words: String) -> StoreError {
     let details = status.details.as_ref();
     if let Some(namespace) = details.filter(|details| details.kind == "namespaces") {
-        let name = &namespace.name;
+        let name = in_short(&namespace.name);
         return StoreError::NotInstalled(format!(
             "the namespace {name} does not exist; make it (`kubectl create namespace {name}`), or \
              start the sidecar with the --namespace that is meant"
@@ -205,18 +207,24 @@ fn not_found(call: Call, status: &Status, words: String) -> StoreError {
 
 /// The server's own words, or what there is in their place.
 fn words(code: StatusCode, status: &Status, body: &[u8]) -> String {
+    if status.message.is_empty() {
+        let text = String::from_utf8_lossy(body);
+        in_short(&format!("HTTP {code}: {}", text.trim()))
+    } else {
+        in_short(&status.message)
+    }
+}
+
+/// What others wrote as people are told of it: in one line of a log or a terminal, and no more than they read.
+pub(in crate::k8s) fn in_short(text: &str) -> String {
     const LONGEST: usize = 1000;
 
-    let words = if status.message.is_empty() {
-        let text = String::from_utf8_lossy(body);
-        format!("HTTP {code}: {}", text.trim())
-    } else {
-        status.message.clone()
-    };
-    match words.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &words[..end]),
-        None => words,
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let mut short: String = text.chars().take(LONGEST).map(plain).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        short.push('…');
     }
+    short
 }
 
 fn never_connected(error: &kube::Error) -> bool {
@@ -241,7 +249,7 @@ fn chain(error: &kube::Error) -> String {
         }
         line.push_str(&said);
     }
-    line
+    in_short(&line)
 }
 
 fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
@@ -353,6 +361,28 @@ mod tests {
             answer(Call::Read, 401, "Unauthorized", "Unauthorized"),
             StoreError::Unauthenticated(words) if words.contains("bound to a pod")
         ));
+    }
+
+    #[test]
+    fn what_others_wrote_is_told_in_one_short_line() {
+        let body = "<html>\r\n\u{1b}[2J<p>no</p>\n".repeat(1_000);
+        for call in [Call::Read, Call::Update] {
+            let told = from_answer(call, StatusCode::BAD_GATEWAY, body.as_bytes()).to_string();
+            assert!(told.contains("502 Bad Gateway: <html>  "), "{told}");
+            assert!(!told.contains(char::is_control), "{told:?}");
+            assert!(
+                told.chars().count() < 1_100 && told.ends_with('…'),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_read_is_never_told_that_another_write_came_first() {
+        for call in [Call::Read, Call::ReadOn] {
+            let told = answer(call, 409, "Conflict", "modified");
+            assert_eq!(told, StoreError::Unavailable("modified".to_owned()));
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 pub(crate) mod annotations;
 pub(crate) mod api;
+pub(crate) mod cluster;
 pub(crate) mod journal;
 pub(crate) mod lock;
 pub(crate) mod names;
@@ -40,9 +41,10 @@ pub(crate) struct Target {
 
 /// All of them.
 #[allow(dead_code, reason = "the short run names each")]
-pub(crate) const ALL: [&Target; 9] = [
+pub(crate) const ALL: [&Target; 10] = [
     &annotations::TARGET,
     &api::TARGET,
+    &cluster::TARGET,
     &journal::TARGET,
     &lock::TARGET,
     &names::TARGET,

@@ -13,6 +13,7 @@ use crate::crd::REASON_MAX;
 use crate::crd::lock::{
     self as wire, ConditionRecord, Holder, IncidentRecord, LeaseRecord, WaiterRecord,
 };
+use crate::k8s::errors::in_short;
 use crate::protocol::ids::Resource;
 use crate::protocol::incident::{INCIDENTS_MAX, Incident, IncidentKind};
 use crate::protocol::lock::{Grant, Lock};
@@ -64,7 +65,8 @@ fn named(object: &Fields, error: StoreError) -> StoreError {
         .and_then(|metadata| metadata["name"].as_str());
     match error {
         StoreError::Unreadable(what) => {
-            StoreError::Unreadable(format!("lock {:?}: {what}", name.unwrap_or_default()))
+            let name = name.unwrap_or_default();
+            StoreError::Unreadable(in_short(&format!("lock {name:?}: {what}")))
         }
         other => other,
     }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::crd::REASON_MAX;
 use crate::crd::session::{LockSessionSpec, RenewalFailuresRecord, RevocationRecord};
+use crate::k8s::errors::in_short;
 use crate::protocol::session::{PodRef, RenewalFailures, Revocation, RevokeReason, Session};
 use crate::store::{StoreError, Stored};
 
@@ -27,7 +28,9 @@ pub fn read(object: Value) -> Result<Stored<Session>, StoreError> {
     let metadata: Fields = required(&object, "session", "metadata")?;
     let name: String = required(&metadata, "metadata", "name")?;
     let value = session(&name, &object).map_err(|error| match error {
-        StoreError::Unreadable(what) => StoreError::Unreadable(format!("session {name:?}: {what}")),
+        StoreError::Unreadable(what) => {
+            StoreError::Unreadable(in_short(&format!("session {name:?}: {what}")))
+        }
         other => other,
     })?;
     stored(object, value)

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::feeds::place_of;
+use crate::k8s::errors::in_short;
 use crate::store::StoreError;
 use crate::store::fleet::{ContainerReport, PodReport};
 
@@ -109,8 +110,9 @@ pub(super) fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Obj
 /// # Errors
 /// `Unreadable` when it is no pod.
 pub(super) fn report_of_object(object: Value) -> Result<PodReport, StoreError> {
-    let seen: SeenPod = serde_json::from_value(object)
-        .map_err(|error| StoreError::Unreadable(format!("a pod that is none: {error}")))?;
+    let seen: SeenPod = serde_json::from_value(object).map_err(|error| {
+        StoreError::Unreadable(in_short(&format!("a pod that is none: {error}")))
+    })?;
     Ok(report(&seen))
 }
 
