@@ -59,6 +59,7 @@ use crate::clock::Clock;
 use crate::pause::Pause;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::{Moment, SessionTtl};
+use crate::protocol::token::Revision;
 use crate::random::Random;
 use crate::store::{LockStore, SessionStore};
 use backoff::Backoff;
@@ -143,8 +144,8 @@ struct Shared {
     streams_changed: tokio::sync::Notify,
     /// Told when a line heard of its lock.
     lines_heard: tokio::sync::Notify,
-    /// Told when a read showed what the watch should have told.
-    watch_is_late: tokio::sync::Notify,
+    /// Up to where a read showed what the watch should have told.
+    watch_is_late: tokio::sync::watch::Sender<Revision>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -171,7 +172,7 @@ impl Agent {
             something_ended: tokio::sync::Notify::new(),
             streams_changed: tokio::sync::Notify::new(),
             lines_heard: tokio::sync::Notify::new(),
-            watch_is_late: tokio::sync::Notify::new(),
+            watch_is_late: tokio::sync::watch::Sender::new(Revision(0)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }));

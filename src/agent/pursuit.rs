@@ -194,7 +194,7 @@ impl Agent {
                 if pursuit.queued.is_some() {
                     // The watch should have told.
                     self.0.metrics.watch_was_late();
-                    self.0.watch_is_late.notify_one();
+                    self.0.watch_is_late.send_replace(stored.version);
                 }
                 Ok(Round::Ours(Box::new(stored)))
             }

@@ -152,15 +152,7 @@ impl Agent {
     async fn decide(&self, current: &Stored<Lock>, bid: &mut Bid) -> Result<Step, AcquireError> {
         let lock = &current.value;
         let is_moving = bid.seen.replace(current.version) != Some(current.version);
-        bid.others = lock.waiters.len();
-        let room = match (self.moves(lock, bid), bid.pauses) {
-            (true, 0) => SHORT_QUEUE,
-            (true, _) => SHORT_QUEUE_AFTER_A_PAUSE,
-            (false, _) => QUEUE_MAX,
-        };
-        let is_new = bid.session().is_none();
-        let has_room =
-            bid.waits && bid.others < room && !(is_new && bid.must_stand_back(bid.read_took, SLOW));
+        let has_room = self.has_room(lock, bid);
         if let Some(grant) = &lock.grant
             && !has_room
             && !names(lock, bid)
@@ -173,7 +165,7 @@ impl Agent {
             let taken = waiting_or_not(current, bid, held, None);
             return Ok(Step::Done(Box::new(taken)));
         }
-        if is_new && bid.must_stand_back(bid.read_took, VERY_SLOW) {
+        if bid.session().is_none() && bid.must_stand_back(bid.read_took, VERY_SLOW) {
             bid.has_stood_back = true;
             return Ok(Step::Again);
         }
@@ -190,6 +182,28 @@ impl Agent {
         } else {
             lock.acquire(current.version, &mint, &claim)
         };
+        self.step_by(decision, current, bid).await
+    }
+
+    /// Whether there is room for this bid in the queue of the lock.
+    fn has_room(&self, lock: &Lock, bid: &mut Bid) -> bool {
+        bid.others = lock.waiters.len();
+        let room = match (self.moves(lock, bid), bid.pauses) {
+            (true, 0) => SHORT_QUEUE,
+            (true, _) => SHORT_QUEUE_AFTER_A_PAUSE,
+            (false, _) => QUEUE_MAX,
+        };
+        let is_new = bid.session().is_none();
+        bid.waits && bid.others < room && !(is_new && bid.must_stand_back(bid.read_took, SLOW))
+    }
+
+    /// What is to be done about what the protocol decided.
+    async fn step_by(
+        &self,
+        decision: Decision,
+        current: &Stored<Lock>,
+        bid: &mut Bid,
+    ) -> Result<Step, AcquireError> {
         match decision {
             Decision::Granted(next) => Ok(Step::Write(next, Purpose::Grant)),
             Decision::Queued(waiter) => Ok(Step::Join(waiter)),
@@ -199,7 +213,7 @@ impl Agent {
             }
             Decision::Refused(Refusal::TokenExhausted(error)) => Err(error.into()),
             Decision::AlreadyQueued(grant) if grant != *bid.grant() => {
-                self.leave_old_place(&lock.resource, grant);
+                self.leave_old_place(&current.value.resource, grant);
                 Ok(Step::Again)
             }
             Decision::Refused(Refusal::Held | Refusal::QueueFull) | Decision::AlreadyQueued(_) => {

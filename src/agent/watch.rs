@@ -89,11 +89,13 @@ impl Agent {
     }
 
     async fn follow(&self, mut events: LockWatch, mut after: Revision) -> Closed {
+        let mut late = self.0.watch_is_late.subscribe();
         loop {
             let event = tokio::select! {
-                // First, because a watch that is late may go on telling old events for long.
+                // First, because a watch that is late may go on telling old events for long. One that has
+                // told as much since, or was opened behind it, is not late.
                 biased;
-                () = self.0.watch_is_late.notified() => return Closed::Missed(None),
+                Ok(_) = late.wait_for(|missed| *missed > after) => return Closed::Missed(None),
                 event = tokio::time::timeout(LONGEST_SILENCE, events.next()) => event,
             };
             let Ok(event) = event else {

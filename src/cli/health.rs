@@ -12,7 +12,7 @@ use anyhow::bail;
 use http::StatusCode;
 
 use super::ask::Server;
-use super::listen::{self, API_PORT, Address, AdminDefault, LOCAL};
+use super::listen::{self, API_PORT, Address, AdminAddress, AdminDefault, LOCAL};
 use super::output;
 use super::serve::block_on;
 
@@ -37,9 +37,9 @@ impl Args {
         } else {
             match (self.listening.admin_listen, self.listening.listen.first()) {
                 (None, _) => reached(Address::At(AdminDefault::Everywhere.address())),
-                (Some(Address::None), None) => reached(Address::Localhost(API_PORT)),
-                (Some(Address::None), Some(api)) => reached(*api),
-                (Some(admin), _) => reached(admin),
+                (Some(AdminAddress::None), None) => reached(Address::Localhost(API_PORT)),
+                (Some(AdminAddress::None), Some(api)) => reached(*api),
+                (Some(AdminAddress::At(admin)), _) => reached(Address::At(admin)),
             }
         };
         if addresses.iter().any(|address| address.port() == 0) {

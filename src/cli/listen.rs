@@ -41,7 +41,7 @@ pub(super) struct Args {
         long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS",
         value_parser = admin_address,
     )]
-    pub(super) admin_listen: Option<Address>,
+    pub(super) admin_listen: Option<AdminAddress>,
 }
 
 /// Where to listen.
@@ -51,6 +51,14 @@ pub(super) enum Address {
     None,
     /// For this machine alone, in both families where it has both.
     Localhost(u16),
+    At(SocketAddr),
+}
+
+/// Where the admin port is: kubelet and Prometheus come from elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AdminAddress {
+    /// Nowhere.
+    None,
     At(SocketAddr),
 }
 
@@ -83,14 +91,14 @@ fn api_address(text: &str) -> Result<Address, String> {
     Ok(Address::At(address))
 }
 
-fn admin_address(text: &str) -> Result<Address, String> {
+fn admin_address(text: &str) -> Result<AdminAddress, String> {
     if text == "none" {
-        return Ok(Address::None);
+        return Ok(AdminAddress::None);
     }
     let address = text
         .parse()
         .map_err(|_no_address| "write ADDRESS:PORT like 0.0.0.0:7374, or none".to_owned())?;
-    Ok(Address::At(address))
+    Ok(AdminAddress::At(address))
 }
 
 /// The port of the API.
@@ -165,16 +173,12 @@ pub(super) async fn bind_local(port: u16, flag: &str) -> anyhow::Result<Vec<TcpL
 
 /// The admin port's listener, if there is to be one.
 pub(super) async fn bind_admin(
-    asked: Option<Address>,
+    asked: Option<AdminAddress>,
     default: AdminDefault,
 ) -> anyhow::Result<Option<TcpListener>> {
     match asked {
-        Some(Address::None) => Ok(None),
-        Some(Address::Localhost(port)) => {
-            let address = SocketAddr::new(LOCAL[0], port);
-            bind(address, ADMIN).await.map(Some)
-        }
-        Some(Address::At(address)) => bind_everywhere(address, ADMIN).await.map(Some),
+        Some(AdminAddress::None) => Ok(None),
+        Some(AdminAddress::At(address)) => bind_everywhere(address, ADMIN).await.map(Some),
         None => bind_everywhere(default.address(), ADMIN).await.map(Some),
     }
 }
@@ -242,8 +246,9 @@ mod tests {
         assert_eq!(api_address("none"), Ok(Address::None));
         assert_eq!(api_address("localhost:7400"), Ok(Address::Localhost(7400)));
         assert_eq!(api_address("[::1]:7400"), at("[::1]:7400"));
-        assert_eq!(admin_address("none"), Ok(Address::None));
-        assert_eq!(admin_address("[::]:7400"), at("[::]:7400"));
+        assert_eq!(admin_address("none"), Ok(AdminAddress::None));
+        let everywhere = "[::]:7400".parse().map(AdminAddress::At);
+        assert_eq!(admin_address("[::]:7400").ok(), everywhere.ok());
         for bad in [
             "",
             "localhost",

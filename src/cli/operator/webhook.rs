@@ -214,7 +214,7 @@ impl Webhook {
         let served = self.served.clone();
         match self.source {
             Source::Directory(directory) => {
-                let followed = async move { follow(&directory, &served).await };
+                let followed = async move { follow(&directory, &served, &SystemClock).await };
                 servers.spawn(while_not(stop, followed));
             }
             Source::Own {

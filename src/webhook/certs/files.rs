@@ -10,16 +10,19 @@ use std::time::Duration;
 
 use super::read::Pair;
 use super::served::Served;
+use crate::clock::Clock;
 use crate::store::certificates::Files;
 
 /// How often the files are read. The kubelet itself takes up to a minute and more.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Serves what is in the directory as `tls.crt` and `tls.key`, for ever. What cannot be served is
-/// logged, and what was served before goes on.
-pub async fn follow(directory: &Path, served: &Served) {
+/// logged, and what was served before goes on. One that is not valid yet, or any more, is served and told of:
+/// whose clock is wrong cannot be known here, and there is no better one.
+pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
     let mut before = None;
     let mut trouble = None;
+    let mut is_outdated = false;
     loop {
         match look(directory, before.as_ref()) {
             Ok(None) => {}
@@ -43,6 +46,14 @@ pub async fn follow(directory: &Path, served: &Served) {
                 served.misses(&words);
                 trouble = Some(words);
             }
+        }
+        let was_outdated = std::mem::replace(&mut is_outdated, served.is_outdated(clock.wall()));
+        if is_outdated && !was_outdated {
+            tracing::error!(
+                directory = %directory.display(),
+                "the certificate there is not valid now, and no API server will trust it; it is served all the \
+                 same: renew it, or see to this machine's clock"
+            );
         }
         tokio::time::sleep(INTERVAL).await;
     }

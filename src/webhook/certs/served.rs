@@ -8,6 +8,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::read::Pair;
+use crate::protocol::time::WallTime;
 
 /// The certificate of the webhook, which can be another one for each connection. Cloning gives
 /// another handle to the same.
@@ -70,6 +71,14 @@ impl Served {
         let state = self.state();
         let pair = state.pair.as_ref()?;
         Some(pair.key.cert.first()?.to_vec())
+    }
+
+    /// Whether what is served is not valid then: not yet, or not any more.
+    #[must_use]
+    pub fn is_outdated(&self, at: WallTime) -> bool {
+        let at = at.0.div_euclid(1_000_000);
+        let valid = |pair: &Pair| (pair.not_before..=pair.not_after).contains(&at);
+        self.state().pair.as_ref().is_some_and(|pair| !valid(pair))
     }
 
     /// Says what is still missing before the API server can call the webhook. Once nothing was

@@ -5,6 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
+use leasehold::clock::SystemClock;
+use leasehold::protocol::time::WallTime;
 use leasehold::store::certificates::Files;
 use leasehold::webhook::certs::{Served, follow, issue};
 
@@ -42,7 +44,7 @@ async fn what_is_put_there_is_served_and_what_is_broken_is_not() {
     let served = Served::default();
     let handle = served.clone();
     let path = at.clone();
-    tokio::spawn(async move { follow(&path, &handle).await });
+    tokio::spawn(async move { follow(&path, &handle, &SystemClock).await });
     a_while().await;
     let why = served.ready().unwrap_err();
     assert!(why.contains("tls.crt cannot be read"), "{why}");
@@ -55,6 +57,10 @@ async fn what_is_put_there_is_served_and_what_is_broken_is_not() {
     let metrics = served.metrics();
     let not_after = "leasehold_webhook_certificate_not_after_timestamp_seconds 1800003600\n";
     assert!(metrics.contains(not_after), "{metrics}");
+
+    let is_outdated = |second: i64| served.is_outdated(WallTime(second * 1_000_000));
+    assert!(!is_outdated(1_800_000_001) && !is_outdated(1_800_003_600));
+    assert!(is_outdated(1_800_003_601) && is_outdated(1_700_000_000));
 
     // Halves of two pairs, and nonsense.
     swap(&at, 2, &second.certificate, &first.key);
