@@ -110,11 +110,13 @@ impl Queue {
             .find(|waiter| waiter.claimant.session == *session)
     }
 
-    /// The head and the rest.
+    /// The head and the rest. Another entry with the head's own grant, which only somebody's hand can have
+    /// made, is in neither: no store takes a lock whose grant waits for it, and nobody could ever hand it on.
     #[must_use]
     pub fn split_head(&self) -> Option<(Waiter, Self)> {
         let (head, rest) = self.0.split_first()?;
-        Some((head.clone(), Self(rest.to_vec())))
+        let rest = rest.iter().filter(|other| other.grant != head.grant);
+        Some((head.clone(), Self(rest.cloned().collect())))
     }
 
     /// The queue without the waiters whose session is dead. They are dropped all together: one
@@ -175,6 +177,16 @@ mod tests {
         assert_eq!(joined, line([1, 2, 3]));
         assert_eq!(joined.split_head(), Some((waiter(1), line([2, 3]))));
         assert_eq!(Queue::default().split_head(), None);
+    }
+
+    #[test]
+    fn who_is_handed_the_lock_waits_for_it_under_no_other_name() {
+        let twice = Waiter {
+            grant: GrantId::from("g1"),
+            ..waiter(2)
+        };
+        let queue = Queue::from_entries(vec![waiter(1), twice, waiter(3)]);
+        assert_eq!(queue.split_head(), Some((waiter(1), line([3]))));
     }
 
     #[test]

@@ -67,10 +67,12 @@ fn check_queue(next: &Lock) -> Result<(), StoreError> {
     }
     let is_twice = waiters.iter().enumerate().any(|(place, waiter)| {
         let mut others = waiters[..place].iter();
-        others.any(|other| other.claimant.session == waiter.claimant.session)
+        others.any(|other| {
+            other.claimant.session == waiter.claimant.session || other.grant == waiter.grant
+        })
     });
     if is_twice {
-        return refuse("a session has at most one place in a queue");
+        return refuse("a session has at most one place in a queue, and so has a grant");
     }
     Ok(())
 }
