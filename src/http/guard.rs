@@ -58,8 +58,13 @@ fn is_allowed(host: &str, allowed: &[String]) -> bool {
         return false;
     };
     let name = authority.host();
+    // Without a user, the name is what it begins with.
+    let is_port = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit());
+    let is_plain = host
+        .strip_prefix(name)
+        .is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port));
     let known = LOCAL.into_iter().chain(allowed.iter().map(String::as_str));
-    !host.contains('@') && known.into_iter().any(|one| one.eq_ignore_ascii_case(name))
+    is_plain && known.into_iter().any(|one| one.eq_ignore_ascii_case(name))
 }
 
 pub(super) fn host_not_allowed() -> Problem {
@@ -108,6 +113,9 @@ mod tests {
             "0.0.0.0",
             "[::]",
             "127.0.0.1/x",
+            "localhost:[]",
+            "localhost:80[",
+            "localhost:x",
         ];
         for host in foreign {
             assert!(!is_allowed(host, &[]), "{host}");

@@ -2,7 +2,7 @@
 //! answered; a refusal is a problem document, and one that is refused for what it is writes nothing; tokens rise.
 //!
 //! In an input requests stand as in HTTP, with a line `---` between two of them. `$LEASE` and `$TOKEN` are what the
-//! last lease came with.
+//! last lease came with. A request behind `older ` goes to the API of older election sidecars.
 
 mod answers;
 
@@ -17,7 +17,8 @@ use futures::StreamExt as _;
 use http::{HeaderName, HeaderValue, Request};
 use leasehold::agent::{Agent, Config};
 use leasehold::clock::Clock as _;
-use leasehold::http::{HttpOptions, Router, router};
+use leasehold::http::{Compat, HttpOptions, Router, compat_router, router};
+use leasehold::protocol::election::ElectionName;
 use leasehold::protocol::session::PodRef;
 use leasehold::protocol::token::Revision;
 use leasehold::store::LockStore as _;
@@ -34,6 +35,8 @@ const REQUESTS_MAX: usize = 6;
 const CHUNKS_MAX: usize = 4;
 /// For how long, in time that does not pass.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What a request to the older API begins with.
+const OLDER: &str = "older ";
 /// Who else may be spoken to, as `--allow-host` says.
 const ALLOWED: &str = "sidecar.test";
 
@@ -58,6 +61,8 @@ pub(crate) const TARGET: Target = Target {
         "/v1/elections/jobs/candidacy",
         "/v1/elections/jobs/events",
         "/openapi.json",
+        "older GET /",
+        "older GET /sse",
         "?prefix=",
         "&limit=",
         "&continue=",
@@ -103,11 +108,12 @@ fn target(input: &[u8], change: fn(Router) -> Router) -> Outcome {
         let mut told = Vec::new();
         let mut is_taken = false;
         for text in text.split("\n---\n").take(REQUESTS_MAX) {
-            let Some(request) = app.request(text) else {
+            let older = text.strip_prefix(OLDER);
+            let Some(request) = app.request(older.unwrap_or(text)) else {
                 told.push("no request".to_owned());
                 continue;
             };
-            let answer = app.send(request).await;
+            let answer = app.send(request, older.is_some()).await;
             is_taken |= answer.status < 400;
             told.push(answer.name());
         }
@@ -124,6 +130,8 @@ fn target(input: &[u8], change: fn(Router) -> Router) -> Outcome {
 /// An app beside a sidecar.
 struct App {
     router: Router,
+    /// In the words of older election sidecars.
+    older: Router,
     store: EmbeddedStore,
     clock: Arc<PausedClock>,
     /// The largest token that was told, by resource.
@@ -146,8 +154,14 @@ impl App {
         let options = HttpOptions {
             allowed_hosts: vec![ALLOWED.to_owned()],
         };
+        let compat = Compat {
+            election: ElectionName::parse("jobs").unwrap(),
+            nais: true,
+        };
+        let older = compat_router(agent.clone(), options.clone(), compat);
         Self {
             router: change(router(agent, options)),
+            older: change(older),
             store,
             clock,
             tokens: BTreeMap::new(),
@@ -174,7 +188,7 @@ impl App {
     }
 
     /// Sends it, and checks what comes back.
-    async fn send(&mut self, request: Request<String>) -> Answer {
+    async fn send(&mut self, request: Request<String>, is_older: bool) -> Answer {
         let (head, body) = request.into_parts();
         // What is held has tasks of its own that write.
         let before = if self.tokens.is_empty() {
@@ -184,9 +198,14 @@ impl App {
         };
         let sent = Request::from_parts(head.clone(), Body::from(body.clone()));
         let sent_at = self.clock.now();
-        let response = self.router.clone().oneshot(sent).await.unwrap();
-        let answer = Answer::read(response).await;
+        let router = if is_older { &self.older } else { &self.router };
+        let response = router.clone().oneshot(sent).await.unwrap();
+        let answer = Answer::read(response, is_older).await;
         answers::assert_guarded(&head, &answer, ALLOWED);
+        if is_older && answer.status < 400 {
+            let is_led = self.tokens.contains_key("election:jobs");
+            answers::assert_names(&answer, is_led.then_some("pod-a"));
+        }
         if answer.status >= 400 {
             assert_problem(&answer);
             if let (Some(before), 400..=408 | 413 | 422) = (before, answer.status) {

@@ -25,7 +25,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) async fn read(response: Response) -> Self {
+    pub(super) async fn read(response: Response, is_older: bool) -> Self {
         let (head, body) = response.into_parts();
         let body = super::beginning(body).await;
         let kind = head
@@ -33,6 +33,7 @@ impl Answer {
             .get("content-type")
             .map_or("", |kind| kind.to_str().unwrap());
         let said = match kind {
+            "text/event-stream" if is_older => frames(&body),
             "text/event-stream" => events(&body),
             kind if kind.contains("json") => {
                 vec![(
@@ -69,12 +70,32 @@ impl Answer {
     }
 }
 
-/// The events of a stream that were told in full, with their data.
-fn events(body: &[u8]) -> Vec<(String, Value)> {
+/// What stands between the empty lines of a stream, as far as it was told in full.
+fn parts(body: &[u8]) -> impl Iterator<Item = &str> {
     let text = std::str::from_utf8(body).expect("events are text");
     let (whole, _) = text.rsplit_once("\n\n").unwrap_or_default();
-    let frames = whole.split("\n\n").filter(|frame| !frame.is_empty());
-    frames
+    whole.split("\n\n").filter(|part| !part.is_empty())
+}
+
+/// The data of an older sidecar's stream: no event has a name there, and comments say that it lives.
+fn frames(body: &[u8]) -> Vec<(String, Value)> {
+    let frames = parts(body).filter(|part| *part != ":");
+    let data = frames.map(|part| {
+        part.strip_prefix("data: ")
+            .expect("it is data or a comment")
+    });
+    data.map(|data| {
+        (
+            String::new(),
+            serde_json::from_str(data).expect("the data is JSON"),
+        )
+    })
+    .collect()
+}
+
+/// The events of a stream that were told in full, with their data.
+fn events(body: &[u8]) -> Vec<(String, Value)> {
+    parts(body)
         .map(|frame| {
             let line = |field: &str| frame.lines().find_map(|line| line.strip_prefix(field));
             let data = line("data: ").expect("each has data");
@@ -85,6 +106,17 @@ fn events(body: &[u8]) -> Vec<(String, Value)> {
             )
         })
         .collect()
+}
+
+/// Older sidecars' apps are told a name and when it was last heard of, and no pod that never led.
+pub(super) fn assert_names(answer: &Answer, leader: Option<&str>) {
+    for (_, said) in &answer.said {
+        let members = said.as_object().expect("it is an object");
+        let is_known = |member: &String| ["name", "last_update"].contains(&member.as_str());
+        assert!(members.keys().all(is_known), "{said}");
+        let name = said["name"].as_str().expect("it has a name");
+        assert!(name.is_empty() || Some(name) == leader, "{said}");
+    }
 }
 
 /// A problem document (RFC 9457) with words.
@@ -130,7 +162,11 @@ pub(super) fn assert_guarded(head: &Parts, answer: &Answer, allowed: &str) {
     let is_page = head.headers.contains_key("origin")
         || site.is_some_and(|site| !["none", "same-origin"].contains(&site));
     let may = |host: &str| {
-        behind_local_name(host, allowed).is_some_and(|rest| !rest.contains(['@', '/']))
+        let rest = behind_local_name(host, allowed);
+        rest.is_some_and(|rest| {
+            rest.trim_start_matches(|c: char| c == ':' || c.is_ascii_digit())
+                .is_empty()
+        })
     };
     let must = |host: &str| {
         ["", ":80", ":7373"]
