@@ -70,7 +70,7 @@ impl Row {
     /// The test that is run, and what its environment has beside the bug.
     fn trial(&self) -> (&str, Vec<(&str, &str)>) {
         match self.worlds() {
-            Some((worlds, words)) => (WORLDS_TEST, vec![(WORLDS, worlds), (FLAW, words)]),
+            Some((worlds, flaw)) => (WORLDS_TEST, vec![(WORLDS, worlds), (FLAW, flaw)]),
             None => (&self.test, Vec::new()),
         }
     }
