@@ -240,7 +240,7 @@ fn who_cannot_be_told_of_a_loss_is_not() {
         let story = story.stopped("s", 145..146, End::Ok);
         story.stopped("s", 160..180, End::Ok).lost("a", 230, 1000)
     });
-    told(|story| story.stopped("s", 120..0, End::Never));
+    told(|story| story.stopped("s", 120..1_000, End::Never));
     told(|story| story.info("a", 60, Op::stream_end("1000")));
     told(|story| story.renew("a", 120..130, 1000, 280));
     // Its requests take so long that whatever it is told is over by then.
