@@ -8,6 +8,7 @@ use anyhow::{Result, bail, ensure};
 use crate::history::History;
 use crate::journal::{claim, now_ns};
 use crate::register::Fence;
+use crate::run::tell;
 use crate::schedule::{Kind, Schedule};
 use crate::world::{Place, Plan, World};
 
@@ -22,7 +23,7 @@ const TIMES: usize = 16;
 
 /// Stops apps, sidecars and pods until a check says this.
 async fn is_noticed(about: &str, plan: Plan, kinds: &[Kind], words: &[&str]) -> Result<()> {
-    println!("seed {}", plan.seed);
+    tell(&format!("seed {}", plan.seed))?;
     let place = Place::new(about)?;
     let mut world = World::start(&place, plan).await?;
     claim(&place.histories(), plan.seed)?;
@@ -84,4 +85,15 @@ async fn a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
         &["nobody told the app", "too late"],
     )
     .await
+}
+
+/// It takes a lock from who is cut off and still believes.
+#[cfg(feature = "seeded-bugs")]
+#[tokio::test(flavor = "multi_thread")]
+async fn an_impatient_operator_is_noticed() -> Result<()> {
+    let plan = Plan {
+        operators_bug: Some("impatient-operator"),
+        ..Plan::sound(fastrand::u64(..))
+    };
+    is_noticed("impatient", plan, &[Kind::Partition], &["believed to have"]).await
 }

@@ -36,7 +36,7 @@ fn from_env<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {
 }
 
 /// Unlike what is printed by a macro, this is shown when the test passes too.
-fn tell(line: &str) -> Result<()> {
+pub(crate) fn tell(line: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }
 

@@ -40,6 +40,7 @@ pub(crate) struct World {
     pub(crate) resources: Vec<String>,
     /// What people do, in the history.
     pub(crate) people: Journal,
+    operators_bug: Option<&'static str>,
     place: Place,
 }
 
@@ -63,6 +64,8 @@ pub(crate) struct Plan {
     pub(crate) overtrust_ms: u64,
     /// The history does not say who was stopped: only to see that this is noticed.
     pub(crate) secret_stops: bool,
+    /// A bug on purpose that the operators have, in a build that knows it.
+    pub(crate) operators_bug: Option<&'static str>,
 }
 
 impl Plan {
@@ -73,6 +76,7 @@ impl Plan {
             fence: Fence::Checks,
             overtrust_ms: 0,
             secret_stops: false,
+            operators_bug: None,
         }
     }
 }
@@ -138,6 +142,7 @@ impl World {
             register: Register::start(plan.fence, &histories).await?,
             resources: (0..RESOURCES).map(|n| format!("r{n}")).collect(),
             people: Journal::begin(&histories, "people")?,
+            operators_bug: plan.operators_bug,
             namespace,
             place: place.clone(),
         };
@@ -216,7 +221,13 @@ impl World {
             "10",
         ];
         let through = seat.clock.as_ref().map(Clock::through);
-        let through = through.transpose()?.unwrap_or_default();
+        let mut through = through.transpose()?.unwrap_or_default();
+        if let Some(bug) = self.operators_bug {
+            through.splice(
+                0..0,
+                ["env".to_owned(), format!("LEASEHOLD_SEEDED_BUG={bug}")],
+            );
+        }
         let started = Operator::start_through(&through, BINARY, &seat.pod, &args).await?;
         seat.running = Some(started);
         Ok(())

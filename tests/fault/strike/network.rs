@@ -40,7 +40,8 @@ impl World {
                 Ok(Remedy::Calm)
             }
             Kind::Partition => {
-                let who = schedule.pick(self.seats.len() + self.operators.len());
+                let anyone = schedule.pick(self.seats.len() + self.operators.len());
+                let who = self.who_has_a_lock(schedule).unwrap_or(anyone);
                 self.proxy(who).context("everybody has a proxy")?.pause();
                 Ok(Remedy::Reconnect(who))
             }

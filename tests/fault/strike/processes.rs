@@ -12,17 +12,13 @@ use crate::world::World;
 /// How long to look for an app that has a write in its hands.
 const LOOKS: Duration = Duration::from_secs(5);
 
-/// So many of a hundred sidecars that are stopped or killed are one that most probably serves a lock.
+/// So many of a hundred pods that are struck are one that most probably has a lock.
 const WITH_A_LOCK: u32 = 75;
 
 impl World {
     pub(super) fn strike_process(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Remedy> {
         let anyone = schedule.pick(self.seats.len());
-        let seat = match self.last_writer() {
-            // Whose app wrote last most probably has a lock now.
-            Some((seat, _)) if schedule.is(WITH_A_LOCK) => seat,
-            _ => anyone,
-        };
+        let seat = self.who_has_a_lock(schedule).unwrap_or(anyone);
         match kind {
             Kind::HangSidecar if self.seats[seat].sidecar().is_some() => {
                 self.seats[seat].freeze_sidecar()?;
@@ -41,6 +37,12 @@ impl World {
             }
             _ => Ok(Remedy::Missed(format!("the sidecar of {seat} is dead"))),
         }
+    }
+
+    /// Whose app wrote last most probably has a lock now. It is not always the one.
+    pub(super) fn who_has_a_lock(&self, schedule: &mut Schedule) -> Option<usize> {
+        let (seat, _) = self.last_writer()?;
+        schedule.is(WITH_A_LOCK).then_some(seat)
     }
 
     pub(super) fn strike_operator(
