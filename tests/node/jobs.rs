@@ -1,37 +1,26 @@
 //! Jobs end as their apps do; the sidecar neither keeps them nor changes their outcome.
 
 use anyhow::{Result, ensure};
-use serde_json::json;
 
 use crate::app::{Wanted, asking_pod};
 use crate::install::Leasehold;
-use crate::pods::condition;
 
-const TAKE: &str =
-    "call /v1/locks/acquire '{\"resource\":\"close\",\"ttlSeconds\":60,\"waitSeconds\":60}'\n";
+/// Ends with 9 where the lock was not had.
+const TAKE: &str = r#"answer=$(call /v1/locks/acquire '{"resource":"close","ttlSeconds":60,"waitSeconds":60}')
+echo "$answer"
+case "$answer" in *'"acquired":true'*) ;; *) exit 9 ;; esac
+"#;
 
 #[tokio::test]
 async fn a_job_with_a_lock_completes_and_another_fails() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let namespace = leasehold.namespace("jobs").await?;
-    let wanted = Wanted {
-        spec: json!({"restartPolicy": "Never"}),
-        ..Wanted::default()
-    };
     for (name, end) in [("good", "exit 0"), ("bad", "exit 3")] {
-        let mut template = asking_pod(name, &format!("{TAKE}{end}"), &wanted);
-        template["metadata"]["name"].take();
-        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
-            "spec": {"backoffLimit": 0, "template": {
-                "metadata": template["metadata"], "spec": template["spec"]}}});
-        namespace.apply(&job).await?;
+        let pod = asking_pod(name, &format!("{TAKE}{end}"), &Wanted::default());
+        namespace.start_job(name, &pod).await?;
     }
-    namespace
-        .until("job", "good", "complete", |job| condition(job, "Complete"))
-        .await?;
-    namespace
-        .until("job", "bad", "failed", |job| condition(job, "Failed"))
-        .await?;
+    namespace.until_job_ended("good", 0).await?;
+    namespace.until_job_ended("bad", 3).await?;
     // Whoever had it last has let go of it by itself: nobody had to take it over.
     let lock = namespace
         .until("dlock", "close", "free", |lock| {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::machine::Machine;
 use crate::parts::IMAGE;
-use crate::pods::{app, condition, container, restricted};
+use crate::pods::{app, container, restricted};
 
 #[tokio::test]
 async fn a_pod_in_a_restricted_namespace_runs_and_runs_commands() -> Result<()> {
@@ -51,18 +51,12 @@ async fn a_native_sidecar_ends_after_its_job_and_does_not_keep_it() -> Result<()
         let mut sidecar = app("trap 'exit 0' TERM; sleep infinity & wait");
         sidecar["name"] = json!("sidecar");
         sidecar["restartPolicy"] = json!("Always");
-        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
-            "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never",
-                "initContainers": [sidecar], "containers": [app(script)]}}}});
-        namespace.apply(&job).await?;
+        let pod = json!({"metadata": {"labels": {}, "annotations": {}},
+            "spec": {"initContainers": [sidecar], "containers": [app(script)]}});
+        namespace.start_job(name, &pod).await?;
     }
-    namespace
-        .until("job", "good", "complete", |job| condition(job, "Complete"))
-        .await?;
-    namespace
-        .until("job", "bad", "failed", |job| condition(job, "Failed"))
-        .await?;
-    Ok(())
+    namespace.until_job_ended("good", 0).await?;
+    namespace.until_job_ended("bad", 3).await
 }
 
 #[tokio::test]

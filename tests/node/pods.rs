@@ -115,6 +115,37 @@ impl Namespace {
         self.apply(&pod).await
     }
 
+    /// Makes a Job of pods like this one, which tries once.
+    pub(crate) async fn start_job(&self, name: &str, pod: &Value) -> Result<()> {
+        let mut spec = pod["spec"].clone();
+        spec["restartPolicy"] = json!("Never");
+        let mut labels = pod["metadata"]["labels"].clone();
+        labels["job"] = json!(name);
+        let metadata = json!({"labels": labels, "annotations": pod["metadata"]["annotations"]});
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+            "spec": {"backoffLimit": 0, "template": {"metadata": metadata, "spec": spec}}});
+        self.apply(&job).await
+    }
+
+    /// Waits until a Job is Complete or Failed, as its app ended, whose exit code this is.
+    pub(crate) async fn until_job_ended(&self, name: &str, code: i64) -> Result<()> {
+        let end = if code == 0 { "Complete" } else { "Failed" };
+        self.until("job", name, end, |job| condition(job, end))
+            .await?;
+        let selector = format!("job={name}");
+        let pods = ["get", "pods", "-l", &selector, "-o", "json"];
+        let pods = self.kubectl(&pods).await?.json()?;
+        let [pod] = pods["items"].as_array().map_or(&[][..], Vec::as_slice) else {
+            bail!("one pod was wanted: {pods}");
+        };
+        let containers = pod["status"]["containerStatuses"].as_array();
+        let mut containers = containers.into_iter().flatten();
+        let app = containers.find(|container| container["name"] == "app");
+        let app = app.context("a pod must report its app")?;
+        ensure!(app["state"]["terminated"]["exitCode"] == code, "{app}");
+        Ok(())
+    }
+
     /// An object of a kind that kubectl knows.
     pub(crate) async fn get(&self, kind: &str, name: &str) -> Result<Value> {
         self.kubectl(&["get", kind, name, "-o", "json"])
