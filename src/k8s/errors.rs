@@ -189,11 +189,11 @@ fn conflict(call: Call, status: &Status, words: String) -> StoreError {
 fn not_found(call: Call, status: &Status, words: String) -> StoreError {
     let details = status.details.as_ref();
     if let Some(namespace) = details.filter(|details| details.kind == "namespaces") {
-        let name = in_short(&namespace.name);
-        return StoreError::NotInstalled(format!(
+        let name = &namespace.name;
+        return StoreError::NotInstalled(in_short(&format!(
             "the namespace {name} does not exist; make it (`kubectl create namespace {name}`), or \
              start the sidecar with the --namespace that is meant"
-        ));
+        )));
     }
     let is_nameless = details.is_some_and(|details| details.name.is_empty());
     if call == Call::Read && (is_nameless || words.ends_with("404 page not found")) {

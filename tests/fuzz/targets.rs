@@ -13,7 +13,7 @@ pub(crate) mod review;
 pub(crate) mod session;
 pub(crate) mod state_file;
 
-use leasehold::store::StoreError;
+use leasehold::store::{StoreError, Stored};
 use serde_json::{Map, Value};
 
 /// What became of an input. The words tell apart what the code did, for whoever counts.
@@ -104,4 +104,45 @@ fn without(object: &Value, names: &[&str]) -> Map<String, Value> {
         members.remove(*name);
     }
     members
+}
+
+/// An object as it is written when nothing was changed, before what this version writes in other words.
+fn as_read<T>(object: &Value, stored: &Stored<T>) -> Value {
+    let mut object = kept(object);
+    object["metadata"]["resourceVersion"] = stored.version.to_string().into();
+    if !object["status"].is_object() {
+        object["status"] = Value::Object(Map::new());
+    }
+    object
+}
+
+/// The schema takes no larger numbers.
+fn bounded(number: u64) -> Value {
+    number.min((1 << 53) - 1).into()
+}
+
+/// What a write does not touch is there after it: all but the version, and what this version knows of a
+/// status.
+fn assert_rest_is_kept(written: &Value, object: &Value, known: &[&str]) {
+    let before = kept(object);
+    let parts = [
+        (written, &before, &["metadata", "status"][..]),
+        (
+            &written["metadata"],
+            &before["metadata"],
+            &["resourceVersion"],
+        ),
+        (&written["status"], &before["status"], known),
+    ];
+    for (now, before, changed) in parts {
+        assert_eq!(without(now, changed), without(before, changed));
+    }
+}
+
+/// What a version writes that forgets what it does not know of a status.
+fn forgetting(mut written: Value, known: &[&str]) -> Value {
+    if let Some(status) = written["status"].as_object_mut() {
+        status.retain(|name, _| known.contains(&name.as_str()));
+    }
+    written
 }

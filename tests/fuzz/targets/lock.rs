@@ -13,7 +13,10 @@ use leasehold::protocol::token::{LEASES_PER_GRANT, MAX_BASE, Mint, Revision, See
 use leasehold::store::{StoreError, Stored};
 use serde_json::Value;
 
-use super::{Outcome, Target, kept, no_seeds, object_in, unreadable, without};
+use super::{
+    Outcome, Target, as_read, assert_rest_is_kept, bounded, forgetting, no_seeds, object_in,
+    unreadable,
+};
 
 /// What of a status this version writes.
 const KNOWN: &[&str] = &[
@@ -107,19 +110,10 @@ fn target(input: &[u8], write: Write) -> Outcome {
 fn assert_unchanged(object: &Value, stored: &Stored<Lock>, write: Write) {
     let lock = &stored.value;
     let written = write(stored, lock).expect("what was read can be written");
-    let mut expected = kept(object);
-    expected["metadata"]["resourceVersion"] = stored.version.to_string().into();
-    if !expected["status"].is_object() {
-        expected["status"] = Value::Object(serde_json::Map::new());
-    }
+    let mut expected = as_read(object, stored);
     expected["status"]["token"] = bounded(lock.token.get());
     expected["status"]["transitions"] = bounded(lock.transitions);
     assert_eq!(written, expected);
-}
-
-/// The schema takes no larger numbers.
-fn bounded(number: u64) -> Value {
-    number.min((1 << 53) - 1).into()
 }
 
 /// What may become of a lock, and how it is then.
@@ -159,20 +153,7 @@ fn steps_from(stored: &Stored<Lock>) -> Vec<(&'static str, Lock)> {
 /// What a step does not touch is there after it, and what it says is read again.
 fn assert_keeps(object: &Value, stored: &Stored<Lock>, next: &Lock, write: Write) {
     let written = write(stored, next).expect("what was decided can be written");
-    let before = kept(object);
-    assert_eq!(
-        without(&written, &["metadata", "status"]),
-        without(&before, &["metadata", "status"])
-    );
-    let version = &["resourceVersion"];
-    assert_eq!(
-        without(&written["metadata"], version),
-        without(&before["metadata"], version)
-    );
-    assert_eq!(
-        without(&written["status"], KNOWN),
-        without(&before["status"], KNOWN)
-    );
+    assert_rest_is_kept(&written, object, KNOWN);
     assert!(next.token >= stored.value.token, "the token goes back");
     let again = read(written.clone()).expect("what was written can be read");
     // Larger ones cannot be written, and no API server has them.
@@ -233,9 +214,5 @@ fn ending() -> Ending {
 
 /// Writes what this version knows and nothing else of the status.
 fn forgetful(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
-    let mut written = write(current, next)?;
-    if let Some(status) = written["status"].as_object_mut() {
-        status.retain(|name, _| KNOWN.contains(&name.as_str()));
-    }
-    Ok(written)
+    write(current, next).map(|written| forgetting(written, KNOWN))
 }

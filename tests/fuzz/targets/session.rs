@@ -5,9 +5,12 @@ use leasehold::k8s::convert::session::{read, write};
 use leasehold::protocol::session::{RenewalFailures, Revocation, RevokeReason, Session};
 use leasehold::protocol::time::WallTime;
 use leasehold::store::{StoreError, Stored};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{Outcome, Target, kept, no_seeds, object_in, unreadable, without};
+use super::{
+    Outcome, Target, as_read, assert_rest_is_kept, bounded, forgetting, no_seeds, object_in,
+    unreadable,
+};
 
 /// What of a status this version writes.
 const KNOWN: &[&str] = &["renewals", "renewedAt", "renewalFailures", "revoked"];
@@ -99,32 +102,15 @@ fn target(input: &[u8], write: Write) -> Outcome {
 /// What was not changed is written as it was read.
 fn assert_unchanged(object: &Value, stored: &Stored<Session>, write: Write) {
     let written = write(stored, &stored.value).expect("what was read can be written");
-    let mut expected = kept(object);
-    expected["metadata"]["resourceVersion"] = stored.version.to_string().into();
-    if !expected["status"].is_object() {
-        expected["status"] = Value::Object(Map::new());
-    }
-    expected["status"]["renewals"] = stored.value.renewals.min((1 << 53) - 1).into();
+    let mut expected = as_read(object, stored);
+    expected["status"]["renewals"] = bounded(stored.value.renewals);
     assert_eq!(written, expected);
 }
 
 /// What a step does not touch is there after it, and what it says is read again.
 fn assert_keeps(object: &Value, stored: &Stored<Session>, next: &Session, write: Write) {
     let written = write(stored, next).expect("what was decided can be written");
-    let before = kept(object);
-    assert_eq!(
-        without(&written, &["metadata", "status"]),
-        without(&before, &["metadata", "status"])
-    );
-    let version = &["resourceVersion"];
-    assert_eq!(
-        without(&written["metadata"], version),
-        without(&before["metadata"], version)
-    );
-    assert_eq!(
-        without(&written["status"], KNOWN),
-        without(&before["status"], KNOWN)
-    );
+    assert_rest_is_kept(&written, object, KNOWN);
     let mut again = read(written).expect("what was written can be read").value;
     // No number in an object is larger.
     again.renewals = next.renewals;
@@ -134,9 +120,5 @@ fn assert_keeps(object: &Value, stored: &Stored<Session>, next: &Session, write:
 
 /// Writes what this version knows and nothing else of the status.
 fn forgetful(current: &Stored<Session>, next: &Session) -> Result<Value, StoreError> {
-    let mut written = write(current, next)?;
-    if let Some(status) = written["status"].as_object_mut() {
-        status.retain(|name, _| KNOWN.contains(&name.as_str()));
-    }
-    Ok(written)
+    write(current, next).map(|written| forgetting(written, KNOWN))
 }
