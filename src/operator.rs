@@ -28,7 +28,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::FutureExt as _;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -186,19 +185,17 @@ impl Operator {
             self.start_what_is_due(&mut tasks);
             let sleep = tokio::time::sleep(self.until_due());
             tokio::select! {
-                // A listing of everything must not keep what is under way from being finished. What
-                // comes last only wakes: each round looks who leads and what is due.
+                // What comes last only wakes: each round looks who leads and what is due.
                 biased;
                 () = stop.cancelled() => {}
-                Some(finished) = tasks.join_next() => {
-                    self.note_finished(finished?);
-                    // Nor may a long backlog keep the feeds from being heard: who renews meanwhile
-                    // would look dead.
-                    if let Some(Some(heard)) = feeds.next().now_or_never() {
+                (finished, heard) = feeds.next_beside(&mut tasks) => {
+                    if let Some(finished) = finished {
+                        self.note_finished(finished?);
+                    }
+                    if let Some(heard) = heard {
                         self.note_heard(heard);
                     }
                 }
-                Some(heard) = feeds.next() => self.note_heard(heard),
                 () = self.0.ports.leadership.changed() => {}
                 () = sleep => {}
             }

@@ -1,8 +1,9 @@
 //! What the operator hears: the feeds that its rules need, and what each thing told does to what is
 //! known.
 
-use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
+use futures::{FutureExt as _, StreamExt as _};
+use tokio::task::{JoinError, JoinSet};
 
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
@@ -36,8 +37,21 @@ impl Feeds {
         Self(watched.map(|kind| feed(kind, ports)).collect())
     }
 
-    pub(super) async fn next(&mut self) -> Option<Heard> {
-        self.0.next().await
+    /// The next of what is finished and of what is told; of each one, where there is both. A listing of
+    /// everything must not keep what is under way from being finished, nor a long backlog the feeds from
+    /// being heard: who renews meanwhile would look dead.
+    pub(super) async fn next_beside<T: 'static>(
+        &mut self,
+        tasks: &mut JoinSet<T>,
+    ) -> (Option<Result<T, JoinError>>, Option<Heard>) {
+        tokio::select! {
+            biased;
+            Some(finished) = tasks.join_next() => {
+                (Some(finished), self.0.next().now_or_never().flatten())
+            }
+            Some(heard) = self.0.next() => (None, Some(heard)),
+            else => std::future::pending().await,
+        }
     }
 }
 
@@ -166,5 +180,52 @@ impl Operator {
             Some(_) => tracing::warn!(kind, error, "a watch was interrupted; trying on"),
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::stream;
+
+    fn feeds(told: usize) -> Feeds {
+        let told = stream::repeat_with(|| Heard::Pod(Told::Complete)).take(told);
+        Feeds(
+            [told.chain(stream::pending()).boxed()]
+                .into_iter()
+                .collect(),
+        )
+    }
+
+    /// So many tasks, each of which has finished.
+    async fn backlog(tasks: usize) -> JoinSet<()> {
+        let mut backlog = JoinSet::new();
+        for _ in 0..tasks {
+            backlog.spawn(async {});
+        }
+        tokio::task::yield_now().await;
+        backlog
+    }
+
+    #[tokio::test]
+    async fn of_a_backlog_and_of_what_is_told_each_turn_has_one() {
+        let (mut feeds, mut tasks) = (feeds(100), backlog(50).await);
+        for turn in 0..50 {
+            let (finished, heard) = feeds.next_beside(&mut tasks).await;
+            assert!(finished.is_some() && heard.is_some(), "turn {turn}");
+        }
+        let (finished, heard) = feeds.next_beside(&mut tasks).await;
+        assert!(finished.is_none() && heard.is_some(), "the backlog is done");
+    }
+
+    #[tokio::test]
+    async fn what_is_finished_does_not_wait_for_what_is_told() {
+        let (mut feeds, mut tasks) = (feeds(0), backlog(50).await);
+        for turn in 0..50 {
+            let (finished, heard) = feeds.next_beside(&mut tasks).await;
+            assert!(finished.is_some() && heard.is_none(), "turn {turn}");
+        }
+        let next = feeds.next_beside(&mut tasks).now_or_never();
+        assert!(next.is_none(), "there is nothing");
     }
 }
