@@ -94,7 +94,7 @@ elections: need-cargo controlplane ## Five candidates in three minutes of troubl
 .PHONY: fault
 fault: need-cargo controlplane porcupine ## Ten minutes of faults on a real control plane, and what the apps' histories say of it
 	scripts/need.sh fault
-	cargo test --locked --test fault -- --test-threads 1
+	cargo test --locked --features seeded-bugs --test fault -- --test-threads 1
 	cargo test --locked --test fault run:: -- --ignored --nocapture
 
 .PHONY: node-e2e

@@ -17,27 +17,6 @@ use crate::{LIMIT, Luck, kept_in};
 const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 /// So many wait for the lock.
 const WAITERS: usize = 2;
-/// Those that get no answer because of what they mean, once the renewal has met its luck.
-const EVERYTHING: [Class; 17] = [
-    Class::CreateSession,
-    Class::Revoke,
-    Class::EndSession,
-    Class::CreateLock,
-    Class::Acquire,
-    Class::TakeOver,
-    Class::Release,
-    Class::HandOver,
-    Class::Enqueue,
-    Class::Join,
-    Class::Dequeue,
-    Class::Raise,
-    Class::GetLock,
-    Class::GetSession,
-    Class::List,
-    Class::Watch,
-    Class::Other,
-];
-
 /// An app and its part of the history.
 struct App {
     sidecar: Sidecar,
@@ -94,7 +73,11 @@ async fn strike(proxy: &Proxy, luck: Luck) -> Result<()> {
         exchanges.iter().any(|it| it.fault.is_some()).then_some(())
     })
     .await?;
-    for class in EVERYTHING {
+    // Renewals get none by a rule of their own.
+    for class in Class::ALL
+        .into_iter()
+        .filter(|class| *class != Class::Renew)
+    {
         proxy.fail(class, usize::MAX, Fault::RequestLost);
     }
     proxy.stall_watches();

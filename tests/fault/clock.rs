@@ -5,12 +5,16 @@
 //! when it is started again, by how much the one before was ahead; it must not be given that one's state file,
 //! which no real clock would do to it.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use leasehold::clock::{Clock as _, SystemClock};
+use leasehold::protocol::time::Moment;
+
+use crate::harness::eventually;
 
 /// What a process is told about the time.
 pub(crate) struct Clock {
@@ -135,29 +139,54 @@ fn library() -> Result<PathBuf> {
     found.context("libfaketime is missing; run `scripts/need.sh fault`")
 }
 
-/// What a process counts while a second passes, in hundredths, and its wall clock in seconds.
-async fn looks_of(clock: Option<&Clock>) -> Result<(u64, i64)> {
-    let through = clock.map(Clock::through).transpose()?.unwrap_or_default();
-    let us = std::env::current_exe()?;
-    let mut command = match through.split_first() {
-        Some((first, others)) => {
-            let mut command = Command::new(first);
-            command.args(others).arg(us);
-            command
-        }
-        None => Command::new(us),
-    };
-    command.args(["--exact", "clock::two_looks", "--ignored", "--nocapture"]);
-    let output = tokio::task::spawn_blocking(move || command.output()).await??;
-    let said = String::from_utf8(output.stdout)?;
-    let line = said.lines().find_map(|line| line.strip_prefix(LOOKS));
-    let mut words = line.context(said.clone())?.split(' ');
-    let mut next = || words.next().context("two numbers");
-    Ok((next()?.parse()?, next()?.parse()?))
+/// What a process saw of the time.
+struct Looks {
+    /// What it counted while a hundred seconds passed.
+    percent: u64,
+    /// By how many seconds it counted more than passed.
+    ahead: u64,
+    /// Its wall clock, in seconds.
+    wall: i64,
 }
 
 /// What the line begins with that tells two looks at the clock.
 const LOOKS: &str = "looks: ";
+/// How long lies between the looks, in hundredths of a second: a hundredth more or less is a third of a percent.
+const BETWEEN: u64 = 300;
+/// Where the process says that it has looked once, and is told to look again only later.
+const MEETING: &str = "LEASEHOLD_FAULT_MEETING";
+
+/// Starts a process under a clock that looks at it twice; between the looks this is done.
+async fn looks_of(
+    clock: Option<&mut Clock>,
+    meanwhile: impl FnOnce(&mut Clock) -> Result<()>,
+) -> Result<Looks> {
+    let meeting = tempfile::tempdir()?;
+    let through = clock.as_ref().map(|clock| clock.through());
+    let mut words = through.transpose()?.unwrap_or_default();
+    words.push(std::env::current_exe()?.display().to_string());
+    let (first, others) = words.split_first().context("a command")?;
+    let mut command = Command::new(first);
+    command.args(others).env(MEETING, meeting.path());
+    command.args(["--exact", "clock::two_looks", "--ignored", "--nocapture"]);
+    let looking = tokio::task::spawn_blocking(move || command.output());
+    if let Some(clock) = clock {
+        let looked = meeting.path().join("looked");
+        let is_there = async || looked.exists().then_some(());
+        eventually("the first look", Duration::from_secs(60), is_there).await?;
+        meanwhile(clock)?;
+    }
+    std::fs::write(meeting.path().join("go-on"), "")?;
+    let said = String::from_utf8(looking.await??.stdout)?;
+    let line = said.lines().find_map(|line| line.strip_prefix(LOOKS));
+    let mut words = line.context(said.clone())?.split(' ');
+    let mut next = || words.next().context("three numbers");
+    Ok(Looks {
+        percent: next()?.parse()?,
+        ahead: next()?.parse()?,
+        wall: next()?.parse()?,
+    })
+}
 
 /// By the kernel's own count, which nobody fakes: hundredths of a second since the start.
 fn uptime() -> Result<u64> {
@@ -166,36 +195,69 @@ fn uptime() -> Result<u64> {
     Ok(first.replace('.', "").parse()?)
 }
 
+/// Both at one time: what passed, in hundredths, and what our clock counts.
+fn look() -> Result<(u64, Moment)> {
+    loop {
+        let (passed, counted) = (uptime()?, SystemClock.now());
+        if uptime()? == passed {
+            return Ok((passed, counted));
+        }
+    }
+}
+
 #[test]
-#[ignore = "it is a process that the next test starts"]
+#[ignore = "it is a process that the next tests start"]
 fn two_looks() -> Result<()> {
-    let (began, counted) = (uptime()?, SystemClock.now());
-    while uptime()? < began + 100 {
+    let meeting = PathBuf::from(std::env::var_os(MEETING).context(MEETING)?);
+    let (began, counted) = look()?;
+    std::fs::write(meeting.join("looked"), "")?;
+    while !meeting.join("go-on").exists() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let passed = uptime()? - began;
-    let counted = u64::try_from(SystemClock.now().since(counted).as_millis())?;
+    let go_on = uptime()?;
+    while uptime()? < go_on + BETWEEN {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (ended, now) = look()?;
+    let passed = ended - began;
+    let counted = u64::try_from(now.since(counted).as_millis())?;
+    let percent = (counted * 10 + passed / 2) / passed;
+    let ahead = counted.saturating_sub(passed * 10) / 1_000;
     let wall = SystemClock.wall().0 / 1_000_000;
-    println!("\n{LOOKS}{} {wall}", counted * 10 / passed);
+    writeln!(std::io::stdout(), "\n{LOOKS}{percent} {ahead} {wall}")?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_clock_believes_what_it_is_told() -> Result<()> {
+async fn fault_clocks_count_what_they_are_told() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let true_wall = SystemClock.wall().0 / 1_000_000;
-    let mut wall = Clock::with_wall(directory.path())?;
-    wall.leap_wall(90_000)?;
-    let fast = Clock::running(directory.path(), 150)?;
-    for (clock, percent, ahead) in [
-        (None, 100, 0),
-        (Some(&fast), 150, 0),
-        (Some(&wall), 100, 90_000),
-    ] {
-        let (counted, at) = looks_of(clock).await?;
-        ensure!(counted.abs_diff(percent) < 10, "{counted}, not {percent}");
-        let off = at - true_wall - ahead;
-        ensure!((0..60).contains(&off), "the wall clock is off by {off} s");
+    let at = directory.path();
+    let mut clocks = [
+        (None, 100),
+        (Some(Clock::running(at, 104)?), 104),
+        (Some(Clock::running(at, 96)?), 96),
+        (Some(Clock::leaping(at)?), 100),
+    ];
+    for (clock, percent) in &mut clocks {
+        let seen = looks_of(clock.as_mut(), |_| Ok(())).await?.percent;
+        ensure!(seen.abs_diff(*percent) < 2, "{seen}, not {percent}");
     }
+    Ok(())
+}
+
+/// It runs when its clock leaps, as sidecars do.
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_clocks_leap_within_a_running_process() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut leaping = Clock::leaping(directory.path())?;
+    let seen = looks_of(Some(&mut leaping), |clock| clock.leap(50)).await?;
+    ensure!((49..=51).contains(&seen.ahead), "{} s ahead", seen.ahead);
+    let mut wall = Clock::with_wall(directory.path())?;
+    let true_wall = SystemClock.wall().0 / 1_000_000;
+    let leap = |clock: &mut Clock| clock.leap_wall(90_000).map(drop);
+    let seen = looks_of(Some(&mut wall), leap).await?;
+    ensure!(seen.ahead == 0, "{} s ahead", seen.ahead);
+    let off = seen.wall - true_wall - 90_000;
+    ensure!((0..120).contains(&off), "the wall clock is off by {off} s");
     Ok(())
 }

@@ -53,7 +53,7 @@ async fn is_noticed(about: &str, plan: Plan, kinds: &[Kind], words: &[&str]) -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_register_that_looks_at_no_token_is_noticed() -> Result<()> {
+async fn fault_control_a_register_that_looks_at_no_token_is_noticed() -> Result<()> {
     let plan = Plan {
         fence: Fence::TakesAll,
         ..Plan::sound(fastrand::u64(..))
@@ -63,7 +63,7 @@ async fn a_register_that_looks_at_no_token_is_noticed() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn apps_that_believe_two_seconds_too_long_are_noticed() -> Result<()> {
+async fn fault_control_apps_that_believe_two_seconds_too_long_are_noticed() -> Result<()> {
     let plan = Plan {
         overtrust_ms: 2_000,
         ..Plan::sound(fastrand::u64(..))
@@ -73,7 +73,7 @@ async fn apps_that_believe_two_seconds_too_long_are_noticed() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
+async fn fault_control_a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
     let plan = Plan {
         secret_stops: true,
         ..Plan::sound(fastrand::u64(..))
@@ -90,7 +90,7 @@ async fn a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
 /// It takes a lock from who is cut off and still believes.
 #[cfg(feature = "seeded-bugs")]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_impatient_operator_is_noticed() -> Result<()> {
+async fn fault_control_an_impatient_operator_is_noticed() -> Result<()> {
     let plan = Plan {
         operators_bug: Some("impatient-operator"),
         ..Plan::sound(fastrand::u64(..))

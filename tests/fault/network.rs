@@ -9,6 +9,11 @@ use anyhow::{Context, Result, ensure};
 
 use crate::harness::{Process, eventually};
 
+/// So many nets of four addresses are in 10.213.0.0/16.
+const NETS: u32 = 1 << 14;
+/// How many of them may be others'.
+const TRIES: u32 = 8;
+
 /// This machine's end of the wire.
 pub(crate) struct Network {
     wire: String,
@@ -38,18 +43,14 @@ impl Network {
             },
         )
         .await?;
-        // 64 of 10.213.0.0/16 for each of 256: runs beside each other seldom meet, and then one fails here.
-        let net = format!("10.213.{}.{}", id / 64 % 256, id % 64 * 4);
-        let (prefix, last) = net.rsplit_once('.').unwrap_or_default();
-        let last: u32 = last.parse()?;
-        let (host, pod) = (
-            format!("{prefix}.{}", last + 1),
-            format!("{prefix}.{}", last + 2),
-        );
-        let wire = format!("lhf{id}");
+        let number = make_wire(u32::try_from(id)?)?;
+        let wire = format!("lhf{number}");
+        // 64 of 10.213.0.0/16 for each of 256.
+        let net = format!("10.213.{}", number / 64);
+        let last = number % 64 * 4;
+        let (host, pod) = (format!("{net}.{}", last + 1), format!("{net}.{}", last + 2));
         let inside = format!("nsenter --target {id} --net ip");
         for line in [
-            format!("ip link add {wire} type veth peer name eth0 netns {id}"),
             format!("ip address add {host}/30 dev {wire}"),
             format!("ip link set {wire} up"),
             format!("{inside} address add {pod}/30 dev eth0"),
@@ -85,6 +86,23 @@ impl Network {
         let how = if is_in { "up" } else { "down" };
         run(&format!("ip link set {} {how}", self.wire))
     }
+}
+
+/// Makes the wire, whose name is this machine's and so makes its addresses ours alone: another run beside this
+/// one has another number.
+fn make_wire(id: u32) -> Result<u32> {
+    let mut last = None;
+    for tried in 0..TRIES {
+        let number = (id + tried) % NETS;
+        let made = run(&format!(
+            "ip link add lhf{number} type veth peer name eth0 netns {id}"
+        ));
+        match made {
+            Ok(()) => return Ok(number),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.context("no wire was tried")?)
 }
 
 fn run(line: &str) -> Result<()> {

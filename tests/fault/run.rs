@@ -17,9 +17,11 @@ use crate::journal::claim;
 use crate::schedule::{Kind, Schedule};
 use crate::strike::Remedy;
 use crate::verdict::{Counts, nobody_panicked, porcupine};
-use crate::world::{Place, Plan, World, named};
+use crate::world::{Place, Plan, World, forget_all_but, named};
 
 const MINUTES: f64 = 10.0;
+/// The histories and logs of so many runs are kept.
+const KEPT: usize = 5;
 /// How often apps are stopped once more where no stale write was refused, and for how long: longer than
 /// sessions live.
 const STOPS: usize = 16;
@@ -61,11 +63,11 @@ impl Done {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "ten minutes and a control plane of its own: make fault"]
-async fn whatever_befalls_them_apps_believe_one_at_a_time_and_no_stale_write_is_taken() -> Result<()>
-{
+async fn fault_whatever_befalls_them_apps_believe_one_at_a_time() -> Result<()> {
     let seed = from_env("FAULT_SEED")?.unwrap_or_else(|| fastrand::u64(..));
     let minutes = from_env("FAULT_MINUTES")?.unwrap_or(MINUTES);
     tell(&format!("FAULT_SEED={seed} FAULT_MINUTES={minutes}"))?;
+    forget_all_but("run", KEPT - 1)?;
     let place = Place::new(&named("run", seed))?;
     tell(&format!(
         "histories and logs: {}",

@@ -2,73 +2,85 @@
 
 use std::time::Duration;
 
-/// A kind of trouble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+/// The kinds of trouble, and how often each comes in a deck: those that bring most come more than once.
+macro_rules! kinds {
+    ($($(#[$says:meta])* $kind:ident $times:literal,)*) => {
+        /// A kind of trouble.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Kind {
+            $($(#[$says])* $kind,)*
+        }
+
+        /// All of them, and how often each comes.
+        const DECK: &[(Kind, usize)] = &[$(($kind, $times)),*];
+    };
+}
+
+kinds! {
     /// kill -9 of a sidecar, which comes back with its state directory.
-    KillSidecar,
+    KillSidecar 1,
     /// The same, and it comes back without.
-    ForgetSidecar,
+    ForgetSidecar 3,
     /// A sidecar is stopped, mostly for longer than its session lives, and goes on.
-    HangSidecar,
+    HangSidecar 2,
     /// kill -9 of an app.
-    KillApp,
+    KillApp 1,
     /// An app is stopped with a write in its hands, for longer than its lease lives.
-    HangApp,
+    HangApp 2,
     /// A whole pod is stopped, sidecar and apps, with a write in its hands, and goes on.
-    HangPod,
+    HangPod 2,
     /// kill -9 of a replica of the operator.
-    KillOperator,
+    KillOperator 1,
     /// A replica of the operator is stopped and goes on.
-    HangOperator,
+    HangOperator 1,
     /// kill -9 of the API server.
-    KillApiServer,
+    KillApiServer 1,
     /// The API server hangs.
-    HangApiServer,
+    HangApiServer 1,
     /// The API server ends in good order and comes back.
-    RestartApiServer,
+    RestartApiServer 1,
     /// kill -9 of etcd.
-    KillEtcd,
+    KillEtcd 1,
     /// etcd hangs: what was sent to it is done afterwards.
-    HangEtcd,
+    HangEtcd 1,
     /// etcd forgets its history.
-    CompactEtcd,
+    CompactEtcd 1,
     /// A backup is restored as the runbook says.
-    RestoreEtcd,
+    RestoreEtcd 1,
     /// Requests and answers of some are lost, late, or answered by a gateway.
-    Noise,
+    Noise 1,
     /// Writes arrive, and their answers come late or not at all.
-    LateAnswers,
+    LateAnswers 1,
     /// Writes arrive late: after their sender gave up, or after its session is over.
-    LateRequests,
+    LateRequests 1,
     /// Nothing passes between a pod, or a replica of the operator, and the API server.
-    Partition,
+    Partition 2,
     /// A pod's own network is gone: it reaches neither API server nor register.
-    CutPod,
+    CutPod 1,
     /// Watches that are open tell nothing more.
-    StallWatches,
+    StallWatches 1,
     /// The wall clock of a sidecar leaps, back or forth.
-    WallClockLeaps,
+    WallClockLeaps 1,
     /// The clock of a sidecar leaps forth, the one that counts.
-    ClockLeaps,
+    ClockLeaps 1,
     /// Pods lose their right to locks, and get it back.
-    TakeRights,
+    TakeRights 1,
     /// The operator loses its rights, and gets them back.
-    TakeOperatorsRights,
+    TakeOperatorsRights 1,
     /// A lock is deleted, as the policy tells people to.
-    DeleteLock,
+    DeleteLock 1,
     /// A held lock is gone from the store, past every policy.
-    LoseLock,
+    LoseLock 1,
     /// A lock's holder is wiped out by hand.
-    WipeStatus,
+    WipeStatus 1,
     /// A lock's queue, times and settings are edited by hand.
-    EditLock,
+    EditLock 1,
     /// A session is deleted.
-    DeleteSession,
+    DeleteSession 1,
     /// A person forces a release.
-    ForceRelease,
+    ForceRelease 1,
     /// Every object is written again, as a migration of the storage does.
-    RewriteStorage,
+    RewriteStorage 1,
 }
 
 use Kind::*;
@@ -80,48 +92,6 @@ impl Kind {
         of_rules || matches!(self, Partition | CutPod)
     }
 }
-
-/// All of them; those that bring most come more than once.
-const DECK: [Kind; 38] = [
-    KillSidecar,
-    ForgetSidecar,
-    ForgetSidecar,
-    ForgetSidecar,
-    HangSidecar,
-    HangSidecar,
-    KillApp,
-    HangApp,
-    HangApp,
-    HangPod,
-    HangPod,
-    KillOperator,
-    HangOperator,
-    KillApiServer,
-    HangApiServer,
-    RestartApiServer,
-    KillEtcd,
-    HangEtcd,
-    CompactEtcd,
-    RestoreEtcd,
-    Noise,
-    LateAnswers,
-    LateRequests,
-    Partition,
-    Partition,
-    CutPod,
-    StallWatches,
-    WallClockLeaps,
-    ClockLeaps,
-    TakeRights,
-    TakeOperatorsRights,
-    DeleteLock,
-    LoseLock,
-    WipeStatus,
-    EditLock,
-    DeleteSession,
-    ForceRelease,
-    RewriteStorage,
-];
 
 /// What may come on top of another trouble: it needs nobody's answer.
 const ON_TOP: [Kind; 7] = [
@@ -167,7 +137,9 @@ impl Schedule {
     /// What comes next.
     pub(crate) fn next(&mut self) -> Next {
         if self.deck.is_empty() {
-            self.deck = DECK.to_vec();
+            let cards = DECK.iter();
+            let cards = cards.flat_map(|(kind, times)| std::iter::repeat_n(*kind, *times));
+            self.deck = cards.collect();
             self.dice.shuffle(&mut self.deck);
         }
         let kind = self.deck.pop().unwrap_or(HangApp);

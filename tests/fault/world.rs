@@ -303,3 +303,21 @@ pub(crate) fn named(about: &str, seed: u64) -> String {
         .display()
         .to_string()
 }
+
+/// Removes what all but so many of the latest runs left.
+pub(crate) fn forget_all_but(about: &str, kept: usize) -> Result<()> {
+    let directory = target_directory().join("fault").join(about);
+    if !directory.exists() {
+        return Ok(());
+    }
+    let mut runs = Vec::new();
+    for entry in directory.read_dir()? {
+        let entry = entry?;
+        runs.push((entry.metadata()?.modified()?, entry.path()));
+    }
+    runs.sort();
+    for (_, run) in runs.iter().rev().skip(kept) {
+        std::fs::remove_dir_all(run)?;
+    }
+    Ok(())
+}

@@ -10,7 +10,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/anishathalye/porcupine"
 )
@@ -25,7 +28,7 @@ const (
 
 func main() {
 	timeout := flag.Duration("timeout", time.Minute, "for each lock and register; what takes longer is not known, which is a failure")
-	visualize := flag.String("visualize", "", "where to write a picture (HTML) of what is not linearizable")
+	visualize := flag.String("visualize", "", "where to write pictures (HTML) of what is not linearizable; the name of each is added to it")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: porcupine [flags] FILE.jsonl|DIRECTORY...")
 		flag.PrintDefaults()
@@ -77,6 +80,7 @@ func check(object object, timeout time.Duration, picture string, out io.Writer) 
 	fmt.Fprintf(out, "%s: not linearizable\n", object.name)
 	explain(object, info, out)
 	if picture != "" {
+		picture := pictureOf(object, picture)
 		if err := porcupine.VisualizePath(model, info, picture); err != nil {
 			fmt.Fprintln(out, err)
 		} else {
@@ -84,6 +88,18 @@ func check(object object, timeout time.Duration, picture string, out io.Writer) 
 		}
 	}
 	return notLinearizable
+}
+
+// pictureOf is where the picture of an object goes: one of several must not overwrite another's.
+func pictureOf(object object, picture string) string {
+	name := strings.Map(func(letter rune) rune {
+		if unicode.IsLetter(letter) || unicode.IsDigit(letter) {
+			return letter
+		}
+		return '-'
+	}, object.name)
+	ending := filepath.Ext(picture)
+	return strings.TrimSuffix(picture, ending) + "-" + name + ending
 }
 
 // explain says how far an order of the operations could be found, and what came next.

@@ -179,14 +179,18 @@ func TestWhatIsWrong(t *testing.T) {
 
 func TestWhatIsWrongIsExplainedAndDrawn(t *testing.T) {
 	picture := filepath.Join(t.TempDir(), "picture.html")
-	_, out := told().acquire(0, 10, 1000, 100).acquire(20, 99, 2000, 200).outcome(t, picture)
+	_, out := told().acquire(0, 10, 1000, 100).acquire(20, 99, 2000, 200).
+		write(110, 120, 2000, "b", "ok").write(121, 130, 1000, "a", "ok").outcome(t, picture)
 	for _, words := range []string{"it ends in held with token 1000", "acquire token 2000 by p2, from 20 to 99", "end of token 1000"} {
 		if !strings.Contains(out, words) {
 			t.Errorf("no %q in %s", words, out)
 		}
 	}
-	if html, err := os.ReadFile(picture); err != nil || !strings.Contains(string(html), "acquire token 2000") {
-		t.Errorf("no picture: %v", err)
+	for name, words := range map[string]string{"picture-lock-r.html": "acquire token 2000", "picture-register-r.html": "write accepted, token 1000"} {
+		html, err := os.ReadFile(filepath.Join(filepath.Dir(picture), name))
+		if err != nil || !strings.Contains(string(html), words) {
+			t.Errorf("no picture %s: %v", name, err)
+		}
 	}
 }
 

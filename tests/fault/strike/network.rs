@@ -9,21 +9,6 @@ use crate::world::World;
 
 /// So many of a hundred requests go wrong while there is noise.
 const NOISE: u32 = 30;
-/// What a late message may be about: everything that changes something.
-const WRITES: [Class; 11] = [
-    Class::CreateSession,
-    Class::Renew,
-    Class::Revoke,
-    Class::CreateLock,
-    Class::Acquire,
-    Class::TakeOver,
-    Class::Release,
-    Class::HandOver,
-    Class::Enqueue,
-    Class::Join,
-    Class::Dequeue,
-];
-
 impl World {
     pub(super) fn strike_network(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Remedy> {
         match kind {
@@ -83,7 +68,7 @@ impl World {
 
     fn make_late(&self, kind: Kind, schedule: &mut Schedule) {
         for proxy in self.proxies() {
-            for class in WRITES {
+            for class in Class::ALL.into_iter().filter(|class| class.is_write()) {
                 let late = schedule.between(200, 7_000);
                 let fault = match (kind, schedule.is(30)) {
                     (Kind::LateAnswers, true) => Fault::AnswerLost,

@@ -41,6 +41,36 @@ pub(crate) enum Class {
     Other,
 }
 
+impl Class {
+    /// All of them.
+    pub(crate) const ALL: [Self; 18] = [
+        Self::CreateSession,
+        Self::Renew,
+        Self::Revoke,
+        Self::EndSession,
+        Self::CreateLock,
+        Self::Acquire,
+        Self::TakeOver,
+        Self::Release,
+        Self::HandOver,
+        Self::Enqueue,
+        Self::Join,
+        Self::Dequeue,
+        Self::Raise,
+        Self::GetLock,
+        Self::GetSession,
+        Self::List,
+        Self::Watch,
+        Self::Other,
+    ];
+
+    /// Whether it changes something of ours.
+    pub(crate) const fn is_write(self) -> bool {
+        let is_read = matches!(self, Self::GetLock | Self::GetSession | Self::List);
+        !(is_read || matches!(self, Self::Watch | Self::Other))
+    }
+}
+
 /// What passed the proxy before, as far as the next request's meaning hangs on it.
 #[derive(Default)]
 pub(super) struct Memory {
