@@ -102,7 +102,9 @@ impl App {
 
     async fn hold(&mut self, mut held: Held) {
         let ttl = self.ttl();
-        for _ in 0..self.random.u32(..12) {
+        // A few TTLs at most; now and then up to eight.
+        let most = if self.random.u8(..6) == 0 { 48 } else { 12 };
+        for _ in 0..self.random.u32(..most) {
             if self.world.is_mended() {
                 break;
             }
@@ -186,8 +188,14 @@ impl App {
             wait,
             preferred: false,
             keep,
-            request_id: None,
+            request_id: self.names_request(),
         }
+    }
+
+    /// Half of all requests have a name, and are sent again when nothing was heard of them.
+    fn names_request(&mut self) -> Option<String> {
+        let number = self.random.u32(..);
+        self.random.bool().then(|| format!("request-{number}"))
     }
 
     fn granted(outcome: Acquired) -> Option<(LeaseView, bool)> {

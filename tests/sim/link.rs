@@ -148,7 +148,7 @@ impl Link {
             Outcome::Refused => Err(StoreError::Unavailable("it is not there".into())),
             Outcome::Throttled => Err(StoreError::Unavailable("too many requests".into())),
             Outcome::Unclear => Err(StoreError::Ambiguous("a gateway gave up".into())),
-            Outcome::Applied | Outcome::AnswerLost => (call.apply)(&self),
+            Outcome::Applied | Outcome::AnswerLost => self.apply(&call),
         };
         if call.is_write && result.is_ok() {
             self.note_applied(&fate, call.name, caller.is_gone());
@@ -157,7 +157,7 @@ impl Link {
             tokio::time::sleep(after).await;
             self.happened("write sent twice", call.name);
             // Whoever sends a request again has not heard the first answer.
-            result = (call.apply)(&self);
+            result = self.apply(&call);
         }
         if fate.outcome == Outcome::AnswerLost {
             return;
@@ -169,6 +169,17 @@ impl Link {
         {
             self.happened(kind, call.name);
         }
+    }
+
+    /// The store does it, if it lets this one.
+    fn apply<T, A>(&self, call: &Call<A>) -> Result<T, StoreError>
+    where
+        A: Fn(&Self) -> Result<T, StoreError>,
+    {
+        if self.0.network.is_forbidden() {
+            return Err(StoreError::Denied("forbidden".into()));
+        }
+        (call.apply)(self)
     }
 
     /// A write was done, which its caller may not come to know.

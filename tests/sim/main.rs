@@ -14,6 +14,7 @@ mod clock;
 mod controls;
 mod coverage;
 mod disk;
+mod leads;
 mod link;
 mod network;
 mod operator;

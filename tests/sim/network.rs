@@ -1,5 +1,6 @@
-//! The network of one place, a pod's or a replica's: its weather, and what cuts it off. It is the place's and
-//! not a process's: who is started anew in it finds it as it was.
+//! What stands between one place, a pod's or a replica's, and the store: the weather of its network, what cuts
+//! it off, and who takes its rights away. All that is the place's and not a process's: who is started anew in it
+//! finds it as it was.
 //!
 //! What cuts it off may overlap; nothing gets through before the last of it is over.
 
@@ -20,6 +21,8 @@ pub(crate) enum Cut {
     ToStore,
     /// What is answered and told does not.
     FromStore,
+    /// All gets through, and whatever is asked is forbidden.
+    Rights,
 }
 
 /// Which way something goes.
@@ -62,6 +65,7 @@ impl Cut {
             Self::Both => true,
             Self::ToStore => matches!(way, Way::ToStore),
             Self::FromStore => matches!(way, Way::FromStore),
+            Self::Rights => false,
         }
     }
 
@@ -71,6 +75,8 @@ impl Cut {
             (Self::Both, false) => "cut off both ways",
             (Self::ToStore, false) => "cut off to the store",
             (Self::FromStore, false) => "cut off from the store",
+            (Self::Rights, false) => "rights taken away",
+            (Self::Rights, true) => "operator's rights taken away",
             (Self::Both, true) => "operator cut off both ways",
             (Self::ToStore, true) => "operator cut off to the store",
             (Self::FromStore, true) => "operator cut off from the store",
@@ -128,7 +134,7 @@ impl Network {
     pub(crate) async fn passes(&self, way: Way, outlasts: bool) -> bool {
         loop {
             let mended = self.0.mended.notified();
-            let Some(left) = self.meets(way) else {
+            let Some(left) = self.meets(|cut| cut.is_in(way)) else {
                 return true;
             };
             if !outlasts {
@@ -142,13 +148,18 @@ impl Network {
         }
     }
 
-    /// For how long something that goes this way now is kept.
-    fn meets(&self, way: Way) -> Option<Duration> {
+    /// Whether whoever asks from here is refused.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.meets(|cut| cut == Cut::Rights).is_some()
+    }
+
+    /// For how long something now meets such cuts, if it does.
+    fn meets(&self, is_such: impl Fn(Cut) -> bool) -> Option<Duration> {
         let now = self.0.world.now();
         let mut longest = None;
         let mut met = Vec::new();
         for lasting in &mut self.state().cuts {
-            if !lasting.cut.is_in(way) || lasting.until <= now {
+            if !is_such(lasting.cut) || lasting.until <= now {
                 continue;
             }
             longest = longest.max(Some(lasting.until.saturating_sub(now)));

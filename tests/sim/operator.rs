@@ -128,6 +128,7 @@ impl Replica {
         let stores = Arc::new(link.clone());
         let agent = Agent::new(config, stores.clone(), stores.clone(), clock.clone());
         let election = ElectionName::parse(ELECTION).expect("a name");
+        let of = (&self.0.world, &self.0.name);
         let (stands, fit) = watch::channel(false);
         let outside = Arc::new(Outside::default());
         let ports = Ports {
@@ -136,7 +137,7 @@ impl Replica {
             labels: outside.clone(),
             namespaces: outside.clone(),
             audit: outside,
-            leadership: Arc::new(Elected::new(&agent, &election, stands)),
+            leadership: Arc::new(Elected::new(of, &agent, &election, stands)),
             clock,
             random,
             pause: Some(stillness.pause().clone()),

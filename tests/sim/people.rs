@@ -21,9 +21,10 @@ const WHO: &str = "people";
 pub(crate) fn meddle(world: &World, random: &mut Rng) {
     let resources = &world.setting().resources;
     let resource = &resources[random.usize(..resources.len())];
+    let may_begin_anew = !world.setting().counts_nanoseconds();
     match random.u8(..6) {
-        0 => delete_lock(world, resource),
-        1 => wipe(world, resource),
+        0 if may_begin_anew => delete_lock(world, resource),
+        1 if may_begin_anew => wipe(world, resource),
         2 | 3 => delete_session(world, random),
         4 if !world.setting().operators.is_empty() => {
             ask(world, resource, ReleaseMode::Force);
@@ -108,6 +109,8 @@ fn as_stored(world: &World, resource: &Resource) -> Option<Lock> {
 /// What was in the store once.
 pub(crate) struct Copy {
     backup: Backup,
+    /// How many backups had been restored before.
+    restores: u64,
     locks: BTreeMap<Resource, Lock>,
 }
 
@@ -119,13 +122,19 @@ impl Copy {
         let locks = locks.map(|lock| (lock.resource.clone(), lock.clone()));
         Self {
             backup,
+            restores: book.restores,
             locks: locks.collect(),
         }
     }
 
-    /// As the runbook says: the revision is raised.
+    /// As the runbook says: the revision is raised, above what earlier restores made of it, too.
     pub(crate) fn restore(&self, world: &World) {
-        if at_once(world.store().restore(&self.backup, BUMP)).is_ok() {
+        let since = world.book().restores - self.restores;
+        let bump = BUMP * (1 + since);
+        if at_once(world.store().restore(&self.backup, bump)).is_ok() {
+            if since > 0 {
+                world.count("backup of before another restore restored");
+            }
             world.count("backup restored with the bump");
             world.note(WHO, "restored a backup, with the bump");
             world.restored(&self.locks);

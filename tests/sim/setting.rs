@@ -6,9 +6,13 @@ use std::time::Duration;
 use fastrand::Rng;
 use leasehold::protocol::ids::Resource;
 use leasehold::protocol::time::SessionTtl;
+use leasehold::protocol::token::Revision;
 
 /// The most by which clocks that are good enough differ in their rates, in millionths.
 const BOUND: u64 = 50_000;
+
+/// A revision as GKE gives them: nanoseconds since 1970.
+const IN_NANOSECONDS: u64 = 1_760_342_223_637_167_018;
 
 /// What is made worse than it may be, to see that the checks notice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +31,6 @@ pub(crate) enum Bent {
 /// How a world is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    pub(crate) seed: u64,
     pub(crate) bent: Bent,
     pub(crate) ttl: SessionTtl,
     /// How much faster than virtual time each pod's machine counts, in millionths.
@@ -42,13 +45,18 @@ pub(crate) struct Setting {
     pub(crate) is_strict: bool,
     /// Whether some machine's clock leaps: then only tokens protect.
     pub(crate) clocks_leap: bool,
+    /// The revision at which the store begins. Those beyond 2^53 are nanoseconds.
+    pub(crate) first_revision: Revision,
+    /// Whether backups are restored.
+    pub(crate) has_restores: bool,
     /// Whether sidecars are started with older copies of their state files.
     pub(crate) has_older_copies: bool,
 }
 
 impl Setting {
     pub(crate) fn of(seed: u64, bent: Bent, random: &mut Rng) -> Self {
-        let pods = random.usize(2..=5);
+        // Few in most worlds, so that there is time for more worlds.
+        let pods = [2, 2, 2, 3, 3, 3, 4, 5][random.usize(..8)];
         let gains = (0..pods).map(|number| match bent {
             Bent::Clocks => number as u64 % 2 * 333_000,
             _ => gain(random),
@@ -59,22 +67,36 @@ impl Setting {
             _ => Vec::new(),
         };
         let is_strict = !operators.is_empty() && random.bool();
+        let ttl = SessionTtl::clamped(random.u64(3..=15));
         let resources = (0..random.usize(1..=3)).map(|n| format!("lock-{n}"));
         Self {
-            seed,
             bent,
-            ttl: SessionTtl::clamped(random.u64(3..=15)),
+            ttl,
             gains,
             operators,
             is_strict,
-            apps_per_pod: random.usize(1..=2),
+            apps_per_pod: 1 + usize::from(random.u8(..4) == 0),
             resources: resources
                 .map(|name| Resource::parse(&name).expect("a name is a resource"))
                 .collect(),
-            trouble_for: Duration::from_secs(random.u64(30..=90)),
+            trouble_for: ttl.get() * random.u32(10..=30),
             clocks_leap: bent == Bent::Nothing && random.u8(..8) == 0,
+            first_revision: Revision(if random.u8(..8) == 0 {
+                IN_NANOSECONDS
+            } else {
+                1_000 + seed % 1_000
+            }),
+            has_restores: random.u8(..3) == 0,
             has_older_copies: random.u8(..5) == 0,
         }
+    }
+}
+
+impl Setting {
+    /// Whether revisions are nanoseconds. Here they rise by one with each write, as those of no store do: a
+    /// lock that is deleted or wiped, or comes from a backup, could not have a larger token then.
+    pub(crate) fn counts_nanoseconds(&self) -> bool {
+        self.first_revision.0 >= IN_NANOSECONDS
     }
 }
 

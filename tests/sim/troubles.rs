@@ -24,7 +24,6 @@ pub(crate) struct Troubles {
     world: World,
     pods: Vec<Pod>,
     replicas: Vec<Replica>,
-    copy: Option<Copy>,
     random: Rng,
 }
 
@@ -34,7 +33,6 @@ impl Troubles {
             world: world.clone(),
             pods: pods.to_vec(),
             replicas: replicas.to_vec(),
-            copy: None,
             random,
         }
     }
@@ -55,7 +53,7 @@ impl Troubles {
         if self.random.u8(..4) == 0 {
             pod.disk().copy();
         }
-        match self.random.u8(..28) {
+        match self.random.u8(..29) {
             0..8 => self.weather(pod.name(), pod.network()),
             8..12 => self.cut(pod.name(), pod.network()),
             12..15 => self.kill_sidecar(&pod),
@@ -71,16 +69,25 @@ impl Troubles {
             21..24 => self.trouble_an_operator(),
             24 => self.restore(),
             25 => self.tell_sidecar_to_stop(&pod),
+            26 => self.report_of_no_end(&pod),
             _ => self.leap(&pod),
         }
     }
 
-    /// Now and then a backup is made; in some worlds one is restored.
+    /// A backup is made, and soon put in the place of everything: young enough that sessions and grants in
+    /// it are still going on.
     fn restore(&mut self) {
-        match self.copy.take() {
-            Some(copy) if self.world.setting().seed.is_multiple_of(4) => copy.restore(&self.world),
-            _ => self.copy = Some(Copy::of(&self.world)),
+        let setting = self.world.setting();
+        if !setting.has_restores || setting.counts_nanoseconds() {
+            return;
         }
+        let (copy, world) = (Copy::of(&self.world), self.world.clone());
+        self.world.note("people", "make a backup");
+        self.later(3.0, move || {
+            if !world.is_mended() {
+                copy.restore(&world);
+            }
+        });
     }
 
     fn weather(&mut self, name: &str, network: &Network) {
@@ -94,10 +101,11 @@ impl Troubles {
     }
 
     fn cut(&mut self, name: &str, network: &Network) {
-        let cut = match self.random.u8(..3) {
-            0 => Cut::Both,
-            1 => Cut::ToStore,
-            _ => Cut::FromStore,
+        let cut = match self.random.u8(..7) {
+            0 | 1 => Cut::Both,
+            2 | 3 => Cut::ToStore,
+            4 | 5 => Cut::FromStore,
+            _ => Cut::Rights,
         };
         let lasts = self.up_to(self.ttl().mul_f64(LONGEST));
         self.world

@@ -3,19 +3,22 @@
 //! Everything that happens in it happens on one thread, one step after the other. Nothing in here asks
 //! for chance or time but through the seed and the virtual clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold::protocol::election::is_election;
 use leasehold::protocol::ids::{LeaseId, Resource};
 use leasehold::protocol::lock::Lock;
-use leasehold::protocol::token::{Revision, Token};
+use leasehold::protocol::session::Session;
+use leasehold::protocol::token::Token;
 use leasehold::store::embedded::EmbeddedStore;
 use tokio_util::sync::CancellationToken;
 
 use crate::checks::{Checks, Heard, Verdict};
 use crate::clock::Timeline;
+use crate::leads::Leads;
 use crate::sessions::Sessions;
 use crate::setting::{Bent, Setting};
 
@@ -44,14 +47,18 @@ pub(crate) struct Book {
     pub(crate) flaw: Option<String>,
     /// The longest that anybody waited for a lock after everything was mended, in TTLs.
     pub(crate) longest_wait: f64,
+    /// How many backups were restored.
+    pub(crate) restores: u64,
+    leads: Leads,
+    /// The pods in which nothing runs any more.
+    ended: BTreeSet<String>,
     /// What the fenced resource took last, by resource.
     register: BTreeMap<Resource, Token>,
 }
 
 impl World {
     pub(crate) fn new(setting: Setting) -> Self {
-        let first = Revision(1_000 + setting.seed % 1_000);
-        let store = EmbeddedStore::in_memory(first).expect("a store in memory");
+        let store = EmbeddedStore::in_memory(setting.first_revision).expect("a store in memory");
         let checks = Checks::new(!setting.clocks_leap, setting.has_older_copies);
         let sessions = Sessions::new(!setting.clocks_leap && setting.bent == Bent::Nothing);
         Self(Arc::new(Inner {
@@ -65,6 +72,9 @@ impl World {
                 counts: Counts::new(),
                 flaw: None,
                 longest_wait: 0.0,
+                restores: 0,
+                leads: Leads::default(),
+                ended: BTreeSet::new(),
                 register: BTreeMap::new(),
             }),
             broken: CancellationToken::new(),
@@ -139,14 +149,40 @@ impl World {
 
     /// A backup was put in the place of everything.
     pub(crate) fn restored(&self, backup: &BTreeMap<Resource, Lock>) {
+        let excused_until = self.now() + self.setting().ttl.get();
         let mut book = self.book();
         book.checks.restored(backup);
         book.sessions.restored();
+        book.leads.restored(excused_until);
+        book.restores += 1;
     }
 
     /// A person overrode what holds now.
     pub(crate) fn overridden(&self, resource: &Resource) {
         self.book().checks.overridden(resource);
+    }
+
+    /// An operator was told that it leads, and acts on that.
+    pub(crate) fn acts_as_leader(&self, who: &str) {
+        self.count("operator acts as the leader");
+        let verdict = self.book().leads.acts(who, self.now());
+        if !self.setting().clocks_leap {
+            self.judge(who, verdict);
+        }
+    }
+
+    /// Nothing of this pod runs any more.
+    pub(crate) fn ended(&self, pod: &str) {
+        self.book().ended.insert(pod.to_owned());
+    }
+
+    /// A session was revoked because its pod ended.
+    pub(crate) fn judge_early_reclaim(&self, who: &str, session: &Session) {
+        if !self.book().ended.contains(&*session.pod.name) {
+            let flaw = format!("{} was revoked as that of a pod that ended", session.id);
+            self.judge(who, Err(flaw));
+        }
+        self.count("session revoked at the end of its pod");
     }
 
     /// Whether a lock is held by this pod, as the store has it.
@@ -178,6 +214,9 @@ impl World {
             (None, None) => "changed while free",
         };
         self.count(what);
+        if let Some(grant) = has.as_ref().filter(|_| is_election(of)) {
+            self.book().leads.stored(grant);
+        }
         let Some(lock) = lock else {
             return self.note(who, format_args!("{of} deleted"));
         };

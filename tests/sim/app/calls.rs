@@ -3,25 +3,58 @@
 
 use std::time::Duration;
 
-use leasehold::agent::{AcquireError, Acquired, Agent, LeaseError, LeaseView};
+use leasehold::agent::{AcquireError, AcquireRequest, Acquired, Agent, LeaseError, LeaseView};
 use leasehold::protocol::ids::Resource;
 use leasehold::protocol::time::Moment;
 
 use super::{Answer, App, Held};
+/// How often it sends a request that has a name.
+const TRIES: u32 = 3;
 /// How long an app waits for an answer that needs no waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl App {
-    /// Asks for a lock; none when it is not had.
+    /// Asks for a lock; none when it is not had. A request that has a name is sent again when nothing was heard
+    /// of it: what came of the first time is told then.
     pub(super) async fn acquire(&mut self, resource: Resource, wait: Duration) -> Option<Held> {
         let request = self.request(resource, wait);
+        let asked = self.world.now();
+        for tries in 0..TRIES {
+            let sent = self.pod.now();
+            match self.try_acquire(request.clone()).await {
+                Answer::Said(Ok(outcome)) => {
+                    let (lease, replayed) = Self::granted(outcome)?;
+                    self.world.count("lease");
+                    if replayed && tries > 0 {
+                        self.world
+                            .count("lease told to the repetition of a request");
+                    }
+                    // The first time that this app hears of it, whatever it was told before.
+                    return Some(self.believe(&lease, sent, asked, !replayed || tries > 0));
+                }
+                Answer::Said(Err(error)) => {
+                    self.world
+                        .note(&self.name, format_args!("has nothing: {error}"));
+                    return None;
+                }
+                Answer::Nothing if request.request_id.is_none() => return None,
+                Answer::Nothing => self.pause(Duration::from_millis(500)).await,
+            }
+        }
+        None
+    }
+
+    async fn try_acquire(
+        &mut self,
+        request: AcquireRequest,
+    ) -> Answer<Result<Acquired, AcquireError>> {
+        let wait = request.wait;
         // A client that gives up before it is answered.
         let hangs_up = if self.random.u8(..10) == 0 {
             self.up_to(wait + Duration::from_millis(20))
         } else {
             wait + Duration::from_secs(30)
         };
-        let (sent, asked) = (self.pod.now(), self.world.now());
         let answer = self
             .ask(hangs_up, move |agent, arrived| async move {
                 let acquired = agent.acquire(request, arrived).await;
@@ -29,21 +62,12 @@ impl App {
                 (acquired, is_late)
             })
             .await;
-        let Answer::Said((outcome, is_late)) = answer else {
-            return None;
-        };
-        self.judge_late(is_late);
-        match outcome {
-            Ok(outcome) => {
-                let (lease, replayed) = Self::granted(outcome)?;
-                self.world.count("lease");
-                Some(self.believe(&lease, sent, asked, !replayed))
+        match answer {
+            Answer::Said((outcome, is_late)) => {
+                self.judge_late(is_late);
+                Answer::Said(outcome)
             }
-            Err(error) => {
-                self.world
-                    .note(&self.name, format_args!("has nothing: {error}"));
-                None
-            }
+            Answer::Nothing => Answer::Nothing,
         }
     }
 

@@ -15,7 +15,7 @@ impl App {
         let ttl = self.ttl();
         let mut request = self.request(resource, Duration::MAX);
         request.life = Life::Connection {
-            max_hold: ttl.mul_f64(1.0 + 5.0 * self.random.f64()),
+            max_hold: ttl.mul_f64(1.0 + 7.0 * self.random.f64()),
         };
         let (sent, asked) = (self.pod.now(), self.world.now());
         let there = self.way();
@@ -35,7 +35,7 @@ impl App {
             Ok::<_, AcquireError>(())
         });
         self.world.count("hold");
-        let closes_after = self.up_to(ttl * 6).min(self.world.left() + ttl);
+        let closes_after = self.up_to(ttl * 8).min(self.world.left() + ttl);
         let closing = tokio::time::sleep(closes_after);
         tokio::pin!(closing);
         let mut held: Option<Held> = None;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use leasehold::protocol::ids::{Resource, SessionId};
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::Waiter;
-use leasehold::protocol::session::Session;
+use leasehold::protocol::session::{RevokeReason, Session};
 use leasehold::protocol::token::Revision;
 use leasehold::store::{LockStore, LockWatch, Look, Page, SessionStore, StoreError, Stored};
 
@@ -38,6 +38,10 @@ impl Link {
         let now = self.world().now();
         let verdict = self.world().book().sessions.revoked(session, now);
         self.world().judge(&self.0.who, verdict);
+        let reason = session.revoked.as_ref().map(|revoked| &revoked.reason);
+        if reason == Some(&RevokeReason::PodEnded) {
+            self.world().judge_early_reclaim(&self.0.who, session);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -14,6 +14,8 @@ use leasehold::store::cluster::{LabelledPod, Note, Notes, PodLabels};
 use leasehold::store::fleet::{Feed, Place, Placed, Told};
 use leasehold::store::namespaces::{AskingPod, Binding, Namespaces, Subject};
 use tokio::sync::watch;
+
+use crate::world::World;
 
 /// Everything but the fleet.
 #[derive(Default)]
@@ -118,14 +120,23 @@ impl Namespaces for Outside {
 
 /// Leads while its agent does.
 pub(super) struct Elected {
+    world: World,
+    who: Arc<str>,
     agent: Agent,
     election: ElectionName,
     stands: watch::Sender<bool>,
 }
 
 impl Elected {
-    pub(super) fn new(agent: &Agent, election: &ElectionName, stands: watch::Sender<bool>) -> Self {
+    pub(super) fn new(
+        (world, who): (&World, &Arc<str>),
+        agent: &Agent,
+        election: &ElectionName,
+        stands: watch::Sender<bool>,
+    ) -> Self {
         Self {
+            world: world.clone(),
+            who: who.clone(),
             agent: agent.clone(),
             election: election.clone(),
             stands,
@@ -136,7 +147,11 @@ impl Elected {
 #[async_trait]
 impl Leadership for Elected {
     fn leads(&self) -> bool {
-        self.agent.leads(&self.election)
+        let leads = self.agent.leads(&self.election);
+        if leads {
+            self.world.acts_as_leader(&self.who);
+        }
+        leads
     }
 
     async fn changed(&self) {

@@ -67,6 +67,7 @@ impl Pod {
         self.kill_apps();
         self.kill_sidecar();
         self.parts().is_over = true;
+        self.world().ended(self.name());
     }
 
     /// The pod is deleted: its apps end first, then its sidecar is told to stop.
@@ -90,6 +91,33 @@ impl Pod {
             is_presumed: false,
             declared: 2,
             containers: vec![ContainerReport::Terminated; 2],
+        }
+    }
+
+    /// What may be reported of it while it runs, or before its end is known: it is given up by a
+    /// controller, lost sight of, being deleted, or between two runs of its containers.
+    pub(crate) fn report_of_no_end(&self, kind: u8) -> PodReport {
+        let ended = self.report();
+        let with = |second| vec![ContainerReport::Terminated, second];
+        match kind % 4 {
+            0 => PodReport {
+                is_presumed: true,
+                ..ended
+            },
+            1 => PodReport {
+                containers: with(ContainerReport::Unknown),
+                ..ended
+            },
+            2 => PodReport {
+                is_terminal: false,
+                is_deleted: true,
+                containers: with(ContainerReport::Alive),
+                ..ended
+            },
+            _ => PodReport {
+                is_terminal: false,
+                ..ended
+            },
         }
     }
 }

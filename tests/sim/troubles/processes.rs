@@ -101,6 +101,20 @@ impl Troubles {
         self.later(1.0, move || pod.start_apps());
     }
 
+    /// Something is said of a pod that runs, which is not that it ended.
+    pub(super) fn report_of_no_end(&mut self, pod: &Pod) {
+        if pod.is_over() {
+            return;
+        }
+        self.world
+            .note(pod.name(), "is reported as if it had ended");
+        if self.world.holds(pod.name()) && !self.replicas.is_empty() {
+            self.world.count("holder's pod presumed ended");
+        }
+        let report = pod.report_of_no_end(self.random.u8(..));
+        self.world.store().report_pod(report);
+    }
+
     /// Two pods at least stay.
     pub(super) fn end(&mut self, pod: &Pod) {
         let alive = self.pods.iter().filter(|pod| !pod.is_over()).count();

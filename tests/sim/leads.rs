@@ -1,0 +1,78 @@
+//! Who leads the operators' election, as the store has it, and who acts as the leader. Nobody does after a later
+//! one did.
+
+use std::time::Duration;
+
+use leasehold::protocol::ids::GrantId;
+use leasehold::protocol::lock::Grant;
+
+use crate::checks::Verdict;
+
+/// The terms that there were, the oldest first.
+#[derive(Default)]
+pub(crate) struct Leads {
+    terms: Vec<(GrantId, String)>,
+    /// The latest term in which somebody acted.
+    acted: usize,
+    /// Until then who led before a restore may not have found out.
+    excused_until: Duration,
+}
+
+impl Leads {
+    /// The store has this as the election's grant.
+    pub(crate) fn stored(&mut self, grant: &Grant) {
+        let last = self.terms.last();
+        if last.is_none_or(|(id, _)| *id != grant.id) {
+            let who = grant.holder.pod.name.to_string();
+            self.terms.push((grant.id.clone(), who));
+        }
+    }
+
+    /// Who asks whether it leads, and may act since it does.
+    pub(crate) fn acts(&mut self, who: &str, now: Duration) -> Verdict {
+        if now < self.excused_until {
+            return Ok(());
+        }
+        let Some(term) = self.terms.iter().rposition(|(_, of)| of == who) else {
+            return Ok(());
+        };
+        let (_, latest) = &self.terms[self.acted];
+        if term < self.acted {
+            return Err(format!("{who} acts as the leader after {latest} did"));
+        }
+        self.acted = term;
+        Ok(())
+    }
+
+    /// A backup was put in the place of everything: a lead that it has may go on, and so may one that it
+    /// has not, until its agent finds out.
+    pub(crate) fn restored(&mut self, excused_until: Duration) {
+        *self = Self {
+            excused_until,
+            ..Self::default()
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_led_before_does_not_act_after_the_next_one_did() {
+        let now = Duration::from_secs(1);
+        let mut leads = Leads {
+            terms: vec![("a".into(), "one".into()), ("b".into(), "two".into())],
+            ..Leads::default()
+        };
+        assert_eq!(
+            leads.acts("one", now),
+            Ok(()),
+            "the next one has not acted yet"
+        );
+        assert_eq!(leads.acts("two", now), Ok(()));
+        assert!(leads.acts("one", now).is_err());
+        leads.terms.push(("c".into(), "one".into()));
+        assert_eq!(leads.acts("one", now), Ok(()), "it was elected again");
+    }
+}
