@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::agent::{AcquireError, Released};
+use leasehold::agent::{AcquireError, AcquireRequest, Released};
+use leasehold::protocol::ids::Resource;
 use leasehold::protocol::queue::Queue;
 use leasehold::store::StoreError;
 
@@ -30,6 +31,32 @@ async fn without_a_watch_the_grant_is_found_within_a_third_of_the_ttl() {
         took <= Duration::from_millis(5_600),
         "{took:?}: a third, and a tenth of that"
     );
+}
+
+/// The second would end a watch that was opened behind what it missed.
+#[tokio::test(start_paused = true)]
+async fn who_finds_the_watch_late_while_it_is_opened_anew_does_not_end_the_new_one() {
+    let (store, a, b) = two_pods();
+    let leases = [a.lease("r").await, a.lease("s").await];
+    let other = AcquireRequest {
+        resource: Resource::parse("s").unwrap(),
+        ..request("b", 240)
+    };
+    let waiting = [in_line(&b, "b", 240).await, spawn(&b.agent, other)];
+    let is_in_line = || store.lock("s").is_some_and(|lock| !lock.waiters.is_empty());
+    eventually("it stands in the other queue", is_in_line).await;
+    let _stalled = store.stall_watches();
+    let lists = store.hold(Call::ListHeldLocks, Half::Request);
+    for lease in &leases {
+        release(&a, lease).await;
+    }
+    for waiting in waiting {
+        granted(waiting).await;
+    }
+    assert_eq!(lists.arrived(), 1, "the first that found it late");
+    lists.open();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(lists.arrived(), 1);
 }
 
 #[tokio::test(start_paused = true)]
