@@ -5,20 +5,21 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use http::{HeaderValue, Uri};
 use kube::Config;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::{ExposeSecret, SecretString};
 
 /// The access that a kubeconfig describes: this file, else the one that kubectl would use.
 pub(super) async fn load(path: Option<&Path>, context: Option<&String>) -> anyhow::Result<Config> {
     let (read, name) = if let Some(path) = path {
         let name = format!("the kubeconfig {}", path.display());
-        let read = Kubeconfig::read_from(path).with_context(|| format!("cannot read {name}"))?;
+        let read = Kubeconfig::read_from(path).map_err(without_secrets);
+        let read = read.with_context(|| format!("cannot read {name}"))?;
         (read, name)
     } else {
-        let read = Kubeconfig::read().context(
+        let read = Kubeconfig::read().map_err(without_secrets).context(
             "no API server is configured: give --kubeconfig, or run in a pod with a ServiceAccount \
              token",
         )?;
@@ -36,6 +37,22 @@ pub(super) async fn load(path: Option<&Path>, context: Option<&String>) -> anyho
         anyhow::Ok(config)
     };
     used.await.with_context(|| format!("cannot use {name}"))
+}
+
+/// What a file that is no kubeconfig is refused with. The parser shows the lines around what it does not take,
+/// and those are where tokens and keys stand.
+fn without_secrets(error: KubeconfigError) -> anyhow::Error {
+    let KubeconfigError::Parse(error) = error else {
+        return error.into();
+    };
+    match error.location() {
+        Some(at) => anyhow!(
+            "it is no kubeconfig: see line {}, column {} (which is not shown, for the secrets in it)",
+            at.line(),
+            at.column()
+        ),
+        None => anyhow!("it is no kubeconfig"),
+    }
 }
 
 /// The proxy of the context's cluster.
@@ -104,6 +121,7 @@ fn check_token(token: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     #[test]
     fn the_proxy_is_the_one_of_the_contexts_cluster() {
@@ -154,6 +172,87 @@ mod tests {
             let said = format!("{:#}", make_token_usable(&mut user(bad)).unwrap_err());
             assert!(
                 said.contains("in one line") && !said.contains("abc"),
+                "{said}"
+            );
+        }
+    }
+
+    /// A kubeconfig in which each of these is a secret, whatever a person makes of the rest.
+    fn with_secrets() -> Value {
+        json!({
+            "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": {
+                "server": "https://me:s3cret@k:6443/", "proxy-url": "http://me:s3cret@proxy:3128",
+                "certificate-authority-data": "s3cret-"}}],
+            "users": [{"name": "u", "user": {"token": "s3cret\n-", "username": "me", "password": "s3cret",
+                "client-key-data": "s3cret-", "client-certificate-data": "s3cret-"}}],
+        })
+    }
+
+    /// The value in the place of each of those inside it, in turn.
+    fn each_replaced(whole: &Value, by: &dyn Fn(&Value) -> Value, found: &mut Vec<Value>) {
+        found.push(by(whole));
+        let mut inside = |at: &dyn Fn(&mut Value) -> &mut Value, part: &Value| {
+            let mut parts = Vec::new();
+            each_replaced(part, by, &mut parts);
+            for part in parts {
+                let mut whole = whole.clone();
+                *at(&mut whole) = part;
+                found.push(whole);
+            }
+        };
+        match whole {
+            Value::Object(members) => {
+                for (name, part) in members {
+                    inside(&|whole| &mut whole[name.as_str()], part);
+                }
+            }
+            Value::Array(elements) => {
+                for (place, part) in elements.iter().enumerate() {
+                    inside(&|whole| &mut whole[place], part);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn whatever_is_wrong_with_it_no_secret_is_shown() {
+        let good = with_secrets();
+        let ways: [&dyn Fn(&Value) -> Value; 5] = [
+            &|_| Value::Null,
+            &|_| json!(7),
+            &|part| json!(if part.is_string() { "other" } else { "s3cret" }),
+            &|part| json!([part]),
+            &|part| json!({"s3cret": part}),
+        ];
+        let mut broken = Vec::new();
+        for way in ways {
+            each_replaced(&good, way, &mut broken);
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("config");
+        let mut refused = 0;
+        for kubeconfig in &broken {
+            std::fs::write(&file, kubeconfig.to_string()).unwrap();
+            let Err(error) = load(Some(&file), None).await else {
+                continue;
+            };
+            refused += 1;
+            let said = format!("{error:#} {error:?}");
+            assert!(!said.contains("s3cret"), "{said}\n{kubeconfig}");
+        }
+        assert!(refused > 100, "{refused} of {}", broken.len());
+        for text in [
+            "users:\n- user:\n    token: s3cret\n   x: [",
+            "{users: [{user: {token: s3cret",
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = load(Some(&file), None).await.err().unwrap();
+            let said = format!("{error:#} {error:?}");
+            assert!(
+                said.contains("see line") && !said.contains("s3cret"),
                 "{said}"
             );
         }
