@@ -1,7 +1,7 @@
 //! Negative controls: worlds in which one thing is worse than it may be. A check that does not notice is
 //! none.
 
-use crate::seeds::run_all;
+use crate::seeds::{run_all, run_until};
 use crate::setting::Bent;
 
 /// How many seeds are tried.
@@ -30,4 +30,11 @@ fn an_app_that_believes_longer_than_it_was_told_is_not_alone() {
 #[test]
 fn a_register_that_takes_whatever_comes_goes_back() {
     is_noticed(Bent::Register, "took a write with token");
+}
+
+/// What the runbook adds to the bump for each restore since the backup.
+#[test]
+fn the_same_bump_for_a_backup_of_before_a_restore_gives_tokens_again() {
+    let sum = run_until(0..TRIES, Bent::Bump, 1, "'s and ");
+    assert!(!sum.flawed.is_empty(), "unnoticed");
 }

@@ -89,9 +89,9 @@ const KINDS: &[&str] = &[
 
 /// What the checks live on, and how often a thousand worlds have it at least: half of what was measured.
 const OFTEN: &[(&str, u64)] = &[
-    ("lease went on after a restart", 48),
-    ("session revoked by another", 400),
-    ("taken over", 1_000),
+    ("lease went on after a restart", 88),
+    ("session revoked by another", 680),
+    ("taken over", 1_500),
 ];
 
 /// What happened too seldom, in so many worlds.

@@ -38,7 +38,7 @@ use setting::Bent;
 const SEEDS: Range<u64> = 0..2_000;
 
 /// Nobody waits for so many TTLs after everything was mended: twice what was measured in `SEEDS`.
-const LONGEST_WAIT: f64 = 13.0;
+const LONGEST_WAIT: f64 = 12.0;
 
 fn wanted() -> Range<u64> {
     let Ok(range) = std::env::var("SIM_SEEDS") else {

@@ -10,6 +10,7 @@ use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use leasehold::store::embedded::Backup;
 
 use crate::link::at_once;
+use crate::setting::Bent;
 use crate::world::World;
 
 /// What the runbook says to add to the revision of a store that is restored.
@@ -130,7 +131,10 @@ impl Copy {
     /// As the runbook says: the revision is raised, above what earlier restores made of it, too.
     pub(crate) fn restore(&self, world: &World) {
         let since = world.book().restores - self.restores;
-        let bump = BUMP * (1 + since);
+        let bump = match world.setting().bent {
+            Bent::Bump => BUMP,
+            _ => BUMP * (1 + since),
+        };
         if at_once(world.store().restore(&self.backup, bump)).is_ok() {
             if since > 0 {
                 world.count("backup of before another restore restored");

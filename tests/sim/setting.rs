@@ -26,6 +26,8 @@ pub(crate) enum Bent {
     Apps,
     /// The fenced resource takes whatever comes.
     Register,
+    /// A backup of before an earlier restore is restored with the bump that that one had.
+    Bump,
 }
 
 /// How a world is set up.
@@ -81,12 +83,12 @@ impl Setting {
                 .collect(),
             trouble_for: ttl.get() * random.u32(10..=30),
             clocks_leap: bent == Bent::Nothing && random.u8(..8) == 0,
-            first_revision: Revision(if random.u8(..8) == 0 {
+            first_revision: Revision(if random.u8(..8) == 0 && bent != Bent::Bump {
                 IN_NANOSECONDS
             } else {
                 1_000 + seed % 1_000
             }),
-            has_restores: random.u8(..3) == 0,
+            has_restores: random.u8(..3) == 0 || bent == Bent::Bump,
             has_older_copies: random.u8(..5) == 0,
         }
     }
