@@ -48,7 +48,7 @@ impl Counts {
     pub(crate) fn suffice(&self, lasted: Duration) -> Result<()> {
         let share = lasted.min(TEN_MINUTES).as_secs();
         for (what, seen, wanted) in [
-            ("kinds", self.kinds, 20),
+            ("kinds", self.kinds, 24),
             ("injections", self.injections, 20),
             ("grants", self.told.grants, 500),
             ("take-overs", self.take_overs, 50),
