@@ -86,7 +86,6 @@ macro_rules! every_fact {
             of_many_who_join_at_once_all_get_a_place,
             nobody_joins_a_lock_that_is_free_by_now,
             a_session_that_has_a_place_joins_no_second_time,
-            a_grant_has_one_place_whose_session_ever_asks,
             a_grant_that_holds_the_lock_does_not_wait_for_it,
             the_thirty_third_does_not_join,
             a_preferred_candidate_joins_before_the_others_on_the_version_it_read,

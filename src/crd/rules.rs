@@ -116,19 +116,14 @@ pub fn no_grant_waits_for_itself() -> Rule {
     )
 }
 
-/// Two places would be two turns. With one grant's id in two places the first turn could never come: the
-/// grant would hold the lock and wait for it.
+/// Two places would be two turns.
 #[must_use]
 pub fn one_place_per_session() -> Rule {
     Rule::new(
         "!has(self.status) || !has(self.status.waiters) || self.status.waiters.all(waiter, \
-         self.status.waiters.exists_one(other, other.session == waiter.session || \
-         other.leaseId == waiter.leaseId))",
+         self.status.waiters.exists_one(other, other.session == waiter.session))",
     )
-    .message(
-        "a session has at most one place in status.waiters, and so has a leaseId; leave the older \
-         entry alone",
-    )
+    .message("a session has at most one place in status.waiters; leave the older entry alone")
 }
 
 /// What a session says about its pod and TTL is what others time it by.

@@ -172,16 +172,12 @@ impl Lock {
     /// At the end of the queue this is the one write that is not decided on a revision: who comes last does not depend on
     /// who came before. The store applies it to the lock as it is by then, at once or late, so all
     /// that keeps it harmless is asked here: the lock is held, and by another grant than the one
-    /// that would wait, there is room, and neither session nor grant has another place. The place of a preferred
+    /// that would wait, there is room, and the session has no other place. The place of a preferred
     /// candidate does depend on who came before: that is decided on a revision.
     #[must_use]
     pub fn joined_by(&self, waiter: Waiter) -> Option<Self> {
         let _held = self.grant.as_ref().filter(|held| held.id != waiter.grant)?;
         if waiter.preferred && !is_election(&self.resource) {
-            return None;
-        }
-        let mut others = self.waiters.entries().iter();
-        if others.any(|other| other.grant == waiter.grant) {
             return None;
         }
         match self.waiters.join(waiter) {

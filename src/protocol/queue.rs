@@ -111,7 +111,7 @@ impl Queue {
     }
 
     /// The head and the rest. Another entry with the head's own grant, which only somebody's hand can have
-    /// made, is in neither: no store takes a lock whose grant waits for it, and nobody could ever hand it on.
+    /// made, is in neither: no store takes a lock whose grant waits for it, and it could never be handed on.
     #[must_use]
     pub fn split_head(&self) -> Option<(Waiter, Self)> {
         let (head, rest) = self.0.split_first()?;

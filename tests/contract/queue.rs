@@ -131,15 +131,6 @@ pub(crate) async fn a_session_that_has_a_place_joins_no_second_time(adapter: &im
     }
 }
 
-pub(crate) async fn a_grant_has_one_place_whose_session_ever_asks(adapter: &impl Adapter) {
-    let (a, b) = (adapter.a(), adapter.b());
-    let held = a.make_and_take(&resource("r"), "g-a").await;
-    let read = b.join(&held, 1, "g-1").await;
-    let now = b.join(&read, 2, "g-2").await;
-    refused(b, &read, (3, "g-2"), &now).await;
-    refused(b, &now, (3, "g-1"), &now).await;
-}
-
 /// A join that lands when its turn has come already.
 pub(crate) async fn a_grant_that_holds_the_lock_does_not_wait_for_it(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());

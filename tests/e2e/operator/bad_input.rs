@@ -136,12 +136,31 @@ async fn who_never_was_holds_nothing_for_longer_than_its_ttl() -> Result<()> {
     ensure_it_is_well(&operator).await
 }
 
+/// A policy of somebody's by which nobody ends a grant of one lock.
+fn untouchable(namespace: &Namespace) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": format!("untouchable-in-{}", namespace.name)},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["leasehold.dev"],
+                "apiVersions": ["v1alpha1"], "operations": ["UPDATE"],
+                "resources": ["distributedlocks/status"]}]},
+            "matchConditions": [{"name": "here", "expression": format!(
+                "request.namespace == '{}' && request.name == 'untouchable'", namespace.name)}],
+            "validations": [{"expression": "!oldObject.?status.holder.hasValue()",
+                "message": "nobody ends this one"}],
+        },
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_cleared_or_read_is_said_and_holds_nothing_up() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("stuck").await?;
-    // Two waiters with one id: whoever gets the lock would still wait for it.
+    namespace.cluster.enforce(&untouchable(&namespace)).await?;
+    held_by(&namespace, "untouchable", "never-was", 5000).await?;
+    // Two waiters with one id: whoever gets the lock waits for it no longer, by either.
     let waiter = |session: &str| {
         json!({"leaseId": "twice", "ownerId": "o", "pod": "p", "podUid": "u", "session": session,
             "sessionTtlSeconds": 120, "queuedAt": "0001-01-01T00:00:00Z"})
@@ -165,7 +184,7 @@ async fn what_cannot_be_cleared_or_read_is_said_and_holds_nothing_up() -> Result
         let log = operator.log();
         let stuck = log
             .lines()
-            .any(|line| line.contains("this could not be done") && line.contains("twice"));
+            .any(|line| line.contains("this could not be done") && line.contains("untouchable"));
         let events = namespace.events().await.ok()?;
         let unreadable = events.iter().any(|event| event["reason"] == "Unreadable");
         (stuck && unreadable).then_some(())
@@ -173,7 +192,26 @@ async fn what_cannot_be_cleared_or_read_is_said_and_holds_nothing_up() -> Result
     .await?;
     let series = r#"leasehold_operator_unreadable_objects{kind="lock"}"#;
     ensure!(operator.metric(series).await? > 0.5);
-    let lock = namespace.lock("twice").await?.unwrap_or_default();
-    ensure!(lock["status"]["lease"]["id"] == "twice-grant", "{lock}");
+    let lock = namespace.lock("untouchable").await?.unwrap_or_default();
+    ensure!(
+        lock["status"]["lease"]["id"] == "untouchable-grant",
+        "{lock}"
+    );
+    let twin = eventually(
+        "the first of the twins to have the lock",
+        LIMIT,
+        async || {
+            let lock = namespace.lock("twice").await.ok()??;
+            (lock["status"]["lease"]["id"] == "twice").then_some(lock)
+        },
+    )
+    .await?;
+    ensure!(twin["status"]["holder"]["session"] == "s-1", "{twin}");
+    ensure!(
+        twin["status"]
+            .get("waiters")
+            .is_none_or(|rest| *rest == json!([])),
+        "{twin}"
+    );
     ensure_it_is_well(&operator).await
 }
