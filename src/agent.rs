@@ -144,7 +144,8 @@ struct Shared {
     streams_changed: tokio::sync::Notify,
     /// Told when a line heard of its lock.
     lines_heard: tokio::sync::Notify,
-    /// Up to where a read showed what the watch should have told.
+    /// Up to where a read showed what the watch should have told. The watch alone listens: several
+    /// would be woken in a random order.
     watch_is_late: tokio::sync::watch::Sender<Revision>,
     tasks: TaskTracker,
     stop: CancellationToken,

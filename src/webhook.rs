@@ -50,6 +50,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much of what a pod says is repeated to whoever wrote it: the API server has not checked it yet.
 const SHOWN_MAX_CHARS: usize = 60;
+/// How much of what is wrong with a value is told: that may repeat parts of it, too.
+const WHY_MAX_CHARS: usize = 400;
 
 /// A value of a pod, as whoever wrote it is told of it.
 fn shown(text: &str) -> String {

@@ -24,8 +24,8 @@ const VARIABLE: &str = "LEASEHOLD_SEEDED_BUG";
 const WORLDS_TEST: &str = "what_must_hold_holds_in_every_world";
 const WORLDS: &str = "SIM_SEEDS";
 const FLAW: &str = "SIM_FLAW";
-/// How often it is asked whether a test is over: after a minute or so it hangs. Most take no time at all.
-const LOOKS: usize = 3_000;
+/// How often it is asked whether a test is over: after ten minutes it hangs. Most take no time at all.
+const LOOKS: usize = 30_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// How many are run at a time.
 const WORKERS: usize = 2;

@@ -194,7 +194,11 @@ impl Agent {
                 if pursuit.queued.is_some() {
                     // The watch should have told.
                     self.0.metrics.watch_was_late();
-                    self.0.watch_is_late.send_replace(stored.version);
+                    self.0.watch_is_late.send_if_modified(|missed| {
+                        let is_later = stored.version > *missed;
+                        *missed = stored.version.max(*missed);
+                        is_later
+                    });
                 }
                 Ok(Round::Ours(Box::new(stored)))
             }

@@ -8,15 +8,13 @@ use std::collections::BTreeMap;
 use super::ports;
 use super::resources::Resources;
 use super::settings::{Injection, Ports};
-use super::{beginning, shown};
+use super::{WHY_MAX_CHARS, beginning, shown};
 use crate::protocol::election::ElectionName;
 use crate::protocol::time::SessionTtl;
 use crate::telemetry;
 
 /// What all of them begin with.
 const PREFIX: &str = "config.leasehold.dev/";
-/// How much of what is wrong with it is told: that may repeat parts of the value, too.
-const WHY_MAX_CHARS: usize = 400;
 /// How many bad annotations are told of at once: one more than there are good ones.
 const TOLD_MAX: usize = ANNOTATIONS.len() + 1;
 /// The longest reference that registries take is shorter.

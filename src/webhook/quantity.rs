@@ -46,6 +46,9 @@ fn nano(text: &str) -> Option<i128> {
     }
     let (binary, power) = scale(suffix)?;
     let scaled = digits.parse::<i128>().ok()?.checked_mul(binary)?;
+    if scaled == 0 {
+        return Some(0);
+    }
     // First what the point and the unit come to together: each alone may be beyond what fits.
     let power = power.checked_sub(i32::try_from(fraction.len()).ok()?)?;
     let factor = 10_i128.checked_pow(power.unsigned_abs());

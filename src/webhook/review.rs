@@ -11,6 +11,7 @@ use super::inject::{Decision, Verdict, decide};
 use super::metrics;
 use super::patch::Add;
 use super::settings::Injection;
+use super::{WHY_MAX_CHARS, beginning};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -88,7 +89,7 @@ pub(super) fn answer(
     let request = read(body)?;
     let (verdict, outcome) = if is_new_pod(&request) {
         let verdict = decide(&request.object, installation)
-            .map_err(|error| NotAReview::NoPod(error.to_string()))?;
+            .map_err(|error| NotAReview::NoPod(beginning(&error.to_string(), WHY_MAX_CHARS)))?;
         let outcome = metrics::outcome(&verdict.decision);
         note(&request, &verdict);
         (verdict, outcome)

@@ -164,9 +164,10 @@ async fn two_lead_by_client_go_where_none_do_by_ours() -> Result<()> {
             "the lock did not change hands: {summary:?}"
         );
     }
-    for history in &rows[2].histories {
-        ensure!(told_more(history), "no late answer was taken");
-    }
+    ensure!(
+        rows[2].histories.iter().any(told_more),
+        "no late answer was taken"
+    );
     // Else this bad luck was none, and that we had no two leaders says nothing.
     ensure!(
         !rows[1].two_led().is_empty(),

@@ -54,7 +54,7 @@ impl Counts {
             ("take-overs", self.take_overs, 50),
             ("entries in logs", self.told.appended, 500),
             ("reads", self.told.reads, 200),
-            ("who waited for word of a loss", self.told.owed, 5),
+            ("who waited for word of a loss", self.told.owed, 1),
         ] {
             let wanted = usize::try_from(wanted * share / TEN_MINUTES.as_secs())?;
             ensure!(

@@ -103,7 +103,7 @@ pub(crate) enum Op {
         /// What was written: unique in its register.
         value: String,
     },
-    /// A fenced entry in a log; `ok` it is there, `fail` refused as stale, or never sent. Who appends has asked
+    /// A fenced entry in a log; `ok` it is there, `fail` refused as stale. Who appends has asked
     /// the log for its length with its token before, by which the log refuses all older ones.
     Append {
         /// Where.

@@ -234,6 +234,11 @@ fn who_cannot_be_told_of_a_loss_is_not() {
         is_right(&story);
     };
     told(|story| story.release("a", 140..141, 1000));
+    // Busy beyond its time, and by more than it may take to be told.
+    told(|story| {
+        let story = story.info("a", 200, Op::believes_end("1000"));
+        story.release("a", 200..201, 1000)
+    });
     told(|story| story.stopped("a", 90..260, End::Ok));
     told(|story| story.stopped("s", 90..120, End::Ok).lost("a", 170, 1000));
     told(|story| {

@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
     let mut before = None;
     let mut trouble = None;
-    let mut is_outdated = false;
+    let mut is_invalid = false;
     loop {
         match look(directory, before.as_ref()) {
             Ok(None) => {}
@@ -47,12 +47,12 @@ pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
                 trouble = Some(words);
             }
         }
-        let was_outdated = std::mem::replace(&mut is_outdated, served.is_outdated(clock.wall()));
-        if is_outdated && !was_outdated {
+        let was_invalid = std::mem::replace(&mut is_invalid, served.is_invalid_at(clock.wall()));
+        if is_invalid && !was_invalid {
             tracing::error!(
                 directory = %directory.display(),
-                "the certificate there is not valid now, and no API server will trust it; it is served all the \
-                 same: renew it, or see to this machine's clock"
+                "the certificate that is served is not valid now, and no API server will trust it: renew it, \
+                 or see to this machine's clock"
             );
         }
         tokio::time::sleep(INTERVAL).await;

@@ -75,7 +75,7 @@ impl Served {
 
     /// Whether what is served is not valid then: not yet, or not any more.
     #[must_use]
-    pub fn is_outdated(&self, at: WallTime) -> bool {
+    pub fn is_invalid_at(&self, at: WallTime) -> bool {
         let at = at.0.div_euclid(1_000_000);
         let valid = |pair: &Pair| (pair.not_before..=pair.not_after).contains(&at);
         self.state().pair.as_ref().is_some_and(|pair| !valid(pair))

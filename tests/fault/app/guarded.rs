@@ -70,8 +70,8 @@ impl App {
             _ => None,
         };
         let Some(length) = length else {
-            // Nothing was sent that could be there.
-            self.journal.fail(operation, op)?;
+            // Not refused: nobody said anything.
+            self.journal.unknown(operation, op)?;
             return Ok(Done::Unknown);
         };
         tokio::time::sleep(in_hand).await;

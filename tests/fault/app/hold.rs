@@ -81,6 +81,7 @@ impl App {
                 break;
             }
         }
+        self.look_at_the_time(&held)?;
         if self.dice.bool() {
             return self.release(&held.lease).await;
         }

@@ -44,7 +44,17 @@ impl App {
                 break;
             }
         }
+        self.look_at_the_time(&held)?;
         self.release(&held.lease).await
+    }
+
+    /// What was done last may have taken longer than the lease. The app has only now seen that, and lets go: it does
+    /// not listen to what becomes of it.
+    pub(super) fn look_at_the_time(&mut self, held: &Held) -> Result<()> {
+        if held.is_believed() {
+            return Ok(());
+        }
+        self.journal.info(Op::believes_end(&held.lease))
     }
 
     /// Does one thing and rests a little, if it may.

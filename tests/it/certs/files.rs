@@ -58,9 +58,9 @@ async fn what_is_put_there_is_served_and_what_is_broken_is_not() {
     let not_after = "leasehold_webhook_certificate_not_after_timestamp_seconds 1800003600\n";
     assert!(metrics.contains(not_after), "{metrics}");
 
-    let is_outdated = |second: i64| served.is_outdated(WallTime(second * 1_000_000));
-    assert!(!is_outdated(1_800_000_001) && !is_outdated(1_800_003_600));
-    assert!(is_outdated(1_800_003_601) && is_outdated(1_700_000_000));
+    let is_invalid = |second: i64| served.is_invalid_at(WallTime(second * 1_000_000));
+    assert!(!is_invalid(1_800_000_001) && !is_invalid(1_800_003_600));
+    assert!(is_invalid(1_800_003_601) && is_invalid(1_700_000_000));
 
     // Halves of two pairs, and nonsense.
     swap(&at, 2, &second.certificate, &first.key);
