@@ -49,8 +49,8 @@ pub(crate) struct Setting {
     pub(crate) clocks_leap: bool,
     /// The revision at which the store begins. Those beyond 2^53 are nanoseconds.
     pub(crate) first_revision: Revision,
-    /// Whether backups are restored.
-    pub(crate) has_restores: bool,
+    /// In how many TTLs a backup is restored at the latest, where some are.
+    pub(crate) restored_within: Option<f64>,
     /// Whether sidecars are started with older copies of their state files.
     pub(crate) has_older_copies: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Setting {
 impl Setting {
     pub(crate) fn of(seed: u64, bent: Bent, random: &mut Rng) -> Self {
         // Few in most worlds, so that there is time for more worlds.
-        let pods = [2, 2, 2, 3, 3, 3, 4, 5][random.usize(..8)];
+        let pods = [2_usize, 2, 2, 3, 3, 3, 4, 5][random.usize(..8)];
         let gains = (0..pods).map(|number| match bent {
             Bent::Clocks => number as u64 % 2 * 333_000,
             _ => gain(random),
@@ -88,7 +88,7 @@ impl Setting {
             } else {
                 1_000 + seed % 1_000
             }),
-            has_restores: random.u8(..3) == 0 || bent == Bent::Bump,
+            restored_within: (random.u8(..3) == 0 || bent == Bent::Bump).then_some(3.0),
             has_older_copies: random.u8(..5) == 0,
         }
     }

@@ -78,12 +78,13 @@ impl Troubles {
     /// it are still going on.
     fn restore(&mut self) {
         let setting = self.world.setting();
-        if !setting.has_restores || setting.counts_nanoseconds() {
+        let may_begin_anew = !setting.counts_nanoseconds();
+        let Some(within) = setting.restored_within.filter(|_| may_begin_anew) else {
             return;
-        }
+        };
         let (copy, world) = (Copy::of(&self.world), self.world.clone());
         self.world.note("people", "make a backup");
-        self.later(3.0, move || {
+        self.later(within, move || {
             if !world.is_mended() {
                 copy.restore(&world);
             }
