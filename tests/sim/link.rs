@@ -24,6 +24,7 @@ pub(crate) use fate::Weather;
 use fate::{Fate, LATE, Outcome};
 
 use crate::network::{Network, Way};
+use crate::setting::Trace;
 use crate::world::World;
 
 /// The longest that an adapter waits for an answer.
@@ -159,6 +160,9 @@ impl Link {
             // Whoever sends a request again has not heard the first answer.
             result = self.apply(&call);
         }
+        if self.world().setting().trace == Trace::Everything {
+            self.note_result(call.name, &result);
+        }
         if fate.outcome == Outcome::AnswerLost {
             return;
         }
@@ -193,6 +197,13 @@ impl Link {
         } else if fate.to_store > LATE {
             self.happened("late write", name);
         }
+    }
+
+    fn note_result<T>(&self, name: &str, result: &Result<T, StoreError>) {
+        let failure = result.as_ref().err();
+        let result = failure.map_or_else(|| "done".to_owned(), ToString::to_string);
+        self.world()
+            .note(&self.0.who, format_args!("({name}: {result})"));
     }
 
     fn happened(&self, kind: &'static str, to: &str) {

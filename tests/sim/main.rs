@@ -31,7 +31,7 @@ mod world;
 
 use std::ops::Range;
 
-use seeds::{Ended, run, run_all, run_until};
+use seeds::{Ended, run_all, run_telling_all, run_until};
 use setting::Bent;
 
 /// What `make sim` runs.
@@ -83,7 +83,7 @@ fn replay_of_a_seed_is_the_same_to_the_last_line() {
         seed..seed + 1
     });
     for number in seeds {
-        let (first, again) = (run(number, Bent::Nothing), run(number, Bent::Nothing));
+        let (first, again) = (run_telling_all(number), run_telling_all(number));
         if seed.is_some() {
             for line in &first.trace {
                 println!("{line}");

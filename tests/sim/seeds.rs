@@ -8,7 +8,7 @@ use fastrand::Rng;
 use tokio::runtime::Builder;
 
 use crate::panics;
-use crate::setting::{Bent, Setting};
+use crate::setting::{Bent, Setting, Trace};
 use crate::story;
 use crate::world::{Counts, World};
 
@@ -52,9 +52,23 @@ impl Ended {
 
 /// Runs the world of a seed to its end.
 pub(crate) fn run(seed: u64, bent: Bent) -> Ended {
-    panics::watch();
     let mut random = Rng::with_seed(seed);
     let setting = Setting::of(seed, bent, &mut random);
+    run_as(seed, setting, random)
+}
+
+/// The same, with a trace that has every call, also what went as it should.
+pub(crate) fn run_telling_all(seed: u64) -> Ended {
+    let mut random = Rng::with_seed(seed);
+    let setting = Setting {
+        trace: Trace::Everything,
+        ..Setting::of(seed, Bent::Nothing, &mut random)
+    };
+    run_as(seed, setting, random)
+}
+
+fn run_as(seed: u64, setting: Setting, random: Rng) -> Ended {
+    panics::watch();
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

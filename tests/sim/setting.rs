@@ -30,10 +30,20 @@ pub(crate) enum Bent {
     Bump,
 }
 
+/// What is written down of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trace {
+    /// What goes wrong with them.
+    Troubles,
+    /// Each of them, also what went as it should.
+    Everything,
+}
+
 /// How a world is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) bent: Bent,
+    pub(crate) trace: Trace,
     pub(crate) ttl: SessionTtl,
     /// How much faster than virtual time each pod's machine counts, in millionths.
     pub(crate) gains: Vec<u64>,
@@ -73,6 +83,7 @@ impl Setting {
         let resources = (0..random.usize(1..=3)).map(|n| format!("lock-{n}"));
         Self {
             bent,
+            trace: Trace::Troubles,
             ttl,
             gains,
             operators,
