@@ -13,6 +13,8 @@ use leasehold::protocol::time::Moment;
 use leasehold::protocol::token::Token;
 
 use crate::checks::Heard;
+use crate::diary::Asked;
+use crate::history::Op;
 use crate::pod::Pod;
 use crate::setting::Bent;
 use crate::world::World;
@@ -27,6 +29,19 @@ struct Held {
     until: Moment,
     /// Which of its pod's sidecars told it.
     told_by: u64,
+    /// Its pod's memory before it asked.
+    memory: u64,
+}
+
+/// When an app asks.
+#[derive(Clone)]
+struct Asks {
+    /// On its own clock.
+    sent: Moment,
+    asked: Duration,
+    /// Its pod's memory then.
+    memory: u64,
+    request: Asked,
 }
 
 /// What an app hears of a call.
@@ -79,24 +94,60 @@ impl App {
     pub(crate) async fn have_each_once(mut self, at_most: Duration) {
         for resource in self.world.setting().resources.clone() {
             let began = self.world.now();
-            loop {
-                let left = at_most.saturating_sub(self.world.since(began));
-                if left.is_zero() {
-                    let waited = format!("{} waited for {resource} in vain", self.name);
-                    return self.world.judge(&self.name.clone(), Err(waited));
-                }
-                if let Some(held) = self.acquire(resource.clone(), left).await {
-                    self.release(held).await;
-                    break;
-                }
-                self.pause(Duration::from_millis(500)).await;
-            }
+            let Some(held) = self.have(&resource, at_most).await else {
+                return;
+            };
+            self.release(held).await;
             let took = self.world.since(began);
-            self.world.waited(took);
+            self.world.took("a wait", took);
             if took > at_most {
                 let late = format!("{} had {resource} after {took:?}", self.name);
                 return self.world.judge(&self.name.clone(), Err(late));
             }
+        }
+    }
+
+    /// Takes a lock that nothing keeps from it; it is a flaw if that takes longer.
+    async fn have(&mut self, resource: &Resource, at_most: Duration) -> Option<Held> {
+        let began = self.world.now();
+        loop {
+            let left = at_most.saturating_sub(self.world.since(began));
+            if left.is_zero() {
+                let waited = format!("{} waited for {resource} in vain", self.name);
+                self.world.judge(&self.name, Err(waited));
+                return None;
+            }
+            if let Some(held) = self.acquire(resource.clone(), left).await {
+                return Some(held);
+            }
+            self.pause(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Has a lock that somebody then ends, and hears of that although its session lives.
+    pub(crate) async fn hears_of_its_end(
+        mut self,
+        resource: &Resource,
+        at_most: Duration,
+        heard_within: Duration,
+        end: impl FnOnce(),
+    ) {
+        let Some(mut held) = self.have(resource, at_most).await else {
+            return;
+        };
+        end();
+        let ended = self.world.now();
+        loop {
+            self.pause(self.ttl() / 10).await;
+            let until = held.until;
+            let Some(still) = self.renew(held).await else {
+                return self.world.count("end by a person heard of");
+            };
+            if still.until > until && self.world.since(ended) > heard_within {
+                let deaf = format!("{} never hears that {resource} was ended", self.name);
+                return self.world.judge(&self.name, Err(deaf));
+            }
+            held = still;
         }
     }
 
@@ -140,14 +191,33 @@ impl App {
             _ => self.up_to(Duration::from_millis(50)),
         };
         let (world, name, held) = (self.world.clone(), self.name.clone(), held.clone());
+        let (to, lease, token) = (&held.resource, &held.lease, held.token);
+        let now = world.now();
+        let asked = (world.book().diary).writes(now, &name, to, lease, token);
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
-            world.write(&name, &held.resource, &held.lease, held.token);
+            world.write(&name, &held.resource, &held.lease, held.token, &asked);
         });
     }
 
+    fn asks(&self, op: Op) -> Asks {
+        let now = self.world.now();
+        Asks {
+            sent: self.pod.now(),
+            asked: now,
+            memory: self.pod.memory(),
+            request: self.world.book().diary.asks(now, &self.name, op),
+        }
+    }
+
     /// Notes an answer that says that a lease is this app's.
-    fn believe(&self, view: &LeaseView, sent: Moment, asked: Duration, is_new: bool) -> Held {
+    fn believe(&self, view: &LeaseView, asks: Asks, is_new: bool) -> Held {
+        let Asks {
+            sent,
+            asked,
+            memory,
+            request,
+        } = asks;
         let valid_for = match self.world.setting().bent {
             Bent::Apps => view.valid_for.mul_f64(1.5),
             _ => view.valid_for,
@@ -159,6 +229,7 @@ impl App {
             lease: view.lease.clone(),
             token: view.token,
             asked,
+            request,
             at: self.world.now(),
             until: self.pod.clock().virtual_time_of(until),
             gain: self.pod.clock().gain(),
@@ -170,6 +241,7 @@ impl App {
             token: view.token,
             until,
             told_by: self.pod.started(),
+            memory,
         }
     }
 

@@ -10,7 +10,10 @@ use leasehold::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
 use leasehold::protocol::incident::INCIDENTS_MAX;
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::QUEUE_MAX;
-use leasehold::protocol::token::Token;
+use leasehold::protocol::session::Claimant;
+use leasehold::protocol::token::{Revision, Token};
+
+use crate::diary::Asked;
 
 /// What was violated, in words.
 pub(crate) type Verdict = Result<(), String>;
@@ -24,6 +27,8 @@ pub(crate) struct Heard {
     pub(crate) token: Token,
     /// When it asked.
     pub(crate) asked: Duration,
+    /// What it asked, as the diary has it.
+    pub(crate) request: Asked,
     /// When it hears.
     pub(crate) at: Duration,
     /// Until when it may believe; in virtual time, by its own clock.
@@ -39,9 +44,6 @@ pub(crate) struct Checks {
     locks: BTreeMap<Resource, History>,
     /// Whether no clock is out of bounds. If one is, only tokens and fencing are claimed.
     pub(crate) claims_exclusion: bool,
-    /// Whether an agent may have gone on with an older copy of its state file, beside a later lease of its
-    /// own. Other pods have the lock later in any case.
-    pub(crate) has_older_copies: bool,
 }
 
 /// What happened to the locks of one resource, also deleted and made again.
@@ -52,10 +54,13 @@ struct History {
     /// The largest token that was stored, or that a backup had.
     stored: Token,
     /// Every grant that was stored, and whose it was.
-    granted: BTreeMap<GrantId, SessionId>,
+    granted: BTreeMap<GrantId, Claimant>,
     /// Grants that a person ended, or that were there when a backup was restored: others may have the lock
     /// while their apps believe.
     overridden: BTreeSet<GrantId>,
+    /// Grants of whose leases an agent may have forgotten which of them ended: it went on with an older copy
+    /// of its state file.
+    misremembered: BTreeSet<GrantId>,
     beliefs: BTreeMap<LeaseId, Belief>,
     /// Which lease has which token.
     leases: BTreeMap<Token, LeaseId>,
@@ -67,6 +72,9 @@ struct History {
     written: Token,
     /// All grants, in the order in which they were first stored.
     issued: Vec<GrantId>,
+    /// How many of them there were when a backup was restored, and what the later ones' tokens are above.
+    restored_at: usize,
+    restored_to: u64,
     /// Which of them the newest write that was taken was of.
     newest_written: usize,
 }
@@ -78,11 +86,10 @@ struct Belief {
 }
 
 impl Checks {
-    pub(crate) fn new(claims_exclusion: bool, has_older_copies: bool) -> Self {
+    pub(crate) const fn new(claims_exclusion: bool) -> Self {
         Self {
             locks: BTreeMap::new(),
             claims_exclusion,
-            has_older_copies,
         }
     }
 
@@ -120,7 +127,7 @@ impl Checks {
     }
 
     /// A backup was put in the place of everything. These are the locks in it.
-    pub(crate) fn restored(&mut self, backup: &BTreeMap<Resource, Lock>) {
+    pub(crate) fn restored(&mut self, backup: &BTreeMap<Resource, Lock>, revision: Revision) {
         for resource in backup.keys() {
             self.of(resource);
         }
@@ -130,7 +137,24 @@ impl Checks {
             history.override_all();
             let token = history.last.as_ref().map(|lock| lock.token);
             history.stored = token.unwrap_or_default();
+            history.restored_at = history.issued.len();
+            history.restored_to = u64::try_from(revision.scale()).unwrap_or(u64::MAX);
         }
+    }
+
+    /// A pod's agent goes on with an older copy of its state file. What it has later is not in doubt.
+    pub(crate) fn misremembers(&mut self, pod: &str) {
+        for history in self.locks.values_mut() {
+            let granted = history.granted.iter();
+            let its = granted.filter(|(_, claimant)| *claimant.pod.name == *pod);
+            history.misremembered.extend(its.map(|(id, _)| id.clone()));
+        }
+    }
+
+    /// Whether any agent went on so.
+    pub(crate) fn has_misremembered(&self) -> bool {
+        let mut all = self.locks.values();
+        all.any(|history| !history.misremembered.is_empty())
     }
 
     /// The session of the grant of which an app was told.
@@ -139,7 +163,8 @@ impl Checks {
         let granted = &self.of(&heard.resource).granted;
         let session = grant.and_then(|grant| granted.get(&grant));
         let nobody = || format!("{} was told of {}, never stored", heard.app, heard.lease);
-        session.cloned().ok_or_else(nobody)
+        let session = session.map(|claimant| claimant.session.clone());
+        session.ok_or_else(nobody)
     }
 
     /// Whether a person or a restore had a hand in this grant.
@@ -151,10 +176,10 @@ impl Checks {
     /// An app hears that a lease is its own, newly or still.
     pub(crate) fn heard(&mut self, heard: &Heard) -> Verdict {
         let claims_exclusion = self.claims_exclusion;
-        let has_older_copies = self.has_older_copies;
         let history = self.of(&heard.resource);
         history.check_token(heard)?;
-        if history.over.contains(&heard.lease) && !has_older_copies {
+        let is_in_doubt = history.is_misremembered(&heard.lease);
+        if history.over.contains(&heard.lease) && !is_in_doubt {
             return Err(format!(
                 "{} hears that {} goes on after it was over",
                 heard.app, heard.lease
@@ -164,8 +189,8 @@ impl Checks {
             return Ok(());
         }
         if claims_exclusion && !history.is_overridden(&heard.lease) {
-            history.check_alone(heard, has_older_copies)?;
-            if !has_older_copies {
+            history.check_alone(heard)?;
+            if !is_in_doubt {
                 history.check_newest(heard)?;
             }
         }
@@ -185,13 +210,19 @@ impl Checks {
         self.of(resource).beliefs.remove(lease);
     }
 
-    /// The apps of a pod are dead, and believe nothing.
-    pub(crate) fn died(&mut self, pod: &str) {
+    /// The apps of a pod are dead, and believe nothing. What they believed in.
+    pub(crate) fn died(&mut self, pod: &str) -> Vec<(String, LeaseId)> {
+        let mut stopped = Vec::new();
         for history in self.locks.values_mut() {
-            history
-                .beliefs
-                .retain(|_, belief| pod_of(&belief.app) != pod);
+            history.beliefs.retain(|lease, belief| {
+                let lives = pod_of(&belief.app) != pod;
+                if !lives {
+                    stopped.push((belief.app.clone(), lease.clone()));
+                }
+                lives
+            });
         }
+        stopped
     }
 
     /// An app was told that its lease is over.
@@ -263,6 +294,11 @@ impl History {
         self.overridden.extend(all.cloned());
     }
 
+    fn is_misremembered(&self, lease: &LeaseId) -> bool {
+        let grant = lease.grant();
+        grant.is_some_and(|grant| self.misremembered.contains(&grant))
+    }
+
     fn is_overridden(&self, lease: &LeaseId) -> bool {
         let grant = lease.grant();
         grant.is_some_and(|grant| self.overridden.contains(&grant))
@@ -275,8 +311,8 @@ impl History {
             .as_ref()
             .is_some_and(|grant| !before.is_some_and(|before| before.is_held_by(&grant.id)));
         if let Some(grant) = &lock.grant {
-            let session = grant.holder.session.clone();
-            let known = self.granted.insert(grant.id.clone(), session);
+            let claimant = grant.holder.clone();
+            let known = self.granted.insert(grant.id.clone(), claimant);
             if known.is_none() {
                 self.issued.push(grant.id.clone());
             }
@@ -327,6 +363,7 @@ impl History {
         if !heard.is_new {
             return Ok(());
         }
+        self.check_restored(heard)?;
         // Without a read an agent cannot know that a person ended the grant which it gives the next lease
         // from: that one is stale from the beginning, and fenced off as such.
         let is_excused = self.is_overridden(&heard.lease);
@@ -339,6 +376,20 @@ impl History {
         }
         let last = self.heard.last().map_or(Token::NONE, |(_, token)| *token);
         self.heard.push((heard.at, last.max(heard.token)));
+        Ok(())
+    }
+
+    /// The backup's revision is not what counts, but what the store was raised to.
+    fn check_restored(&self, heard: &Heard) -> Verdict {
+        let grant = heard.lease.grant();
+        let later = self.issued.get(self.restored_at..).unwrap_or_default();
+        let is_later = later.iter().any(|id| Some(id) == grant.as_ref());
+        if is_later && heard.token.get() < self.restored_to {
+            return Err(format!(
+                "{} was told of {} with token {}, from before the restore",
+                heard.app, heard.resource, heard.token
+            ));
+        }
         Ok(())
     }
 
@@ -360,10 +411,12 @@ impl History {
     }
 
     /// Nobody else believes, and nobody was told of a newer lease.
-    fn check_alone(&self, heard: &Heard, has_older_copies: bool) -> Verdict {
+    fn check_alone(&self, heard: &Heard) -> Verdict {
+        let is_in_doubt = self.is_misremembered(&heard.lease);
         for (lease, other) in &self.beliefs {
-            let is_same_pod = has_older_copies && pod_of(&other.app) == pod_of(&heard.app);
-            if *lease == heard.lease || is_same_pod || self.is_overridden(lease) {
+            // Leases of one grant are one agent's.
+            let is_its = is_in_doubt && lease.grant() == heard.lease.grant();
+            if *lease == heard.lease || is_its || self.is_overridden(lease) {
                 continue;
             }
             if heard.at < other.until || heard.token < other.token {

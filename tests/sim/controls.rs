@@ -7,7 +7,8 @@ use crate::setting::Bent;
 /// How many seeds are tried.
 const TRIES: u64 = 500;
 
-fn is_noticed(bent: Bent, words: &str) {
+/// By these words of what is looked at in each step, and by those of the history.
+fn is_noticed(bent: Bent, words: &str, of_history: &str) {
     let sum = run_all(0..TRIES, bent, 1);
     let flaw = sum.flawed.first().and_then(|ended| ended.flaw.clone());
     println!(
@@ -15,21 +16,24 @@ fn is_noticed(bent: Bent, words: &str) {
         sum.worlds
     );
     assert!(flaw.is_some_and(|flaw| flaw.contains(words)), "unnoticed");
+    let history = sum.flawed.first().and_then(|ended| ended.history.clone());
+    let history = history.unwrap_or_default();
+    assert!(history.contains(of_history), "unnoticed in {history:?}");
 }
 
 #[test]
 fn clocks_that_differ_by_a_third_make_two_believe() {
-    is_noticed(Bent::Clocks, "believes in");
+    is_noticed(Bent::Clocks, "believes in", "two apps believed");
 }
 
 #[test]
 fn an_app_that_believes_longer_than_it_was_told_is_not_alone() {
-    is_noticed(Bent::Apps, "believes in");
+    is_noticed(Bent::Apps, "believes in", "two apps believed");
 }
 
 #[test]
 fn a_register_that_takes_whatever_comes_goes_back() {
-    is_noticed(Bent::Register, "took a write with token");
+    is_noticed(Bent::Register, "took a write with token", "accepted token");
 }
 
 /// What the runbook adds to the bump for each restore since the backup.

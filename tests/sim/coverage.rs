@@ -63,6 +63,7 @@ const KINDS: &[&str] = &[
     "refused by policy",
     // People.
     "backup of before another restore restored",
+    "audit line",
     "backup restored with the bump",
     "lock deleted by a person",
     "release asked for by a person",
@@ -72,6 +73,7 @@ const KINDS: &[&str] = &[
     // What comes of it.
     "app_silent",
     "grant_gone",
+    "end by a person heard of",
     "granted",
     "handed over",
     "hold lost",

@@ -18,6 +18,8 @@ struct Inner {
     /// None where there is no file.
     file: Option<Records>,
     copy: Option<Records>,
+    /// How often something that was on file was not any more.
+    forgot: u64,
     /// Which process has it. What an earlier one still writes is seen by nobody.
     process: u64,
 }
@@ -47,13 +49,26 @@ impl Disk {
         let is_there = copy.is_some();
         if is_there {
             inner.file = copy;
+            inner.forgot += 1;
         }
         is_there
     }
 
     /// The file is gone, as with a volume that was lost.
     pub(crate) fn lose(&self) {
-        self.inner().file = None;
+        let mut inner = self.inner();
+        inner.file = None;
+        inner.forgot += 1;
+    }
+
+    /// A sidecar stopped in good order: what its leases came to is not on file any more.
+    pub(crate) fn put_away(&self) {
+        self.inner().forgot += 1;
+    }
+
+    /// How often something that was on file was not any more.
+    pub(crate) fn forgot(&self) -> u64 {
+        self.inner().forgot
     }
 
     /// The process that had it open is dead, whatever it still does.

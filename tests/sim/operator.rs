@@ -130,7 +130,7 @@ impl Replica {
         let election = ElectionName::parse(ELECTION).expect("a name");
         let of = (&self.0.world, &self.0.name);
         let (stands, fit) = watch::channel(false);
-        let outside = Arc::new(Outside::default());
+        let outside = Arc::new(Outside::new(&self.0.world));
         let ports = Ports {
             fleet: stores,
             notes: outside.clone(),

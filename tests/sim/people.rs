@@ -9,6 +9,7 @@ use leasehold::protocol::lock::Lock;
 use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use leasehold::store::embedded::Backup;
 
+use crate::history::OverriddenBy;
 use crate::link::at_once;
 use crate::setting::Bent;
 use crate::world::World;
@@ -28,16 +29,16 @@ pub(crate) fn meddle(world: &World, random: &mut Rng) {
         1 if may_begin_anew => wipe(world, resource),
         2 | 3 => delete_session(world, random),
         4 if !world.setting().operators.is_empty() => {
-            ask(world, resource, ReleaseMode::Force);
+            force(world, resource);
         }
         _ => ask(world, resource, ReleaseMode::Ask),
     }
 }
 
-fn delete_lock(world: &World, resource: &Resource) {
+pub(crate) fn delete_lock(world: &World, resource: &Resource) {
     if at_once(world.store().delete_lock(resource)).is_ok() {
         world.count("lock deleted by a person");
-        world.overridden(resource);
+        world.overridden(resource, OverriddenBy::Delete);
         world.stored(WHO, resource, None);
     }
 }
@@ -50,7 +51,7 @@ fn wipe(world: &World, resource: &Resource) {
     let unheld = Lock::unheld(resource.clone());
     if at_once(world.store().put_lock(&unheld)).is_ok() {
         world.count("status wiped by a person");
-        world.overridden(resource);
+        world.overridden(resource, OverriddenBy::Wipe);
         world.book().checks.wiped(resource);
         world.stored(WHO, resource, Some(&unheld));
     }
@@ -70,6 +71,11 @@ fn delete_session(world: &World, random: &mut Rng) {
         let now = world.now();
         world.book().sessions.gone(id, now);
     }
+}
+
+/// Ends by force what is held now.
+pub(crate) fn force(world: &World, resource: &Resource) {
+    ask(world, resource, ReleaseMode::Force);
 }
 
 /// Asks for what is held now.
@@ -97,7 +103,7 @@ fn ask(world: &World, resource: &Resource, mode: ReleaseMode) {
             ReleaseMode::Force => "release forced by a person",
         });
         if mode == ReleaseMode::Force {
-            world.overridden(resource);
+            world.overridden(resource, OverriddenBy::Force);
         }
         world.stored(WHO, resource, Some(&asked));
     }

@@ -162,6 +162,15 @@ impl Pod {
         self.parts().started
     }
 
+    /// Changes when its sidecar may have forgotten leases.
+    pub(crate) fn memory(&self) -> u64 {
+        if self.0.keeps_state {
+            self.0.disk.forgot()
+        } else {
+            self.started()
+        }
+    }
+
     /// Whether it ended, and will not come back.
     pub(crate) fn is_over(&self) -> bool {
         self.parts().is_over

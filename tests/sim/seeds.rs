@@ -10,7 +10,7 @@ use tokio::runtime::Builder;
 use crate::panics;
 use crate::setting::{Bent, Setting, Trace};
 use crate::story;
-use crate::world::{Counts, World};
+use crate::world::{Counts, Longest, World};
 
 /// How many worlds run at once.
 const THREADS: usize = 2;
@@ -21,9 +21,11 @@ const LINES_SHOWN: usize = 60;
 pub(crate) struct Ended {
     pub(crate) seed: u64,
     pub(crate) flaw: Option<String>,
+    /// What its history has that cannot be.
+    pub(crate) history: Option<String>,
     pub(crate) trace: Vec<String>,
     pub(crate) counts: Counts,
-    pub(crate) longest_wait: f64,
+    pub(crate) longest: Longest,
 }
 
 impl Ended {
@@ -69,6 +71,8 @@ pub(crate) fn run_telling_all(seed: u64) -> Ended {
 
 fn run_as(seed: u64, setting: Setting, random: Rng) -> Ended {
     panics::watch();
+    // An app whose machine's clock leaps counts from a time that was never.
+    let is_judged = setting.bent == Bent::Nothing && !setting.clocks_leap;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -86,12 +90,18 @@ fn run_as(seed: u64, setting: Setting, random: Rng) -> Ended {
     // Nothing happens any more once its tasks are gone.
     drop(runtime);
     let mut book = world.book();
+    let history = book.diary.history().check().err();
+    let history = history.map(|error| format!("the history: {error}"));
+    // What somebody did not know any more is nowhere in a history.
+    let counts_as_flaw = is_judged && !book.checks.has_misremembered();
+    let of_history = history.clone().filter(|_| counts_as_flaw);
     Ended {
         seed,
-        flaw: book.flaw.take().or_else(panics::flaw),
+        flaw: book.flaw.take().or_else(panics::flaw).or(of_history),
+        history,
         trace: std::mem::take(&mut book.trace),
         counts: std::mem::take(&mut book.counts),
-        longest_wait: book.longest_wait,
+        longest: std::mem::take(&mut book.longest),
     }
 }
 
@@ -99,7 +109,7 @@ fn run_as(seed: u64, setting: Setting, random: Rng) -> Ended {
 #[derive(Default)]
 pub(crate) struct Sum {
     pub(crate) counts: Counts,
-    pub(crate) longest_wait: f64,
+    pub(crate) longest: Longest,
     pub(crate) flawed: Vec<Ended>,
     pub(crate) worlds: u64,
 }
@@ -141,7 +151,10 @@ impl Sum {
         for (what, times) in &ended.counts {
             *self.counts.entry(what).or_default() += times;
         }
-        self.longest_wait = self.longest_wait.max(ended.longest_wait);
+        for (what, ttls) in &ended.longest {
+            let longest = self.longest.entry(what).or_default();
+            *longest = longest.max(*ttls);
+        }
         if ended.flaw.as_ref().is_some_and(|flaw| flaw.contains(words)) {
             self.flawed.push(ended);
         }

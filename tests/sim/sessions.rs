@@ -31,7 +31,9 @@ struct Known {
     written: Duration,
     gone: Option<Duration>,
     is_revoked: bool,
-    is_excused: bool,
+    /// When a backup was restored in which it may have been: who hears of that goes on with another session, so
+    /// that nothing which was sent later counts.
+    restored: Option<Duration>,
 }
 
 impl Sessions {
@@ -50,7 +52,7 @@ impl Sessions {
             written: now,
             gone: None,
             is_revoked: false,
-            is_excused: false,
+            restored: None,
         });
         known.sent = known.sent.max(sent);
         known.written = now;
@@ -65,9 +67,10 @@ impl Sessions {
         };
         known.is_revoked = true;
         let silent = now.saturating_sub(known.written) + SLACK;
-        let expired = (session.revoked.as_ref()).is_some_and(|r| r.reason == RevokeReason::Expired);
+        let reason = session.revoked.as_ref().map(|revoked| &revoked.reason);
+        let expired = reason == Some(&RevokeReason::Expired);
         let is_early = expired && silent < known.ttl.get();
-        if is_early && self.claims_time && !known.is_excused {
+        if is_early && self.claims_time && known.restored.is_none() {
             return Err(format!("{} was revoked after {silent:?}", session.id));
         }
         Ok(())
@@ -81,16 +84,25 @@ impl Sessions {
     }
 
     /// A backup was put in the place of everything.
-    pub(crate) fn restored(&mut self) {
+    pub(crate) fn restored(&mut self, now: Duration) {
         for known in self.known.values_mut() {
-            known.is_excused = true;
+            known.restored.get_or_insert(now);
         }
+    }
+
+    /// Whether it is alive, as far as a challenger with any clock can know.
+    pub(crate) fn lives(&self, id: &SessionId, now: Duration) -> bool {
+        self.known.get(id).is_some_and(|known| {
+            let silent = now.saturating_sub(known.written);
+            !known.is_revoked && known.gone.is_none() && silent < known.ttl.get()
+        })
     }
 
     /// Somebody else ends this one's grant: its session has an end of its own by then.
     pub(crate) fn may_be_ended(&self, holder: &Claimant, now: Duration) -> Verdict {
         let known = self.known.get(&holder.session);
-        let Some(known) = known.filter(|known| !known.is_revoked && !known.is_excused) else {
+        let Some(known) = known.filter(|known| !known.is_revoked && known.restored.is_none())
+        else {
             return Ok(());
         };
         let session = &holder.session;
@@ -114,10 +126,15 @@ impl Sessions {
         #[expect(clippy::cast_precision_loss, reason = "a rate is small")]
         let rate = 1.0 + gain as f64 / 1_000_000.0;
         let share = known.ttl.holder_share().div_f64(rate);
-        if until > known.sent + share + SLACK {
+        let sent = known.restored.map_or(known.sent, |at| at.min(known.sent));
+        if until > sent + share + SLACK {
+            let what = if sent < known.sent {
+                "although a backup was restored"
+            } else {
+                "whose last write was sent"
+            };
             return Err(format!(
-                "an app was told of {id} until {until:?}, whose last write was sent at {:?}",
-                known.sent
+                "an app was told of {id} until {until:?}, {what} at {sent:?}"
             ));
         }
         Ok(())

@@ -8,6 +8,7 @@ use leasehold::protocol::election::is_election;
 use tokio::task::JoinSet;
 
 use crate::app::App;
+use crate::epilogue;
 use crate::operator::Replica;
 use crate::pod::Pod;
 use crate::troubles::Troubles;
@@ -39,6 +40,7 @@ pub(crate) async fn tell(world: World, mut random: Rng) {
         .await;
     world.note("world", "everything is mended");
     let at_most = setting.ttl.get() * SERVED_WITHIN;
+    epilogue::until_settled(&world, at_most).await;
     let mut served = JoinSet::new();
     for pod in pods.iter().filter(|pod| !pod.is_over()) {
         for number in 0..setting.apps_per_pod {
@@ -51,6 +53,8 @@ pub(crate) async fn tell(world: World, mut random: Rng) {
         world.judge("world", ended.map_err(died));
     }
     until_free(&world, at_most).await;
+    epilogue::ends_are_told(&world, &pods, at_most).await;
+    epilogue::until_recorded(&world, at_most).await;
 }
 
 /// Nobody holds anything any more, and nobody waits: neither the dead nor who gave up.

@@ -14,16 +14,24 @@ use leasehold::protocol::lock::Lock;
 use leasehold::protocol::session::Session;
 use leasehold::protocol::token::Token;
 use leasehold::store::embedded::EmbeddedStore;
+use leasehold::store::fleet::FleetStore;
 use tokio_util::sync::CancellationToken;
 
 use crate::checks::{Checks, Heard, Verdict};
 use crate::clock::Timeline;
+use crate::diary::{Asked, Diary};
+use crate::history::{Op, OverriddenBy};
+use crate::incidents::Incidents;
 use crate::leads::Leads;
+use crate::link::at_once;
 use crate::sessions::Sessions;
 use crate::setting::{Bent, Setting};
 
 /// How often each kind of thing happened.
 pub(crate) type Counts = BTreeMap<&'static str, u64>;
+
+/// How long something took at most, in TTLs.
+pub(crate) type Longest = BTreeMap<&'static str, f64>;
 
 /// The world. Cloning gives another handle to the same one.
 #[derive(Clone)]
@@ -42,11 +50,13 @@ struct Inner {
 pub(crate) struct Book {
     pub(crate) checks: Checks,
     pub(crate) sessions: Sessions,
+    pub(crate) incidents: Incidents,
+    pub(crate) diary: Diary,
     pub(crate) trace: Vec<String>,
     pub(crate) counts: Counts,
     pub(crate) flaw: Option<String>,
-    /// The longest that anybody waited for a lock after everything was mended, in TTLs.
-    pub(crate) longest_wait: f64,
+    /// The longest that each of these took after everything was mended, in TTLs.
+    pub(crate) longest: Longest,
     /// How many backups were restored.
     pub(crate) restores: u64,
     leads: Leads,
@@ -59,7 +69,8 @@ pub(crate) struct Book {
 impl World {
     pub(crate) fn new(setting: Setting) -> Self {
         let store = EmbeddedStore::in_memory(setting.first_revision).expect("a store in memory");
-        let checks = Checks::new(!setting.clocks_leap, setting.has_older_copies);
+        let checks = Checks::new(!setting.clocks_leap);
+        let diary = Diary::new(!setting.clocks_leap);
         let sessions = Sessions::new(!setting.clocks_leap && setting.bent == Bent::Nothing);
         Self(Arc::new(Inner {
             setting,
@@ -68,10 +79,12 @@ impl World {
             book: Mutex::new(Book {
                 checks,
                 sessions,
+                incidents: Incidents::default(),
+                diary,
                 trace: Vec::new(),
                 counts: Counts::new(),
                 flaw: None,
-                longest_wait: 0.0,
+                longest: Longest::new(),
                 restores: 0,
                 leads: Leads::default(),
                 ended: BTreeSet::new(),
@@ -132,11 +145,12 @@ impl World {
         *self.book().counts.entry(what).or_default() += 1;
     }
 
-    /// Somebody waited for so long after everything was mended.
-    pub(crate) fn waited(&self, took: Duration) {
+    /// After everything was mended, this took so long.
+    pub(crate) fn took(&self, what: &'static str, took: Duration) {
         let mut book = self.book();
         let ttls = took.div_duration_f64(self.setting().ttl.get());
-        book.longest_wait = book.longest_wait.max(ttls);
+        let longest = book.longest.entry(what).or_default();
+        *longest = longest.max(ttls);
     }
 
     /// What was found; the first flaw ends the world.
@@ -149,17 +163,31 @@ impl World {
 
     /// A backup was put in the place of everything.
     pub(crate) fn restored(&self, backup: &BTreeMap<Resource, Lock>) {
-        let excused_until = self.now() + self.setting().ttl.get();
+        let revision = at_once(self.store().revision()).unwrap_or_default();
+        let now = self.now();
+        let excused_until = now + self.setting().ttl.get();
         let mut book = self.book();
-        book.checks.restored(backup);
-        book.sessions.restored();
+        book.checks.restored(backup, revision);
+        book.sessions.restored(now);
         book.leads.restored(excused_until);
+        book.diary.overridden(now, None, OverriddenBy::Restore);
         book.restores += 1;
     }
 
     /// A person overrode what holds now.
-    pub(crate) fn overridden(&self, resource: &Resource) {
-        self.book().checks.overridden(resource);
+    pub(crate) fn overridden(&self, resource: &Resource, by: OverriddenBy) {
+        let (now, mut book) = (self.now(), self.book());
+        book.checks.overridden(resource);
+        book.diary.overridden(now, Some(resource), by);
+    }
+
+    /// The apps of a pod are dead.
+    pub(crate) fn apps_died(&self, pod: &str) {
+        let (now, mut book) = (self.now(), self.book());
+        for (app, lease) in book.checks.died(pod) {
+            let op = Op::believes_end(lease.as_str());
+            book.diary.note(now, &app, op);
+        }
     }
 
     /// An operator was told that it leads, and acts on that.
@@ -194,10 +222,17 @@ impl World {
 
     /// The store has this lock now, by a write of this process.
     pub(crate) fn stored(&self, who: &str, resource: &Resource, lock: Option<&Lock>) {
-        let before = self.book().checks.stored(resource, lock);
-        match before {
-            Ok(before) => self.note_stored(who, resource, before.as_ref(), lock),
-            Err(flaw) => self.judge(who, Err(flaw)),
+        let stored = self.book().checks.stored(resource, lock);
+        let before = match stored {
+            Ok(before) => before,
+            Err(flaw) => return self.judge(who, Err(flaw)),
+        };
+        self.note_stored(who, resource, before.as_ref(), lock);
+        if let Some((before, lock)) = before.as_ref().zip(lock) {
+            let holder = before.grant.as_ref().map(|held| &*held.holder.pod.name);
+            let pod_ended = holder.is_some_and(|pod| self.book().ended.contains(pod));
+            let verdict = (self.book().incidents).stored(who, before, lock, pod_ended);
+            self.judge(who, verdict);
         }
     }
 
@@ -244,6 +279,7 @@ impl World {
         );
         let verdict = {
             let book = &mut *self.book();
+            book.diary.heard(heard);
             let session = book.checks.session_of(heard);
             session
                 .and_then(|session| book.sessions.may_last(&session, heard.until, heard.gain))
@@ -253,7 +289,14 @@ impl World {
     }
 
     /// A write with a token reaches the fenced resource; whether it was taken.
-    pub(crate) fn write(&self, app: &str, to: &Resource, lease: &LeaseId, token: Token) -> bool {
+    pub(crate) fn write(
+        &self,
+        app: &str,
+        to: &Resource,
+        lease: &LeaseId,
+        token: Token,
+        asked: &Asked,
+    ) -> bool {
         let now = self.now();
         let verdict = {
             let mut book = self.book();
@@ -262,6 +305,7 @@ impl World {
             if is_taken {
                 *last = token;
             }
+            book.diary.written(now, app, asked, is_taken);
             let verdict = book.checks.written(to, lease, token, is_taken, now);
             verdict.map(|()| is_taken)
         };

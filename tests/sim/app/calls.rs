@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use leasehold::agent::{AcquireError, AcquireRequest, Acquired, Agent, LeaseError, LeaseView};
-use leasehold::protocol::ids::Resource;
+use leasehold::protocol::ids::{LeaseId, Resource};
 use leasehold::protocol::time::Moment;
 
-use super::{Answer, App, Held};
+use super::{Answer, App, Asked, Asks, Held, Op};
 /// How often it sends a request that has a name.
 const TRIES: u32 = 3;
 /// How long an app waits for an answer that needs no waiting.
@@ -18,7 +18,7 @@ impl App {
     /// of it: what came of the first time is told then.
     pub(super) async fn acquire(&mut self, resource: Resource, wait: Duration) -> Option<Held> {
         let request = self.request(resource, wait);
-        let asked = self.world.now();
+        let asks = self.asks(Op::acquire(request.resource.as_str()));
         for tries in 0..TRIES {
             let sent = self.pod.now();
             match self.try_acquire(request.clone()).await {
@@ -30,7 +30,8 @@ impl App {
                             .count("lease told to the repetition of a request");
                     }
                     // The first time that this app hears of it, whatever it was told before.
-                    return Some(self.believe(&lease, sent, asked, !replayed || tries > 0));
+                    let asks = Asks { sent, ..asks };
+                    return Some(self.believe(&lease, asks, !replayed || tries > 0));
                 }
                 Answer::Said(Err(error)) => {
                     self.world
@@ -73,7 +74,7 @@ impl App {
 
     /// Renews; none when the lease is over. What it was told before stands where nothing is heard.
     pub(super) async fn renew(&mut self, held: Held) -> Option<Held> {
-        let (sent, asked) = (self.pod.now(), self.world.now());
+        let asks = self.asks(Op::renew(held.lease.as_str()));
         let lease = held.lease.clone();
         let answer = self
             .ask(PATIENCE, move |agent, arrived| async move {
@@ -86,7 +87,7 @@ impl App {
             Answer::Said((Ok(view), is_late)) => {
                 self.judge_late(is_late);
                 self.world.count("lease renewed");
-                let renewed = self.believe(&view, sent, asked, false);
+                let renewed = self.believe(&view, asks, false);
                 if renewed.told_by > held.told_by {
                     self.world.count("lease went on after a restart");
                 }
@@ -103,22 +104,35 @@ impl App {
         let lease = held.lease.clone();
         self.world
             .note(&self.name, format_args!("releases {lease}"));
-        self.stop_believing(&held);
+        let asked = self.stop_believing(&held);
         let answer = self
             .ask(PATIENCE, move |agent, _| async move {
                 agent.release(&lease).await
             })
             .await;
         match answer {
-            Answer::Said(Ok(_)) => self.over(&held),
+            Answer::Said(Ok(_)) => {
+                let (now, op) = (self.world.now(), Op::release(held.lease.as_str()));
+                (self.world.book().diary).yes(now, &self.name, &asked, op);
+                self.over(&held);
+            }
             Answer::Said(Err(error)) => drop(self.lost(held, error)),
             Answer::Nothing => {}
         }
     }
 
-    fn stop_believing(&self, held: &Held) {
-        let mut book = self.world.book();
+    /// It is about to release.
+    pub(super) fn stop_believing(&self, held: &Held) -> Asked {
+        let (now, mut book) = (self.world.now(), self.world.book());
         book.checks.stopped_believing(&held.resource, &held.lease);
+        let op = Op::release(held.lease.as_str());
+        book.diary.asks(now, &self.name, op)
+    }
+
+    /// It is told of a loss.
+    pub(super) fn is_lost(&self, lease: &LeaseId) {
+        let (now, op) = (self.world.now(), Op::lost(lease.as_str()));
+        self.world.book().diary.note(now, &self.name, op);
     }
 
     pub(super) fn over(&self, held: &Held) {
@@ -132,6 +146,7 @@ impl App {
         match error {
             LeaseError::Lost(loss) => {
                 self.world.count(loss.as_str());
+                self.is_lost(&held.lease);
                 self.over(&held);
                 None
             }
@@ -141,7 +156,19 @@ impl App {
             }
             // A sidecar that was started anew: what was told before stands.
             LeaseError::Resuming => Some(held),
-            LeaseError::Unknown => None,
+            LeaseError::Unknown => {
+                self.judge_unknown(&held);
+                None
+            }
+        }
+    }
+
+    /// What a sidecar told of it knows for as long as it is the app's, and after a restart if it is on file.
+    fn judge_unknown(&self, held: &Held) {
+        if self.pod.memory() == held.memory && self.pod.now() < held.until {
+            let lease = &held.lease;
+            let flaw = format!("{} was told of {lease}, and that it is unknown", self.name);
+            self.world.judge(&self.name, Err(flaw));
         }
     }
 

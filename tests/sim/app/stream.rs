@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use leasehold::agent::{AcquireError, LeaseEvent, Life};
-use leasehold::protocol::ids::Resource;
-use tokio::sync::mpsc;
+use leasehold::agent::{AcquireError, AcquireRequest, LeaseEvent, Life};
+use leasehold::protocol::ids::{LeaseId, Resource};
+use tokio::sync::{mpsc, oneshot};
 
-use super::{App, Held};
+use super::{App, Asked, Asks, Held, Op};
+use crate::pod::Sidecar;
 
 impl App {
     /// Waits for a lock and has it, by a connection that it closes after a while.
@@ -17,23 +18,14 @@ impl App {
         request.life = Life::Connection {
             max_hold: ttl.mul_f64(1.0 + 7.0 * self.random.f64()),
         };
-        let (sent, asked) = (self.pod.now(), self.world.now());
+        let asks = self.asks(Op::acquire(request.resource.as_str()));
         let there = self.way();
         tokio::time::sleep(there).await;
         let Some(sidecar) = self.pod.sidecar() else {
             return;
         };
         let (tell, mut told) = mpsc::unbounded_channel();
-        // Until it is dropped, the connection is there.
-        let connection = sidecar.serve(move |agent, arrived| async move {
-            let mut hold = agent.hold(request, arrived).await?;
-            while let Some(event) = hold.next().await {
-                if tell.send(event).is_err() {
-                    break;
-                }
-            }
-            Ok::<_, AcquireError>(())
-        });
+        let connection = self.connect(&sidecar, request, tell);
         self.world.count("hold");
         let closes_after = self.up_to(ttl * 8).min(self.world.left() + ttl);
         let closing = tokio::time::sleep(closes_after);
@@ -46,7 +38,7 @@ impl App {
                 () = sidecar.died.cancelled() => break,
                 event = told.recv() => event,
             };
-            let Some(event) = event else { break };
+            let Some((event, said)) = event else { break };
             let back = self.way();
             tokio::time::sleep(back).await;
             match event {
@@ -55,7 +47,12 @@ impl App {
                 | LeaseEvent::AtRisk(view)
                 | LeaseEvent::ReleaseRequested(view, _) => {
                     let is_new = held.is_none();
-                    let heard = self.believe(&view, sent, asked, is_new);
+                    let request = said.filter(|_| !is_new);
+                    let asks = Asks {
+                        request: request.unwrap_or_else(|| asks.request.clone()),
+                        ..asks.clone()
+                    };
+                    let heard = self.believe(&view, asks, is_new);
                     self.write(&heard);
                     let until = held.map_or(heard.until, |held| held.until.max(heard.until));
                     held = Some(Held { until, ..heard });
@@ -63,6 +60,7 @@ impl App {
                 LeaseEvent::Lost(lease, loss) => {
                     self.world.note(&self.name, format_args!("{lease}: {loss}"));
                     self.world.count("hold lost");
+                    self.is_lost(&lease);
                     break;
                 }
                 LeaseEvent::Failed(_) | LeaseEvent::Waiting { .. } => {}
@@ -71,9 +69,46 @@ impl App {
         if let Some(held) = held {
             self.world
                 .note(&self.name, format_args!("lets go of {}", held.lease));
+            self.stop_believing(&held);
             self.over(&held);
         }
         // Gone with the connection, whose end the sidecar sees when it looks.
         drop(connection);
+    }
+}
+
+impl App {
+    /// Until what this gives is dropped, the connection is there. What it says is asked for when it is said.
+    fn connect(
+        &self,
+        sidecar: &Sidecar,
+        request: AcquireRequest,
+        tell: mpsc::UnboundedSender<(LeaseEvent, Option<Asked>)>,
+    ) -> oneshot::Receiver<Result<(), AcquireError>> {
+        let (world, name) = (self.world.clone(), self.name.clone());
+        sidecar.serve(move |agent, arrived| async move {
+            let mut hold = agent.hold(request, arrived).await?;
+            while let Some(event) = hold.next().await {
+                let asked = said_of(&event).map(|lease| {
+                    let (now, op) = (world.now(), Op::renew(lease.as_str()));
+                    world.book().diary.asks(now, &name, op)
+                });
+                if tell.send((event, asked)).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The lease of which this says that it goes on.
+const fn said_of(event: &LeaseEvent) -> Option<&LeaseId> {
+    match event {
+        LeaseEvent::Acquired(view)
+        | LeaseEvent::Heartbeat(view)
+        | LeaseEvent::AtRisk(view)
+        | LeaseEvent::ReleaseRequested(view, _) => Some(&view.lease),
+        LeaseEvent::Lost(..) | LeaseEvent::Failed(_) | LeaseEvent::Waiting { .. } => None,
     }
 }

@@ -18,12 +18,19 @@ use tokio::sync::watch;
 use crate::world::World;
 
 /// Everything but the fleet.
-#[derive(Default)]
 pub(super) struct Outside {
+    world: World,
     notes: Mutex<BTreeSet<Place>>,
 }
 
 impl Outside {
+    pub(super) fn new(world: &World) -> Self {
+        Self {
+            world: world.clone(),
+            notes: Mutex::default(),
+        }
+    }
+
     fn notes(&self) -> std::sync::MutexGuard<'_, BTreeSet<Place>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,7 +53,10 @@ impl Notes for Outside {
 
 #[async_trait]
 impl AuditLog for Outside {
-    async fn write(&self, _line: &str) -> io::Result<()> {
+    async fn write(&self, line: &str) -> io::Result<()> {
+        let verdict = self.world.book().incidents.told(line);
+        self.world.count("audit line");
+        self.world.judge("audit", verdict);
         Ok(())
     }
 }

@@ -45,6 +45,7 @@ impl Pod {
         };
         self.world().count(what);
         self.world().note(self.name(), what);
+        self.disk().put_away();
         self.kill_sidecar();
     }
 
@@ -59,7 +60,7 @@ impl Pod {
         for app in std::mem::take(&mut self.parts().apps) {
             app.abort();
         }
-        self.world().book().checks.died(self.name());
+        self.world().apps_died(self.name());
     }
 
     /// All of it ends for good.

@@ -12,6 +12,7 @@ impl Troubles {
         }
         let has_older = self.world.setting().has_older_copies && pod.keeps_state();
         let state = if has_older && pod.disk().bring_back() {
+            self.world.book().checks.misremembers(pod.name());
             "sidecar crashed, older state"
         } else if !pod.keeps_state() {
             "sidecar crashed without state"

@@ -1,0 +1,136 @@
+//! What the apps of a world asked, were told and wrote, as a history (`tests/history`) on virtual time. Its checks
+//! know nothing of those here, and are the ones that judge the runs of faults.
+
+use std::time::Duration;
+
+use leasehold::protocol::ids::{LeaseId, Resource};
+use leasehold::protocol::token::Token;
+
+use crate::checks::Heard;
+use crate::history::{Event, History, Op, OverriddenBy, Phase};
+
+/// Clocks that leap say nothing of how much time is left.
+const ANY_RATE: u64 = 100_000_000;
+
+/// What was asked and is not answered yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    operation: u64,
+    op: Op,
+}
+
+/// The events so far. All processes number their operations by it, so that none needs a number of its own.
+pub(crate) struct Diary {
+    events: Vec<Event>,
+    begun: u64,
+}
+
+impl Diary {
+    pub(crate) fn new(claims_exclusion: bool) -> Self {
+        let mut diary = Self {
+            events: Vec::new(),
+            begun: 0,
+        };
+        let run = Op::Run {
+            // Each is checked where it was made, by whoever knows the seed.
+            seed: 0,
+            clock_bound_ns: 0,
+            clock_rate_ppm: if claims_exclusion { 0 } else { ANY_RATE },
+            exclusion: claims_exclusion,
+            loss_told_within_ns: None,
+        };
+        diary.note(Duration::ZERO, "world", run);
+        diary
+    }
+
+    /// What a history is of.
+    pub(crate) fn history(&mut self) -> History {
+        History::of(std::mem::take(&mut self.events))
+    }
+
+    fn push(&mut self, at: Duration, process: &str, operation: u64, phase: Phase, op: Op) {
+        self.events.push(Event {
+            at: nanos(at),
+            process: process.to_owned(),
+            operation,
+            phase,
+            op,
+        });
+    }
+
+    /// Something that is no request.
+    pub(crate) fn note(&mut self, at: Duration, who: &str, op: Op) {
+        self.begun += 1;
+        self.push(at, who, self.begun, Phase::Info, op);
+    }
+
+    /// A request is about to be sent.
+    pub(crate) fn asks(&mut self, at: Duration, who: &str, op: Op) -> Asked {
+        self.begun += 1;
+        let operation = self.begun;
+        self.push(at, who, operation, Phase::Invoke, op.clone());
+        Asked { operation, op }
+    }
+
+    /// It was answered with a yes, which adds this.
+    pub(crate) fn yes(&mut self, at: Duration, who: &str, asked: &Asked, op: Op) {
+        self.push(at, who, asked.operation, Phase::Ok, op);
+    }
+
+    /// A person, or a restored backup, ended grants.
+    pub(crate) fn overridden(
+        &mut self,
+        at: Duration,
+        resource: Option<&Resource>,
+        by: OverriddenBy,
+    ) {
+        let op = Op::overridden(resource.map(Resource::as_str), by);
+        self.note(at, "people", op);
+    }
+
+    /// An app hears that a lease is its own.
+    pub(crate) fn heard(&mut self, heard: &Heard) {
+        let until = nanos(heard.until);
+        let lease = heard.lease.as_str();
+        let op = match &heard.request.op {
+            Op::Acquire { resource, .. } => Op::granted(resource, lease, heard.token.get(), until),
+            _ => Op::renewed(lease, until),
+        };
+        self.yes(heard.at, &heard.app, &heard.request, op);
+    }
+
+    /// A write reaches what the lock guards, and is decided at once.
+    pub(crate) fn written(&mut self, at: Duration, who: &str, asked: &Asked, is_taken: bool) {
+        if let Op::Write {
+            register,
+            token,
+            value,
+            ..
+        } = &asked.op
+        {
+            let decided = Op::decided(register, *token, value, is_taken);
+            self.note(at, "register", decided);
+        }
+        let phase = if is_taken { Phase::Ok } else { Phase::Fail };
+        self.push(at, who, asked.operation, phase, asked.op.clone());
+    }
+
+    /// An app is about to write.
+    pub(crate) fn writes(
+        &mut self,
+        at: Duration,
+        who: &str,
+        to: &Resource,
+        lease: &LeaseId,
+        token: Token,
+    ) -> Asked {
+        let value = format!("{who} {}", self.begun);
+        let op = Op::write(to.as_str(), lease.as_str(), token.get(), &value);
+        self.asks(at, who, op)
+    }
+}
+
+/// As a history counts.
+pub(crate) fn nanos(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
+}

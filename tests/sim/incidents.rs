@@ -1,0 +1,116 @@
+//! The records of ends that no holder asked for: whoever ends another's grant writes exactly one, in the same
+//! write, of the kind that it is; nobody else writes any; and the audit log says of each what it says.
+
+use std::collections::BTreeSet;
+
+use leasehold::protocol::ids::GrantId;
+use leasehold::protocol::incident::{INCIDENTS_MAX, Incident, IncidentKind};
+use leasehold::protocol::lock::{Grant, Lock};
+use serde_json::Value;
+
+use crate::checks::Verdict;
+
+/// All that there ever were.
+#[derive(Default)]
+pub(crate) struct Incidents {
+    /// What ended a grant; after a restore perhaps something else once more.
+    known: BTreeSet<(GrantId, &'static str)>,
+    /// Those that the audit log has.
+    told: BTreeSet<GrantId>,
+}
+
+impl Incidents {
+    /// Somebody wrote a lock; whether the kubelet of who held it reported that the pod ended.
+    pub(crate) fn stored(
+        &mut self,
+        who: &str,
+        before: &Lock,
+        lock: &Lock,
+        pod_ended: bool,
+    ) -> Verdict {
+        let ended = (before.grant.as_ref()).filter(|held| !lock.is_held_by(&held.id));
+        let new = new_in(before, lock).map_err(|what| format!("{}: {what}", lock.resource))?;
+        let verdict = match (ended, new) {
+            (None, None) => Ok(()),
+            (None, Some(new)) => Err(format!("an incident {:?} without an end", new.kind)),
+            // It released, or the app of another lease of it did.
+            (Some(ended), None) if *ended.holder.pod.name == *who => Ok(()),
+            (Some(ended), None) => Err(format!("the end of {} is on no record", ended.id)),
+            (Some(ended), Some(new)) => is_true(who, before, ended, new, pod_ended),
+        };
+        if let Some(new) = new {
+            let known = new.grant.clone().map(|id| (id, action_of(new.kind)));
+            self.known.extend(known);
+        }
+        verdict.map_err(|what| format!("{}: {what}", lock.resource))
+    }
+
+    /// The audit log gets a line.
+    pub(crate) fn told(&mut self, line: &str) -> Verdict {
+        let line: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
+        let Some(grant) = line["leaseId"].as_str().map(GrantId::from) else {
+            return Ok(());
+        };
+        let mut known = self.known.iter();
+        if !known.any(|(id, action)| *id == grant && line["action"] == *action) {
+            return Err(format!("the audit log has what never was: {line}"));
+        }
+        self.told.insert(grant);
+        Ok(())
+    }
+
+    /// The first record in these locks that the audit log does not have.
+    pub(crate) fn untold<'l>(&self, locks: impl Iterator<Item = &'l Lock>) -> Option<&'l Incident> {
+        let mut all = locks.flat_map(|lock| &lock.incidents);
+        all.find(|one| (one.grant.as_ref()).is_some_and(|grant| !self.told.contains(grant)))
+    }
+}
+
+/// What the audit log calls it.
+const fn action_of(kind: IncidentKind) -> &'static str {
+    match kind {
+        IncidentKind::Expired => "expire",
+        IncidentKind::PodEnded => "reclaim",
+        IncidentKind::ForceReleased => "force-release",
+        IncidentKind::ReleasedOnRequest => "release-on-request",
+    }
+}
+
+/// Whether it tells of that grant, and of what ended it.
+fn is_true(who: &str, before: &Lock, ended: &Grant, new: &Incident, pod_ended: bool) -> Verdict {
+    let is_its = new.grant.as_ref() == Some(&ended.id)
+        && new.token == before.token
+        && new.pod == ended.holder.pod.name;
+    let request = before.settings.release_request.as_ref();
+    let is_asked = request.is_some_and(|request| {
+        request.lease.starts_with(ended.id.as_str()) && request.actor == new.actor
+    });
+    let is_own = *ended.holder.pod.name == *who;
+    let has_cause = match new.kind {
+        // A pod's next session ends its former one's grants, too.
+        IncidentKind::Expired => true,
+        IncidentKind::PodEnded => pod_ended,
+        IncidentKind::ForceReleased => is_asked && !is_own,
+        IncidentKind::ReleasedOnRequest => is_asked && is_own,
+    };
+    if is_its && has_cause {
+        return Ok(());
+    }
+    let ended = &ended.id;
+    Err(format!(
+        "the end of {ended} by {who} is recorded as {new:?}"
+    ))
+}
+
+/// The record that a lock has in addition, behind those that it had.
+fn new_in<'l>(before: &Lock, lock: &'l Lock) -> Result<Option<&'l Incident>, String> {
+    if lock.incidents == before.incidents {
+        return Ok(None);
+    }
+    let had = &before.incidents;
+    let skip = (had.len() + 1).saturating_sub(INCIDENTS_MAX);
+    match lock.incidents.split_last() {
+        Some((new, kept)) if *kept == had[skip..] => Ok(Some(new)),
+        _ => Err("its records were not only added to".to_owned()),
+    }
+}
