@@ -9,6 +9,8 @@ export RUST_LIB_BACKTRACE := 0
 
 # A node needs root. Where that is not, a line says so.
 NODE := $(if $(filter 0,$(shell id -u)),node-e2e,no-node)
+# Its image takes minutes to build, in which the faults need little.
+IMAGE := $(if $(filter node-e2e,$(NODE)),image)
 
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
@@ -17,11 +19,11 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit bugs porcupine alerts chart together e2e crowd elections comparison $(NODE) ## Everything that CI runs: lint, unit, bugs, porcupine, alerts, chart, fault beside model and sim, e2e, crowd, elections, comparison, node-e2e
+test: lint unit bugs porcupine alerts chart together e2e crowd elections comparison $(NODE) ## Everything that CI runs: lint, unit, bugs, porcupine, alerts, chart, fault beside model, sim and image, e2e, crowd, elections, comparison, node-e2e
 
 .PHONY: together
 together: # Of two cores the faults leave one idle, and no clock decides what is computed on it.
-	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault model sim
+	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault model sim $(IMAGE)
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
