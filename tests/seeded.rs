@@ -34,8 +34,8 @@ const WORKERS: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) bug: String,
-    rung: String,
-    test: String,
+    pub(crate) rung: String,
+    pub(crate) test: String,
 }
 
 /// The table. Its cells: the bug, what is missing, the rung, the test.

@@ -7,3 +7,18 @@ mod bugs;
 fn every_seeded_bug_of_this_rung_is_noticed() {
     bugs::all_are_noticed_by("it");
 }
+
+/// No table starts those: the world of faults gives the bug to operators of its own.
+#[test]
+fn a_seeded_bug_of_the_faults_has_a_control_there() {
+    let controls = include_str!("../fault/controls.rs");
+    let table = bugs::table();
+    let of_faults: Vec<_> = table.iter().filter(|row| row.rung == "fault").collect();
+    assert!(!of_faults.is_empty());
+    for row in of_faults {
+        let name = row.test.rsplit("::").next().unwrap();
+        let (_, control) = controls.split_once(&format!("fn {name}()")).unwrap();
+        let control = control.split("\n}").next().unwrap();
+        assert!(control.contains(&format!("{:?}", row.bug)), "{name}");
+    }
+}
