@@ -9,8 +9,8 @@ use leasehold::protocol::token::Token;
 use crate::checks::Heard;
 use crate::history::{Event, History, Op, OverriddenBy, Phase};
 
-/// Clocks that leap say nothing of how much time is left.
-const ANY_RATE: u64 = 100_000_000;
+/// Clocks that leap say nothing of how much time is left: further than any of them leaps.
+const LEAP: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What was asked and is not answered yet.
 #[derive(Clone, Debug)]
@@ -34,8 +34,8 @@ impl Diary {
         let run = Op::Run {
             // Each is checked where it was made, by whoever knows the seed.
             seed: 0,
-            clock_bound_ns: 0,
-            clock_rate_ppm: if claims_exclusion { 0 } else { ANY_RATE },
+            clock_bound_ns: if claims_exclusion { 0 } else { nanos(LEAP) },
+            clock_rate_ppm: 0,
             exclusion: claims_exclusion,
             loss_told_within_ns: None,
         };

@@ -71,8 +71,7 @@ pub(crate) fn run_telling_all(seed: u64) -> Ended {
 
 fn run_as(seed: u64, setting: Setting, random: Rng) -> Ended {
     panics::watch();
-    // An app whose machine's clock leaps counts from a time that was never.
-    let is_judged = setting.bent == Bent::Nothing && !setting.clocks_leap;
+    let bent = setting.bent;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -93,7 +92,7 @@ fn run_as(seed: u64, setting: Setting, random: Rng) -> Ended {
     let history = book.diary.history().check().err();
     let history = history.map(|error| format!("the history: {error}"));
     // What somebody did not know any more is nowhere in a history.
-    let counts_as_flaw = is_judged && !book.checks.has_misremembered();
+    let counts_as_flaw = bent == Bent::Nothing && !book.checks.has_misremembered();
     let of_history = history.clone().filter(|_| counts_as_flaw);
     Ended {
         seed,
