@@ -50,6 +50,8 @@ pub(crate) struct Config {
     pub(crate) clock_percent: u64,
     /// It believes so much longer than it was told: only to see that this is noticed.
     pub(crate) overtrust_ms: u64,
+    /// All its work takes long.
+    pub(crate) works_long: bool,
 }
 
 /// A lease that the app has.

@@ -12,8 +12,8 @@ use crate::run::tell;
 use crate::schedule::{Kind, Schedule};
 use crate::world::{Place, Plan, World};
 
-/// How long they are stopped: longer than sessions and silent leases live, and what a run claims after that.
-const STOPPED: Duration = Duration::from_secs(8);
+/// Longer than sessions and silent leases live.
+const OUTLIVES: Duration = Duration::from_secs(8);
 /// How long what it had in its hands may take to arrive.
 const ARRIVES: Duration = Duration::from_secs(1);
 /// How long after it happened an event is in its file at the latest.
@@ -21,80 +21,117 @@ const WRITTEN: Duration = Duration::from_millis(500);
 /// How often; somebody else has to want the lock in time, which once may not be so.
 const TIMES: usize = 16;
 
-/// Stops apps, sidecars and pods until a check says this.
-async fn is_noticed(about: &str, plan: Plan, kinds: &[Kind], words: &[&str]) -> Result<()> {
-    tell(&format!("seed {}", plan.seed))?;
-    let place = Place::new(about)?;
-    let mut world = World::start(&place, plan).await?;
-    claim(&place.histories(), plan.seed)?;
-    world.until_looked_after().await?;
-    world.start_apps()?;
-    let mut schedule = Schedule::new(plan.seed);
-    for kind in kinds.iter().cycle().take(TIMES) {
-        let remedy = world.strike(*kind, &mut schedule).await?;
-        tokio::time::sleep(STOPPED).await;
-        world.heal(remedy).await?;
-        tokio::time::sleep(ARRIVES).await;
-        // The apps go on writing while their files are read, one after the other.
-        world.register.tell_logs()?;
-        let seen = now_ns();
-        tokio::time::sleep(WRITTEN).await;
-        let history = History::read_directory(&place.histories())?.up_to(seen);
-        let violations = history.violations();
-        if violations.is_empty() {
-            continue;
+/// Something that must be noticed.
+struct Control {
+    about: &'static str,
+    plan: Plan,
+    /// What is done to apps, sidecars and pods, in turn, until it is noticed.
+    kinds: &'static [Kind],
+    /// For how long.
+    lasts: Duration,
+    /// What must be said of it: one of these, and nothing else.
+    words: &'static [&'static str],
+}
+
+impl Control {
+    /// Stops apps, sidecars and pods until a check says what it has to.
+    async fn must_be_noticed(self) -> Result<()> {
+        tell(&format!("seed {}", self.plan.seed))?;
+        let place = Place::new(self.about)?;
+        let mut world = World::start(&place, self.plan).await?;
+        claim(&place.histories(), self.plan.seed)?;
+        world.until_looked_after().await?;
+        world.start_apps()?;
+        let mut schedule = Schedule::new(self.plan.seed);
+        for (times, kind) in (1..=TIMES).zip(self.kinds.iter().cycle()) {
+            let remedy = world.strike(*kind, &mut schedule).await?;
+            tokio::time::sleep(self.lasts).await;
+            world.heal(remedy).await?;
+            tokio::time::sleep(ARRIVES).await;
+            // The apps go on writing while their files are read, one after the other.
+            world.register.tell_logs()?;
+            let seen = now_ns();
+            tokio::time::sleep(WRITTEN).await;
+            let history = History::read_directory(&place.histories())?.up_to(seen);
+            let violations = history.violations();
+            if violations.is_empty() {
+                continue;
+            }
+            let said: Vec<_> = violations.iter().map(ToString::to_string).collect();
+            let is_meant = |words: &&str| said.iter().any(|it| it.contains(words));
+            ensure!(
+                self.words.iter().any(is_meant),
+                "another one:\n{}",
+                said.join("\n")
+            );
+            return tell(&format!("noticed after {times}: {}", said[0]));
         }
-        let is_meant = |words: &&str| violations.iter().any(|it| it.to_string().contains(words));
-        ensure!(words.iter().any(is_meant), "another one: {violations:?}");
-        return Ok(());
+        bail!("apps and pods were stopped {TIMES} times, and nothing was noticed")
     }
-    bail!("apps and pods were stopped {TIMES} times, and nothing was noticed")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_control_a_register_that_looks_at_no_token_is_noticed() -> Result<()> {
-    let plan = Plan {
-        fence: Fence::TakesAll,
-        ..Plan::sound(fastrand::u64(..))
+    let control = Control {
+        about: "takes-all",
+        plan: Plan {
+            fence: Fence::TakesAll,
+            ..Plan::sound(fastrand::u64(..))
+        },
+        kinds: &[Kind::HangApp, Kind::HangPod],
+        lasts: OUTLIVES,
+        // In a register, as it says or as its apps saw it, or in a log.
+        words: &["accepted token", "back to token", "has an entry 0 times"],
     };
-    let kinds = [Kind::HangApp, Kind::HangPod];
-    // In a register, as it says or as its apps saw it, or in a log.
-    let words = ["accepted token", "back to token", "has an entry 0 times"];
-    is_noticed("takes-all", plan, &kinds, &words).await
+    control.must_be_noticed().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_control_apps_that_believe_two_seconds_too_long_are_noticed() -> Result<()> {
-    let plan = Plan {
-        overtrust_ms: 2_000,
-        ..Plan::sound(fastrand::u64(..))
+    let control = Control {
+        about: "overtrust",
+        plan: Plan {
+            overtrust_ms: 2_000,
+            ..Plan::sound(fastrand::u64(..))
+        },
+        kinds: &[Kind::HangApp, Kind::HangPod],
+        lasts: OUTLIVES,
+        words: &["believed to have"],
     };
-    let kinds = [Kind::HangApp, Kind::HangPod];
-    is_noticed("overtrust", plan, &kinds, &["believed to have"]).await
+    control.must_be_noticed().await
 }
 
+/// Only an app that still wants its lock listens for so long. One that asks has sent a renewal to the silent
+/// sidecar, and learns from its own patience that its time is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_control_a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
-    let plan = Plan {
-        secret_stops: true,
-        ..Plan::sound(fastrand::u64(..))
+    let control = Control {
+        about: "silent",
+        plan: Plan {
+            secret_stops: true,
+            works_long: true,
+            ..Plan::sound(fastrand::u64(..))
+        },
+        kinds: &[Kind::HangSidecar],
+        lasts: Duration::from_secs(14),
+        words: &["nobody told the app", "too late"],
     };
-    is_noticed(
-        "silent",
-        plan,
-        &[Kind::HangSidecar],
-        &["nobody told the app", "too late"],
-    )
-    .await
+    control.must_be_noticed().await
 }
 
 /// It takes a lock from who is cut off and still believes.
 #[cfg(feature = "seeded-bugs")]
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_control_an_impatient_operator_is_noticed() -> Result<()> {
-    let plan = Plan {
-        operators_bug: Some("impatient-operator"),
-        ..Plan::sound(fastrand::u64(..))
+    let control = Control {
+        about: "impatient",
+        plan: Plan {
+            operators_bug: Some("impatient-operator"),
+            ..Plan::sound(fastrand::u64(..))
+        },
+        kinds: &[Kind::Partition],
+        lasts: OUTLIVES,
+        words: &["believed to have"],
     };
-    is_noticed("impatient", plan, &[Kind::Partition], &["believed to have"]).await
+    control.must_be_noticed().await
 }

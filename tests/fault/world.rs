@@ -64,6 +64,8 @@ pub(crate) struct Plan {
     pub(crate) overtrust_ms: u64,
     /// The history does not say who was stopped: only to see that this is noticed.
     pub(crate) secret_stops: bool,
+    /// All work takes long: who is struck has a lock, and wants it for longer than it is struck.
+    pub(crate) works_long: bool,
     /// A bug on purpose that the operators have, in a build that knows it.
     pub(crate) operators_bug: Option<&'static str>,
 }
@@ -76,6 +78,7 @@ impl Plan {
             fence: Fence::Checks,
             overtrust_ms: 0,
             secret_stops: false,
+            works_long: false,
             operators_bug: None,
         }
     }
@@ -187,6 +190,7 @@ impl World {
             finish: self.place.finish(),
             clock_percent,
             overtrust_ms: plan.overtrust_ms,
+            works_long: plan.works_long,
         });
         let equipment = Equipment {
             proxy: Proxy::start_on(&self.cluster, &us).await?,

@@ -76,8 +76,11 @@ impl App {
         Ok(done)
     }
 
-    /// Most work is short, some is not.
+    /// Most work is short, some is not. In milliseconds.
     pub(super) fn how_long(&mut self) -> u64 {
+        if self.config.works_long {
+            return self.dice.u64(10_000..20_000);
+        }
         match self.dice.u32(0..40) {
             0..=25 => self.dice.u64(10..200),
             26..=34 => self.dice.u64(200..1_500),
