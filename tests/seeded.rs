@@ -1,11 +1,11 @@
 //! The seeded bugs of one rung, each shown to be noticed: the tests that the table in README.md names
 //! pass as they stand, and fail with the bug. They are run by the same binary, once more.
 //!
-//! The table is read and not repeated here, so it cannot say what was not tried. A test that hangs or
-//! is not there has noticed nothing.
+//! The table is read and not repeated here, so it cannot say what was not tried. A test that hangs, is
+//! not there, or fails with other words than the row has, has noticed nothing.
 //!
-//! A row of the simulation names worlds, and words of the flaw that one of them has with the bug. That they
-//! have none without it is what `make sim` shows.
+//! A row of the simulation names worlds, and the words are those of a flaw that one of them has with the
+//! bug. That they have none without it is what `make sim` shows.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,6 +20,8 @@ const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/README.md");
 const HEAD: &str = "| seeded bug |";
 /// What names the bug of a process.
 const VARIABLE: &str = "LEASEHOLD_SEEDED_BUG";
+/// What stands before the worlds of a row.
+const OF_WORLDS: &str = "worlds ";
 /// The test that runs worlds, and what tells it which and what to look for.
 const WORLDS_TEST: &str = "what_must_hold_holds_in_every_world";
 const WORLDS: &str = "SIM_SEEDS";
@@ -36,9 +38,11 @@ pub(crate) struct Row {
     pub(crate) bug: String,
     pub(crate) rung: String,
     pub(crate) test: String,
+    /// Words of the panic by which the test fails. None where no table starts it.
+    words: String,
 }
 
-/// The table. Its cells: the bug, what is missing, the rung, the test.
+/// The table. Its cells: the bug, what is missing, the rung, the test with the words.
 pub(crate) fn table() -> Vec<Row> {
     let readme = std::fs::read_to_string(README).unwrap();
     let lines = readme.lines().skip_while(|line| !line.starts_with(HEAD));
@@ -50,10 +54,12 @@ pub(crate) fn table() -> Vec<Row> {
             let [_, bug, _, rung, test, _] = &cells[..] else {
                 panic!("four cells are needed: {line}");
             };
+            let (test, words) = test.split_once(": ").unwrap_or((test, ""));
             Row {
                 bug: bug.clone(),
                 rung: rung.clone(),
-                test: test.clone(),
+                test: test.to_owned(),
+                words: words.to_owned(),
             }
         })
         .collect();
@@ -62,15 +68,18 @@ pub(crate) fn table() -> Vec<Row> {
 }
 
 impl Row {
-    /// The worlds that it names, and the words of the flaw that one of them has.
-    fn worlds(&self) -> Option<(&str, &str)> {
-        self.test.strip_prefix("worlds ")?.split_once(": ")
+    /// The worlds that it names.
+    fn worlds(&self) -> Option<&str> {
+        self.test.strip_prefix(OF_WORLDS)
     }
 
     /// The test that is run, and what its environment has beside the bug.
     fn trial(&self) -> (&str, Vec<(&str, &str)>) {
         match self.worlds() {
-            Some((worlds, flaw)) => (WORLDS_TEST, vec![(WORLDS, worlds), (FLAW, flaw)]),
+            Some(worlds) => {
+                let flaw = self.words.as_str();
+                (WORLDS_TEST, vec![(WORLDS, worlds), (FLAW, flaw)])
+            }
             None => (&self.test, Vec::new()),
         }
     }
@@ -127,23 +136,42 @@ fn counts_of(output: &str) -> Option<(usize, usize)> {
     Some((count_of(" passed")?, count_of(" failed")?))
 }
 
+/// What the first panic said, in however many lines.
+fn panic_of(output: &str) -> Option<String> {
+    let mut lines = output.lines();
+    lines.find(|line| line.contains("panicked at "))?;
+    let is_over = |line: &str| {
+        line.is_empty() || line.starts_with("note: ") || line.starts_with("stack backtrace:")
+    };
+    let said: Vec<_> = lines.take_while(|line| !is_over(line)).collect();
+    Some(said.join("\n"))
+}
+
 /// What is wrong with a row, if its bug is not noticed.
 fn complaint(row: &Row) -> Option<String> {
-    let Row { bug, test, .. } = row;
     let (runs, environment) = row.trial();
     let outcome = run(
         [runs],
-        environment.into_iter().chain([(VARIABLE, bug.as_str())]),
+        environment
+            .into_iter()
+            .chain([(VARIABLE, row.bug.as_str())]),
     );
+    complaint_about(row, &outcome)
+}
+
+fn complaint_about(row: &Row, outcome: &Outcome) -> Option<String> {
+    let Row {
+        bug, test, words, ..
+    } = row;
     match outcome.counts {
         Some((0, 1)) => {
-            let mut lines = outcome.output.lines();
-            let panicked = lines.find(|line| line.contains("panicked at"));
-            let words = lines.next().unwrap_or_default();
-            println!("{bug}: noticed by {test}: {words}");
-            let expected = row.worlds().map_or("", |(_, flaw)| flaw);
-            let is_told = panicked.is_some() && words.contains(expected);
-            (!is_told).then(|| format!("{bug}: {test} failed without a word of that"))
+            let said = panic_of(&outcome.output).unwrap_or_default();
+            if words.is_empty() || !said.contains(words) {
+                let complaint = format!("{bug}: {test} failed without the words {words:?}: {said}");
+                return Some(complaint);
+            }
+            println!("{bug}: noticed by {test}: {said}");
+            None
         }
         Some((1, 0)) => Some(format!("{bug}: not noticed by {test}")),
         Some(_) => Some(format!("{bug}: there is no test {test}")),
@@ -180,16 +208,32 @@ pub(crate) fn all_are_noticed_by(rung: &str) {
 
 #[test]
 fn a_bug_that_a_test_cannot_see_is_not_called_noticed() {
-    let row = |test: &str| Row {
+    let row = |test: &str, words: &str| Row {
         // One that no such test can be about.
         bug: "readers-not-waited-for".to_owned(),
         rung: String::new(),
         test: test.to_owned(),
+        words: words.to_owned(),
     };
     let own = concat!(module_path!(), "::what_a_run_says_is_read");
     let own = own.split_once("::").unwrap().1;
-    assert!(complaint(&row(own)).unwrap().contains("not noticed"));
-    assert!(complaint(&row("no::such")).unwrap().contains("no test"));
+    let failed = Outcome {
+        counts: Some((0, 1)),
+        output: "thread 'x' panicked at a.rs:1:2:\nno file\nnote: too early".to_owned(),
+    };
+    let noticed_nothing = [
+        (complaint(&row(own, "x")), "not noticed"),
+        (complaint(&row("no::such", "x")), "no test"),
+        (
+            complaint_about(&row("x", "too early"), &failed),
+            "the words",
+        ),
+        (complaint_about(&row("x", ""), &failed), "the words"),
+    ];
+    for (complaint, about) in noticed_nothing {
+        assert!(complaint.unwrap().contains(about), "{about}");
+    }
+    assert_eq!(complaint_about(&row("x", "no file"), &failed), None);
 }
 
 #[test]
@@ -197,4 +241,8 @@ fn what_a_run_says_is_read() {
     let said = "x\ntest result: FAILED. 3 passed; 12 failed; 0 ignored; 0 measured\n";
     assert_eq!(counts_of(said), Some((3, 12)));
     assert_eq!(counts_of("Killed"), None);
+    let said =
+        "x\nthread 'y' (7) panicked at z:1:2:\nfailed: it\n  left: 1\nstack backtrace:\n  0: it";
+    assert_eq!(panic_of(said).unwrap(), "failed: it\n  left: 1");
+    assert_eq!(panic_of("it panicked"), None);
 }

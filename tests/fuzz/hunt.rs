@@ -45,18 +45,6 @@ pub(crate) struct Found {
     kept_at: Option<PathBuf>,
 }
 
-/// What is tried where nobody says otherwise: a change is judged by what it changes, and not by chance.
-const SEED: u64 = 1;
-
-/// The seed that was given; `new` for one that nobody has tried.
-pub(crate) fn seed() -> u64 {
-    match std::env::var("LEASEHOLD_SEED").as_deref() {
-        Err(_) => SEED,
-        Ok("new") => fastrand::u64(..),
-        Ok(given) => given.parse().expect("a number, or `new`"),
-    }
-}
-
 impl<'a> Hunt<'a> {
     pub(crate) fn of(target: &'a Target, seed: u64) -> Self {
         let mut corpus = corpus(target.name);

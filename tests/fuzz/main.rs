@@ -11,9 +11,12 @@ mod hunt;
 mod mutate;
 #[path = "../it/paused_clock.rs"]
 mod paused_clock;
+#[path = "../seed.rs"]
+mod seed;
 mod targets;
 
 use hunt::{Hunt, Tally};
+use seed::seed;
 use targets::{Outcome, Target};
 
 /// How many outcomes mutations must come to that the corpus had not, where there are many tries.
@@ -21,11 +24,7 @@ const NEW_MIN: usize = 3;
 
 /// Hunts a target, and then its broken twin.
 fn hunt(target: &Target) {
-    let seed = hunt::seed();
-    println!(
-        "LEASEHOLD_SEED={seed} cargo test --test fuzz {}",
-        target.name
-    );
+    let seed = seed();
     let whole = Hunt::of(target, seed);
     let tally = whole
         .run(target.run)
@@ -123,8 +122,7 @@ fn what_is_in_no_seed_is_found_by_mutation() {
         assert!(!(is_taken && queue > 2), "planted");
         outcome
     }
-    let seed = hunt::seed();
-    println!("LEASEHOLD_SEED={seed}");
+    let seed = seed();
     // One run of so few tries misses it with some seeds.
     let mut runs = (0..RUNS).map(|run| Hunt::of(&targets::lock::TARGET, seed.wrapping_add(run)));
     let found = runs.find_map(|hunt| hunt.run(deep).err());

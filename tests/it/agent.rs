@@ -222,7 +222,8 @@ async fn a_stopping_agent_takes_nothing_new_and_waits_for_the_release() {
     eventually("the agent is stopping", || pod.agent.is_draining()).await;
 
     assert_eq!(pod.acquire("other").await, Err(AcquireError::ShuttingDown));
-    let renewed = pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+    let renewed = pod.agent.renew(&lease.lease, None, pod.now());
+    let renewed = renewed.expect("nobody released it");
     assert_eq!(
         renewed.valid_for, told.valid_for,
         "no deadline moves any more"
@@ -264,12 +265,15 @@ async fn a_dead_holder_is_taken_over_from_only_after_its_silence_was_seen_for_lo
     other.clock.advance(Duration::from_millis(15_740));
     // The clock leapt past the challenger's own session too: it begins another, and still may not
     // revoke.
-    assert!(held(other.acquire("r").await));
+    assert!(held(other.acquire("r").await), "taken over too early");
     assert!(store.session(&session).unwrap().revoked.is_none());
     other.clock.advance(Duration::from_millis(10));
     let taken = other.lease("r").await;
     assert!(taken.token > old.token);
-    assert!(store.session(&session).unwrap().revoked.is_some());
+    assert!(
+        store.session(&session).unwrap().revoked.is_some(),
+        "taken over without a revocation"
+    );
     let lock = store.lock("r").unwrap();
     assert_eq!(lock.incidents.len(), 1);
     assert_eq!(&*lock.incidents[0].pod, "dead");

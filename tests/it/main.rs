@@ -23,6 +23,8 @@ mod paused_clock;
 #[path = "../pods.rs"]
 mod pods;
 mod rights;
+#[path = "../seed.rs"]
+mod seed;
 #[cfg(feature = "seeded-bugs")]
 mod seeded;
 mod tidy;

@@ -35,7 +35,12 @@ async fn whose_renewal_was_not_heard_of_yet_is_not_revoked() {
     tokio::time::sleep(TTL).await;
     cluster.renew_unheard("a");
     tokio::time::sleep(TTL / 2).await;
-    assert_eq!(cluster.holder("res").as_deref(), Some("a"));
+    let holder = cluster.holder("res");
+    assert_eq!(
+        holder.as_deref(),
+        Some("a"),
+        "revoked although it was renewed"
+    );
     assert_eq!(cluster.writes(), 0);
     tokio::time::sleep(TTL).await;
     assert_eq!(cluster.holder("res"), None, "it was silent from then on");

@@ -19,6 +19,11 @@ use crate::store::{LockStore, Stored};
 
 const PATH: &str = "/apis/leasehold.dev/v1alpha1/namespaces/ns/distributedlocks";
 
+/// How long what answers may take: no slow machine is taken for a server that hangs.
+const LONG: Duration = Duration::from_secs(30);
+/// How long is waited for what never comes.
+const SHORT: Duration = Duration::from_millis(300);
+
 /// Every request as "METHOD path?query body".
 type Requests = Arc<Mutex<Vec<String>>>;
 
@@ -27,8 +32,8 @@ fn client(address: SocketAddr) -> Client {
     connect(&kube::Config::new(url), 4).unwrap()
 }
 
-fn store(address: SocketAddr) -> K8sLockStore {
-    K8sLockStore::new(client(address), "ns").with_timeout(Duration::from_millis(300))
+fn store(address: SocketAddr, timeout: Duration) -> K8sLockStore {
+    K8sLockStore::new(client(address), "ns").with_timeout(timeout)
 }
 
 /// An API server that gives the same answer to everything.
@@ -45,7 +50,7 @@ async fn always(code: u16, answer: Value) -> (K8sLockStore, Requests) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
-    (store(address), requests)
+    (store(address, LONG), requests)
 }
 
 /// Takes each connection, reads a request, says `answer` (perhaps nothing), and closes; or holds
@@ -65,7 +70,7 @@ async fn raw(answer: &'static str, hang: bool) -> K8sLockStore {
             });
         }
     });
-    store(address)
+    store(address, if hang { SHORT } else { LONG })
 }
 
 fn resource() -> LockResource {
@@ -170,7 +175,7 @@ async fn a_lock_that_is_not_there_is_none_and_a_kind_that_is_not_there_is_an_err
 #[tokio::test]
 async fn a_server_that_is_not_there_was_asked_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let store = store(listener.local_addr().unwrap());
+    let store = store(listener.local_addr().unwrap(), LONG);
     drop(listener);
     for error in [
         update(&store).await,

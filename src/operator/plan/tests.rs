@@ -229,7 +229,11 @@ fn a_silent_session_is_looked_at_once_and_revoked_after_its_ttl_and_a_twentieth(
         .lock(held_by("a", &[]), 10);
     waits_until(&world.about_session("a", 10), 22);
     let step = world.about_session("a", 22);
-    assert!(matches!(step.action, Some(Action::LookAtPod(_))));
+    assert!(
+        matches!(step.action, Some(Action::LookAtPod(_))),
+        "nobody looked before this: {:?}",
+        step.action
+    );
     let version = world
         .view
         .session(&place("a"))

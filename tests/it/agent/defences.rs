@@ -24,7 +24,8 @@ async fn a_renewal_counts_from_when_it_was_sent_however_late_its_answer_is() {
     let told = pod.agent.lease(&lease.lease, pod.now()).unwrap();
     assert!(told.valid_for > Duration::from_secs(12), "it was renewed");
     let most = Duration::from_millis(14_250 - 2_000);
-    assert!(told.valid_for < most, "{:?}", told.valid_for);
+    let valid_for = told.valid_for;
+    assert!(valid_for < most, "{valid_for:?}: counted from the answer");
 }
 
 /// The bump is too small to be taken for one: here nothing but the listing tells.
@@ -35,7 +36,11 @@ async fn a_token_is_above_all_that_was_listed_although_its_lock_is_from_long_bef
     store.make_lock("r");
     store.go_forward(BUMP);
     let lease = Pod::new("a", &store, |_| {}).lease("r").await;
-    assert!(lease.token.get() > BUMP * 1_000, "{}", lease.token);
+    let token = lease.token;
+    assert!(
+        token.get() > BUMP * 1_000,
+        "{token} is not above what was listed"
+    );
 }
 
 #[tokio::test]
@@ -46,7 +51,10 @@ async fn a_session_that_is_missing_is_not_dead_before_its_ttl_was_waited_out() {
     store.delete_session(&store.session_of("r").unwrap());
     let other = Pod::new("other", &store, |_| {});
     let held = |answer| matches!(answer, Ok(Acquired::Held { .. }));
-    assert!(held(other.acquire("r").await));
+    assert!(
+        held(other.acquire("r").await),
+        "dead as soon as it was missed"
+    );
     other.clock.advance(Duration::from_millis(15_740));
     assert!(held(other.acquire("r").await));
     other.clock.advance(Duration::from_millis(10));
@@ -71,7 +79,7 @@ async fn a_grant_serves_nobody_while_its_release_is_on_its_way() {
     gate.open();
     release.await.unwrap().unwrap();
     let next = granted(next).await;
-    assert_ne!(grant_of(&next), grant_of(&first));
+    assert_ne!(grant_of(&next), grant_of(&first), "one grant served both");
     assert!(next.token > first.token);
 }
 

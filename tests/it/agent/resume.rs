@@ -138,7 +138,8 @@ async fn a_lease_goes_on_with_its_id_its_token_and_its_session() {
     let session = node.store.session_of("r");
     node.clock.advance(Duration::from_secs(5));
     let pod = node.kill_and_start(&pod);
-    let again = renewed(&pod, &lease).await.unwrap();
+    let again = renewed(&pod, &lease).await;
+    let again = again.expect("the lease must go on");
     assert_eq!((&again.lease, again.token), (&lease.lease, lease.token));
     assert_eq!(
         (&again.resource, &again.owner),

@@ -11,6 +11,7 @@ use leasehold::store::embedded::EmbeddedStore;
 use leasehold::store::faulty::{Call, Faults, FaultyStore};
 
 use super::*;
+use crate::seed::seed;
 
 /// What happened, line by line.
 type Trace = Arc<Mutex<Vec<String>>>;
@@ -97,15 +98,15 @@ fn trace(seed: u64, random: impl Fn(u64) -> Random) -> Vec<String> {
 
 #[test]
 fn one_seed_gives_the_same_calls_and_leases_each_time() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = seed();
     let first = trace(seed, Random::seeded);
     let again = trace(seed, Random::seeded);
     let differs = first.iter().zip(&again).find(|(one, other)| one != other);
-    assert_eq!(differs, None);
-    assert_eq!(first.len(), again.len());
+    assert_eq!(differs, None, "seed {seed}");
+    assert_eq!(first.len(), again.len(), "seed {seed}");
     for call in ["JoinQueue", "RenewSession", "fails", "has "] {
-        assert!(first.iter().any(|line| line.contains(call)), "no {call}");
+        let is_there = first.iter().any(|line| line.contains(call));
+        assert!(is_there, "no {call} with seed {seed}");
     }
     assert_ne!(first, trace(seed ^ 1, Random::seeded), "the seed decides");
     let left_to_chance = trace(seed, |_| Random::system());

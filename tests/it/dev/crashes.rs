@@ -11,6 +11,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::{Dev, path_of, token};
+use crate::seed::seed;
 
 const ROUNDS: usize = 12;
 const APPS: usize = 6;
@@ -111,9 +112,7 @@ async fn stored(dev: &Dev) -> BTreeMap<String, (u64, bool)> {
 #[tokio::test]
 async fn what_was_acknowledged_survives_a_kill_and_tokens_go_on_rising() {
     let data = tempfile::tempdir().unwrap();
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = fastrand::Rng::with_seed(seed());
     let mut all = BTreeMap::new();
     let mut highest = 0;
     for round in 0..ROUNDS {
@@ -158,8 +157,10 @@ async fn what_was_acknowledged_survives_a_kill_and_tokens_go_on_rising() {
 
 #[tokio::test]
 async fn a_held_lease_is_nobody_elses_before_its_told_deadline() {
+    // Long enough for the next process to be asked in time, however slow the machine is.
+    const TTL: &str = "--session-ttl=15";
     let data = tempfile::tempdir().unwrap();
-    let dev = Dev::start(data.path(), &[]).await;
+    let dev = Dev::start(data.path(), &[TTL]).await;
     let free = dev.acquire("free").await;
     let (status, _) = dev.call(Method::DELETE, &path_of(&free), None).await;
     assert_eq!(status, 204);
@@ -168,7 +169,7 @@ async fn a_held_lease_is_nobody_elses_before_its_told_deadline() {
     let valid_for = Duration::from_millis(lease["validForMs"].as_u64().unwrap());
     dev.end_by("KILL");
 
-    let dev = Dev::start(data.path(), &[]).await;
+    let dev = Dev::start(data.path(), &[TTL]).await;
     let (status, held) = dev.try_acquire("held").await;
     assert!(status == 409 && held["code"] == "lock_held", "{held}");
     assert_eq!(dev.get(&path_of(&lease)).await.0, 404);

@@ -17,6 +17,8 @@ fn with_full_disk(data: &Path, kilobytes: u32) -> Command {
     let script = format!("trap '' XFSZ; ulimit -f {kilobytes}; exec \"$@\"");
     limited.args(["-c", &script, "bash"]);
     limited.arg(whole.get_program()).args(whole.get_args());
+    let set = whole.get_envs();
+    limited.envs(set.filter_map(|(name, value)| Some((name, value?))));
     limited
 }
 

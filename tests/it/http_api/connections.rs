@@ -10,6 +10,7 @@ use leasehold::{admin, agent::OnTerm};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tower::ServiceExt;
 
@@ -70,34 +71,21 @@ async fn a_body_that_never_comes_is_given_up() {
 
 #[tokio::test]
 async fn the_stop_ends_idle_connections_at_once_and_lets_busy_ones_finish() {
-    let sidecar = Sidecar::start().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let stop = CancellationToken::new();
-    let slow = axum::Router::new().route(
-        "/",
-        axum::routing::get(async || {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            "done"
-        }),
-    );
-    let served = tokio::spawn(serve(listener, slow, Bounds::API, stop.clone()));
-    let mut idle = TcpStream::connect(address).await.unwrap();
-    let mut busy = TcpStream::connect(address).await.unwrap();
-    busy.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        .await
-        .unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    stop.cancel();
-    let mut answer = String::new();
-    busy.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.ends_with("done"), "{answer}");
-    assert_eq!(idle.read(&mut [0; 8]).await.unwrap(), 0, "closed");
-    tokio::time::timeout(Duration::from_secs(2), served)
+    let slow = Slow::serve(Bounds::API.connections, Bounds::API.head_timeout).await;
+    let mut idle = slow.connect().await;
+    let mut busy = slow.connect().await;
+    slow.ask(&mut busy).await;
+    slow.stop.cancel();
+    // If it were closed with all that is left when the time is up, the busy one would be too.
+    let read = tokio::time::timeout(MINUTE, idle.read(&mut [0; 8])).await;
+    assert!(matches!(read, Ok(Ok(0))), "closed: {read:?}");
+    slow.answer(&mut busy).await;
+    // Less than the time for what is left.
+    tokio::time::timeout(Duration::from_secs(4), slow.served)
         .await
         .expect("it must end")
         .unwrap();
-    drop(sidecar);
+    is_closed(&mut busy).await;
 }
 
 /// A listener whose handler answers when it is told to, by the number of requests it has let in.
@@ -105,7 +93,9 @@ struct Slow {
     address: std::net::SocketAddr,
     entered: Arc<Semaphore>,
     go_on: Arc<Semaphore>,
-    _stop: DropGuard,
+    stop: CancellationToken,
+    served: JoinHandle<()>,
+    _stops_at_the_end: DropGuard,
 }
 
 impl Slow {
@@ -126,12 +116,14 @@ impl Slow {
             "done"
         });
         let router = axum::Router::new().route("/", slow);
-        tokio::spawn(serve(listener, router, bounds, stop.clone()));
+        let served = tokio::spawn(serve(listener, router, bounds, stop.clone()));
         Self {
             address,
             entered,
             go_on,
-            _stop: stop.drop_guard(),
+            stop: stop.clone(),
+            served,
+            _stops_at_the_end: stop.drop_guard(),
         }
     }
 

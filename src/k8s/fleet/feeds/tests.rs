@@ -1,4 +1,6 @@
-//! What feeds make of an API server that hangs, forgets and talks nonsense, over a real connection.
+//! What feeds make of an API server that hangs, forgets and talks nonsense. It is asked directly and in
+//! paused time: the limits on silence are met by what hangs on purpose, and by no slow machine. What the
+//! calls make of a real connection is in `calls/tests.rs`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -7,12 +9,10 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Response, Uri};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::*;
 use crate::crd::DistributedLock;
-use crate::k8s::connect;
 use crate::k8s::convert::lock;
 use crate::protocol::lock::Lock;
 
@@ -57,7 +57,7 @@ fn gone() -> String {
 }
 
 /// An API server that acts so, and then hangs.
-async fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Placed<Lock>>, Requests) {
+fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Placed<Lock>>, Requests) {
     let requests = Requests::default();
     let seen = Arc::clone(&requests);
     let acts = Arc::new(Mutex::new(acts.into_iter().collect::<VecDeque<_>>()));
@@ -77,10 +77,7 @@ async fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Placed<Lock>>, Req
             Some(Act::Hang) | None => std::future::pending().await,
         }
     });
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    let client = connect(&kube::Config::new(url.parse().unwrap()), 4).unwrap();
+    let client = ClientBuilder::new(app, "default").build();
     let feed = objects_with::<DistributedLock, _>(&client, IMPATIENCE, lock::read);
     (feed, requests)
 }
@@ -106,7 +103,7 @@ async fn next(feed: &mut Feed<Placed<Lock>>, count: usize) -> Vec<String> {
     told
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_listed_and_what_changes_is_told_in_order() {
     let unreadable =
         json!({"metadata": {"name": "odd", "namespace": "ns", "resourceVersion": "4"}});
@@ -124,7 +121,7 @@ async fn what_is_listed_and_what_changes_is_told_in_order() {
         listed(5, &[object("a", 3), unreadable]),
         Act::Begin(changes.concat()),
     ];
-    let (mut feed, requests) = server(acts).await;
+    let (mut feed, requests) = server(acts);
     let expected = [
         "anew",
         "ns/a at 3",
@@ -145,10 +142,10 @@ async fn what_is_listed_and_what_changes_is_told_in_order() {
     assert!(requests[1].ends_with("&resourceVersion=5"), "{requests:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_listing_that_hangs_is_given_up() {
     let begun = Act::Begin("{\"metadata\": {\"resource".to_owned());
-    let (mut feed, _) = server([Act::Hang, begun, listed(5, &[])]).await;
+    let (mut feed, _) = server([Act::Hang, begun, listed(5, &[])]);
     let expected = [
         "anew",
         "unavailable",
@@ -160,7 +157,7 @@ async fn a_listing_that_hangs_is_given_up() {
     assert_eq!(next(&mut feed, expected.len()).await, expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_hangs_is_opened_again_where_it_was() {
     let acts = [
         listed(5, &[]),
@@ -168,7 +165,7 @@ async fn a_watch_that_hangs_is_opened_again_where_it_was() {
         Act::Hang,
         Act::Begin(event("ADDED", &object("b", 7))),
     ];
-    let (mut feed, requests) = server(acts).await;
+    let (mut feed, requests) = server(acts);
     let expected = [
         "anew",
         "complete",
@@ -182,7 +179,7 @@ async fn a_watch_that_hangs_is_opened_again_where_it_was() {
     assert!(requests[3].ends_with("&resourceVersion=6"), "{requests:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn all_is_told_anew_where_the_watch_cannot_go_on() {
     let too_new = json!({"kind": "Status", "code": 504, "reason": "Timeout", "message": "too new"});
     let refused_at_once = |code, body: String| vec![Act::Answer(code, body)];
@@ -202,17 +199,17 @@ async fn all_is_told_anew_where_the_watch_cannot_go_on() {
         let mut acts = vec![listed(5, &[object("a", 3)])];
         acts.extend(trouble);
         acts.push(listed(9, &[]));
-        let (mut feed, _) = server(acts).await;
+        let (mut feed, _) = server(acts);
         let expected = ["anew", "ns/a at 3", "complete", word, "anew", "complete"];
         assert_eq!(next(&mut feed, expected.len()).await, expected);
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_stands_in_the_way_is_named() {
     let forbidden = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"});
     let no_kind = Act::Answer(404, "404 page not found\n".to_owned());
-    let (mut feed, _) = server([no_kind, Act::Answer(403, forbidden.to_string())]).await;
+    let (mut feed, _) = server([no_kind, Act::Answer(403, forbidden.to_string())]);
     let expected = ["anew", "not installed", "anew", "denied"];
     assert_eq!(next(&mut feed, expected.len()).await, expected);
 }

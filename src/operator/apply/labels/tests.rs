@@ -1,10 +1,14 @@
 //! The label moves by plan and action, and no two pods have it at any moment.
 
+#[path = "../../../../tests/seed.rs"]
+mod seed;
+
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use seed::seed;
 
 use super::*;
 use crate::operator::label::tests::World;
@@ -163,8 +167,7 @@ async fn a_right_that_is_missing_is_said_with_the_file_that_gives_it() {
 
 #[tokio::test]
 async fn no_two_pods_have_it_whatever_fails_and_whenever_the_lead_changes() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
+    let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut world, pods) = (World::new(), Pods::default());
     let leaders = [Some("a"), Some("b"), Some("c"), None];
@@ -182,7 +185,7 @@ async fn no_two_pods_have_it_whatever_fails_and_whenever_the_lead_changes() {
             *pods.fails.lock().unwrap() = None;
             while step(&mut world, &pods).await {}
             let expected: Vec<String> = leader.map(str::to_owned).into_iter().collect();
-            assert_eq!(pods.who(), expected);
+            assert_eq!(pods.who(), expected, "seed {seed}");
         }
     }
 }
