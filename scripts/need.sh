@@ -38,8 +38,11 @@ main() {
     return 1
   fi
   echo "installing ${missing[*]}"
+  # Two targets of one make may come here at the same time.
+  exec 9>/run/leasehold-need.lock
+  flock 9
   apt-get -qq update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends --yes "${missing[@]}" >/dev/null
+  DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends --yes "${missing[@]}" >/dev/null
 }
 
 main "$@"

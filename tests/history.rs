@@ -45,7 +45,7 @@ mod violation;
 
 pub(crate) use beliefs::Overlap;
 pub(crate) use check::Summary;
-pub(crate) use event::{Entry, Event, Op, OverriddenBy, Phase};
+pub(crate) use event::{EVERYONE, Entry, Event, Op, OverriddenBy, Phase};
 pub(crate) use file::{History, HistoryFile};
 pub(crate) use porcupine::check_linearizable;
 pub(crate) use process::Process;

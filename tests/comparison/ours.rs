@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use serde_json::json;
 
@@ -60,6 +60,14 @@ pub(crate) async fn round(namespace: &Namespace, name: String, luck: Luck) -> Re
     let (struck, held, taken) = tokio::join!(strike(&proxy, luck), holding, first);
     taken?;
     struck.and(held)?;
+    // A renewal that never arrived would show nothing.
+    let exchanges = proxy.exchanges();
+    let mut struck = exchanges.iter();
+    let is_done = struck.any(|it| {
+        let is_late = matches!(it.fault, Some(Fault::AnswerLate(_)));
+        is_late && it.status == Some(200)
+    });
+    ensure!(is_done, "no renewal was done whose answer was late");
     check_linearizable(&target_directory().join("porcupine"), &kept)?;
     History::read_directory(&kept)
 }
@@ -114,7 +122,7 @@ impl App {
     async fn hold(&mut self, lease: &str, mut until: u64, is_taken: &AtomicBool) -> Result<()> {
         let begun = nanos();
         while nanos() < until || !is_taken.load(Ordering::Relaxed) {
-            anyhow::ensure!(
+            ensure!(
                 Duration::from_nanos(nanos() - begun) < LIMIT,
                 "nobody else had the lock"
             );

@@ -93,7 +93,7 @@ impl Clock {
         self.kind == Kind::All
     }
 
-    /// Leaps forth; it is seen within a second.
+    /// Leaps forth; it is seen within two seconds: whole ones have to differ by more than one.
     pub(crate) fn leap(&mut self, seconds: u64) -> Result<()> {
         self.ahead += i64::try_from(seconds)?;
         self.write()
@@ -173,10 +173,14 @@ async fn looks_of(
     if let Some(clock) = clock {
         let looked = meeting.path().join("looked");
         let is_there = async || looked.exists().then_some(());
-        eventually("the first look", Duration::from_secs(60), is_there).await?;
-        meanwhile(clock)?;
+        let done = eventually("the first look", Duration::from_secs(60), is_there).await;
+        let done = done.and_then(|()| meanwhile(clock));
+        // Also where that failed: it must not be waited for for ever.
+        std::fs::write(meeting.path().join("go-on"), "")?;
+        done?;
+    } else {
+        std::fs::write(meeting.path().join("go-on"), "")?;
     }
-    std::fs::write(meeting.path().join("go-on"), "")?;
     let said = String::from_utf8(looking.await??.stdout)?;
     let line = said.lines().find_map(|line| line.strip_prefix(LOOKS));
     let mut words = line.context(said.clone())?.split(' ');

@@ -13,6 +13,7 @@ mod clock;
 mod controls;
 mod journal;
 mod network;
+mod pulse;
 mod register;
 mod run;
 mod schedule;

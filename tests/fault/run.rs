@@ -16,14 +16,14 @@ use crate::history::{History, check_linearizable};
 use crate::journal::claim;
 use crate::schedule::{Kind, Schedule};
 use crate::strike::Remedy;
-use crate::verdict::{Counts, nobody_panicked, porcupine};
+use crate::verdict::{Counts, are_enough_taken_over, nobody_panicked, porcupine};
 use crate::world::{Place, Plan, World, forget_all_but, named};
 
 const MINUTES: f64 = 10.0;
 /// The histories and logs of so many runs are kept.
 const KEPT: usize = 5;
-/// How often apps are stopped once more where no stale write was refused, and for how long: longer than
-/// sessions live.
+/// How often pods are stopped once more where too few came of that, and for how long: longer than sessions
+/// live.
 const STOPS: usize = 16;
 const STOPPED: Duration = Duration::from_secs(6);
 
@@ -84,12 +84,14 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
     world.until_looked_after().await?;
     world.start_apps()?;
     let done = trouble(&mut world, seed, lasts).await?;
-    stop_until_a_write_is_refused(&mut world, seed).await?;
+    stop_until_it_is_enough(&mut world, seed, lasts).await?;
     world.until_looked_after().await?;
     world.finish().await?;
     world.until_all_are_given_again().await?;
     world.register.tell_logs()?;
+    // What apps say lies beside their histories.
     nobody_panicked(&place.logs())?;
+    nobody_panicked(&place.histories())?;
     let history = History::read_directory(&place.histories())?;
     let counts = Counts {
         kinds: done.kinds.len(),
@@ -103,11 +105,12 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
 }
 
 /// A stopped app's write is stale only if somebody else wanted the lock meanwhile, which in a short run may never
-/// have been so.
-async fn stop_until_a_write_is_refused(world: &mut World, seed: u64) -> Result<()> {
+/// have been so; and how many locks the dead had, of all that was done to them, is up to the machine.
+async fn stop_until_it_is_enough(world: &mut World, seed: u64, lasted: Duration) -> Result<()> {
     let mut schedule = Schedule::new(seed);
     for _ in 0..STOPS {
-        if world.register.refused() > 0 {
+        let are_enough = are_enough_taken_over(&world.place.logs(), lasted)?;
+        if world.register.refused() > 0 && are_enough {
             return Ok(());
         }
         let remedy = world.strike(Kind::HangPod, &mut schedule).await?;

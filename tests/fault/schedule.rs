@@ -148,8 +148,8 @@ impl Schedule {
             HangApp | HangPod | CutPod => self.between(5_500, 8_500),
             // Long enough for somebody to take over.
             ForgetSidecar | HangSidecar => self.between(3_500, 7_500),
-            // It takes a second until all have seen it.
-            ClockLeaps => self.between(1_500, 4_000),
+            // It takes up to two seconds until all have seen it.
+            ClockLeaps => self.between(2_500, 5_000),
             _ => self.between(300, 6_500),
         };
         Next {

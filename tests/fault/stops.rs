@@ -1,5 +1,5 @@
 //! Who of a seat does not run, and since when: in the history, from before somebody is stopped until after it runs
-//! again. What is told too late is excused by that, and by nothing else.
+//! again. What is told too late is excused by that, by a machine that stood still (`pulse`), and by nothing else.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -153,8 +153,7 @@ impl World {
                 Ok(())
             }
             Remedy::PlugIn(seat) => self.plug_in(seat),
-            Remedy::GiveRights => self.namespace.bind_sidecar_role("app").await,
-            Remedy::GiveOperatorsRights => self.cluster.give_operators_rights().await,
+            Remedy::GiveRights | Remedy::GiveOperatorsRights => self.give_rights(&remedy).await,
             Remedy::Settled(operation, op) => self.people.ok(operation, op),
         }
     }

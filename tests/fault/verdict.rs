@@ -14,6 +14,20 @@ use crate::history::{History, Phase, Summary};
 /// What the numbers are for.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
+/// How many grants of the dead have to be ended in that time.
+const TAKE_OVERS: usize = 50;
+
+/// What a run that lasts so long has to have of what ten minutes must have.
+fn share_of(wanted: usize, lasted: Duration) -> usize {
+    let seconds = |it: Duration| usize::try_from(it.as_secs()).unwrap_or(usize::MAX);
+    wanted * seconds(lasted.min(TEN_MINUTES)) / seconds(TEN_MINUTES)
+}
+
+/// Whether so long a run has enough of what comes of dead holders.
+pub(crate) fn are_enough_taken_over(logs: &Path, lasted: Duration) -> Result<bool> {
+    Ok(take_overs(logs)? >= share_of(TAKE_OVERS, lasted))
+}
+
 /// The checker of linearizability, when it is built.
 pub(crate) fn porcupine() -> PathBuf {
     target_directory().join("porcupine")
@@ -46,17 +60,16 @@ impl Counts {
 
     /// Whether enough happened in so long: ten minutes must have all of it, a shorter run its share.
     pub(crate) fn suffice(&self, lasted: Duration) -> Result<()> {
-        let share = lasted.min(TEN_MINUTES).as_secs();
         for (what, seen, wanted) in [
             ("kinds", self.kinds, 24),
             ("injections", self.injections, 20),
             ("grants", self.told.grants, 500),
-            ("take-overs", self.take_overs, 50),
+            ("take-overs", self.take_overs, TAKE_OVERS),
             ("entries in logs", self.told.appended, 500),
             ("reads", self.told.reads, 200),
             ("who waited for word of a loss", self.told.owed, 1),
         ] {
-            let wanted = usize::try_from(wanted * share / TEN_MINUTES.as_secs())?;
+            let wanted = share_of(wanted, lasted);
             ensure!(
                 seen >= wanted,
                 "{seen} {what}, and {wanted} are needed: {self}"

@@ -15,6 +15,7 @@ use crate::harness::{
 };
 use crate::journal::Journal;
 use crate::network::Network;
+use crate::pulse::Pulse;
 use crate::register::{Fence, Register};
 use crate::seat::{Equipment, Seat};
 use crate::stops::Stops;
@@ -25,7 +26,7 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 pub(crate) const TTL_SECONDS: u64 = 3;
 const SEATS: usize = 6;
 const APPS_A_SEAT: usize = 2;
-/// No fewer than seats: in the end each gives one.
+/// So many locks there are. No fewer than seats: in the end each gives one.
 const RESOURCES: usize = 8;
 /// How long apps may take to notice that it is over, or to end what they wait for.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -41,7 +42,8 @@ pub(crate) struct World {
     /// What people do, in the history.
     pub(crate) people: Journal,
     operators_bug: Option<&'static str>,
-    place: Place,
+    _pulse: Pulse,
+    pub(crate) place: Place,
 }
 
 /// Where a replica of the operator runs.
@@ -66,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) secret_stops: bool,
     /// All work takes long: who is struck has a lock, and wants it for longer than it is struck.
     pub(crate) works_long: bool,
+    /// So many locks there are.
+    pub(crate) resources: usize,
     /// A bug on purpose that the operators have, in a build that knows it.
     pub(crate) operators_bug: Option<&'static str>,
 }
@@ -79,6 +83,7 @@ impl Plan {
             overtrust_ms: 0,
             secret_stops: false,
             works_long: false,
+            resources: RESOURCES,
             operators_bug: None,
         }
     }
@@ -143,9 +148,10 @@ impl World {
             operators,
             seats: Vec::new(),
             register: Register::start(plan.fence, &histories).await?,
-            resources: (0..RESOURCES).map(|n| format!("r{n}")).collect(),
+            resources: (0..plan.resources).map(|n| format!("r{n}")).collect(),
             people: Journal::begin(&histories, "people")?,
             operators_bug: plan.operators_bug,
+            _pulse: Pulse::begin(&histories)?,
             namespace,
             place: place.clone(),
         };

@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Who does not run where the machine stands still.
+pub(crate) const EVERYONE: &str = "everyone";
+
 /// What a process did or was told, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Event {
@@ -171,10 +174,10 @@ pub(crate) enum Op {
         /// Its sidecar, in all its lives.
         sidecar: String,
     },
-    /// Somebody does not run, because it was killed or stopped with a signal: from before that until
-    /// it ran again, or for good.
+    /// Somebody does not run, because it was killed or stopped with a signal, or its machine stood still: from
+    /// before that until it ran again, or for good.
     Stop {
-        /// A process of this history, or a sidecar.
+        /// A process of this history, a sidecar, or [`EVERYONE`].
         who: String,
     },
     /// A person, or a restored backup, ended grants that their apps may still believe in. Exclusion

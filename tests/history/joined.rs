@@ -4,6 +4,7 @@
 //! says too little, is a fault of who recorded it.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use super::event::{Entry, Event, Op, OverriddenBy, Phase};
 use super::file::History;
@@ -154,6 +155,17 @@ impl Joined {
             joining.take(index, event);
         }
         joining.joined
+    }
+}
+
+impl Joined {
+    /// Whether the clock of who serves an app leapt in this time.
+    pub(super) fn clock_leapt(&self, app: &str, time: RangeInclusive<u64>) -> bool {
+        let sidecar = self.served_by.get(app);
+        self.overridden.iter().any(|it| {
+            let is_its = it.sidecar.is_some() && it.sidecar.as_ref() == sidecar;
+            is_its && !it.is_void && it.from <= *time.end() && *time.start() <= it.until
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::event::EVERYONE;
 use super::file::History;
 use super::joined::{Joined, Lease, Told};
 use super::violation::Violation;
@@ -38,7 +39,7 @@ fn after_its_end(history: &History, id: &str, lease: &Lease) -> Option<Violation
     Some(Violation::of(history, what, &lines))
 }
 
-/// An answer moves no deadline back. Told is what is left from the arrival of the request, and the
+/// An answer moves no deadline back, but where the clock that it counts on leapt meanwhile. Told is what is left from the arrival of the request, and the
 /// app counts from when it sent it: what lies between is at most the time until the answer.
 fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec<Violation> {
     let at = |event: usize| history.events[event].at;
@@ -61,7 +62,9 @@ fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec
         let allowed = (at(told.answered) - at(told.invoked))
             .saturating_add(u64::try_from(rate).unwrap_or(u64::MAX))
             .saturating_add(joined.claims.clock_bound_ns + ROUNDED_NS);
-        if told.until.saturating_add(allowed) < latest.until {
+        let time = at(latest.invoked)..=at(told.answered);
+        let is_less = told.until.saturating_add(allowed) < latest.until;
+        if is_less && !joined.clock_leapt(&lease.process, time) {
             let back = Duration::from_nanos(latest.until - told.until);
             let what = format!("lease {id} was told {back:?} less than before");
             let lines = [latest.answered, told.invoked, told.answered];
@@ -100,7 +103,12 @@ pub(super) fn owed(history: &History, joined: &Joined, lease: &Lease, within: u6
     let at = |event: usize| history.events[event].at;
     let end = history.events.last().map_or(0, |last| last.at);
     let let_go = lease.released.map_or(u64::MAX, at);
-    let who = [Some(&lease.process), joined.served_by.get(&lease.process)];
+    let sidecar = joined.served_by.get(&lease.process);
+    let who = [
+        Some(lease.process.as_str()),
+        sidecar.map(String::as_str),
+        Some(EVERYONE),
+    ];
     let over = [lease.lost, lease.stream_end].into_iter().flatten().min();
     let mut owed = Vec::new();
     let (mut until, mut late) = (0, 0);
@@ -136,7 +144,7 @@ pub(super) fn owed(history: &History, joined: &Joined, lease: &Lease, within: u6
 }
 
 /// For how long, in a time, one of them did not run.
-fn stopped_in(joined: &Joined, who: &[Option<&String>], from: u64, until: u64) -> u64 {
+fn stopped_in(joined: &Joined, who: &[Option<&str>], from: u64, until: u64) -> u64 {
     let who = who.iter().flatten();
     let stops = who.filter_map(|who| joined.stops.get(*who)).flatten();
     let inside = stops.map(|(stopped, ran)| until.min(*ran).saturating_sub(from.max(*stopped)));
@@ -144,7 +152,7 @@ fn stopped_in(joined: &Joined, who: &[Option<&String>], from: u64, until: u64) -
 }
 
 /// The first time from then on by which all of them ran for so long without a break.
-fn ran_for(joined: &Joined, who: &[Option<&String>], from: u64, within: u64) -> u64 {
+fn ran_for(joined: &Joined, who: &[Option<&str>], from: u64, within: u64) -> u64 {
     let who = who.iter().flatten();
     let stops = who.filter_map(|who| joined.stops.get(*who)).flatten();
     let mut stops: Vec<_> = stops.copied().collect();

@@ -138,6 +138,16 @@ fn a_sidecar_whose_clock_leaps_is_excused() {
     is_right(&story);
 }
 
+#[test]
+fn a_sidecar_whose_clock_leapt_tells_less() {
+    let mut story = Story::default();
+    story.info("a", 0, Op::served_by("s"));
+    story.acquire("a", 0..10, 1000, 100);
+    story.info("person", 20, Op::clock_leaps("s"));
+    story.renew("a", 30..31, 1000, 50);
+    is_right(&story);
+}
+
 /// It was kept when the lock was deleted, and its agent did not know yet: the fence refuses it.
 #[test]
 fn a_further_lease_of_a_grant_that_a_person_ended() {
@@ -246,6 +256,11 @@ fn who_cannot_be_told_of_a_loss_is_not() {
         story.stopped("s", 160..180, End::Ok).lost("a", 230, 1000)
     });
     told(|story| story.stopped("s", 120..1_000, End::Never));
+    told(|story| {
+        story
+            .stopped("everyone", 110..200, End::Ok)
+            .lost("a", 240, 1000)
+    });
     told(|story| story.info("a", 60, Op::stream_end("1000")));
     told(|story| story.renew("a", 120..130, 1000, 280));
     // Its requests take so long that whatever it is told is over by then.
@@ -325,7 +340,8 @@ fn a_hundred_thousand_events_take_seconds() {
     let begun = SystemClock.now();
     assert_eq!(history.violations(), []);
     let took = SystemClock.now().since(begun);
-    assert!(took.as_secs() < 10, "{took:?}");
+    // What takes the square of it would take hours.
+    assert!(took.as_secs() < 120, "{took:?}");
     println!("100,000 events were checked in {took:?}");
 }
 

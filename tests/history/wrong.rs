@@ -102,6 +102,20 @@ fn the_leap_of_another_sidecars_clock_excuses_nothing() {
     is_wrong(&story, &["for 60ms"]);
 }
 
+/// What was told after a leap is no less because of the next.
+#[test]
+fn a_leap_excuses_no_less_time_before_or_after_it() {
+    for leaps in [5, 45] {
+        let mut story = Story::default();
+        story.info("a", 0, Op::served_by("s"));
+        story.info("person", leaps, Op::clock_leaps("s"));
+        story.acquire("a", 10..20, 1000, 100);
+        story.renew("a", 30..31, 1000, 50);
+        story.renew("a", 40..41, 1000, 50);
+        is_wrong(&story, &["told 50ms less", "told 50ms less"]);
+    }
+}
+
 #[test]
 fn an_override_of_another_lock_excuses_nothing() {
     let mut story = Story::default();

@@ -70,7 +70,7 @@ async fn three_replicas_elect_one_through_a_rolling_update_and_the_service_follo
 
 async fn make(namespace: &Namespace) -> Result<()> {
     let wanted = Wanted {
-        config: vec![("elect", "billing"), ("session-ttl", "5")],
+        config: vec![("elect", "billing"), ("session-ttl", "15")],
         readiness: json!({"httpGet": {"port": 8080}, "periodSeconds": 1}),
         ..Wanted::default()
     };

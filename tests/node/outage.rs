@@ -134,7 +134,7 @@ fn told_in_time(holds: &mut Log, gone: Timestamp) -> Result<()> {
 /// Locks are given again, one that nobody had and those that were lost, as soon as pods reach the API server.
 /// That is up to kube-proxy, which like all of Kubernetes' own clients tries more and more seldom.
 async fn until_given(apps: &[App], leased: &Value, back: Timestamp) -> Result<()> {
-    eventually("pods to reach the API server", 2 * LIMIT, async || {
+    eventually("pods to reach the API server", 5 * LIMIT, async || {
         let connected = tokio::net::TcpStream::connect(API_SERVER).await;
         connected.ok().map(drop)
     })

@@ -166,7 +166,11 @@ impl World {
     async fn rewrite_storage(&mut self) -> Result<Remedy> {
         let mut written = 0;
         for kind in ["distributedlocks", "locksessions"] {
-            for object in self.namespace.all(kind).await? {
+            let objects = match self.namespace.all(kind).await {
+                Ok(objects) => objects,
+                Err(error) => return Ok(Remedy::Missed(format!("{error:#}"))),
+            };
+            for object in objects {
                 let name = object["metadata"]["name"].as_str().context("a name")?;
                 let path = format!("{kind}/{name}");
                 let put = self.namespace.put(&path, &object).await;

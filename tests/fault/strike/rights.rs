@@ -6,19 +6,44 @@ use kube::Api;
 use kube::api::DeleteParams;
 
 use super::Remedy;
+use crate::harness::eventually;
 use crate::schedule::Kind;
-use crate::world::World;
+use crate::world::{LIMIT, World};
 
 impl World {
     pub(super) async fn strike_rights(&mut self, kind: Kind) -> Result<Remedy> {
-        if kind == Kind::TakeOperatorsRights {
-            self.cluster.take_operators_rights().await?;
-            return Ok(Remedy::GiveOperatorsRights);
-        }
+        let (taken, remedy) = match kind {
+            Kind::TakeOperatorsRights => (
+                self.cluster.take_operators_rights().await,
+                Remedy::GiveOperatorsRights,
+            ),
+            _ => (self.take_rights().await, Remedy::GiveRights),
+        };
+        let Err(error) = taken else {
+            return Ok(remedy);
+        };
+        // It may have been done.
+        self.give_rights(&remedy).await?;
+        Ok(Remedy::Missed(format!("{error:#}")))
+    }
+
+    async fn take_rights(&self) -> Result<()> {
         let client = self.namespace.client.clone();
         Api::<RoleBinding>::namespaced(client, &self.namespace.name)
             .delete("app-leasehold-sidecar", &DeleteParams::default())
             .await?;
-        Ok(Remedy::GiveRights)
+        Ok(())
+    }
+
+    /// Gives back what was taken, as often as it takes.
+    pub(super) async fn give_rights(&self, remedy: &Remedy) -> Result<()> {
+        eventually("rights to be given back", LIMIT, async || {
+            let given = match remedy {
+                Remedy::GiveOperatorsRights => self.cluster.give_operators_rights().await,
+                _ => self.namespace.bind_sidecar_role("app").await,
+            };
+            given.ok()
+        })
+        .await
     }
 }

@@ -37,11 +37,14 @@ impl World {
                 control_plane.freeze_etcd().await?;
                 Remedy::ThawEtcd
             }
-            Kind::RestoreEtcd => Remedy::Restore(control_plane.snapshot_etcd("backup").await?),
-            _ => {
-                control_plane.compact_etcd().await?;
-                Remedy::Nothing("compacted".to_owned())
-            }
+            Kind::RestoreEtcd => match control_plane.snapshot_etcd("backup").await {
+                Ok(snapshot) => Remedy::Restore(snapshot),
+                Err(error) => Remedy::Missed(format!("{error:#}")),
+            },
+            _ => match control_plane.compact_etcd().await {
+                Ok(()) => Remedy::Nothing("compacted".to_owned()),
+                Err(error) => Remedy::Missed(format!("{error:#}")),
+            },
         })
     }
 
