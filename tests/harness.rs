@@ -106,4 +106,4 @@ pub(crate) use proxy::{Class, Exchange, Fault, Proxy};
 pub(crate) use requests::Requests;
 pub(crate) use role::{Role, addresses, keep_logs_in};
 pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar};
-pub(crate) use wait::{eventually, now};
+pub(crate) use wait::{PATIENCE, eventually, now};

@@ -12,10 +12,15 @@ use crate::election::{candidate, until_all_run};
 use crate::harness::{
     Cluster, Launch, Namespace, Pod, Process, Sidecar, TakeOver, directory, eventually, now,
 };
+use crate::plain_writes::PlainWrites;
 use crate::support::{BINARY, tell};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const ELECTION: &str = "migration";
+/// A lead must not lapse by itself while many tests run.
+const TTL_SECONDS: u64 = 15;
+/// What "at once" is: a kubelet that ends a pod waits for it.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A gate on its way, in the place of a pod's init container. Dropping it kills it.
 struct Gate(Process);
@@ -79,7 +84,7 @@ impl Reached {
     }
 
     fn launch(&self) -> Launch {
-        let launch = Sidecar::launch(BINARY, &self.pod).session_ttl(5);
+        let launch = Sidecar::launch(BINARY, &self.pod).session_ttl(TTL_SECONDS);
         let launch = launch.arg("--elect").arg(ELECTION);
         launch.arg("--unix-socket").arg(&text(&self.socket))
     }
@@ -97,7 +102,7 @@ fn text(path: &Path) -> String {
 async fn the_second_pods_gate_opens_when_the_first_lets_go() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("gate-order").await?;
-    let a = candidate(&namespace.pod("a").await?, ELECTION, 5).await?;
+    let a = candidate(&namespace.pod("a").await?, ELECTION, TTL_SECONDS).await?;
     let first = a.until_leader(ELECTION).await?;
     Gate::at(&a.url)?.opens().await?;
 
@@ -124,7 +129,7 @@ async fn the_second_pods_gate_opens_when_the_first_lets_go() -> Result<()> {
 async fn a_gate_outlives_its_sidecar() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("gate-killed").await?;
-    let a = candidate(&namespace.pod("a").await?, ELECTION, 5).await?;
+    let a = candidate(&namespace.pod("a").await?, ELECTION, TTL_SECONDS).await?;
     a.until_leader(ELECTION).await?;
     let second = Reached::new(&namespace, "b").await?;
     // There is no sidecar yet, nor is there its socket.
@@ -152,7 +157,7 @@ async fn a_gate_whose_sidecar_hangs_stays_closed_while_another_pod_leads() -> Re
     let first = Reached::new(&namespace, "a").await?;
     let a = first.launch().start().await?;
     a.until_leader(ELECTION).await?;
-    let b = candidate(&namespace.pod("b").await?, ELECTION, 5).await?;
+    let b = candidate(&namespace.pod("b").await?, ELECTION, TTL_SECONDS).await?;
     until_all_run(&namespace, ELECTION, 2).await?;
     a.freeze()?;
     let gate = first.gate()?;
@@ -171,21 +176,28 @@ async fn a_gate_whose_sidecar_hangs_stays_closed_while_another_pod_leads() -> Re
 async fn a_gate_ends_at_once_by_a_signal_and_leaves_nothing_behind() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("gate-signal").await?;
-    let a = candidate(&namespace.pod("a").await?, ELECTION, 5).await?;
+    let a = candidate(&namespace.pod("a").await?, ELECTION, TTL_SECONDS).await?;
     a.until_leader(ELECTION).await?;
     let second = Reached::new(&namespace, "b").await?;
     let _b = second.launch().start().await?;
     until_all_run(&namespace, ELECTION, 2).await?;
     let gate = second.gate()?;
     gate.said("pod a leads").await?;
+    let writes = PlainWrites::start(&namespace).await?;
     let before = now();
     gate.0.signal(Signal::TERM)?;
     let code = gate.exit_code().await?;
-    let took = now().since(before);
+    let (ended, took) = (now(), now().since(before));
     ensure!(code == Some(1), "{code:?}");
     tell(&format!(
         "measured: a gate ended {took:?} after its SIGTERM"
     ))?;
+    // Where a plain write takes a tenth of a second the machine has no time for anybody.
+    let write = writes.slowest_between(before, ended);
+    ensure!(
+        took < AT_ONCE.max(write * 10),
+        "{took:?}; a write took {write:?}"
+    );
     // It is the sidecar that runs, and it does so with or without a gate.
     until_all_run(&namespace, ELECTION, 2).await
 }

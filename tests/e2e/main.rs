@@ -1,12 +1,16 @@
 //! Our binaries as separate processes against a real kube-apiserver on a real etcd. Every agent
 //! has a token bound to its own pod, the sidecar's role and the admission policies as they ship.
 
+#![cfg(test)]
+
 #[path = "../contract.rs"]
 mod contract;
 #[path = "../harness.rs"]
 mod harness;
 #[path = "../pods.rs"]
 mod pods;
+#[path = "../seed.rs"]
+mod seed;
 mod support;
 
 mod asked;
@@ -26,6 +30,7 @@ mod injection;
 mod lost_answers;
 mod many_locks;
 mod operator;
+mod plain_writes;
 mod policies;
 mod refusals;
 mod restore;

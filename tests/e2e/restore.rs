@@ -104,8 +104,8 @@ async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
 async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_on() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("forgotten").await?;
-    // Long enough to outlive the restore; it is renewed every 20 s.
-    let a = sidecar(&namespace.pod("a").await?, 60).await?;
+    // Long enough to outlive the restore; it is renewed every 30 s.
+    let a = sidecar(&namespace.pod("a").await?, 90).await?;
     let kept = a.acquire("kept").await?.granted()?;
     token(&a, "free").await?;
     let session = namespace.holding_session("kept").await?.unwrap_or_default();
@@ -128,7 +128,7 @@ async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_o
 
     // What the backup kept is lost with the rest: the agent cannot tell which it has.
     for lease in [&kept, &free, &new] {
-        let lost = until_lost(&a, &lease.id, LIMIT).await?;
+        let lost = until_lost(&a, &lease.id, LIMIT * 2).await?;
         ensure!(lost.json["reason"] == "store_restored", "{}", lost.json);
         let released = a.release(&lease.id).await?;
         released.problem(410, "lease_lost")?;

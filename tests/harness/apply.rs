@@ -10,10 +10,10 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::wait::eventually;
+use super::wait::{PATIENCE, eventually};
 
 /// How long a definition or a policy may take to come into effect.
-pub(crate) const EFFECT: Duration = Duration::from_secs(30);
+pub(crate) const EFFECT: Duration = PATIENCE;
 
 /// Applies every object in a file of the repository.
 pub(crate) async fn apply_file(client: &Client, file: &Path) -> Result<Vec<DynamicObject>> {

@@ -19,10 +19,10 @@ use super::etcd::Etcd;
 use super::kubectl::{Access, Kubeconfig};
 use super::ports::own_port;
 use super::process::{Process, directory};
-use super::wait::now;
+use super::wait::{PATIENCE, now};
 
 /// How long the API server may take to start or stop; it takes 2 s on an idle machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 /// What a server that has run before on its data need not wait for.
 const SLOW_HOOKS: &str = "?exclude=poststarthook/rbac/bootstrap-roles\
      &exclude=poststarthook/scheduling/bootstrap-system-priority-classes";

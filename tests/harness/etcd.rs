@@ -10,10 +10,10 @@ use rustix::process::Signal;
 
 use super::binaries::Binaries;
 use super::process::Process;
-use super::wait::eventually;
+use super::wait::{PATIENCE, eventually};
 
 /// How long etcd may take to start or stop.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = PATIENCE;
 
 /// Where an instance keeps its data, and what is numbered in it.
 pub(crate) struct Etcd {

@@ -10,10 +10,10 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::cluster::Namespace;
-use super::wait::eventually;
+use super::wait::{PATIENCE, eventually};
 
 /// How long the watch may lag behind.
-const LAG: Duration = Duration::from_secs(10);
+const LAG: Duration = PATIENCE;
 
 /// The states of one lock object from a moment on; one for each write that changed it.
 pub(crate) struct History {

@@ -29,6 +29,17 @@ impl Sidecar {
         self.wait_with(&body).await
     }
 
+    /// The same, for an app that may be silent for an hour (see [`Sidecar::acquire_for_long`]).
+    pub(crate) async fn wait_for_long(
+        &self,
+        resource: &str,
+        wait_seconds: u64,
+    ) -> Result<LongPoll> {
+        let body = json!({"resource": resource, "ownerId": self.pod.name, "ttlSeconds": 3600,
+            "waitSeconds": wait_seconds});
+        self.wait_with(&body).await
+    }
+
     /// Sends an `acquire` with a body of one's own.
     pub(crate) async fn wait_with(&self, body: &Value) -> Result<LongPoll> {
         let asked = now();

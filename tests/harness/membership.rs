@@ -71,13 +71,17 @@ impl Membership {
         states.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether this pod is the only one, as far as the watch has told.
+    pub(crate) fn is_only(&self, pod: &str) -> bool {
+        let states = self.states();
+        states
+            .last()
+            .is_some_and(|state| state == &[pod.to_owned()])
+    }
+
     pub(crate) async fn until_only(&self, pod: &str) -> Result<()> {
         let what = format!("{pod} to be the only one");
-        eventually(&what, LIMIT, async || {
-            let states = self.states();
-            (states.last()? == &[pod.to_owned()]).then_some(())
-        })
-        .await
+        eventually(&what, LIMIT, async || self.is_only(pod).then_some(())).await
     }
 
     /// What was seen; none of it may be two at one time.

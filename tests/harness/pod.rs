@@ -1,7 +1,6 @@
 //! Pods as the API server knows them: no node runs them, but tokens are bound to them.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::cluster::Namespace;
 use super::kubectl::{Access, Kubeconfig, Output};
-use super::wait::eventually;
+use super::wait::{PATIENCE, eventually};
 
 /// A pod, and the access that its sidecar has.
 #[derive(Clone, Debug)]
@@ -143,7 +142,7 @@ impl Pod {
     /// A role binding takes effect a moment after it was made.
     async fn until_it_may_make_locks(&self) -> Result<()> {
         let what = format!("the right of pod {} to make locks", self.name);
-        eventually(&what, Duration::from_secs(10), async || {
+        eventually(&what, PATIENCE, async || {
             let may = self.may("create", "distributedlocks").await.ok()?;
             may.then_some(())
         })

@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::pod::Pod;
 use super::process::{Process, directory};
-use super::wait::eventually;
+use super::wait::{PATIENCE, eventually};
 
-/// How long a start or an orderly end may take.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long an orderly end may take: what a kubelet leaves for it, unless a pod says otherwise.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Where the logs of roles stay, once somebody said so.
 static KEPT_LOGS: OnceLock<PathBuf> = OnceLock::new();
@@ -70,7 +70,7 @@ impl Role {
             .args(["--log-format", "json"]);
         let process = Process::spawn(&format!("leasehold {name}"), &mut command, &log)?;
         let what = format!("the {name} to listen");
-        let listening = eventually(&what, LIMIT, async || {
+        let listening = eventually(&what, PATIENCE, async || {
             let found = addresses(&process.log());
             // It is the last one that is told of.
             let is_all = found.iter().any(|(what, _)| what == "admin");
@@ -144,7 +144,7 @@ impl Role {
 
     /// Waits for its end.
     pub(crate) async fn ended(&self) -> Result<ExitStatus> {
-        self.process.wait(LIMIT).await
+        self.process.wait(ENDS_WITHIN).await
     }
 
     /// All that it has said so far: its log, one JSON document a line, and what it printed.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::pod::Pod;
 use super::role::{Role, through};
-use super::wait::now;
+use super::wait::{PATIENCE, eventually, now};
 
 /// How to start a sidecar.
 pub(crate) struct Launch {
@@ -124,6 +124,13 @@ impl Sidecar {
         self.acquire_with(&body).await
     }
 
+    /// The same, for an app that may be silent for an hour: what comes before it speaks again takes
+    /// as long as the machine needs.
+    pub(crate) async fn acquire_for_long(&self, resource: &str) -> Result<Answer> {
+        let body = json!({"resource": resource, "ownerId": self.pod.name, "ttlSeconds": 3600});
+        self.acquire_with(&body).await
+    }
+
     /// Tries to take a lock, with a body of one's own.
     pub(crate) async fn acquire_with(&self, body: &Value) -> Result<Answer> {
         self.call(Method::POST, "/v1/locks/acquire", Some(body))
@@ -140,6 +147,19 @@ impl Sidecar {
     pub(crate) async fn release(&self, lease: &str) -> Result<Answer> {
         let path = format!("/v1/locks/{lease}");
         self.call(Method::DELETE, &path, None).await
+    }
+
+    /// Ends a lease, and asks again until the store has confirmed it: an answer waits for that two
+    /// seconds, and a busy machine may take longer. Gives how long it took in all.
+    pub(crate) async fn release_for_good(&self, lease: &str) -> Result<Duration> {
+        let asked = now();
+        let answer = eventually("a release to be confirmed", PATIENCE, async || {
+            let answer = self.release(lease).await;
+            let is_pending = answer.as_ref().is_ok_and(|answer| answer.status == 202);
+            (!is_pending).then_some(answer)
+        });
+        answer.await??.expect(204)?;
+        Ok(now().since(asked))
     }
 
     /// Looks at a lease.

@@ -6,6 +6,9 @@ use anyhow::{Result, bail};
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::protocol::time::Moment;
 
+/// A limit that is no claim: only so that what would never come ends a test at last. A test that would
+/// pass must not fail for the machine's speed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// How long between two looks at a condition.
 const POLL: Duration = Duration::from_millis(20);
 

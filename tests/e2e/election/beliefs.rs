@@ -33,7 +33,7 @@ impl Belief {
     }
 
     /// An answer that came too late to be believed at all.
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.until() <= self.received
     }
 }

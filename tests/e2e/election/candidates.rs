@@ -1,5 +1,6 @@
 //! Candidates in pods of their own, each with an app that asks all the time whether it leads.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -182,6 +183,17 @@ impl Candidates {
     pub(super) fn last_leader(&self) -> Option<usize> {
         let beliefs = locked(&self.beliefs);
         beliefs.last().map(|belief| belief.candidate.0)
+    }
+
+    /// How often somebody else was told so far that it leads.
+    pub(super) fn changes(&self) -> usize {
+        let beliefs = locked(&self.beliefs);
+        let believed = beliefs.iter().filter(|belief| !belief.is_empty());
+        let leaders: BTreeMap<u64, Candidate> = believed
+            .map(|belief| (belief.token, belief.candidate))
+            .collect();
+        let leaders: Vec<Candidate> = leaders.into_values().collect();
+        leaders.windows(2).filter(|pair| pair[0] != pair[1]).count()
     }
 
     /// Lets a candidate's app step down, if it leads.

@@ -1,8 +1,9 @@
 //! Three minutes of random trouble: candidates are killed, hang, stop and step down, and the API
 //! server goes away. Whatever happens, never two believe to lead at one time.
 //!
-//! `LEASEHOLD_SEED` repeats what is done to whom, `LEASEHOLD_STORM_SECONDS` says for how long. When
-//! what was done takes effect is up to the machine.
+//! What is done to whom is the same each time unless `LEASEHOLD_SEED` says otherwise (`new`: what nobody
+//! has tried), `LEASEHOLD_STORM_SECONDS` says for how long. When what was done takes effect is up to the
+//! machine, so the storm goes on, up to twice as long, until the lead has changed often enough.
 
 use std::cmp::Reverse;
 use std::env;
@@ -16,6 +17,7 @@ use super::beliefs::{changes, check_given_back, gaps, terms};
 use super::candidates::{Candidates, ELECTION};
 use super::until_all_run;
 use crate::harness::{Cluster, Sidecar, TakeOver, now};
+use crate::seed::seed;
 
 const CANDIDATES: usize = 5;
 /// So many of them run by a connection.
@@ -208,9 +210,9 @@ impl Storm {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "three minutes and a control plane of its own: make elections"]
 async fn never_two_candidates_believe_to_lead_whatever_happens() -> Result<()> {
-    let seed = number_from_env("LEASEHOLD_SEED")?.unwrap_or_else(|| fastrand::u64(..));
+    let seed = seed();
     let seconds = number_from_env("LEASEHOLD_STORM_SECONDS")?.unwrap_or(LASTS_SECONDS);
-    println!("LEASEHOLD_SEED={seed}");
+    let changes_min = usize::try_from(seconds / CHANGE_EVERY)?;
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("election-storm").await?;
     let candidates = Candidates::start(&namespace, CANDIDATES, BY_CONNECTION, TTL_SECONDS).await?;
@@ -222,8 +224,11 @@ async fn never_two_candidates_believe_to_lead_whatever_happens() -> Result<()> {
         outages: Vec::new(),
         log: Vec::new(),
     };
-    let ends_at = now().after(Duration::from_secs(seconds));
-    while now() < ends_at {
+    let lasts = Duration::from_secs(seconds);
+    let (ends_at, ends_at_last) = (now().after(lasts), now().after(lasts * 2));
+    // One more, because a belief that its app gave up at once is none in the end.
+    let is_short = |storm: &Storm| storm.candidates.changes() <= changes_min;
+    while now() < ends_at || (now() < ends_at_last && is_short(&storm)) {
         let (trouble, victim, wait) = storm.pick();
         println!("{trouble:?} of {victim} for {wait:?}");
         let from = now();
@@ -254,9 +259,6 @@ async fn never_two_candidates_believe_to_lead_whatever_happens() -> Result<()> {
         of_connection.count(),
         given_back.len()
     );
-    ensure!(
-        changes as u64 >= seconds / CHANGE_EVERY,
-        "{changes} changes: {terms:?}"
-    );
+    ensure!(changes >= changes_min, "{changes} changes: {terms:?}");
     Ok(())
 }

@@ -19,11 +19,11 @@ async fn leads(operator: &Operator) -> Result<bool> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_has_counted_the_silence_of_the_dead_before_it_leads() -> Result<()> {
     // A holder's silence takes longer to judge than the lead takes to change hands.
-    const HOLDERS_TTL: u64 = 16;
+    const HOLDERS_TTL: u64 = 26;
     let silence = Duration::from_secs(HOLDERS_TTL).mul_f64(SILENCE);
 
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
-    let (active, standby) = two(&cluster, 5).await?;
+    let (active, standby) = two(&cluster, 8).await?;
     ensure!(!leads(&standby).await?, "one is active, and no more");
     let namespace = cluster.namespace("standby").await?;
     let holder = sidecar(&namespace.pod("a").await?, HOLDERS_TTL).await?;
@@ -84,10 +84,10 @@ async fn an_operator_that_is_told_to_end_hands_the_lead_over() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
-    let (active, standby) = two(&cluster, 5).await?;
+    let (active, standby) = two(&cluster, 10).await?;
     let namespace = cluster.namespace("slept").await?;
     let a = sidecar(&namespace.pod("a").await?, TTL_SECONDS).await?;
-    let b = sidecar(&namespace.pod("b").await?, TTL_SECONDS).await?;
+    let b = sidecar(&namespace.pod("b").await?, 15).await?;
     let first = a.acquire("handed").await?.granted()?;
     a.acquire("freed").await?.granted()?;
     let waiting = b.wait_for("handed", 120).await?;
@@ -133,7 +133,7 @@ async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() ->
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_told_of_a_namespace_that_is_being_deleted_is_not_told_again() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
-    let (active, standby) = two(&cluster, 5).await?;
+    let (active, standby) = two(&cluster, 15).await?;
     let goes = cluster.namespace("goes").await?;
     let holder = sidecar(&goes.pod("a").await?, 3).await?;
     holder.acquire("res").await?.granted()?;

@@ -30,7 +30,7 @@ fn name(number: usize) -> String {
 /// Takes all of them in one pod; gives their tokens.
 async fn take_all(holder: &Sidecar) -> Result<BTreeMap<String, u64>> {
     let taken = (0..LOCKS).map(async |number| -> Result<_> {
-        let lease = holder.acquire(&name(number)).await?.granted()?;
+        let lease = holder.acquire_for_long(&name(number)).await?.granted()?;
         Ok((name(number), lease.token))
     });
     stream::iter(taken).buffer_unordered(32).try_collect().await
@@ -41,7 +41,7 @@ async fn take_all(holder: &Sidecar) -> Result<BTreeMap<String, u64>> {
 async fn wait_for_some(namespace: &Namespace, waiter: &Sidecar) -> Result<Vec<LongPoll>> {
     let mut waiting = Vec::new();
     for number in LOCKS - CONTENDED..LOCKS {
-        waiting.push(waiter.wait_for(&name(number), 240).await?);
+        waiting.push(waiter.wait_for_long(&name(number), 240).await?);
         until_queued(namespace, &name(number), 1).await?;
     }
     Ok(waiting)
@@ -78,9 +78,9 @@ fn writes_of(cluster: &Arc<Cluster>, operator: &Operator, before: usize) -> Resu
 async fn an_operator_finishes_what_another_one_died_in_the_middle_of() -> Result<()> {
     let _alone = BUSY.lock().await;
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
-    let (first, second) = two(&cluster, 5).await?;
+    let (first, second) = two(&cluster, 15).await?;
     let namespace = cluster.namespace("thousand").await?;
-    let holder = sidecar(&namespace.pod("a").await?, 10).await?;
+    let holder = sidecar(&namespace.pod("a").await?, 15).await?;
     let waiter = sidecar(&namespace.pod("b").await?, 60).await?;
     let tokens = take_all(&holder).await?;
     let waiting = wait_for_some(&namespace, &waiter).await?;

@@ -1,7 +1,5 @@
 //! Objects made, deleted and asked about: bare ones, one's own ones, and with the right to.
 
-use std::time::Duration;
-
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use leasehold::crd::lock::{DistributedLock, ReleaseMode, ReleaseRequest};
 use leasehold::crd::session::LockSession;
@@ -9,7 +7,7 @@ use serde_json::json;
 
 use super::stage::{Expect, bare_lock, grant, outcome, revocation, session_of};
 use super::world::World;
-use crate::harness::{TakeOver, eventually};
+use crate::harness::{PATIENCE, TakeOver, eventually};
 
 #[tokio::test]
 async fn a_pod_starts_and_ends_its_own_session() {
@@ -166,7 +164,7 @@ async fn a_held_lock_is_deleted_only_with_its_namespace() {
     .refused("the lock is held");
     world.terminate().await;
     // The policies learn of the namespace's end a moment later.
-    let deleted = eventually("the lock to go", Duration::from_secs(10), async || {
+    let deleted = eventually("the lock to go", PATIENCE, async || {
         locks.delete(&lock, &delete).await.ok()
     });
     deleted.await.expect("a deletion");

@@ -1,7 +1,5 @@
 //! The operator: what its role gives it, and what it may do to pods where it may write to them.
 
-use std::time::Duration;
-
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -10,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::stage::{Expect, outcome};
 use super::world::World;
-use crate::harness::{Cluster, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver, eventually};
+use crate::harness::{
+    Cluster, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, PATIENCE, TakeOver, eventually,
+};
 
 const OURS: &str = "leasehold.dev";
 
@@ -203,7 +203,7 @@ async fn the_operator_labels_leaders_only_where_that_was_installed() {
     let (patch, params) = (Patch::Merge(patch), PatchParams::default());
     outcome(pods.patch("a", &params, &patch).await).refused("cannot patch");
     cluster.allow_leader_labels().await.expect("a role");
-    let labelled = eventually("the right to label", Duration::from_secs(10), async || {
+    let labelled = eventually("the right to label", PATIENCE, async || {
         pods.patch("a", &params, &patch).await.ok()
     });
     labelled.await.expect("a labelled pod");

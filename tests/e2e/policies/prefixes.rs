@@ -8,10 +8,10 @@ use leasehold::protocol::ids::Resource;
 
 use super::stage::{Expect, Outcome, bare_lock};
 use super::world::World;
-use crate::harness::{TakeOver, eventually};
+use crate::harness::{PATIENCE, TakeOver, eventually};
 
 /// How long the API server may take to know a namespace's annotation.
-const EFFECT: Duration = Duration::from_secs(30);
+const EFFECT: Duration = PATIENCE;
 
 impl World {
     /// Sets the namespace's annotation, and waits until it counts.

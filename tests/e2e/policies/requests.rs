@@ -1,8 +1,6 @@
 //! Requests that somebody's grant end: who may write them and how, and the command that a refused
 //! deletion tells.
 
-use std::time::Duration;
-
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use leasehold::crd::lock::{
     DistributedLock, DistributedLockStatus as Status, ReleaseMode, ReleaseRequest,
@@ -11,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::stage::{Expect, Outcome, TOKEN, grant, outcome};
 use super::world::{User, World};
-use crate::harness::{TakeOver, eventually};
+use crate::harness::{PATIENCE, TakeOver, eventually};
 
 const NO_RIGHT: &str = "it takes the verb `force-release`";
 
@@ -151,14 +149,10 @@ async fn a_pod_asks_for_nothing() {
     }
     // Where somebody has let pods change locks.
     world.let_pods_edit_locks().await;
-    let may = eventually(
-        "the right to edit locks",
-        Duration::from_secs(10),
-        async || {
-            let answer = patch(&world, &b, &lock, json!({"retainSeconds": 60})).await;
-            answer.ok()
-        },
-    );
+    let may = eventually("the right to edit locks", PATIENCE, async || {
+        let answer = patch(&world, &b, &lock, json!({"retainSeconds": 60})).await;
+        answer.ok()
+    });
     may.await.expect("a right");
     for pod in [&a, &b] {
         let asked = world.ask(&pod.client, &lock, Some(request(&name)));

@@ -1,7 +1,6 @@
 //! Who tries: pods with bound tokens, a token without a pod, the operator, and persons.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
@@ -14,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Cluster, Namespace, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, TakeOver, eventually,
+    Cluster, Namespace, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, PATIENCE, TakeOver, eventually,
 };
 use crate::support::complete;
 
@@ -211,7 +210,7 @@ impl World {
                 "group": "leasehold.dev", "resource": "distributedlocks"}},
         });
         let what = format!("the verb {verb} to be allowed");
-        let allowed = eventually(&what, Duration::from_secs(10), async || {
+        let allowed = eventually(&what, PATIENCE, async || {
             let request =
                 http::Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
                     .header("content-type", "application/json")

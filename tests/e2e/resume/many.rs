@@ -17,7 +17,11 @@ async fn thousands_of_leases_go_on() -> Result<()> {
     let numbers = futures::stream::iter(0..LEASES);
     let taken = numbers.map(|number| {
         let a = &a;
-        async move { a.acquire(&format!("res-{number}")).await?.granted() }
+        async move {
+            a.acquire_for_long(&format!("res-{number}"))
+                .await?
+                .granted()
+        }
     });
     let leases: Vec<Lease> = taken.buffer_unordered(AT_ONCE).try_collect().await?;
     let bytes = std::fs::metadata(node.file())?.len();

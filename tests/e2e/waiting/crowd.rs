@@ -23,7 +23,7 @@ async fn more_than_the_queue_can_hold_are_all_served() -> Result<()> {
     let _machine = BUSY.lock().await;
     let namespace = cluster.namespace("crowd").await?;
     let holder = quiet_sidecar(&namespace, "holder".to_owned()).await?;
-    let first = holder.acquire("res").await?.granted()?;
+    let first = holder.acquire_for_long("res").await?.granted()?;
     let pods: Vec<Sidecar> = stream::iter(0..CROWD)
         .map(|number| quiet_sidecar(&namespace, format!("w{number}")))
         .buffer_unordered(8)
@@ -33,13 +33,13 @@ async fn more_than_the_queue_can_hold_are_all_served() -> Result<()> {
     let served = pods.iter().map(async |pod| {
         let waiting = pod.wait_for("res", WAIT_SECONDS).await?;
         let lease = waiting.answer().await?.granted()?;
-        pod.release(&lease.id).await?.expect(204)?;
+        pod.release_for_good(&lease.id).await?;
         anyhow::Ok(lease.token)
     });
     let release = async {
         until_queued(&namespace, "res", QUEUE_MAX).await?;
         println!("the queue is full after {:?}", now().since(begun));
-        holder.release(&first.id).await?.expect(204)
+        holder.release_for_good(&first.id).await
     };
     let (mut tokens, _) = futures::future::try_join(try_join_all(served), release).await?;
     println!("all served after {:?}", now().since(begun));

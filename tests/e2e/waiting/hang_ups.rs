@@ -1,6 +1,7 @@
 //! Waiters that hang up at the very moment of the grant. What their client heard is known exactly,
 //! and a grant that nobody heard of is gone within a second.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -13,30 +14,41 @@ use crate::harness::{
     Answer, Class, Cluster, Fault, Lease, LongPoll, Namespace, Proxy, Sidecar, TakeOver,
     eventually, now,
 };
+use crate::plain_writes::PlainWrites;
 use crate::support::{BUSY, sidecar, until_queued};
 
 const PAIRS: usize = 5;
 const ROUNDS: usize = 1000 / PAIRS;
 /// The longest that a grant may stay with nobody.
 const SECOND: Duration = Duration::from_secs(1);
-const LIMIT: Duration = Duration::from_secs(20);
+/// How long a release may take: its answer waits no longer for the store.
+const CONFIRMED: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Of the thousand, how many may take longer because the machine was busy with something else.
 const LATE_MAX: u64 = 10;
+
+/// The steps to the moment at which answers come, of the time so far, before it was ever met: how long a
+/// hand-over takes is the machine's.
+const APPROACH: u32 = 8;
+/// The steps from then on.
+const FORWARD: u32 = 30;
 
 /// When to hang up, counted from when the release was sent: it creeps up to the moment at which
 /// answers come, and draws back from it.
 struct Aim {
     at: Duration,
-    forward: Duration,
-    back: Duration,
+    /// The step back, of the time so far.
+    back: u32,
+    /// Whether an answer has ever come first.
+    has_met: bool,
 }
 
 impl Aim {
-    fn new(forward: u64, back: u64) -> Self {
+    const fn new(back: u32) -> Self {
         Self {
             at: Duration::from_millis(4),
-            forward: Duration::from_micros(forward),
-            back: Duration::from_micros(back),
+            back,
+            has_met: false,
         }
     }
 
@@ -48,10 +60,12 @@ impl Aim {
     }
 
     fn learn(&mut self, came_too_late: bool) {
+        self.has_met |= came_too_late;
+        let forward = if self.has_met { FORWARD } else { APPROACH };
         self.at = if came_too_late {
-            self.at.saturating_sub(self.back)
+            self.at.saturating_sub(self.at / self.back)
         } else {
-            self.at + self.forward
+            self.at + self.at / forward
         };
     }
 }
@@ -98,10 +112,11 @@ struct Duel {
     lease: Lease,
     half_closed: (Aim, Tally),
     reset: (Aim, Tally),
+    writes: Arc<PlainWrites>,
 }
 
 impl Duel {
-    async fn begin(namespace: &Namespace, number: usize) -> Result<Self> {
+    async fn begin(namespace: &Namespace, number: usize, writes: Arc<PlainWrites>) -> Result<Self> {
         let a = sidecar(&namespace.pod(&format!("a{number}")).await?, 30).await?;
         let b = sidecar(&namespace.pod(&format!("b{number}")).await?, 30).await?;
         let resource = format!("res-{number}");
@@ -110,9 +125,10 @@ impl Duel {
             a,
             b,
             resource,
-            half_closed: (Aim::new(150, 150), Tally::default()),
+            half_closed: (Aim::new(FORWARD), Tally::default()),
             // What a reset connection had received costs a second, so it is the rare end.
-            reset: (Aim::new(100, 1000), Tally::default()),
+            reset: (Aim::new(FORWARD / 10), Tally::default()),
+            writes,
         })
     }
 
@@ -143,6 +159,17 @@ impl Duel {
         Ok(took)
     }
 
+    /// How long a write has taken since a round began: the release of its lock, or a plain one. A release
+    /// that is slow while those are not is no matter of the machine.
+    fn write_since(&self, begun: Moment, released: Duration) -> Result<Duration> {
+        let write = self.writes.slowest_between(begun, now());
+        ensure!(
+            released < CONFIRMED.max(write * 10),
+            "released after {released:?}; a write took {write:?}"
+        );
+        Ok(write.max(released))
+    }
+
     /// The client says that nothing more comes from it and reads to the end: a full answer is
     /// a lease, and the client releases it; anything else is none.
     async fn round_with_half_a_close(&mut self, namespace: &Namespace) -> Result<()> {
@@ -152,16 +179,18 @@ impl Duel {
             aim.moment().await?;
             anyhow::Ok((now(), waiting.close_half().await?))
         };
-        let (released, gone) = tokio::join!(self.a.release(&self.lease.id), caller);
-        let write = released?.expect(204)?.took;
+        let begun = now();
+        let (released, gone) = tokio::join!(self.a.release_for_good(&self.lease.id), caller);
+        let released = released?;
         let (mut since, heard): (Moment, Option<Answer>) = gone?;
         let delivered = heard.is_some();
         if let Some(answer) = heard {
             let lease = answer.granted()?;
             since = now();
-            self.b.release(&lease.id).await?.expect(204)?;
+            self.b.release_for_good(&lease.id).await?;
         }
         let took = self.back_to_a(since).await?;
+        let write = self.write_since(begun, released)?;
         let (aim, tally) = &mut self.half_closed;
         aim.learn(delivered);
         tally.judge(delivered, took, SECOND, write)
@@ -178,9 +207,11 @@ impl Duel {
             waiting.reset()?;
             anyhow::Ok(now())
         };
-        let (released, gone) = tokio::join!(self.a.release(&self.lease.id), caller);
-        let write = released?.expect(204)?.took;
+        let begun = now();
+        let (released, gone) = tokio::join!(self.a.release_for_good(&self.lease.id), caller);
+        let released = released?;
         let took = self.back_to_a(gone?).await?;
+        let write = self.write_since(begun, released)?;
         let delivered = self.silent_apps().await? > silent_before;
         let limit = if delivered { SECOND * 2 } else { SECOND };
         let (aim, tally) = &mut self.reset;
@@ -197,8 +228,8 @@ impl Duel {
     }
 }
 
-async fn duel(namespace: &Namespace, number: usize) -> Result<Duel> {
-    let mut duel = Duel::begin(namespace, number).await?;
+async fn duel(namespace: &Namespace, number: usize, writes: Arc<PlainWrites>) -> Result<Duel> {
+    let mut duel = Duel::begin(namespace, number, writes).await?;
     for _ in 0..ROUNDS / 2 {
         duel.round_with_half_a_close(namespace).await?;
         duel.round_with_a_reset(namespace).await?;
@@ -211,7 +242,9 @@ async fn a_grant_for_a_waiter_that_hung_up_is_gone_within_a_second() -> Result<(
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let _machine = BUSY.lock().await;
     let namespace = cluster.namespace("hang-ups").await?;
-    let duels = try_join_all((0..PAIRS).map(|number| duel(&namespace, number))).await?;
+    let writes = Arc::new(PlainWrites::start(&namespace).await?);
+    let duels = (0..PAIRS).map(|number| duel(&namespace, number, Arc::clone(&writes)));
+    let duels = try_join_all(duels).await?;
     let (mut half_closed, mut reset) = (Tally::default(), Tally::default());
     let mut orphans = 0;
     for duel in &duels {

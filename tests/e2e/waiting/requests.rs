@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::WAIT_SECONDS;
-use crate::harness::{Sidecar, TakeOver, eventually};
+use crate::harness::{PATIENCE, Sidecar, TakeOver, eventually};
 use crate::support::{Pair, sidecar, until_queued};
 
 fn named(pod: &Sidecar, id: &str) -> Value {
@@ -54,14 +54,10 @@ async fn a_grant_that_came_meanwhile_is_the_answer_to_its_repetition() -> Result
     let place = until_queued(&namespace, "res", 1).await?;
     drop(hung_up);
     a.release(&first.id).await?.expect(204)?;
-    eventually(
-        "the agent to have the grant",
-        std::time::Duration::from_secs(5),
-        async || {
-            let log = b.log();
-            log.contains("lock acquired").then_some(())
-        },
-    )
+    eventually("the agent to have the grant", PATIENCE, async || {
+        let log = b.log();
+        log.contains("lock acquired").then_some(())
+    })
     .await?;
     let before = namespace.lock("res").await?.unwrap_or_default();
     ensure!(

@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::WAIT_SECONDS;
 use crate::harness::{
-    Class, Cluster, LongPoll, Namespace, Proxy, Sidecar, TakeOver, eventually, now,
+    Class, Cluster, LongPoll, Namespace, PATIENCE, Proxy, Sidecar, TakeOver, eventually, now,
 };
-use crate::support::{Pair, sidecar, until_queued, until_renewed};
+use crate::plain_writes::PlainWrites;
+use crate::support::{Pair, sidecar, until_queued};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -123,21 +124,29 @@ async fn a_holder_hears_of_a_deletion_within_a_second() -> Result<()> {
     a.release(&first.id).await?.expect(204)?;
     let lease = waiting.answer().await?.granted()?;
 
+    let writes = PlainWrites::start(&namespace).await?;
     delete(&namespace).await?;
     let deleted = now();
-    let lost = eventually("the lease to be lost", Duration::from_secs(1), async || {
+    let lost = eventually("the lease to be lost", LIMIT, async || {
         let answer = b.renew(&lease.id).await.ok()?;
         (answer.status != 200).then_some(answer)
     });
     let lost = lost.await?.problem(410, "lease_lost")?;
-    println!("heard {:?} after the deletion", now().since(deleted));
+    let (heard, took) = (now(), now().since(deleted));
+    println!("heard {took:?} after the deletion");
+    // Where a plain write takes a tenth of a second the machine has no time for anybody.
+    let write = writes.slowest_between(deleted, heard);
+    ensure!(
+        took < Duration::from_secs(1).max(write * 10),
+        "{took:?}; a write took {write:?}"
+    );
     ensure!(lost.json["reason"] == "grant_gone", "{}", lost.json);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_stalled_watch_the_grant_is_found_within_a_third_of_the_ttl() -> Result<()> {
-    const TTL: Duration = Duration::from_secs(9);
+    const TTL: Duration = Duration::from_secs(20);
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("stalled").await?;
     let a = sidecar(&namespace.pod("a").await?, TTL.as_secs()).await?;
@@ -167,11 +176,8 @@ async fn with_a_stalled_watch_the_grant_is_found_within_a_third_of_the_ttl() -> 
     let second = waiting.answer().await?.granted()?;
     let took = now().since(released);
     println!("found after {took:?}");
-    // A third, a tenth of that as jitter, and a second for a busy machine.
-    ensure!(
-        took < (TTL / 3).mul_f64(1.1) + Duration::from_secs(1),
-        "{took:?}"
-    );
+    // A third, a tenth of that as jitter, and a tenth of the TTL for a busy machine.
+    ensure!(took < (TTL / 3).mul_f64(1.1) + TTL / 10, "{took:?}");
     ensure!(
         proxy.count(Class::GetLock) > reads,
         "by a read, not by the watch"
@@ -195,13 +201,13 @@ async fn with_a_stalled_watch_the_grant_is_found_within_a_third_of_the_ttl() -> 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_waits_stays_in_line_through_an_outage() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
-    let Pair { namespace, a, b } = Pair::start_in(&cluster, "outage", 20).await?;
+    // The first renewal falls into the outage, and two thirds of this are left for its end.
+    let Pair { namespace, a, b } = Pair::start_in(&cluster, "outage", 60).await?;
     let first = a.acquire("res").await?.granted()?;
     let waiting = b.wait_for("res", WAIT_SECONDS).await?;
     let place = until_queued(&namespace, "res", 1).await?;
-    until_renewed(&namespace, "res", 1).await?;
     cluster.control_plane().kill_api_server().await?;
-    eventually("the waiter to notice", LIMIT, async || {
+    eventually("the waiter to notice", PATIENCE, async || {
         b.log().contains("renewal failed").then_some(())
     })
     .await?;
@@ -209,7 +215,7 @@ async fn who_waits_stays_in_line_through_an_outage() -> Result<()> {
 
     let after: Vec<Value> = until_queued(&namespace, "res", 1).await?;
     ensure!(after == place, "{after:?} after {place:?}");
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     let second = waiting.answer().await?.granted()?;
     let lock = namespace.lock("res").await?.context("the lock")?;
     ensure!(

@@ -189,7 +189,7 @@ impl Stage {
                 let first = &made["spec"]["initContainers"][0]["name"];
                 ensure!(first == "leasehold", "a pod without its sidecar: {made:#}");
                 count.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
             Ok(())
         });
@@ -257,7 +257,7 @@ impl Stage {
         operators: &[&Operator],
         before: Option<&str>,
     ) -> Result<String> {
-        eventually("all to serve another certificate", LIMIT, async || {
+        eventually("all to serve another certificate", LIMIT * 2, async || {
             let secret = self.secret().await.ok()??;
             let certificate = secret["data"]["tls.crt"].as_str()?;
             if before == Some(certificate) {
