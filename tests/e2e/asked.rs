@@ -82,7 +82,7 @@ async fn an_app_that_is_asked_by_kubectl_hears_by_whom_and_lets_go_on_the_record
             "{}",
             renewed.json
         );
-        b.release(&next.id).await?.expect(204)?;
+        b.release_for_good(&next.id).await?;
         let lock = namespace.lock("res").await?.context("the lock")?;
         let incidents = lock["status"]["incidents"].as_array();
         ensure!(incidents.is_some_and(|i| i.len() == 1), "{lock}");
@@ -130,7 +130,7 @@ async fn an_app_that_only_renews_is_told_with_its_next_renewal() -> Result<()> {
     let Pair { namespace, a, .. } = Pair::start("asked-renew", TakeOver::Strict, 60).await?;
     let lease = a.acquire("res").await?.granted()?;
     ask_and_tell(&namespace, &a, &lease).await?;
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     let lock = namespace.lock("res").await?.context("the lock")?;
     ensure!(
         lock["status"]["incidents"][0]["kind"] == "ReleasedOnRequest",
@@ -167,7 +167,7 @@ async fn a_request_that_is_withdrawn_as_the_app_lets_go_is_not_on_the_record() -
         "it has not heard of that: {}",
         renewed.json
     );
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     is_free_without_a_record(&namespace).await?;
     let refused = |status| status == Some(403) || status == Some(422);
     let exchanges = proxy.exchanges();
@@ -198,10 +198,10 @@ async fn a_lock_is_released_without_its_record_where_a_policy_refuses_that() -> 
     ask_and_tell(&namespace, &a, &lease).await?;
     let waiting = b.wait_for("res", 120).await?;
     until_queued(&namespace, "res", 1).await?;
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     ensure!(a.log().contains("releasing without it"), "it was refused");
     let next = waiting.answer().await?.granted()?;
     ensure!(next.token > lease.token);
-    b.release(&next.id).await?.expect(204)?;
+    b.release_for_good(&next.id).await?;
     is_free_without_a_record(&namespace).await
 }

@@ -20,7 +20,7 @@ async fn an_outage_shorter_than_the_deadline_costs_nothing() -> Result<()> {
     let namespace = cluster.namespace("short").await?;
     // The outage comes before the first renewal, so that it has nearly all of this to end.
     let a = sidecar(&namespace.pod("a").await?, 90).await?;
-    let lease = a.acquire("res").await?.granted()?;
+    let lease = a.acquire_for_long("res").await?.granted()?;
     let before = namespace.holding_session("res").await?.unwrap_or_default();
 
     let control_plane = cluster.control_plane();
@@ -212,7 +212,7 @@ async fn a_slow_list_is_no_sign_of_a_store_that_went_back() -> Result<()> {
             passed.then_some(())
         })
         .await?;
-        a.release(&lease.id).await?.expect(204)?;
+        a.release_for_good(&lease.id).await?;
         // So the list is older than what the agent has seen by the time that it comes.
         proxy.let_go();
         anyhow::Ok(())

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -29,7 +29,7 @@ pub(crate) struct PlainWrites {
 struct Noted {
     /// From when to when each one was on its way.
     done: Vec<(Moment, Moment)>,
-    /// When the one began that is on its way.
+    /// When the one began that is on its way, or is due.
     under_way: Option<Moment>,
 }
 
@@ -46,21 +46,41 @@ impl PlainWrites {
         let api = Api::<ConfigMap>::namespaced(namespace.client.clone(), &namespace.name);
         let object = serde_json::from_value(json!({"metadata": {"name": NAME}}))?;
         api.create(&PostParams::default(), &object).await?;
-        let noted = Arc::<Mutex<Noted>>::default();
+        let noted = Arc::new(Mutex::new(Noted {
+            under_way: Some(now()),
+            ..Noted::default()
+        }));
         let told = Arc::clone(&noted);
         let writing = tokio::spawn(async move {
             for count in 0_u64.. {
                 let change = json!({"data": {"count": count.to_string()}});
-                locked(&told).under_way = Some(now());
                 // Where the API server is away the time that this takes says so too.
                 let _outcome = api
                     .patch(NAME, &PatchParams::default(), &Patch::Merge(&change))
                     .await;
                 locked(&told).end_at(now());
+                // It is due then, also where the machine stands still while this sleeps.
+                locked(&told).under_way = Some(now().after(BETWEEN));
                 tokio::time::sleep(BETWEEN).await;
             }
         });
         Ok(Self { noted, writing })
+    }
+
+    /// What took from then until then took no longer than this. Where a plain write takes a tenth of it
+    /// the machine has no time for anybody, and ten of them are the bound.
+    pub(crate) fn must_be_within(
+        &self,
+        bound: Duration,
+        from: Moment,
+        until: Moment,
+    ) -> Result<()> {
+        let (took, write) = (until.since(from), self.slowest_between(from, until));
+        ensure!(
+            took <= bound.max(write * 10),
+            "it took {took:?}, and a write {write:?}"
+        );
+        Ok(())
     }
 
     /// The slowest of those that were on their way at some moment of this time.

@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Takes and releases a lock; gives the token.
 async fn token(sidecar: &Sidecar, resource: &str) -> Result<u64> {
     let lease = sidecar.acquire(resource).await?.granted()?;
-    sidecar.release(&lease.id).await?.expect(204)?;
+    sidecar.release_for_good(&lease.id).await?;
     Ok(lease.token)
 }
 
@@ -32,7 +32,7 @@ async fn lease_in_time(sidecar: &Sidecar, resource: &str) -> Result<Lease> {
 /// The same, released; gives the token.
 async fn token_in_time(sidecar: &Sidecar, resource: &str) -> Result<u64> {
     let lease = lease_in_time(sidecar, resource).await?;
-    sidecar.release(&lease.id).await?.expect(204)?;
+    sidecar.release_for_good(&lease.id).await?;
     Ok(lease.token)
 }
 
@@ -106,13 +106,13 @@ async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_o
     let namespace = cluster.namespace("forgotten").await?;
     // Long enough to outlive the restore; it is renewed every 30 s.
     let a = sidecar(&namespace.pod("a").await?, 90).await?;
-    let kept = a.acquire("kept").await?.granted()?;
+    let kept = a.acquire_for_long("kept").await?.granted()?;
     token(&a, "free").await?;
     let session = namespace.holding_session("kept").await?.unwrap_or_default();
 
     let snapshot = cluster.control_plane().snapshot_etcd("forgotten").await?;
-    let free = a.acquire("free").await?.granted()?;
-    let new = a.acquire("new").await?.granted()?;
+    let free = a.acquire_for_long("free").await?.granted()?;
+    let new = a.acquire_for_long("new").await?.granted()?;
     cluster
         .control_plane()
         .restore_etcd(&snapshot, Some(BUMP))

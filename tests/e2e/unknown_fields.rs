@@ -61,7 +61,7 @@ async fn fields_of_a_newer_version_survive_a_sidecars_writes() -> Result<()> {
     let lock = namespace.lock("res").await?.unwrap_or_default();
     assert_eq!(lock["status"]["lease"]["newer"], "l", "{lock}");
 
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     b.acquire("res").await?.granted()?;
     let lock = namespace.lock("res").await?.unwrap_or_default();
     assert_eq!(lock["status"]["newer"], newer["status"]["newer"], "{lock}");
@@ -84,7 +84,7 @@ async fn the_record_of_who_wrote_what_survives_writes_that_leave_it_out() -> Res
         "creation, status and the person: {before:?}"
     );
 
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     a.acquire("res").await?.granted()?;
     let after = namespace.lock("res").await?.unwrap_or_default();
     assert_eq!(after["metadata"]["labels"]["team"], "billing", "{after}");

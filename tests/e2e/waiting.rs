@@ -32,7 +32,7 @@ async fn a_transfer_is_one_write_and_the_releasers() -> Result<()> {
     let history = namespace.follow("res").await?;
     let before = (writes_of(&namespace, &a)?, writes_of(&namespace, &b)?);
 
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     let second = waiting.answer().await?.granted()?;
     let after = (writes_of(&namespace, &a)?, writes_of(&namespace, &b)?);
     let made = &after.0[before.0.len()..];

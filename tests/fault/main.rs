@@ -3,10 +3,14 @@
 //!
 //! One seed decides what is done to whom; when it takes effect is up to the machine. `make fault`.
 
+#![cfg(test)]
+
 #[path = "../harness.rs"]
 mod harness;
 #[path = "../history.rs"]
 mod history;
+#[path = "../seed.rs"]
+mod seed;
 
 mod app;
 mod clock;

@@ -8,7 +8,7 @@ use std::env;
 use std::io::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use leasehold::protocol::time::Moment;
 
 use crate::harness::now;
@@ -46,6 +46,8 @@ pub(crate) fn tell(line: &str) -> Result<()> {
 struct Done {
     began: Moment,
     kinds: BTreeSet<Kind>,
+    /// What the test's own hands failed to do.
+    failed: BTreeSet<Kind>,
     injections: usize,
 }
 
@@ -101,6 +103,15 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
     };
     tell(&counts.to_string())?;
     tell(&check_linearizable(&porcupine(), &place.histories())?)?;
+    let never_done: Vec<_> = done.failed.difference(&done.kinds).collect();
+    ensure!(
+        never_done.is_empty(),
+        "{never_done:?} failed each time: see above"
+    );
+    let stalls = history.stalls();
+    if stalls > 0 {
+        tell(&format!("the machine stood still {stalls} times"))?;
+    }
     counts.suffice(lasts)
 }
 
@@ -126,6 +137,7 @@ async fn trouble(world: &mut World, seed: u64, lasts: Duration) -> Result<Done> 
     let mut done = Done {
         began: now(),
         kinds: BTreeSet::new(),
+        failed: BTreeSet::new(),
         injections: 0,
     };
     let ends = now().after(lasts);
@@ -142,7 +154,12 @@ async fn trouble(world: &mut World, seed: u64, lasts: Duration) -> Result<Done> 
         }
         tokio::time::sleep(next.lasts).await;
         while let Some((kind, remedy)) = struck.pop() {
-            let (told, is_done) = (remedy.to_string(), !matches!(remedy, Remedy::Missed(_)));
+            let told = remedy.to_string();
+            let is_failed = matches!(remedy, Remedy::Failed(_));
+            let is_done = !is_failed && !matches!(remedy, Remedy::Missed(_));
+            if is_failed {
+                done.failed.insert(kind);
+            }
             world.heal(remedy).await.with_context(|| told)?;
             if is_done && kind.is_of_messages() && world.met()? == met {
                 done.tell(&format!("nothing met {kind:?}"))?;

@@ -23,6 +23,8 @@ pub(crate) enum Remedy {
     Nothing(String),
     /// It could not be done, because somebody was quicker. It does not count.
     Missed(String),
+    /// It could not be done, by no fault of the system under test; each time would be one of the test.
+    Failed(String),
     StartSidecar {
         seat: usize,
         knowing: bool,
@@ -55,6 +57,12 @@ pub(crate) enum Remedy {
     Settled(u64, Op),
 }
 
+/// Whether the API server said no: then it was not done, and will not be.
+fn is_refused(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<kube::Error>();
+    matches!(error, Some(kube::Error::Api(status)) if (400..500).contains(&status.code))
+}
+
 impl Remedy {
     /// What needs none: it was done, or it was not.
     fn none(what: String, is_done: bool) -> Self {
@@ -71,6 +79,7 @@ impl fmt::Display for Remedy {
         match self {
             Self::Nothing(what) => f.write_str(what),
             Self::Missed(what) => write!(f, "missed, {what}"),
+            Self::Failed(what) => write!(f, "failed, {what}"),
             other => write!(f, "then {other:?}"),
         }
     }
@@ -116,7 +125,7 @@ impl World {
         let cluster = self.cluster.clone();
         let control_plane = cluster.control_plane();
         match remedy {
-            Remedy::Nothing(_) | Remedy::Missed(_) => Ok(()),
+            Remedy::Nothing(_) | Remedy::Missed(_) | Remedy::Failed(_) => Ok(()),
             Remedy::StartSidecar { seat, knowing } => self.seats[seat].start_sidecar(knowing).await,
             Remedy::ThawSidecar(seat) => self.seats[seat].thaw_sidecar(),
             Remedy::StartApp { seat, app } => self.seats[seat].start_app(app),

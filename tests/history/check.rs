@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::beliefs::{self, Overlap, grants_begun, is_overridden};
-use super::event::Op;
+use super::event::{EVERYONE, Op};
 use super::file::History;
 use super::joined::{Joined, Lease};
 use super::violation::Violation;
@@ -108,6 +108,12 @@ impl History {
             owed: owed.len(),
             waited: owed.into_iter().max().unwrap_or_default(),
         }
+    }
+
+    /// How often its machine stood still.
+    pub(crate) fn stalls(&self) -> usize {
+        let stops = Joined::of(self).stops;
+        stops.get(EVERYONE).map_or(0, Vec::len)
     }
 
     /// How often each kind of event is in it.

@@ -156,9 +156,7 @@ impl Joined {
         }
         joining.joined
     }
-}
 
-impl Joined {
     /// Whether the clock of who serves an app leapt in this time.
     pub(super) fn clock_leapt(&self, app: &str, time: RangeInclusive<u64>) -> bool {
         let sidecar = self.served_by.get(app);

@@ -39,8 +39,9 @@ fn after_its_end(history: &History, id: &str, lease: &Lease) -> Option<Violation
     Some(Violation::of(history, what, &lines))
 }
 
-/// An answer moves no deadline back, but where the clock that it counts on leapt meanwhile. Told is what is left from the arrival of the request, and the
-/// app counts from when it sent it: what lies between is at most the time until the answer.
+/// An answer moves no deadline back, but where the clock that it counts on leapt meanwhile. Told is what is left
+/// from the arrival of the request, and the app counts from when it sent it: what lies between is at most the time
+/// until the answer.
 fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec<Violation> {
     let at = |event: usize| history.events[event].at;
     let mut by_request = lease.told.clone();
@@ -50,7 +51,11 @@ fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec
     let mut violations = Vec::new();
     for told in &by_request {
         while let Some(before) = answered.next_if(|before| before.answered < told.invoked) {
-            if before.asks_less || latest.is_none_or(|latest| before.until > latest.until) {
+            let is_newest = latest.is_none_or(|latest| {
+                let time = at(latest.invoked)..=at(before.answered);
+                before.until > latest.until || joined.clock_leapt(&lease.process, time)
+            });
+            if before.asks_less || is_newest {
                 latest = Some(before);
             }
         }
@@ -104,11 +109,7 @@ pub(super) fn owed(history: &History, joined: &Joined, lease: &Lease, within: u6
     let end = history.events.last().map_or(0, |last| last.at);
     let let_go = lease.released.map_or(u64::MAX, at);
     let sidecar = joined.served_by.get(&lease.process);
-    let who = [
-        Some(lease.process.as_str()),
-        sidecar.map(String::as_str),
-        Some(EVERYONE),
-    ];
+    let who = [Some(lease.process.as_str()), sidecar.map(String::as_str)];
     let over = [lease.lost, lease.stream_end].into_iter().flatten().min();
     let mut owed = Vec::new();
     let (mut until, mut late) = (0, 0);
@@ -151,7 +152,8 @@ fn stopped_in(joined: &Joined, who: &[Option<&str>], from: u64, until: u64) -> u
     inside.sum()
 }
 
-/// The first time from then on by which all of them ran for so long without a break.
+/// The first time from then on by which all of them ran for so long without a break, on a machine that also ran
+/// for so long, with breaks or without.
 fn ran_for(joined: &Joined, who: &[Option<&str>], from: u64, within: u64) -> u64 {
     let who = who.iter().flatten();
     let stops = who.filter_map(|who| joined.stops.get(*who)).flatten();
@@ -163,7 +165,13 @@ fn ran_for(joined: &Joined, who: &[Option<&str>], from: u64, within: u64) -> u64
             from = from.max(ran);
         }
     }
-    from.saturating_add(within)
+    let mut by = from.saturating_add(within);
+    for (stopped, ran) in joined.stops.get(EVERYONE).into_iter().flatten() {
+        if *stopped < by {
+            by = by.saturating_add(ran.saturating_sub(from.max(*stopped)));
+        }
+    }
+    by
 }
 
 /// Where the run claims it: a loss is told by the deadline that it is about.

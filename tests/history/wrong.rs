@@ -114,6 +114,13 @@ fn a_leap_excuses_no_less_time_before_or_after_it() {
         story.renew("a", 40..41, 1000, 50);
         is_wrong(&story, &["told 50ms less", "told 50ms less"]);
     }
+    let mut story = Story::default();
+    story.info("a", 0, Op::served_by("s"));
+    story.acquire("a", 1..10, 1000, 100);
+    story.info("person", 20, Op::clock_leaps("s"));
+    story.renew("a", 30..31, 1000, 70);
+    story.renew("a", 40..41, 1000, 60);
+    is_wrong(&story, &["told 10ms less"]);
 }
 
 #[test]

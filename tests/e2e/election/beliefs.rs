@@ -33,7 +33,7 @@ impl Belief {
     }
 
     /// An answer that came too late to be believed at all.
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.until() <= self.received
     }
 }

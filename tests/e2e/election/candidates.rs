@@ -1,6 +1,5 @@
 //! Candidates in pods of their own, each with an app that asks all the time whether it leads.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +10,7 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::beliefs::{Belief, Candidate, GivenBack};
+use super::beliefs::{Belief, Candidate, GivenBack, changes, terms};
 use crate::harness::{Curl, Namespace, Pod, Sidecar, now};
 use crate::support::BINARY;
 
@@ -187,13 +186,8 @@ impl Candidates {
 
     /// How often somebody else was told so far that it leads.
     pub(super) fn changes(&self) -> usize {
-        let beliefs = locked(&self.beliefs);
-        let believed = beliefs.iter().filter(|belief| !belief.is_empty());
-        let leaders: BTreeMap<u64, Candidate> = believed
-            .map(|belief| (belief.token, belief.candidate))
-            .collect();
-        let leaders: Vec<Candidate> = leaders.into_values().collect();
-        leaders.windows(2).filter(|pair| pair[0] != pair[1]).count()
+        // What cannot be is found in the end, too, and needs no more of it.
+        terms(&locked(&self.beliefs)).map_or(usize::MAX, |terms| changes(&terms))
     }
 
     /// Lets a candidate's app step down, if it leads.

@@ -124,7 +124,7 @@ async fn a_request_about_a_grant_that_is_over_gets_a_note_and_ends_nothing() -> 
     let_people_in(&namespace).await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let over = a.acquire("res").await?.granted()?;
-    a.release(&over.id).await?.expect(204)?;
+    a.release_for_good(&over.id).await?;
     let lease = a.acquire("res").await?.granted()?;
     let late = json!({"leaseId": over.id, "mode": "Force", "reason": REASON, "actor": "jane"});
     request(&namespace, "jane", &late).await?.ok()?;

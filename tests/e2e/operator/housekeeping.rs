@@ -36,7 +36,7 @@ async fn a_lock_that_is_held_for_long_is_marked_in_one_write_and_its_release_tak
     });
     described.await?;
     ensure!(a.renew(&lease.id).await?.granted()?.token == lease.token);
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     let lock = namespace.lock("res").await?.context("the lock")?;
     ensure!(lock["status"].get("conditions").is_none(), "{lock}");
     let states = namespace.up_to_now(&history, "res").await?;
@@ -55,7 +55,7 @@ async fn an_idle_lock_is_deleted_and_the_next_one_of_its_name_has_larger_tokens(
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let kept = a.acquire("kept").await?.granted()?;
     let first = a.acquire("res").await?.granted()?;
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     eventually(
         "the idle lock to be deleted",
         A_MINUTE_AND_MORE,
@@ -85,7 +85,7 @@ async fn an_ended_session_is_deleted_when_nothing_names_it() -> Result<()> {
         .await?
         .context("a session")?;
     let name = session["metadata"]["name"].as_str().context("a name")?;
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     a.sigterm()?;
     a.ended().await?;
     eventually("the session to be deleted", A_MINUTE_AND_MORE, async || {

@@ -107,13 +107,13 @@ impl Candidates {
     /// lead.
     async fn end(&mut self, leader: &str, end: End) -> Result<Option<Ended>> {
         let sidecar = self.running.get(leader).context("it leads, so it runs")?;
+        let path = format!("/v1/elections/{ELECTION}");
+        let told = sidecar.call(Method::GET, &path, None).await?.json;
+        let Some(lease) = told["leaseId"].as_str() else {
+            return Ok(None);
+        };
         match end {
             End::StepsDown => {
-                let path = format!("/v1/elections/{ELECTION}");
-                let told = sidecar.call(Method::GET, &path, None).await?.json;
-                let Some(lease) = told["leaseId"].as_str() else {
-                    return Ok(None);
-                };
                 let released = sidecar.release(lease).await?;
                 if released.status == 410 {
                     return Ok(None);

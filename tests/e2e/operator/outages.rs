@@ -44,7 +44,7 @@ async fn who_dies_in_an_outage_is_cleared_after_it_and_who_lives_is_not() -> Res
     // The outage comes before its first renewal, so that it has nearly all of this to end.
     let lives = sidecar(&namespace.pod("lives").await?, 90).await?;
     dies.acquire("res").await?.granted()?;
-    let kept = lives.acquire("kept").await?.granted()?;
+    let kept = lives.acquire_for_long("kept").await?.granted()?;
     let dead = until_renewed(&namespace, "res", 1).await?;
     let dead = dead["metadata"]["name"].as_str().context("a name")?;
     let living = namespace.holding_session("kept").await?;
@@ -145,7 +145,7 @@ async fn what_went_while_history_was_lost_is_missed_and_cleared_after_its_ttl() 
     let dies = sidecar(&namespace.pod("dies").await?, SHORT).await?;
     let lives = sidecar(&namespace.pod("lives").await?, 120).await?;
     dies.acquire("res").await?.granted()?;
-    let kept = lives.acquire("kept").await?.granted()?;
+    let kept = lives.acquire_for_long("kept").await?.granted()?;
     let dead = until_renewed(&namespace, "res", 1).await?;
     let dead = dead["metadata"]["name"].as_str().context("a name")?;
 
@@ -178,7 +178,7 @@ async fn backup(namespace: &crate::harness::Namespace) -> Result<(PathBuf, u64)>
     let held = holder.acquire("res").await?.granted()?;
     let control_plane = namespace.cluster.control_plane();
     let snapshot = control_plane.snapshot_etcd("before").await?;
-    holder.release(&held.id).await?.expect(204)?;
+    holder.release_for_good(&held.id).await?;
     let mut last = 0;
     for _ in 0..50 {
         last = token(&busy, "res").await?;
@@ -190,7 +190,7 @@ async fn backup(namespace: &crate::harness::Namespace) -> Result<(PathBuf, u64)>
 /// Takes and releases a lock; gives the token.
 async fn token(sidecar: &Sidecar, resource: &str) -> Result<u64> {
     let lease = sidecar.acquire(resource).await?.granted()?;
-    sidecar.release(&lease.id).await?.expect(204)?;
+    sidecar.release_for_good(&lease.id).await?;
     Ok(lease.token)
 }
 

@@ -236,13 +236,13 @@ async fn sidecars_give_back_a_lock_that_was_marked_meanwhile() -> Result<()> {
     let waiting = b.wait_for("res", 60).await?;
     until_queued(&namespace, "res", 1).await?;
     marked().await?;
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     let second = waiting.answer().await?.granted()?;
     let lock = namespace.lock("res").await?.unwrap_or_default();
     assert!(lock["status"].get("conditions").is_none(), "{lock}");
 
     marked().await?;
-    b.release(&second.id).await?.expect(204)?;
+    b.release_for_good(&second.id).await?;
     let lock = namespace.lock("res").await?.unwrap_or_default();
     assert!(lock["status"].get("conditions").is_none(), "{lock}");
 

@@ -27,27 +27,27 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Of the thousand, how many may take longer because the machine was busy with something else.
 const LATE_MAX: u64 = 10;
 
-/// The steps to the moment at which answers come, of the time so far, before it was ever met: how long a
-/// hand-over takes is the machine's.
-const APPROACH: u32 = 8;
-/// The steps from then on.
-const FORWARD: u32 = 30;
+/// A step towards the moment at which answers come is one part of so many of the time so far, before it was
+/// ever met: how long a hand-over takes is the machine's.
+const APPROACH_PARTS: u32 = 8;
+/// And from then on.
+const FORWARD_PARTS: u32 = 30;
 
 /// When to hang up, counted from when the release was sent: it creeps up to the moment at which
 /// answers come, and draws back from it.
 struct Aim {
     at: Duration,
-    /// The step back, of the time so far.
-    back: u32,
+    /// A step back is one part of so many.
+    back_parts: u32,
     /// Whether an answer has ever come first.
     has_met: bool,
 }
 
 impl Aim {
-    const fn new(back: u32) -> Self {
+    const fn new(back_parts: u32) -> Self {
         Self {
             at: Duration::from_millis(4),
-            back,
+            back_parts,
             has_met: false,
         }
     }
@@ -61,9 +61,13 @@ impl Aim {
 
     fn learn(&mut self, came_too_late: bool) {
         self.has_met |= came_too_late;
-        let forward = if self.has_met { FORWARD } else { APPROACH };
+        let forward = if self.has_met {
+            FORWARD_PARTS
+        } else {
+            APPROACH_PARTS
+        };
         self.at = if came_too_late {
-            self.at.saturating_sub(self.at / self.back)
+            self.at.saturating_sub(self.at / self.back_parts)
         } else {
             self.at + self.at / forward
         };
@@ -125,9 +129,9 @@ impl Duel {
             a,
             b,
             resource,
-            half_closed: (Aim::new(FORWARD), Tally::default()),
+            half_closed: (Aim::new(FORWARD_PARTS), Tally::default()),
             // What a reset connection had received costs a second, so it is the rare end.
-            reset: (Aim::new(FORWARD / 10), Tally::default()),
+            reset: (Aim::new(FORWARD_PARTS / 10), Tally::default()),
             writes,
         })
     }

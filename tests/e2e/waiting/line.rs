@@ -26,7 +26,7 @@ async fn what_a_waiter_is_told_ends_before_its_session_does() -> Result<()> {
     until_queued(&namespace, "res", 1).await?;
     // That the wait outlasts two TTLs is the scenario.
     tokio::time::sleep(TTL * 2).await;
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
 
     let answer = waiting.answer().await?;
     let answered = now();
@@ -70,7 +70,7 @@ async fn ten_waiters_are_served_in_their_order_with_rising_tokens() -> Result<()
         answers.push(async move { (place, waiting.answer().await) });
         pods.push(pod);
     }
-    a.release(&last.id).await?.expect(204)?;
+    a.release_for_good(&last.id).await?;
     for turn in 0..10 {
         let (place, answer) = answers
             .next()
@@ -87,7 +87,7 @@ async fn ten_waiters_are_served_in_their_order_with_rising_tokens() -> Result<()
             lock["status"]["holder"]["pod"] == pods[place].pod.name.as_str(),
             "{lock}"
         );
-        pods[place].release(&lease.id).await?.expect(204)?;
+        pods[place].release_for_good(&lease.id).await?;
         last = lease;
     }
     let lock = namespace.lock("res").await?.unwrap_or_default();

@@ -27,7 +27,7 @@ async fn who_asks_again_has_kept_its_place() -> Result<()> {
     // Another request of this pod stands behind it.
     let other = b.wait_with(&named(&b, "request-2")).await?;
 
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     let lease = again.answer().await?.granted()?;
     let lock = namespace.lock("res").await?.unwrap_or_default();
     ensure!(
@@ -36,10 +36,10 @@ async fn who_asks_again_has_kept_its_place() -> Result<()> {
     );
     // The next in this pod may go first while the others have not waited for long.
     until_queued(&namespace, "res", 2).await?;
-    b.release(&lease.id).await?.expect(204)?;
+    b.release_for_good(&lease.id).await?;
     let next = later.answer().await?.granted()?;
     ensure!(next.token > lease.token, "{next:?} after {lease:?}");
-    c.release(&next.id).await?.expect(204)?;
+    c.release_for_good(&next.id).await?;
     let last = other.answer().await?.granted()?;
     ensure!(last.token > next.token, "{last:?} after {next:?}");
     Ok(())
@@ -53,7 +53,7 @@ async fn a_grant_that_came_meanwhile_is_the_answer_to_its_repetition() -> Result
     let hung_up = b.wait_with(&request).await?;
     let place = until_queued(&namespace, "res", 1).await?;
     drop(hung_up);
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     eventually("the agent to have the grant", PATIENCE, async || {
         let log = b.log();
         log.contains("lock acquired").then_some(())
@@ -77,6 +77,6 @@ async fn a_grant_that_came_meanwhile_is_the_answer_to_its_repetition() -> Result
     let mut another = request.clone();
     another["ttlSeconds"] = json!(7);
     b.wait_with(&another).await?.answer().await?.expect(422)?;
-    b.release(&lease.id).await?.expect(204)?;
+    b.release_for_good(&lease.id).await?;
     Ok(())
 }

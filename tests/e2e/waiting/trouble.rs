@@ -134,12 +134,7 @@ async fn a_holder_hears_of_a_deletion_within_a_second() -> Result<()> {
     let lost = lost.await?.problem(410, "lease_lost")?;
     let (heard, took) = (now(), now().since(deleted));
     println!("heard {took:?} after the deletion");
-    // Where a plain write takes a tenth of a second the machine has no time for anybody.
-    let write = writes.slowest_between(deleted, heard);
-    ensure!(
-        took < Duration::from_secs(1).max(write * 10),
-        "{took:?}; a write took {write:?}"
-    );
+    writes.must_be_within(Duration::from_secs(1), deleted, heard)?;
     ensure!(lost.json["reason"] == "grant_gone", "{}", lost.json);
     Ok(())
 }
@@ -203,7 +198,7 @@ async fn who_waits_stays_in_line_through_an_outage() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     // The first renewal falls into the outage, and two thirds of this are left for its end.
     let Pair { namespace, a, b } = Pair::start_in(&cluster, "outage", 60).await?;
-    let first = a.acquire("res").await?.granted()?;
+    let first = a.acquire_for_long("res").await?.granted()?;
     let waiting = b.wait_for("res", WAIT_SECONDS).await?;
     let place = until_queued(&namespace, "res", 1).await?;
     cluster.control_plane().kill_api_server().await?;

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::LIMIT;
 use crate::harness::{
-    Cluster, Namespace, OPERATOR_NAMESPACE, Operator, TakeOver, apply, eventually,
+    Cluster, Namespace, OPERATOR_NAMESPACE, Operator, PATIENCE, TakeOver, apply, eventually,
 };
 use crate::support::BINARY;
 
@@ -298,6 +298,16 @@ pub(super) struct Pods {
 }
 
 impl Pods {
+    /// Waits until so many more were made.
+    pub(super) async fn until_more_are_made(&self, count: usize) -> Result<()> {
+        let enough = self.made.load(Ordering::Relaxed) + count;
+        eventually("more pods to be made", PATIENCE, async || {
+            let is_over = self.task.is_finished();
+            (is_over || self.made.load(Ordering::Relaxed) >= enough).then_some(())
+        })
+        .await
+    }
+
     /// Ends it; how many were made. An error where one was refused.
     pub(super) async fn end(self) -> Result<usize> {
         self.stop.store(true, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::Remedy;
+use super::{Remedy, is_refused};
 use crate::history::{Op, OverriddenBy};
 use crate::schedule::{Kind, Schedule};
 use crate::world::World;
@@ -111,12 +111,10 @@ impl World {
 
     /// A write that was refused did nothing; of any other that failed nobody knows.
     fn not_done(&mut self, operation: u64, op: Op, error: &anyhow::Error) -> Result<()> {
-        match error.downcast_ref::<kube::Error>() {
-            Some(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
-                self.people.fail(operation, op)
-            }
-            _ => self.people.unknown(operation, op),
+        if is_refused(error) {
+            return self.people.fail(operation, op);
         }
+        self.people.unknown(operation, op)
     }
 
     /// What may be edited takes nothing from who holds the lock: no override.
@@ -168,7 +166,7 @@ impl World {
         for kind in ["distributedlocks", "locksessions"] {
             let objects = match self.namespace.all(kind).await {
                 Ok(objects) => objects,
-                Err(error) => return Ok(Remedy::Missed(format!("{error:#}"))),
+                Err(error) => return Ok(Remedy::Failed(format!("{error:#}"))),
             };
             for object in objects {
                 let name = object["metadata"]["name"].as_str().context("a name")?;

@@ -5,7 +5,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::DeleteParams;
 
-use super::Remedy;
+use super::{Remedy, is_refused};
 use crate::harness::eventually;
 use crate::schedule::Kind;
 use crate::world::{LIMIT, World};
@@ -19,12 +19,11 @@ impl World {
             ),
             _ => (self.take_rights().await, Remedy::GiveRights),
         };
-        let Err(error) = taken else {
-            return Ok(remedy);
-        };
-        // It may have been done.
-        self.give_rights(&remedy).await?;
-        Ok(Remedy::Missed(format!("{error:#}")))
+        Ok(match taken {
+            Err(error) if is_refused(&error) => Remedy::Failed(format!("{error:#}")),
+            // Without an answer it may have been done, or still be.
+            _ => remedy,
+        })
     }
 
     async fn take_rights(&self) -> Result<()> {

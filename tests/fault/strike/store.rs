@@ -39,11 +39,11 @@ impl World {
             }
             Kind::RestoreEtcd => match control_plane.snapshot_etcd("backup").await {
                 Ok(snapshot) => Remedy::Restore(snapshot),
-                Err(error) => Remedy::Missed(format!("{error:#}")),
+                Err(error) => Remedy::Failed(format!("{error:#}")),
             },
             _ => match control_plane.compact_etcd().await {
                 Ok(()) => Remedy::Nothing("compacted".to_owned()),
-                Err(error) => Remedy::Missed(format!("{error:#}")),
+                Err(error) => Remedy::Failed(format!("{error:#}")),
             },
         })
     }
