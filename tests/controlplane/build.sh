@@ -14,6 +14,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 building=''  # the folder of the build under way, for the trap
 builder=''   # the process id of that build
+# What Go says where a proxy, or the way to it, was in trouble for a moment.
+NETWORK_TROUBLE='stream error|unexpected EOF|connection re(set|fused)|i/o timeout|TLS handshake timeout|: 5[0-9][0-9] '
 assets=no    # whether KUBEBUILDER_ASSETS names a usable set of envtest's binaries
 
 say() { printf '%s\n' "$*"; }
@@ -151,13 +153,22 @@ build() {
   mkdir "$building/bin" "$building/tmp"
   set -m  # the process group that clean_up ends
   (
+    set +m
     cd "$here/$(module_of "$part")"
     export CGO_ENABLED=0
     # Before Go's runtime starts, runc enters namespaces in C.
     if [ "$part" = runc ]; then export CGO_ENABLED=1; fi
     export GOWORK=off GOTMPDIR="$building/tmp"
-    exec go build -mod=readonly -buildvcs=false -trimpath -tags "$(tags "$part")" \
-      -ldflags "-s -w $(version_flags "$part")" -o "$building/bin/" "${packages[@]}"
+    # Go fetches a module once and no more. What was fetched stays, so another try goes on from there.
+    for try in 1 2 3; do
+      if go build -mod=readonly -buildvcs=false -trimpath -tags "$(tags "$part")" \
+        -ldflags "-s -w $(version_flags "$part")" -o "$building/bin/" "${packages[@]}"; then
+        exit 0
+      fi
+      grep -qE "$NETWORK_TROUBLE" "$building/log" || exit 1
+      sleep "$((try * 5))"
+    done
+    exit 1
   ) >"$building/log" 2>&1 9>&- &
   builder=$!
   set +m

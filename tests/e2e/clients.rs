@@ -143,12 +143,16 @@ fn python() -> Result<Runtime> {
                 .args(["-m", "venv", "--clear"])
                 .arg(&folder),
         )?;
-        succeed(
-            Command::new(&python)
-                .args(["-m", "pip", "install", "--quiet"])
-                .args(["--timeout", "30", "--retries", "2", "--requirement"])
-                .arg(&wanted),
-        )?;
+        // It tries again who is not reached, but not what breaks off.
+        let install = || {
+            succeed(
+                Command::new(&python)
+                    .args(["-m", "pip", "install", "--quiet"])
+                    .args(["--timeout", "30", "--retries", "2", "--requirement"])
+                    .arg(&wanted),
+            )
+        };
+        install().or_else(|_| install()).or_else(|_| install())?;
         // Last: an environment without it is made anew.
         fs::copy(&wanted, &installed)?;
     }

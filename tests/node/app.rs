@@ -140,6 +140,26 @@ impl App {
         self.ask("POST", "/v1/locks/acquire", &body).await
     }
 
+    /// Takes a lock for a turn, as soon as the store answers and whoever had it before has let go of it.
+    pub(crate) async fn take(&self, resource: &str) -> Result<Value> {
+        let what = format!("{} to take {resource}", self.name);
+        let lease = eventually(&what, LIMIT, async || match self.acquire(resource).await {
+            Ok(answer) if [409, 503].contains(&answer.status) => None,
+            answer => Some(answer),
+        });
+        lease.await??.with(200)
+    }
+
+    /// Ends the turn.
+    pub(crate) async fn let_go(&self, lease: &Value) -> Result<()> {
+        let id = lease["leaseId"].as_str().context("a lease has an id")?;
+        let path = format!("/v1/locks/{id}");
+        let released = self.ask("DELETE", &path, &Value::Null).await?;
+        // 202: its release is on its way.
+        ensure!([202, 204].contains(&released.status), "{released:?}");
+        Ok(())
+    }
+
     /// What its app says, from its start on. Readable also when the pod is gone.
     pub(crate) fn log(&self) -> Result<Log> {
         let folder = self.machine.log_folder(&self.pod, "app")?;

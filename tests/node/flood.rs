@@ -15,9 +15,8 @@ use serde_json::{Value, json};
 
 use crate::app::{App, KEEP, Wanted};
 use crate::handover::between;
-use crate::harness::{Namespace, eventually, now};
+use crate::harness::{Namespace, now};
 use crate::install::Leasehold;
-use crate::pods::LIMIT;
 
 /// What the chart gives to all sidecars.
 const TTL: Duration = Duration::from_secs(15);
@@ -123,17 +122,9 @@ async fn slowest_turn(app: &App) -> Result<(usize, Duration)> {
 
 async fn take_and_release(app: &App) -> Result<Duration> {
     let began = now();
-    // What may suffer is how long it takes: who found the store too slow, or its own release on its way, asks again.
-    let lease = eventually("a turn", LIMIT, async || match app.acquire("turn").await {
-        Ok(answer) if [409, 503].contains(&answer.status) => None,
-        answer => Some(answer),
-    });
-    let lease = lease.await??.with(200)?;
-    let id = lease["leaseId"].as_str().context("a lease has an id")?;
-    let path = format!("/v1/locks/{id}");
-    let released = app.ask("DELETE", &path, &Value::Null).await?;
-    // 202: its release is on its way.
-    ensure!([202, 204].contains(&released.status), "{released:?}");
+    // What may suffer is how long it takes.
+    let lease = app.take("turn").await?;
+    app.let_go(&lease).await?;
     Ok(now().since(began))
 }
 
