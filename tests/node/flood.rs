@@ -21,7 +21,7 @@ use crate::install::Leasehold;
 /// What the chart gives to all sidecars.
 const TTL: Duration = Duration::from_secs(15);
 /// How many ask at the same time, and how many locks each answer lists.
-const CALLERS: usize = 60;
+const CALLERS: usize = 100;
 const LOCKS: usize = 300;
 /// How long: a lease that is not renewed would be lost more than once.
 const FLOOD: Duration = Duration::from_secs(32);
