@@ -179,6 +179,8 @@ public class Client {
 
     /** A gives up a long poll by cancelling it, and its place is gone. */
     static void goAwayFromTheLine(Worker a, String resource, Lease lease) throws Exception {
+        // A list may be a moment old, and until B had the lock it was B who stood in line.
+        waitUntil("nobody stands in line", () -> a.queueLength(resource) == 0);
         CompletableFuture<HttpResponse<String>> waiting = a.acquireInLine(resource, 100);
         waitUntil("A stands in line", () -> a.queueLength(resource) == 1);
         check(waiting.cancel(true), "A's long poll was answered while B held the lock");

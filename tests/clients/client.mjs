@@ -126,6 +126,8 @@ async function waitInLine(a, b, resource, { hold, wait }) {
 
 /** A gives up a long poll by an AbortController, and its place is gone. */
 async function goAwayFromTheLine(a, resource, lease) {
+  // A list may be a moment old, and until B had the lock it was B who stood in line.
+  await until('nobody stands in line', async () => (await a.queueLength(resource)) === 0);
   const controller = new AbortController();
   const waiting = assert.rejects(
     a.acquire(resource, { waitSeconds: 100, signal: controller.signal }),

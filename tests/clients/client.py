@@ -144,8 +144,10 @@ def wait_in_line(a, b, resource, arguments, threads):
 
 def go_away_from_the_line(a, resource, lease, threads):
     """A gives up a long poll by the timeout of requests, and its place is gone."""
-    waiting = threads.submit(a.acquire, resource, wait_seconds=100, timeout=(3.05, 5))
     observer = Worker("python-observer", a.url)
+    # A list may be a moment old, and until B had the lock it was B who stood in line.
+    wait_until("nobody stands in line", lambda: observer.queue_length(resource) == 0)
+    waiting = threads.submit(a.acquire, resource, wait_seconds=100, timeout=(3.05, 5))
     wait_until("A stands in line", lambda: observer.queue_length(resource) == 1)
     try:
         waiting.result()
