@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command of cargo's that tests, and fails where one of its binaries ran no test: one that was renamed would else be
-# green for ever.
+# Runs a command of cargo's that tests, and fails where one of its binaries ran no test: a filter that matches
+# nothing any more, because a test was renamed, would else be green for ever.
 #
 #   scripts/ran.sh cargo test …
 set -euo pipefail

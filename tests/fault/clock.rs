@@ -15,6 +15,7 @@ use leasehold::clock::{Clock as _, SystemClock};
 use leasehold::protocol::time::Moment;
 
 use crate::harness::eventually;
+use crate::world::LIMIT;
 
 /// What a process is told about the time.
 pub(crate) struct Clock {
@@ -170,17 +171,16 @@ async fn looks_of(
     command.args(others).env(MEETING, meeting.path());
     command.args(["--exact", "clock::two_looks", "--ignored", "--nocapture"]);
     let looking = tokio::task::spawn_blocking(move || command.output());
+    let mut done = Ok(());
     if let Some(clock) = clock {
         let looked = meeting.path().join("looked");
         let is_there = async || looked.exists().then_some(());
-        let done = eventually("the first look", Duration::from_secs(60), is_there).await;
-        let done = done.and_then(|()| meanwhile(clock));
-        // Also where that failed: it must not be waited for for ever.
-        std::fs::write(meeting.path().join("go-on"), "")?;
-        done?;
-    } else {
-        std::fs::write(meeting.path().join("go-on"), "")?;
+        done = eventually("the first look", LIMIT, is_there).await;
+        done = done.and_then(|()| meanwhile(clock));
     }
+    // Also where that failed: the process must not wait for it for ever.
+    std::fs::write(meeting.path().join("go-on"), "")?;
+    done?;
     let said = String::from_utf8(looking.await??.stdout)?;
     let line = said.lines().find_map(|line| line.strip_prefix(LOOKS));
     let mut words = line.context(said.clone())?.split(' ');
