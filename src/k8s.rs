@@ -13,6 +13,7 @@ pub mod names;
 
 mod calls;
 mod certificates;
+mod connection;
 mod fleet;
 mod lock_store;
 mod namespaces;
@@ -21,7 +22,7 @@ mod pod_labels;
 mod session_store;
 
 pub use certificates::{K8sCertificates, K8sTrust};
-pub use client::{SIDECAR_CONNECTIONS, connect};
+pub use client::connect;
 pub use fleet::K8sFleet;
 pub use lock_store::K8sLockStore;
 pub use namespaces::K8sNamespaces;

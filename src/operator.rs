@@ -46,7 +46,7 @@ use feeds::Feeds;
 use metrics::{Gauges, Metrics, Outcome};
 use plan::{Action, Now, Rules, Why};
 use state::{Standing, State};
-use trouble::{About, Kind};
+use trouble::About;
 use view::Key;
 
 pub use binding::BindSidecars;
@@ -55,8 +55,6 @@ pub use scribe::AuditLog;
 
 /// How many actions are under way at once: as many writers as a healthy API server has use for.
 const UNDER_WAY: usize = 32;
-/// How many connections to the store are worth keeping: those, and the feeds.
-pub const CONNECTIONS: usize = UNDER_WAY + Kind::ALL.len();
 /// The longest sleep: timers stand still while a machine does, and the clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The longest pause before something that failed is tried again.

@@ -25,6 +25,7 @@
 //! - [`History`]: every state that a lock object went through.
 //! - [`Membership`]: who had a label, or was behind a Service, after each change.
 //! - [`Proxy`]: between a sidecar and the API server; faults by the meaning of a request.
+//! - [`Relay`]: a long way to the API server, over which connections are counted.
 //! - [`eventually`]: waits for a condition. Tests do not sleep and hope.
 //!
 //! Nothing survives the process that started it, also when that is killed (`process`). A missing
@@ -74,6 +75,8 @@ mod ports;
 mod process;
 #[path = "harness/proxy.rs"]
 mod proxy;
+#[path = "harness/relay.rs"]
+mod relay;
 #[path = "harness/requests.rs"]
 mod requests;
 #[path = "harness/role.rs"]
@@ -103,6 +106,7 @@ pub(crate) use pod::Pod;
 pub(crate) use ports::own_port;
 pub(crate) use process::{Process, directory};
 pub(crate) use proxy::{Class, Exchange, Fault, Proxy};
+pub(crate) use relay::Relay;
 pub(crate) use requests::Requests;
 pub(crate) use role::{Role, addresses, keep_logs_in};
 pub(crate) use sidecar::{Answer, Launch, Lease, Sidecar};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::StreamExt as _;
-use leasehold::k8s::{K8sLockStore, SIDECAR_CONNECTIONS, connect};
+use leasehold::k8s::{K8sLockStore, connect};
 use leasehold::protocol::ids::Resource;
 use leasehold::store::{LockEvent, LockStore, LockWatch};
 use serde_json::json;
@@ -88,7 +88,7 @@ impl Watched {
         let claiming = Claiming::new("nobody", "no-uid", written.stored.version);
         written.put(&claiming.take(&written.stored)?).await?;
         // With a client of its own, as a waiter's agent has one.
-        let watcher = K8sLockStore::new(connect(&config, SIDECAR_CONNECTIONS)?, &namespace.name);
+        let watcher = K8sLockStore::new(connect(&config)?, &namespace.name);
         let session = claiming.session();
         let events = watcher.watch(session, written.stored.version).await?;
         Ok(Self { written, events })
@@ -198,7 +198,7 @@ impl Queue {
     pub(crate) async fn new(namespace: &Namespace, resource: &str) -> Result<Self> {
         let config = namespace.cluster.control_plane().admin().config().await?;
         Ok(Self {
-            store: K8sLockStore::new(connect(&config, SIDECAR_CONNECTIONS)?, &namespace.name),
+            store: K8sLockStore::new(connect(&config)?, &namespace.name),
             resource: Resource::parse(resource)?,
         })
     }

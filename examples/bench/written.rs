@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use kube::Config;
-use leasehold::k8s::{K8sLockStore, SIDECAR_CONNECTIONS, connect};
+use leasehold::k8s::{K8sLockStore, connect};
 use leasehold::protocol::ids::{GrantId, OwnerId, Resource, SessionId};
 use leasehold::protocol::lock::{Claim, Decision, Lock};
 use leasehold::protocol::session::{Claimant, PodRef};
@@ -20,7 +20,7 @@ pub(crate) struct Written {
 
 impl Written {
     pub(crate) async fn new(config: &Config, namespace: &str, resource: &str) -> Result<Self> {
-        let store = K8sLockStore::new(connect(config, SIDECAR_CONNECTIONS)?, namespace);
+        let store = K8sLockStore::new(connect(config)?, namespace);
         let stored = store.create(&Resource::parse(resource)?).await?;
         Ok(Self { store, stored })
     }

@@ -35,12 +35,12 @@ pub(super) struct Cluster {
 }
 
 impl Args {
-    /// Reads the configuration and makes a client that keeps so many idle connections. Asks nothing of the API server yet.
-    pub(super) async fn connect(&self, idle_connections: usize) -> anyhow::Result<Cluster> {
+    /// Reads the configuration and makes a client. Asks nothing of the API server yet.
+    pub(super) async fn connect(&self) -> anyhow::Result<Cluster> {
         let config = self.config().await?;
         self.check_namespace(&config)?;
         let server = server_of(&config.cluster_url);
-        let client = crate::k8s::connect(&config, idle_connections)
+        let client = crate::k8s::connect(&config)
             .with_context(|| format!("cannot use the credentials for {server}"))?;
         Ok(Cluster {
             client,

@@ -21,7 +21,7 @@ use crate::agent::{Agent, Campaign, Config, OnTerm};
 use crate::clock::SystemClock;
 use crate::http::serve::{Bounds, serve};
 use crate::k8s::{K8sFleet, K8sLockStore, K8sNamespaces, K8sNotes, K8sPodLabels, K8sSessionStore};
-use crate::operator::{self, AuditLog, Leadership, Operator, OwnPod, Ports};
+use crate::operator::{AuditLog, Leadership, Operator, OwnPod, Ports};
 use crate::protocol::election::ElectionName;
 use crate::random::Random;
 use crate::shutdown;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args, settings: Settings) -> anyhow::Result<()> {
 
 async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()> {
     let signalled = shutdown::on_signal().context("signals cannot be handled")?;
-    let cluster = args.cluster.connect(operator::CONNECTIONS).await?;
+    let cluster = args.cluster.connect().await?;
     let config = settings.agent;
     let webhook = match settings.webhook {
         Some(webhook) => Some(Webhook::bind(webhook).await?),

@@ -13,7 +13,7 @@ use super::listen::AdminDefault;
 use super::serve::{Listeners, block_on};
 use crate::agent::{Agent, Config, Memory};
 use crate::clock::{self, SystemClock};
-use crate::k8s::{K8sLockStore, K8sSessionStore, SIDECAR_CONNECTIONS};
+use crate::k8s::{K8sLockStore, K8sSessionStore};
 use crate::state_file::StateFile;
 use crate::{http, shutdown};
 
@@ -27,7 +27,7 @@ pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
 
 async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
     let signalled = shutdown::on_signal().context("signals cannot be handled")?;
-    let cluster = args.cluster.connect(SIDECAR_CONNECTIONS).await?;
+    let cluster = args.cluster.connect().await?;
     let listeners = Listeners::bind(&args.flags, AdminDefault::Everywhere).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), pod = %config.pod.name, podUid = %config.pod.uid,

@@ -1,22 +1,27 @@
 //! The connection to the API server.
 //!
-//! Like kube's own client, with three differences that the protocol needs: nothing is retried
+//! Like kube's own client, with four differences that the protocol needs: nothing is retried
 //! (kube repeats 429, 503 and 504 for every verb, so a compare-and-swap could meet its own first
-//! try), small requests leave at once (`TCP_NODELAY`), and a connection whose other end is gone is
-//! noticed. What it keeps of kube: TLS, and credentials that are read again when they change.
+//! try), small requests leave at once (`TCP_NODELAY`), a connection whose other end is gone is
+//! noticed, and calls share one connection (`connection.rs`). What it keeps of kube: TLS, and
+//! credentials that are read again when they change.
 
 use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderValue, Uri};
 use hyper::rt::{Read, Write};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
+use rustls::pki_types::ServerName;
 use tower::{BoxError, Service, ServiceBuilder};
+
+use super::connection::SharedConnection;
 
 /// What the API server's audit log and the objects' `managedFields` call us.
 const AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
@@ -28,55 +33,63 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 /// An idle connection is closed before usual load balancers drop it silently.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How many idle connections a sidecar keeps: one for renewals and one for an app's calls is usual.
-pub const SIDECAR_CONNECTIONS: usize = 4;
-
 /// A client for `config`, which may also name a plain `http://` address, and an `http://` proxy
-/// that knows CONNECT. Of its idle connections it keeps `idle_connections`: as many as its user has
-/// calls under way at once, or each further one costs a handshake.
+/// that knows CONNECT.
 ///
 /// It has no timeout of its own for a whole call; the stores put one on each.
 ///
 /// # Errors
 /// When the configuration's certificates or credentials cannot be used.
-pub fn connect(config: &Config, idle_connections: usize) -> Result<Client, kube::Error> {
+pub fn connect(config: &Config) -> Result<Client, kube::Error> {
     let mut config = config.clone();
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(AGENT)));
     match config.proxy_url.clone() {
-        None => client(&config, idle_connections, tcp_connector()),
+        None => client(&config, tcp_connector()),
         // For plain http too: one kind of proxying, and no request line of another form.
         Some(proxy) => {
             let tunnel = Tunnel::new(proxy, tcp_connector());
-            client(&config, idle_connections, tunnel)
+            client(&config, tunnel)
         }
     }
 }
 
 /// A client whose connections `connector` opens.
-fn client<C>(config: &Config, idle_connections: usize, connector: C) -> Result<Client, kube::Error>
+fn client<C>(config: &Config, connector: C) -> Result<Client, kube::Error>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
-    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let connector = tls(config, connector)?;
     // hyper repeats a request by itself only when a pooled connection closed before any of it was
     // written: nobody can have seen the first try, so this is no retry of a write.
     let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(idle_connections)
         .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .service(http);
+        .service(SharedConnection::new(http));
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
+}
+
+/// As kube's own, but that it offers the API server HTTP/2.
+fn tls<C>(config: &Config, connector: C) -> Result<HttpsConnector<C>, kube::Error> {
+    let mut builder = HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = ServerName::try_from(name.clone())
+            .map_err(|error| kube::Error::Service(error.into()))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    Ok(builder.enable_all_versions().wrap_connector(connector))
 }
 
 fn tcp_connector() -> HttpConnector {

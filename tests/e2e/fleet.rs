@@ -24,8 +24,6 @@ use tokio::time::timeout;
 use crate::harness::{Cluster, Namespace, Pod};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// As many as the operator keeps.
-const CONNECTIONS: usize = 32;
 
 /// A client with the operator's rights. `about` must be the test's own.
 async fn operator(cluster: &Arc<Cluster>, about: &str) -> Result<kube::Client> {
@@ -36,7 +34,7 @@ async fn operator(cluster: &Arc<Cluster>, about: &str) -> Result<kube::Client> {
 }
 
 async fn client_of(pod: &Pod) -> Result<kube::Client> {
-    Ok(connect(&pod.kubeconfig.config().await?, CONNECTIONS)?)
+    Ok(connect(&pod.kubeconfig.config().await?)?)
 }
 
 async fn fleet(cluster: &Arc<Cluster>, about: &str) -> Result<K8sFleet> {

@@ -17,6 +17,7 @@ mod asked;
 mod basics;
 mod chart;
 mod clients;
+mod connections;
 mod contention;
 mod crowd;
 mod election;

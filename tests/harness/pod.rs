@@ -1,6 +1,6 @@
 //! Pods as the API server knows them: no node runs them, but tokens are bound to them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -9,8 +9,9 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::cluster::Namespace;
+use super::cluster::{Cluster, Namespace};
 use super::kubectl::{Access, Kubeconfig, Output};
+use super::relay::Relay;
 use super::wait::{PATIENCE, eventually};
 
 /// A pod, and the access that its sidecar has.
@@ -110,9 +111,19 @@ impl Pod {
 
     /// The same pod, reaching the API server through a plain-HTTP proxy at `server`.
     pub(crate) fn through(&self, server: &str) -> Result<Self> {
+        self.by_way_of(server, None)
+    }
+
+    /// The same pod, reaching the API server through a relay, which has no certificate of its own.
+    pub(crate) fn over(&self, relay: &Relay, cluster: &Cluster) -> Result<Self> {
+        let certificate = cluster.control_plane().certificate();
+        self.by_way_of(&relay.url, Some(&certificate))
+    }
+
+    fn by_way_of(&self, server: &str, certificate: Option<&Path>) -> Result<Self> {
         let access = Access {
             server,
-            certificate: None,
+            certificate,
             token: &self.token,
             namespace: &self.namespace,
         };

@@ -29,7 +29,7 @@ type Requests = Arc<Mutex<Vec<String>>>;
 
 fn client(address: SocketAddr) -> Client {
     let url = format!("http://{address}").parse().unwrap();
-    connect(&kube::Config::new(url), 4).unwrap()
+    connect(&kube::Config::new(url)).unwrap()
 }
 
 fn store(address: SocketAddr, timeout: Duration) -> K8sLockStore {
