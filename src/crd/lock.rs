@@ -76,14 +76,17 @@ use crate::protocol::ids::{
     validation = rules::holder_and_lease_together(),
     validation = rules::free_lock_has_no_waiters(),
     validation = rules::no_grant_waits_for_itself(),
-    validation = rules::one_place_per_session(),
+    validation = rules::one_entry_per_session(),
     validation = rules::metadata_keys_fit(),
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DistributedLockSpec {
     /// What apps lock: 1 to 512 bytes of printable text, like `tenant_123:billing-close:2026-04`.
     /// It can never be changed.
-    #[schemars(length(min = 1, max = RESOURCE_MAX_BYTES), regex(pattern = "^[^[:cntrl:]]+$"))]
+    #[schemars(
+        length(min = 1, max = RESOURCE_MAX_BYTES),
+        extend("x-kubernetes-validations" = [rules::resource_is_printable()])
+    )]
     pub resource: String,
 
     /// How many seconds a free and idle lock object is kept before the operator deletes it. Without

@@ -6,7 +6,7 @@
 
 use kube::core::Rule;
 
-use crate::protocol::ids::{METADATA_KEY_MAX_BYTES, RESOURCE_MAX_BYTES};
+use crate::protocol::ids::{METADATA_KEY_MAX_BYTES, RESOURCE_MAX_BYTES, is_blank, is_printable};
 
 /// `spec.resource` is what the lock is; under another one its token would mean nothing.
 #[must_use]
@@ -24,6 +24,44 @@ pub fn resource_fits() -> Rule {
     .message(&*format!(
         "spec.resource has more than {RESOURCE_MAX_BYTES} bytes; use a hash of what is longer"
     ))
+}
+
+/// Accepts what [`Resource::parse`](crate::protocol::ids::Resource::parse) accepts: the characters
+/// are those of its own functions. What no agent can read would be a lock that no agent can use.
+///
+/// A rule of the field and not of the root: a lock with such a name from before can still be updated,
+/// because the API server excuses what an update does not change.
+#[must_use]
+pub fn resource_is_printable() -> Rule {
+    let unprintable = ranges(|c| !is_printable(c.encode_utf8(&mut [0; 4])));
+    let unseen = ranges(|c| is_blank(c.encode_utf8(&mut [0; 4])));
+    Rule::new(format!(
+        "self.matches(r'^[^{unprintable}]*[^{unseen}][^{unprintable}]*$')"
+    ))
+    .message(
+        "spec.resource must be printable text: no control characters (no tabs or line breaks), no \
+         marks that hide or reverse text, and at least one character that can be seen",
+    )
+}
+
+/// The characters for which `is_in` holds, as ranges inside the brackets of a regular expression.
+fn ranges(is_in: impl Fn(char) -> bool) -> String {
+    let mut ranges: Vec<(char, char)> = Vec::new();
+    let mut is_open = false;
+    for c in '\0'..=char::MAX {
+        let is_inside = is_in(c);
+        match ranges.last_mut() {
+            Some((_, last)) if is_inside && is_open => *last = c,
+            _ if is_inside => ranges.push((c, c)),
+            _ => {}
+        }
+        is_open = is_inside;
+    }
+    let written = ranges.into_iter().map(|(first, last)| {
+        let (first, last) = (u32::from(first), u32::from(last));
+        format!(r"\x{{{first:x}}}-\x{{{last:x}}}")
+    });
+    written.collect()
 }
 
 /// A schema cannot bound the keys of a map.
@@ -116,12 +154,16 @@ pub fn no_grant_waits_for_itself() -> Rule {
     )
 }
 
-/// Two places would be two turns.
+/// Two entries would be two turns.
+///
+/// The list of sessions is made once: a rule that compares each entry with each other one costs the API
+/// server several times as much as the write of a full queue.
 #[must_use]
-pub fn one_place_per_session() -> Rule {
+pub fn one_entry_per_session() -> Rule {
     Rule::new(
-        "!has(self.status) || !has(self.status.waiters) || self.status.waiters.all(waiter, \
-         self.status.waiters.exists_one(other, other.session == waiter.session))",
+        "!has(self.status) || !has(self.status.waiters) || \
+         [self.status.waiters.map(waiter, waiter.session)].all(sessions, \
+         sessions.all(session, sessions.indexOf(session) == sessions.lastIndexOf(session)))",
     )
     .message("a session has at most one place in status.waiters; leave the older entry alone")
 }
