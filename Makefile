@@ -22,7 +22,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit bugs porcupine alerts chart together e2e crowd elections comparison $(NODE) ## Everything that CI runs: lint, unit, bugs, porcupine, alerts, chart, fault beside model, sim and image, e2e, crowd, elections, comparison, node-e2e
+test: lint unit policies bugs porcupine alerts chart together e2e crowd elections comparison $(NODE) ## Everything that CI runs: lint, unit, policies, bugs, porcupine, alerts, chart, fault beside model, sim and image, e2e, crowd, elections, comparison, node-e2e
 
 .PHONY: together
 together: # Of two cores the faults leave one idle, and no clock decides what is computed on it.
@@ -37,6 +37,10 @@ lint: need-cargo ## Formatting and clippy, warnings denied
 .PHONY: unit
 unit: need-cargo ## Unit and integration tests and a short fuzzing: fast, no cluster
 	cargo test --locked --lib --bins --test it --test history --test fuzz
+
+.PHONY: policies
+policies: need-go ## The admission policies and the definitions' rules, by Kubernetes' own validators: seconds, no cluster
+	cd tests/policies && GOWORK=off go vet -mod=readonly ./... && GOWORK=off go test -mod=readonly ./...
 
 .PHONY: bugs
 bugs: need-cargo ## Bugs on purpose, each of which a test must notice

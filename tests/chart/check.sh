@@ -35,6 +35,7 @@ main() {
     check_lint
     check_goldens
     check_namespace
+    check_token_floor
     check_images
     check_refused
   done
@@ -95,6 +96,14 @@ check_namespace() {
   fi
   grep -q system:serviceaccount:elsewhere:leasehold-operator "$scratch/elsewhere.yaml" ||
     fail "the policies do not name the operator of the namespace elsewhere"
+}
+
+# The policies bound tokens above the floor of the agents, so both have the same one.
+check_token_floor() {
+  local policies
+  render --set tokenFloor=9007199254739992 >"$scratch/floor.yaml"
+  policies=$(grep -cF 'expression: "9007199254739992"' "$scratch/floor.yaml" || true)
+  [ "$policies" = 2 ] || fail "tokenFloor is in $policies policies, not in 2"
 }
 
 # check_image IMAGE OF ARGUMENTS...: OF is the operator's image or the sidecars'.

@@ -34,7 +34,7 @@ fn resource() -> Resource {
 
 fn session(pod: &Pod) -> Session {
     Session {
-        id: format!("{}-0", pod.name).into(),
+        id: format!("{}-0123456789ab", pod.name).into(),
         pod: PodRef {
             name: pod.name.as_str().into(),
             uid: pod.uid.as_str().into(),
@@ -111,7 +111,7 @@ async fn a_session_is_owned_by_its_pod() {
     let made = sessions.create(&session(&a)).await.expect("a new session");
     assert_eq!(made.value, session(&a));
     let objects = Api::<LockSession>::namespaced(namespace.client.clone(), &namespace.name);
-    let object = objects.get("a-0").await.expect("the object");
+    let object = objects.get("a-0123456789ab").await.expect("the object");
     let owners = object.metadata.owner_references.expect("an owner");
     assert_eq!((owners.len(), &owners[0].uid), (1, &a.uid));
     assert_eq!(owners[0].block_owner_deletion, Some(false));

@@ -39,8 +39,11 @@ impl ApiServer {
 
     async fn new(cluster: &Arc<Cluster>) -> Self {
         let namespace = cluster.namespace("contract").await.expect("a namespace");
-        let a = party(&namespace.pod("a").await.expect("a pod")).await;
-        let b = party(&namespace.pod("b").await.expect("a pod")).await;
+        let [a, b] = ["a", "b"].map(async |name| {
+            let pod = namespace.pod(name).await.expect("a pod");
+            party(&pod, &namespace)
+        });
+        let (a, b) = (a.await, b.await);
         Self { namespace, a, b }
     }
 
@@ -62,8 +65,10 @@ impl ApiServer {
     }
 }
 
-async fn party(pod: &Pod) -> Party {
-    let client = pod.client().await.expect("a client");
+/// A pod that writes with a person's rights: the contract is the store's, and its queues have more entries
+/// of one pod than the admission policies allow.
+fn party(pod: &Pod, namespace: &Namespace) -> Party {
+    let client = namespace.client.clone();
     let locks = K8sLockStore::new(client.clone(), &pod.namespace);
     let sessions = K8sSessionStore::new(client, &pod.namespace);
     Party::new(&pod.name, &pod.uid, Arc::new(locks), Arc::new(sessions))

@@ -42,13 +42,15 @@ app.kubernetes.io/component: operator
 
 {{/*
 Objects of one file under files/, which has the rights, policies and definitions as they are tested, for
-the namespace leasehold-system. Takes `root`, `file`, and `keep`: whether they stay when the chart goes.
+the namespace leasehold-system and the token floor 0. Takes `root`, `file`, and `keep`: whether they stay when the chart goes.
 */}}
 {{- define "leasehold.shipped" -}}
 {{- $root := .root }}
 {{- $file := .file }}
 {{- $keep := .keep }}
 {{- $text := required (printf "%s is not in the chart" $file) ($root.Files.Get $file) }}
+{{- $floor := printf "- name: tokenFloor\n    expression: \"%d\"" (int64 $root.Values.tokenFloor) }}
+{{- $text = replace "- name: tokenFloor\n    expression: \"0\"" $floor $text }}
 {{- range splitList "\n---\n" (replace "leasehold-system" $root.Release.Namespace $text) }}
 {{- $object := fromYaml . }}
 {{- if hasKey $object "Error" }}{{ fail (printf "%s: %s" $file $object.Error) }}{{ end }}

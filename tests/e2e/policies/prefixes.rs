@@ -67,35 +67,6 @@ async fn a_namespace_locks_only_what_its_annotation_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_election_is_allowed_by_a_prefix_as_well() {
-    let world = World::new(TakeOver::Peer).await;
-    let pod = world.pod("a").await;
-    world.allow_prefixes("orders/").await;
-    let refused = world.make(&pod.client, "election:orders").await;
-    refused.refused("a resource must begin with orders/ (");
-
-    let world = World::new(TakeOver::Peer).await;
-    let pod = world.pod("a").await;
-    world.allow_prefixes("orders/,election:orders").await;
-    for resource in ["election:orders", "election:orders-2", "orders/1"] {
-        world.make(&pod.client, resource).await.allowed();
-    }
-    let refused = world.make(&pod.client, "election:billing").await;
-    refused.refused("a resource must begin with orders/ or election:orders (");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_annotation_without_a_prefix_lets_nothing_be_made() {
-    for nothing in ["", " , "] {
-        let world = World::new(TakeOver::Strict).await;
-        let pod = world.pod("a").await;
-        world.allow_prefixes(nothing).await;
-        let refused = world.make(&pod.client, "orders").await;
-        refused.refused("annotation leasehold.dev/allowed-prefixes names no prefix");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_there_before_the_annotation_is_used_on() {
     let world = World::new(TakeOver::Strict).await;
     let pod = world.pod("a").await;

@@ -22,99 +22,10 @@ fn request(actor: &str) -> ReleaseRequest {
     }
 }
 
-/// A change of a request.
-type Change = fn(&mut Value);
-
-/// What a user who has the verb must not leave out or make up, and what is told.
-const FLAWS: [(Change, &str); 9] = [
-    (|request| request["reason"] = json!("  "), "reason is blank"),
-    (
-        |request| request["reason"] = json!(""),
-        "spec.releaseRequest.reason",
-    ),
-    (
-        |request| request["reason"] = Value::Null,
-        "spec.releaseRequest.reason",
-    ),
-    (
-        |request| request["actor"] = Value::Null,
-        "spec.releaseRequest.actor",
-    ),
-    (
-        |request| request["actor"] = json!("editor"),
-        "put \"releaser\" there",
-    ),
-    (
-        |request| request["actor"] = json!("Releaser"),
-        "put \"releaser\" there",
-    ),
-    (
-        |request| request["leaseId"] = Value::Null,
-        "spec.releaseRequest.leaseId",
-    ),
-    (
-        |request| request["mode"] = json!("Please"),
-        "spec.releaseRequest.mode",
-    ),
-    (
-        |request| request["mode"] = Value::Null,
-        "spec.releaseRequest.mode",
-    ),
-];
-
 async fn patch(world: &World, by: &User, lock: &str, spec: Value) -> Outcome {
     let locks = world.api::<DistributedLock>(&by.client);
     let patch = Patch::Merge(json!({"spec": spec}));
     outcome(locks.patch(lock, &PatchParams::default(), &patch).await)
-}
-
-#[tokio::test]
-async fn ending_a_grant_takes_the_verb_a_reason_and_ones_own_name() {
-    // An operator would do what is asked.
-    let world = World::without_operator(TakeOver::Strict).await;
-    let a = world.pod("a").await;
-    let lock = world.held(&a, &[]).await;
-    let editor = world.person("editor", &[]).await;
-    let releaser = world.person("releaser", &["force-release"]).await;
-    for mode in [ReleaseMode::Ask, ReleaseMode::Force] {
-        let asked = ReleaseRequest {
-            mode,
-            ..request(&editor.name)
-        };
-        let answer = world.ask(&editor.client, &lock, Some(asked));
-        answer.await.refused(NO_RIGHT);
-    }
-    for (flaw, words) in FLAWS {
-        let mut flawed = json!(request(&releaser.name));
-        flaw(&mut flawed);
-        let answer = patch(&world, &releaser, &lock, json!({"releaseRequest": flawed}));
-        answer.await.refused(words);
-    }
-    let own = request(&releaser.name);
-    let asked = world.ask(&releaser.client, &lock, Some(own));
-    asked.await.allowed();
-
-    // Nobody changes it, or takes it back, with less.
-    for change in [
-        json!({"releaseRequest": null}),
-        json!({"releaseRequest": {"mode": "Ask"}}),
-        json!({"releaseRequest": {"reason": "another"}}),
-        json!({"releaseRequest": {"leaseId": "g-b", "actor": "editor"}}),
-    ] {
-        patch(&world, &editor, &lock, change)
-            .await
-            .refused(NO_RIGHT);
-    }
-    let rest = json!({"retainSeconds": 60});
-    patch(&world, &editor, &lock, rest).await.allowed();
-    // Nor in the name of him who asked first.
-    let other = world.person("other", &["force-release"]).await;
-    let reworded = json!({"releaseRequest": {"reason": "another"}});
-    patch(&world, &other, &lock, reworded.clone())
-        .await
-        .refused("put \"other\" there");
-    patch(&world, &releaser, &lock, reworded).await.allowed();
-    world.ask(&other.client, &lock, None).await.allowed();
 }
 
 /// The role that we ship for people is enough, and does not let them write the status.
@@ -175,34 +86,6 @@ async fn a_pod_asks_for_nothing() {
     assert!(read.spec.release_request.is_none());
 }
 
-/// With every right in the namespace, `force-release` among them.
-#[tokio::test]
-async fn the_operator_clears_requests_and_writes_none() {
-    // An operator would do what is asked.
-    let world = World::without_operator(TakeOver::Strict).await;
-    let a = world.pod("a").await;
-    let lock = world.held(&a, &[]).await;
-    let bare = world.bare_operator().await;
-    let name = "system:serviceaccount:leasehold-system:leasehold-operator";
-    let asked = world.ask(&bare, &lock, Some(request(name)));
-    asked.await.refused("cannot patch");
-    let operator = world.widened_operator(bare).await;
-    let words = "carries out what others ask for";
-    for actor in [name, "admin"] {
-        let asked = world.ask(&operator, &lock, Some(request(actor)));
-        asked.await.refused(words);
-    }
-    let asked = world.ask(&world.admin, &lock, Some(request("admin")));
-    asked.await.allowed();
-    let changed = ReleaseRequest {
-        mode: ReleaseMode::Ask,
-        ..request("admin")
-    };
-    let changed = world.ask(&operator, &lock, Some(changed));
-    changed.await.refused(words);
-    world.ask(&operator, &lock, None).await.allowed();
-}
-
 /// What a person is told in backquotes when a deletion is refused.
 async fn told_command(world: &World, lock: &str) -> String {
     let locks = world.api::<DistributedLock>(&world.admin);
@@ -245,35 +128,4 @@ async fn the_command_that_a_refused_deletion_tells_asks_for_the_end_of_the_grant
         readme.contains(&general),
         "the README tells another command: {general}"
     );
-}
-
-/// An app chooses its lock's lease id and owner, and people copy what they are told into a shell.
-#[tokio::test]
-async fn nothing_that_an_app_wrote_becomes_part_of_a_command() {
-    let world = World::new(TakeOver::Strict).await;
-    let a = world.pod("a").await;
-    for bad in [
-        "x'; touch /tmp/x #",
-        "$(id)",
-        "`id`",
-        "x\"",
-        "-x",
-        "a b",
-        "ü",
-    ] {
-        let mut status = Status::default();
-        grant(&mut status, &a);
-        status.token = TOKEN;
-        bad.clone_into(&mut status.lease.as_mut().expect("held").id);
-        let holder = status.holder.as_mut().expect("held");
-        bad.clone_into(&mut holder.owner_id);
-        holder.pod = format!("{bad}`{bad}`");
-        let lock = world.lock(Some(status)).await;
-        let command = told_command(&world, &lock).await;
-        assert!(!command.contains(bad), "{command}");
-        assert!(
-            command.contains("\"leaseId\":\"STATUS.LEASE.ID\""),
-            "{command}"
-        );
-    }
 }

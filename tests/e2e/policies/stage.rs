@@ -9,11 +9,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Client, Resource as KubeResource};
 use leasehold::crd::lock::{
     DistributedLock, DistributedLockSpec, DistributedLockStatus, Holder, IncidentRecord,
-    LeaseRecord, ReleaseMode, ReleaseRequest, WaiterRecord,
+    LeaseRecord, ReleaseRequest, WaiterRecord,
 };
 use leasehold::crd::session::{LockSession, LockSessionSpec, LockSessionStatus, RevocationRecord};
-use leasehold::k8s::names::object_name;
-use leasehold::protocol::ids::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -72,7 +70,7 @@ pub(super) fn holder(pod: &User) -> Holder {
         pod: pod.name.clone(),
         pod_uid: pod.uid.clone(),
         node: None,
-        session: format!("{}-0", pod.name),
+        session: format!("{}-0123456789ab", pod.name),
         session_ttl_seconds: TTL_SECONDS,
         metadata: std::collections::BTreeMap::default(),
     }
@@ -84,31 +82,10 @@ pub(super) fn waiter(pod: &User) -> WaiterRecord {
         owner_id: pod.name.clone(),
         pod: pod.name.clone(),
         pod_uid: pod.uid.clone(),
-        session: format!("{}-0", pod.name),
+        session: format!("{}-0123456789ab", pod.name),
         session_ttl_seconds: TTL_SECONDS,
         queued_at: TIME.to_owned(),
         preferred: false,
-    }
-}
-
-/// An entry of a pod that has the grant, or a place, under another session.
-pub(super) fn second_entry(pod: &User) -> WaiterRecord {
-    WaiterRecord {
-        lease_id: format!("h-{}", pod.name),
-        session: format!("{}-1", pod.name),
-        ..waiter(pod)
-    }
-}
-
-/// One of many entries, as long as the definition lets it be.
-pub(super) fn longest_entry(n: usize, pod: &User) -> WaiterRecord {
-    WaiterRecord {
-        lease_id: format!("{n:064}"),
-        owner_id: format!("{n:0>200}"),
-        pod: format!("{n:0>253}"),
-        pod_uid: format!("{n:064}"),
-        session: format!("{n:0>253}"),
-        ..waiter(pod)
     }
 }
 
@@ -123,29 +100,6 @@ pub(super) fn incident(kind: &str, holder: &User, actor: &str) -> IncidentRecord
         pod: holder.name.clone(),
         actor: actor.to_owned(),
         reason: "test".to_owned(),
-    }
-}
-
-/// Who asks in these tests, as set-up is made with the administrator's rights.
-pub(super) const ASKER: &str = "admin";
-
-/// What [`ASKER`] wants of a grant, in the words of an [`incident`].
-pub(super) fn request(lease: &str, mode: ReleaseMode) -> ReleaseRequest {
-    ReleaseRequest {
-        lease_id: lease.to_owned(),
-        mode,
-        reason: "test".to_owned(),
-        actor: ASKER.to_owned(),
-    }
-}
-
-/// One of several incidents, as long as the definition lets it be.
-pub(super) fn longest_incident(n: i64, holder: &User) -> IncidentRecord {
-    IncidentRecord {
-        token: n,
-        lease_id: Some(format!("{n:064}")),
-        reason: "x".repeat(1024),
-        ..incident("Expired", holder, &"x".repeat(512))
     }
 }
 
@@ -224,19 +178,6 @@ impl World {
                 .await
                 .allowed();
         }
-        name
-    }
-
-    /// The lock of an election, with this status.
-    pub(super) async fn election(&self, wanted: DistributedLockStatus) -> String {
-        let resource = format!("election:e-{}", uuid::Uuid::new_v4().simple());
-        let guarded = Resource::parse(&resource).expect("a resource");
-        let name = object_name(&guarded);
-        let mut lock = bare_lock(&name);
-        lock.spec.resource = resource;
-        self.create(&self.admin, &lock).await.allowed();
-        let made = self.write(&self.admin, &name, |status| *status = wanted);
-        made.await.allowed();
         name
     }
 
