@@ -109,4 +109,32 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    /// Whether the kubelet may set a variable of this name, for some Service of the pod's namespace.
+    fn is_of_a_service(variable: &str) -> bool {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        // NAME_PORT_80_TCP, and with _PROTO, _PORT or _ADDR.
+        let of_a_port = variable
+            .split_once("_PORT_")
+            .is_some_and(|(_, rest)| is_number(rest.split('_').next().unwrap_or_default()));
+        variable.ends_with("_PORT")
+            || variable.ends_with("_SERVICE_HOST")
+            || variable.contains("_SERVICE_PORT_")
+            || of_a_port
+    }
+
+    #[test]
+    fn no_service_can_set_a_variable_of_ours() {
+        assert!(is_of_a_service("LEASEHOLD_COMPAT_PORT"));
+        assert!(is_of_a_service("LEASEHOLD_PORT_80_TCP_ADDR"));
+        let mut variables = 0;
+        for role in Cli::command().get_subcommands() {
+            for variable in role.get_arguments().filter_map(Arg::get_env) {
+                let variable = variable.to_str().unwrap();
+                assert!(!is_of_a_service(variable), "{variable}");
+                variables += 1;
+            }
+        }
+        assert!(variables > 40, "{variables}");
+    }
 }

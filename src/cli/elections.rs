@@ -35,9 +35,10 @@ pub(super) struct Args {
     )]
     compat: Vec<CompatFlag>,
     /// The port of --compat, on 127.0.0.1 and, where there is IPv6, `[::1]`.
+    // Not LEASEHOLD_COMPAT_PORT: the kubelet sets that where there is a Service `leasehold-compat`.
     #[arg(
         long,
-        env = "LEASEHOLD_COMPAT_PORT",
+        env = "LEASEHOLD_COMPAT_PORT_NUMBER",
         value_name = "PORT",
         default_value_t = 4040,
         requires = "compat"

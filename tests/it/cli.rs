@@ -77,6 +77,21 @@ fn a_wrong_flag_is_a_usage_error_that_names_it() {
     );
 }
 
+/// The kubelet tells the pods of a namespace of its Services: `leasehold-compat` is one with this variable.
+#[test]
+fn the_variables_of_a_service_are_no_flags() {
+    let mut sidecar = leasehold(&["sidecar", "--pod-uid=u", "--pod-name=p"]);
+    let output = sidecar
+        .arg("--kubeconfig=/nonexistent")
+        .env("LEASEHOLD_COMPAT_PORT", "tcp://10.0.0.1:80")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    // It came as far as the kubeconfig.
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("/nonexistent"), "{said}");
+}
+
 #[test]
 fn a_failure_is_one_line_that_says_what_to_do() {
     let missing = run(&[
