@@ -26,8 +26,11 @@ const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const STATE_DIRECTORY: &str = "/var/run/leasehold/state";
 pub(super) const SOCKET_DIRECTORY: &str = "/var/run/leasehold";
 const SOCKET: &str = "/var/run/leasehold/leasehold.sock";
-/// A state file of a thousand leases is a quarter of it.
-const MEMORY_LIMIT: &str = "1Mi";
+/// Room for the state of 10,000 leases while it is written anew, and for a refused file beside it. The
+/// sidecar's own memory limit bounds it too, so it is no larger than it has to be.
+const STATE_LIMIT: &str = "20Mi";
+/// There is a socket in it, and nothing else.
+const SOCKET_LIMIT: &str = "1Mi";
 /// The kubelet renews the token long before; the API server knows the pod by it.
 const TOKEN_SECONDS: u32 = 3_600;
 
@@ -177,7 +180,8 @@ fn env(chosen: &Chosen<'_>) -> Vec<Value> {
         of_the_pod("LEASEHOLD_NODE_NAME", "spec.nodeName"),
         of_the_pod("LEASEHOLD_NAMESPACE", "metadata.namespace"),
         set("LEASEHOLD_STATE_DIR", STATE_DIRECTORY),
-        // A native sidecar gets SIGTERM when the apps have ended: nobody is left to wait for.
+        // A native sidecar mostly gets SIGTERM when the apps have ended, and a Job waits for its end. But
+        // not always: a short grace period, a preStop hook or a restart of the sidecar alone come earlier.
         set("LEASEHOLD_ON_TERM", "release-now"),
         set(
             "LEASEHOLD_SESSION_TTL",
@@ -233,10 +237,10 @@ fn mounts(chosen: &Chosen<'_>) -> Vec<Value> {
 
 pub(super) fn volumes(reach: Reach) -> Vec<Value> {
     let in_memory =
-        |name| json!({"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": MEMORY_LIMIT}});
-    let mut volumes = vec![token_volume(), in_memory(STATE_VOLUME)];
+        |name, limit| json!({"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": limit}});
+    let mut volumes = vec![token_volume(), in_memory(STATE_VOLUME, STATE_LIMIT)];
     if reach.has_socket() {
-        volumes.push(in_memory(SOCKET_VOLUME));
+        volumes.push(in_memory(SOCKET_VOLUME, SOCKET_LIMIT));
     }
     volumes
 }

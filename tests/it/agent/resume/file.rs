@@ -2,7 +2,7 @@
 //! costs what it must.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use leasehold::agent::Journal;
 
@@ -23,6 +23,8 @@ struct Refuses {
 struct Disk {
     file: StateFile,
     refuses: Arc<Refuses>,
+    /// The most that the file took, with a new one beside it.
+    taken: Arc<AtomicU64>,
 }
 
 impl Disk {
@@ -37,7 +39,9 @@ impl Disk {
 impl Journal for Disk {
     fn append(&mut self, record: &[u8]) -> io::Result<()> {
         Self::asked(&self.refuses.append)?;
-        self.file.append(record)
+        self.file.append(record)?;
+        self.taken.fetch_max(self.file.bytes(), Ordering::SeqCst);
+        Ok(())
     }
 
     fn replace(
@@ -45,7 +49,10 @@ impl Journal for Disk {
         records: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
     ) -> io::Result<()> {
         Self::asked(&self.refuses.replace)?;
-        self.file.replace(records)
+        let before = self.file.bytes();
+        self.file.replace(records)?;
+        self.taken.fetch_max(before + self.file.bytes(), Ordering::SeqCst);
+        Ok(())
     }
 
     fn bytes(&self) -> u64 {
@@ -69,6 +76,10 @@ impl Node {
 
     /// Starts the sidecar on a disk that refuses what it is told to.
     fn start_on_disk(&self) -> (Pod, Arc<Refuses>) {
+        self.start_on_disk_with(Arc::default())
+    }
+
+    fn start_on_disk_with(&self, taken: Arc<AtomicU64>) -> (Pod, Arc<Refuses>) {
         let refuses = Arc::new(Refuses::default());
         let mut file = StateFile::open(self.directories.last().unwrap().path())
             .unwrap()
@@ -77,6 +88,7 @@ impl Node {
         let disk = Disk {
             file,
             refuses: refuses.clone(),
+            taken,
         };
         let pod = self.start_from(
             |_| {},
@@ -307,4 +319,65 @@ async fn why_a_session_was_lost_is_known_to_the_next_process() {
     .await;
     let pod = node.kill_and_start(&pod);
     assert_eq!(pod.agent.lease(&lease.lease, pod.now()), revoked);
+}
+
+/// The volume that an injected sidecar has for its state, in bytes.
+fn injected_room() -> u64 {
+    let made = crate::pods::made(&serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "labels": {"leasehold.dev/inject": "true"}},
+        "spec": {"containers": [{"name": "app", "image": "app"}]},
+    }));
+    let made = made.expect("it must be made");
+    let volumes = made["spec"]["volumes"].as_array().unwrap();
+    let state = volumes.iter().find(|one| one["name"] == "leasehold-state");
+    let limit = state.unwrap()["emptyDir"]["sizeLimit"].as_str().unwrap();
+    let mebibytes = limit.strip_suffix("Mi").expect("it is in Mi");
+    mebibytes.parse::<u64>().unwrap() * 1024 * 1024
+}
+
+/// With fewer leases, whose records are all of one size; the file grows with them and by nothing else.
+#[tokio::test]
+async fn ten_thousand_leases_fit_into_the_injected_volume() {
+    const LEASES: u64 = 200;
+
+    let mut node = Node::new();
+    let taken = Arc::new(AtomicU64::new(0));
+    let (pod, _) = node.start_on_disk_with(taken.clone());
+    let mut leases = Vec::new();
+    for n in 0..LEASES {
+        let resource = format!("tenant_{n:05}:billing-close:2026-04");
+        leases.push(pod.lease(&resource).await);
+    }
+    // The most that it ever takes: written anew as late as may be, with every lease.
+    let (mut begun, mut written_anew) = (node.size(), 0);
+    for seconds in (60..=61).cycle() {
+        let before = node.size();
+        let ttl = Some(Duration::from_secs(seconds));
+        pod.agent.renew(&leases[0].lease, ttl, pod.now()).unwrap();
+        if node.size() < before {
+            (begun, written_anew) = (node.size(), written_anew + 1);
+            if written_anew == 2 {
+                break;
+            }
+        }
+    }
+    let taken = taken.load(Ordering::SeqCst);
+    let each = begun.div_ceil(LEASES);
+    let most = |leases| 3 * each * leases + GARBAGE;
+    let of_10_000 = most(10_000);
+    println!("{each} bytes a lease; at most {taken} with {LEASES}, {of_10_000} with 10,000");
+    let records = 1_000;
+    assert!(
+        taken > 2 * begun + GARBAGE,
+        "both files are there for a moment"
+    );
+    assert!(taken < most(LEASES) + records, "{taken}");
+    // A file that was refused takes as much as the one in use.
+    assert!(2 * of_10_000 <= injected_room(), "{of_10_000}");
+    let pod = node.kill_and_start(&pod);
+    for lease in leases {
+        let again = renewed(&pod, &lease).await.expect("the lease must go on");
+        assert_eq!(again.token, lease.token);
+    }
 }
