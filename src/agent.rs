@@ -117,10 +117,13 @@ impl Config {
 /// What becomes of held leases when the agent is told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnTerm {
-    /// Wait until each was released or its told deadline has passed.
+    /// Wait until each was released or its promise has passed.
     Wait,
-    /// Release at once: whoever set this knows that the apps have ended.
+    /// Release at once what no app was promised, and leave promised leases to their session: for the
+    /// agent's next process, or for others once the pod has ended or the session has expired.
     ReleaseNow,
+    /// Release everything at once: the caller knows that the apps have ended.
+    AppsEnded,
 }
 
 /// The agent. Cloning gives another handle to the same one.
@@ -230,9 +233,37 @@ impl Agent {
         self.state().draining
     }
 
-    /// Stops: no new leases, then waits for the held ones as `on_term` says, releases what is
-    /// left and ends the session.
+    /// Stops: no new leases, then ends the held ones as `on_term` says. The session ends too, and what
+    /// is on file, unless promised leases are left to them.
     pub async fn shut_down(&self, on_term: OnTerm) {
+        self.drain();
+        if on_term == OnTerm::AppsEnded {
+            self.release_from_what_was_told();
+        }
+        self.resume_before_the_end(on_term).await;
+        // Nobody comes back for them.
+        self.give_back_all_kept();
+        if on_term == OnTerm::Wait {
+            self.wait_for_leases_to_end().await;
+        }
+        self.release_at_the_end(on_term).await;
+        if on_term == OnTerm::ReleaseNow && self.leave_promised() {
+            self.stop_renewing().await;
+        } else {
+            self.end_session().await;
+            self.forget_for_good();
+            self.0.stop.cancel();
+        }
+        self.0.tasks.close();
+    }
+
+    /// Whether it has stopped and left promised leases to their session.
+    fn has_left(&self) -> bool {
+        self.state().has_left
+    }
+
+    /// Refuses new leases from now on.
+    fn drain(&self) {
         {
             let mut state = self.state();
             state.draining = true;
@@ -243,20 +274,6 @@ impl Agent {
             state.elections.wake_streams();
         }
         self.0.streams_changed.notify_waiters();
-        if on_term == OnTerm::ReleaseNow {
-            self.release_from_what_was_told();
-        }
-        self.resume_before_the_end(on_term).await;
-        // Nobody comes back for them.
-        self.give_back_all_kept();
-        if on_term == OnTerm::Wait {
-            self.wait_for_leases_to_end().await;
-        }
-        self.release_everything().await;
-        self.end_session().await;
-        self.forget_for_good();
-        self.0.stop.cancel();
-        self.0.tasks.close();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -82,7 +82,7 @@ async fn our_stops(binary: &str, namespace: &Namespace) -> Result<Vec<Duration>>
     let mut stops = Vec::new();
     for _ in 0..OUR_STOPS {
         let launch = Sidecar::launch(binary, &pod).default_log();
-        let launch = launch.arg("--on-term").arg("release-now");
+        let launch = launch.arg("--on-term").arg("apps-ended");
         let holder = launch.start().await?;
         holder.acquire(RESOURCE).await?.granted()?;
         let queue = Queue::new(namespace, RESOURCE).await?;

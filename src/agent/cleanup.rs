@@ -16,7 +16,7 @@ use crate::store::{Stored, within};
 
 use super::bid::Unsettled;
 use super::release::Returning;
-use super::{Agent, Backoff, CALL_LIMIT};
+use super::{Agent, Backoff, CALL_LIMIT, OnTerm};
 
 /// How long a write may still land after nobody waits for it: the API server ends a request
 /// after 60 s, and a proxy on the way may hold it as long again.
@@ -250,18 +250,23 @@ impl Agent {
         }
     }
 
-    /// Releases what is still held and waits (a few seconds at most) for the store to say so, and
-    /// for the attempts under way to end. All releases are started before any is waited for: the
-    /// kubelet does not wait for them one after the other.
-    pub(super) async fn release_everything(&self) {
+    /// Releases what is still held, but for promised leases where those are left, and waits (a few
+    /// seconds at most) for the store to confirm that, and for the attempts in flight to end. All releases
+    /// are started before any is waited for: the kubelet does not wait for them one after the other.
+    pub(super) async fn release_at_the_end(&self, on_term: OnTerm) {
+        let leaves_promised = on_term == OnTerm::ReleaseNow && !seeded::has(Bug::StopBreaksItsWord);
         let until = self.now().after(LAST_WORDS);
         loop {
             let ended = self.0.something_ended.notified();
             let leases: Vec<LeaseId> = self.state().resource_of.keys().cloned().collect();
             for lease in &leases {
-                self.release_at_stop(lease);
+                self.release_at_stop(lease, leaves_promised);
             }
-            if self.state().load() == 0 {
+            let (load, left) = {
+                let state = self.state();
+                (state.load(), state.left_at_stop())
+            };
+            if load == 0 || (leaves_promised && load == left) {
                 return;
             }
             tokio::select! {
@@ -271,5 +276,33 @@ impl Agent {
                 () = ended => {}
             }
         }
+    }
+
+    /// Leaves promised leases to their session and to the file: nothing that happens from here on ends one,
+    /// least of all the connections that the end of this process closes. False when there are none.
+    pub(super) fn leave_promised(&self) -> bool {
+        {
+            let mut state = self.state();
+            state.has_left = state.left_at_stop() > 0;
+            if !state.has_left {
+                return false;
+            }
+            tracing::info!(
+                leases = state.lease_count(),
+                "promised leases are left to their session"
+            );
+            state.elections.wake_streams();
+        }
+        self.0.streams_changed.notify_waiters();
+        true
+    }
+
+    /// Stops everything, but no renewal in flight: the next process can resume the session only at the
+    /// version that is on file.
+    pub(super) async fn stop_renewing(&self) {
+        let change = self.0.session_change.lock();
+        // A bound for the worst case: without the renewal's answer the next process resumes nothing.
+        let _change = tokio::time::timeout(CALL_LIMIT, change).await;
+        self.0.stop.cancel();
     }
 }

@@ -9,7 +9,7 @@
 //! lease any more, and its grant is given up when the readers' time is over. So that it is succeeded
 //! soon, they are told of a short time only. A lead that the agent runs for by itself is the whole
 //! pod's: its readers are told the session's deadline, and whoever ends it ends it for all.
-//! A loss, a person's force and a stop that does not wait end both, as they end everything.
+//! A loss, a person's force and a stop whose apps have ended end both, as they end everything.
 
 mod campaign;
 mod events;

@@ -180,6 +180,9 @@ impl LeaseEvents {
             // Made before the state is read: what changes in between is not missed.
             let agent = self.agent.clone();
             let changed = agent.0.streams_changed.notified();
+            if agent.has_left() {
+                return None;
+            }
             agent.end_if_lost(&self.lease);
             let over = *self.over.borrow_and_update();
             let Some(sight) = self.sight(over) else {

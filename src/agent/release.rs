@@ -66,7 +66,10 @@ enum WhoEnds {
     /// Its app.
     App,
     /// The agent, because it stops.
-    Agent,
+    Agent {
+        /// Whether a lease that an app was promised is left as it is.
+        leaves_promised: bool,
+    },
     /// Nobody was told of it: its caller hung up.
     CallerGone,
 }
@@ -87,7 +90,10 @@ impl State {
         let Some(held) = self.held_mut(lease) else {
             return PlannedEnd::Nothing;
         };
-        if who == WhoEnds::Agent {
+        if let WhoEnds::Agent { leaves_promised } = who {
+            if leaves_promised && held.is_promised(now) {
+                return PlannedEnd::Nothing;
+            }
             held.tell_streams(Over::Lost(Loss::AgentStopping));
             return PlannedEnd::Now;
         }
@@ -178,6 +184,9 @@ impl Agent {
     /// Releases a lease whose caller hung up, unless a repetition of its request was answered
     /// with it: then somebody believes in it.
     pub(super) fn release_undelivered(&self, lease: &LeaseId) {
+        if self.has_left() {
+            return;
+        }
         if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::CallerGone) {
             tracing::info!(leaseId = %lease, "the caller hung up; released");
         }
@@ -185,15 +194,19 @@ impl Agent {
 
     /// Ends a lease whose connection ended. One that is over already needs no end.
     pub(super) fn release_hung_up(&self, lease: &LeaseId) {
+        // The end of this process closes connections whose apps go on.
+        if self.has_left() {
+            return;
+        }
         if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::App) {
             tracing::info!(leaseId = %lease, "the connection that held it ended; released");
         }
     }
 
-    /// Releases a lease because the agent stops.
-    pub(super) fn release_at_stop(&self, lease: &LeaseId) {
-        // Who waits for it waits for the agent's load to fall to zero.
-        let _done = self.start_release(lease, WhoEnds::Agent);
+    /// Releases a lease because the agent stops; where `leaves_promised`, only if no app was promised it.
+    pub(super) fn release_at_stop(&self, lease: &LeaseId, leaves_promised: bool) {
+        // Who waits for it waits for the agent's load to fall.
+        let _done = self.start_release(lease, WhoEnds::Agent { leaves_promised });
     }
 
     /// Ends the lease and starts giving its grant back: at once, or when those who were told of it

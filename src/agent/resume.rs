@@ -43,7 +43,7 @@ pub(super) const RESUMED_WITHIN: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// The shortest time for one call, however near the deadline is.
 const SHORTEST_CALL: Duration = Duration::from_millis(50);
-/// How long an agent whose apps have ended waits for what it may have to release.
+/// How long an agent that stops without delay waits for what it may have to release.
 const RESUMED_AT_THE_END: Duration = Duration::from_secs(3);
 
 /// Which part of the time that is left one try may take: one in so many.
@@ -369,7 +369,7 @@ impl Agent {
     pub(super) async fn resume_before_the_end(&self, on_term: OnTerm) {
         let limit = match on_term {
             OnTerm::Wait => self.state().promised_until.since(self.now()),
-            OnTerm::ReleaseNow => RESUMED_AT_THE_END,
+            OnTerm::ReleaseNow | OnTerm::AppsEnded => RESUMED_AT_THE_END,
         };
         self.until_resumed(limit).await;
     }

@@ -207,6 +207,9 @@ impl Agent {
                 return;
             }
             let _change = self.0.session_change.lock().await;
+            if self.0.stop.is_cancelled() {
+                return;
+            }
             if failures == 0 && !self.is_renewal_due(&id) {
                 // An acquire renewed ahead of time.
                 continue;

@@ -65,6 +65,8 @@ pub(super) struct State {
     pub(super) next_sweep: Moment,
     /// No new leases are given.
     pub(super) draining: bool,
+    /// The agent has stopped and left promised leases to their session.
+    pub(super) has_left: bool,
     /// Until when a refused take-over is taken as the policies' last word.
     pub(super) strict_until: Moment,
     /// What was answered to a `requestId`, for as long as the lease or its end is remembered.
@@ -192,6 +194,20 @@ pub(super) struct Ended {
 }
 
 impl Held {
+    /// Whether an app may act by it now: a promise was given and has not passed.
+    pub(super) fn is_promised(&self, now: Moment) -> bool {
+        if self.is_closing {
+            return now < self.readers_until;
+        }
+        match self.life {
+            // An app that was let in by the answer (`gate-lock`) does not ask again.
+            Life::Campaign => self.readers_until > Moment::default(),
+            Life::Ttl(_) | Life::Connection { .. } => {
+                now < self.lease.told_until().max(self.readers_until)
+            }
+        }
+    }
+
     pub(super) fn ended(&self) -> Ended {
         Ended {
             lease: self.lease.id.clone(),
@@ -373,6 +389,14 @@ impl State {
     /// How much is held or under way; what the bound on leases counts.
     pub(super) fn load(&self) -> usize {
         self.held.len() + self.in_flight + self.returning.len() + self.waiting
+    }
+
+    /// How much of that is left where only promised leases are: these, and the grants that are not given
+    /// back before the promises of the process before have passed.
+    pub(super) fn left_at_stop(&self) -> usize {
+        let returning = self.returning.keys();
+        let held_back = returning.filter(|grant| self.is_held_back(grant));
+        self.held.len() + held_back.count()
     }
 
     /// The local deadline of a session; none when it is not (or no longer) the live one.

@@ -64,10 +64,13 @@ pub(super) struct Flags {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnTermFlag {
-    /// Wait until each was released or what its app was told has run out.
+    /// Wait until each was released or its promise has passed.
     Wait,
-    /// Release them at once; only where the apps have ended by then.
+    /// Release at once what no app was promised, and stop; promised leases stay with the session, for
+    /// a sidecar that is restarted (--state-dir), or until the pod has ended or the session has expired.
     ReleaseNow,
+    /// Release everything at once; only where the apps have ended by then.
+    AppsEnded,
 }
 
 impl Flags {
@@ -107,6 +110,7 @@ impl Flags {
         match self.on_term {
             OnTermFlag::Wait => OnTerm::Wait,
             OnTermFlag::ReleaseNow => OnTerm::ReleaseNow,
+            OnTermFlag::AppsEnded => OnTerm::AppsEnded,
         }
     }
 }

@@ -118,7 +118,7 @@ impl Replica {
             // What it does ends before it gives the lead away.
             let ran = self.operator.run(signalled.clone()).await;
             ran.context("a task of the operator died")?;
-            self.agent.shut_down(OnTerm::ReleaseNow).await;
+            self.agent.shut_down(OnTerm::AppsEnded).await;
             anyhow::Ok(())
         };
         let drained = async {

@@ -182,7 +182,7 @@ async fn a_stopped_sidecar_leaves_nothing_to_go_on_with() -> Result<()> {
     let node = Node::new("stopped").await?;
     let a = node
         .launch(&node.pod)
-        .arg("--on-term=release-now")
+        .arg("--on-term=apps-ended")
         .start()
         .await?;
     let lease = acquire(&a, "res").await?.0;

@@ -235,13 +235,13 @@ async fn a_stopping_agent_takes_nothing_new_and_waits_for_the_release() {
 }
 
 #[tokio::test]
-async fn release_now_frees_everything_at_once() {
+async fn apps_ended_frees_everything_at_once() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     for resource in ["r1", "r2", "r3"] {
         pod.lease(resource).await;
     }
-    pod.agent.shut_down(OnTerm::ReleaseNow).await;
+    pod.agent.shut_down(OnTerm::AppsEnded).await;
     assert!(
         ["r1", "r2", "r3"]
             .iter()

@@ -59,6 +59,8 @@ pub(crate) struct Wanted {
     pub(crate) spec: Value,
     /// The app's readiness probe, if it is to have one.
     pub(crate) readiness: Value,
+    /// The app's preStop hook, if it is to have one.
+    pub(crate) pre_stop: Value,
 }
 
 /// A pod whose app runs a script, and which asks for the sidecar.
@@ -69,6 +71,9 @@ pub(crate) fn asking_pod(name: &str, script: &str, wanted: &Wanted) -> Value {
         "spec": {"containers": [app(&format!("{CALL}{script}"))]}});
     if !wanted.readiness.is_null() {
         pod["spec"]["containers"][0]["readinessProbe"] = wanted.readiness.clone();
+    }
+    if !wanted.pre_stop.is_null() {
+        pod["spec"]["containers"][0]["lifecycle"]["preStop"] = wanted.pre_stop.clone();
     }
     for (key, value) in &wanted.config {
         pod["metadata"]["annotations"][format!("config.leasehold.dev/{key}")] = json!(value);

@@ -1,113 +1,302 @@
-//! A pod that is deleted hands its locks to whoever waits, and not before its app has stopped.
+//! A pod that is deleted or evicted hands its locks to the next waiter, and not before its app has stopped:
+//! however that stops, and however long it takes.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
-use serde_json::json;
+use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::app::{App, Log, Wanted};
-use crate::harness::Namespace;
+use crate::harness::{Namespace, eventually};
 use crate::install::Leasehold;
+use crate::pods::LIMIT;
 
-/// What a script says of itself ends with the machine's time: the log's own is from when it was read, which
-/// may be later than what another one said after it.
+/// A script marks its lines with the machine's time: the log's own is from when it was read, which may be
+/// later than that of another log's next line.
 const NOW: &str = "now() { cut -d' ' -f1 /proc/uptime; }\n";
-const TAKE: &str = "call /v1/locks/acquire '{\"resource\":\"orders\",\"ttlSeconds\":60}'\n";
+/// Takes the lock and renews it each second, in the background and in silence.
+const TAKE: &str = r#"answer=$(call /v1/locks/acquire '{"resource":"orders","ttlSeconds":60}')
+echo "$answer"
+id=$(echo "$answer" | sed 's/.*"leaseId":"\([^"]*\)".*/\1/')
+(while sleep 1; do call "/v1/locks/$id/renew" '{}'; done) >/dev/null 2>&1 &
+"#;
+/// Takes the lock with a connection.
+const HOLD: &str = r#"call /v1/locks/hold '{"resource":"orders"}' &
+hold=$!
+"#;
 const WAIT: &str =
     "call /v1/locks/acquire '{\"resource\":\"orders\",\"ttlSeconds\":60,\"waitSeconds\":240}'
 echo \"had $(now)\"
 exec sleep infinity";
+/// Says that it is alive until it is killed.
+const LIVE: &str = "while :; do echo \"alive $(now)\"; sleep 0.05; done";
 
 /// From one moment to a later one.
 pub(crate) fn between(from: Timestamp, to: Timestamp) -> Result<Duration> {
     Ok(to.duration_since(from).try_into()?)
 }
 
-/// When a line was said, by itself, since the machine started.
+/// The mark of a line: the time since the machine started.
 fn said_at(line: &str) -> Result<Duration> {
     let (_, seconds) = line.rsplit_once(' ').context("it must end with a time")?;
     Ok(Duration::try_from_secs_f64(seconds.parse()?)?)
 }
 
-/// How long after its former holder's last word the next one had the lock.
-fn handed_over(last_word: &str, had: &str) -> Result<Duration> {
-    let passed = said_at(had)?.checked_sub(said_at(last_word)?);
-    passed.with_context(|| format!("the app said {last_word:?}, the next one {had:?}"))
+/// How long after this line of its former holder the next one had the lock.
+fn handed_over(after: &str, had: &str) -> Result<Duration> {
+    let passed = said_at(had)?.checked_sub(said_at(after)?);
+    passed.with_context(|| format!("the app said {after:?}, the next one {had:?}"))
 }
 
-/// A pod that has the lock `orders` and goes on with a script, and one that waits for it; and what both say.
-async fn holder_and_waiter(
-    leasehold: &'static Leasehold,
-    namespace: &Namespace,
-    goes_on: &str,
-    wanted: &Wanted,
-) -> Result<(App, Log, Log)> {
-    let machine = leasehold.machine;
-    let script = format!("{NOW}{TAKE}{goes_on}");
-    let a = machine.app(namespace, "a", &script, wanted).await?;
-    let mut holds = a.log()?;
-    holds.until("\"acquired\":true").await?;
-    let b = machine
-        .app(namespace, "b", &format!("{NOW}{WAIT}"), &Wanted::default())
-        .await?;
-    let waits = b.log()?;
-    namespace.until_queued("orders").await?;
-    Ok((a, holds, waits))
+/// The last line of a log that begins with this.
+fn last(log: &mut Log, begins: &str) -> Result<String> {
+    let lines = log.lines()?;
+    let mut lines = lines.into_iter().rev().map(|(_, line)| line);
+    let line = lines.find(|line| line.starts_with(begins));
+    line.with_context(|| format!("the app must have said {begins:?}"))
 }
 
-#[tokio::test]
-async fn kubectl_delete_hands_over_after_the_app_has_stopped() -> Result<()> {
-    let leasehold = Leasehold::installed().await?;
-    let namespace = leasehold.namespace("delete").await?;
-    // Its last work takes two seconds, in which the lock must not be another's.
-    let script = "trap 'sleep 2; echo \"stopped $(now)\"; exit 0' TERM
-while :; do sleep 0.1; done";
-    let (_a, mut holds, mut waits) =
-        holder_and_waiter(leasehold, &namespace, script, &Wanted::default()).await?;
-
-    namespace
-        .kubectl(&["delete", "pod", "a", "--wait=false"])
-        .await?
-        .ok()?;
-    let (_, had) = waits.until("had ").await?;
-    let (_, stopped) = holds.until("stopped ").await?;
-    let took = handed_over(&stopped, &had)?;
-    crate::tell(&format!(
-        "measured: kubectl delete: handed over {took:?} after the app had stopped"
-    ))?;
-    ensure!(took < Duration::from_secs(1), "it took {took:?}");
-    Ok(())
+/// Pod `a`, which has the lock `orders`, and pod `b`, which waits for it.
+struct Pair {
+    a: App,
+    namespace: Namespace,
+    holds: Log,
+    waits: Log,
 }
 
-#[tokio::test]
-async fn an_app_that_ignores_sigterm_hands_over_when_it_is_killed() -> Result<()> {
-    let leasehold = Leasehold::installed().await?;
-    let namespace = leasehold.namespace("delete").await?;
-    let script = "trap '' TERM
-while :; do echo \"alive $(now)\"; sleep 0.05; done";
-    let wanted = Wanted {
-        spec: json!({"terminationGracePeriodSeconds": 4}),
+impl Pair {
+    async fn start(leasehold: &'static Leasehold, script: &str, wanted: &Wanted) -> Result<Self> {
+        let namespace = leasehold.namespace("handover").await?;
+        let machine = leasehold.machine;
+        let script = format!("{NOW}{script}");
+        let a = machine.app(&namespace, "a", &script, wanted).await?;
+        let mut holds = a.log()?;
+        holds.until("\"leaseId\":").await?;
+        let script = format!("{NOW}{WAIT}");
+        let wanted = Wanted::default();
+        let b = machine.app(&namespace, "b", &script, &wanted).await?;
+        let waits = b.log()?;
+        namespace.until_queued("orders").await?;
+        Ok(Self {
+            a,
+            namespace,
+            holds,
+            waits,
+        })
+    }
+
+    async fn delete(&self) -> Result<()> {
+        let delete = ["delete", "pod", "a", "--wait=false"];
+        self.namespace.kubectl(&delete).await?.ok().map(drop)
+    }
+
+    /// By the Eviction API.
+    async fn evict(&self, grace_seconds: u32) -> Result<()> {
+        let namespace = &self.namespace.name;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/a/eviction");
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": "a", "namespace": namespace},
+            "deleteOptions": {"gracePeriodSeconds": grace_seconds}});
+        let request = http::Request::post(&path).header("content-type", "application/json");
+        let request = request.body(eviction.to_string().into_bytes())?;
+        let _status: Value = self.namespace.client.request(request).await?;
+        Ok(())
+    }
+
+    /// When the next one had the lock, once all that the first app said is in its log.
+    async fn had(&mut self) -> Result<String> {
+        let (_, had) = self.waits.until("had ").await?;
+        let gone = ["wait", "--for=delete", "pod/a", "--timeout=60s"];
+        self.namespace.kubectl(&gone).await?.ok()?;
+        Ok(had)
+    }
+}
+
+/// How an app stops.
+struct Stop {
+    about: &'static str,
+    script: String,
+    wanted: Wanted,
+    /// What its last line begins with before which it must have the lock alone.
+    last_word: &'static str,
+}
+
+impl Stop {
+    /// Deletes or evicts its pod; gives how long after the app's SIGTERM and after its last word the next one
+    /// had the lock.
+    async fn measure(&self, begin: impl AsyncFnOnce(&Pair) -> Result<()>) -> Result<()> {
+        let leasehold = Leasehold::installed().await?;
+        let mut pair = Pair::start(leasehold, &self.script, &self.wanted).await?;
+        begin(&pair).await?;
+        let had = pair.had().await?;
+        let last_word = last(&mut pair.holds, self.last_word)?;
+        let after_end = handed_over(&last_word, &had)?;
+        let after_term = match last(&mut pair.holds, "term ") {
+            Ok(term) => format!("{:?}", handed_over(&term, &had)?),
+            Err(_ignored) => "-".to_owned(),
+        };
+        crate::tell(&format!(
+            "measured: {}: next holder {after_term} after SIGTERM, {after_end:?} after the app's end",
+            self.about
+        ))?;
+        // An ended pod is reclaimed by its report, long before its session expires.
+        ensure!(after_end < Duration::from_secs(5), "it took {after_end:?}");
+        Ok(())
+    }
+}
+
+fn grace(seconds: u32) -> Wanted {
+    Wanted {
+        spec: json!({"terminationGracePeriodSeconds": seconds}),
         ..Wanted::default()
-    };
-    let (_a, mut holds, mut waits) =
-        holder_and_waiter(leasehold, &namespace, script, &wanted).await?;
+    }
+}
 
-    namespace
-        .kubectl(&["delete", "pod", "a", "--wait=false"])
-        .await?
-        .ok()?;
-    let (_, had) = waits.until("had ").await?;
-    // Until then its last words may not be in its log.
-    let gone = ["wait", "--for=delete", "pod/a", "--timeout=60s"];
-    namespace.kubectl(&gone).await?.ok()?;
-    let lines = holds.lines()?;
-    let mut words = lines.iter().rev().map(|(_, line)| line);
-    let alive = words.find(|line| line.starts_with("alive "));
-    let took = handed_over(alive.context("it must have said that it is alive")?, &had)?;
+fn waits_in_pre_stop(seconds: u32) -> Value {
+    json!({"exec": {"command": ["sleep", seconds.to_string()]}})
+}
+
+#[tokio::test]
+async fn app_that_releases_on_sigterm_hands_over_at_once() -> Result<()> {
+    let release = r#"trap 'echo "term $(now)"
+curl --silent --request DELETE "$LEASEHOLD_URL/v1/locks/$id"; exit 0' TERM
+while :; do sleep 0.05; done"#;
+    let stop = Stop {
+        about: "DELETE on SIGTERM",
+        script: format!("{TAKE}{release}"),
+        wanted: Wanted::default(),
+        last_word: "term ",
+    };
+    stop.measure(Pair::delete).await
+}
+
+#[tokio::test]
+async fn app_that_closes_its_hold_on_sigterm_hands_over_at_once() -> Result<()> {
+    let close = r#"trap 'echo "term $(now)"; kill $hold; exit 0' TERM
+while :; do sleep 0.05; done"#;
+    let stop = Stop {
+        about: "hold closed on SIGTERM",
+        script: format!("{HOLD}{close}"),
+        wanted: Wanted::default(),
+        last_word: "term ",
+    };
+    stop.measure(Pair::delete).await
+}
+
+#[tokio::test]
+async fn app_that_ends_without_release_hands_over_after_its_end() -> Result<()> {
+    // Its last work takes two seconds, in which the lock must not be another's.
+    let end = r#"trap 'echo "term $(now)"; sleep 2; echo "stopped $(now)"; exit 0' TERM
+while :; do sleep 0.1; done"#;
+    let stop = Stop {
+        about: "no release, app ends 2 s after SIGTERM",
+        script: format!("{TAKE}{end}"),
+        wanted: Wanted::default(),
+        last_word: "stopped ",
+    };
+    stop.measure(Pair::delete).await
+}
+
+#[tokio::test]
+async fn app_that_ignores_sigterm_hands_over_after_sigkill() -> Result<()> {
+    let stop = Stop {
+        about: "ignored SIGTERM, grace 4 s",
+        script: format!("{TAKE}trap '' TERM\n{LIVE}"),
+        wanted: grace(4),
+        last_word: "alive ",
+    };
+    stop.measure(Pair::delete).await
+}
+
+/// The sidecar gets its SIGTERM after a second, the app its SIGKILL after two.
+#[tokio::test]
+async fn app_with_a_grace_of_one_second_has_the_lock_alone() -> Result<()> {
+    let stop = Stop {
+        about: "slow to stop, grace 1 s",
+        script: format!("{TAKE}trap 'echo \"term $(now)\"' TERM\n{LIVE}"),
+        wanted: grace(1),
+        last_word: "alive ",
+    };
+    stop.measure(Pair::delete).await
+}
+
+/// App and sidecar get their SIGTERM together, the app its SIGKILL two seconds later.
+#[tokio::test]
+async fn app_whose_hook_uses_up_the_grace_has_the_lock_alone() -> Result<()> {
+    let stop = Stop {
+        about: "preStop hook uses up the grace of 4 s",
+        script: format!("{TAKE}trap 'echo \"term $(now)\"' TERM\n{LIVE}"),
+        wanted: Wanted {
+            pre_stop: waits_in_pre_stop(30),
+            ..grace(4)
+        },
+        last_word: "alive ",
+    };
+    stop.measure(Pair::delete).await
+}
+
+#[tokio::test]
+async fn evicted_app_has_the_lock_alone() -> Result<()> {
+    let stop = Stop {
+        about: "evicted with a grace of 1 s",
+        script: format!("{TAKE}trap 'echo \"term $(now)\"' TERM\n{LIVE}"),
+        wanted: Wanted::default(),
+        last_word: "alive ",
+    };
+    stop.measure(async |pair| pair.evict(1).await).await
+}
+
+/// As when its image is changed, or `crictl stop` is called.
+#[tokio::test]
+async fn sidecar_restarted_under_a_running_app_resumes_its_lease() -> Result<()> {
+    let leasehold = Leasehold::installed().await?;
+    let script = r#"answer=$(call /v1/locks/acquire '{"resource":"orders","ttlSeconds":60}')
+echo "$answer"
+id=$(echo "$answer" | sed 's/.*"leaseId":"\([^"]*\)".*/\1/')
+trap 'echo "term $(now)"; curl --silent --request DELETE "$LEASEHOLD_URL/v1/locks/$id"; exit 0' TERM
+while :; do echo "alive $(now) $(call "/v1/locks/$id/renew" '{}' 2>&1)"; sleep 0.2; done"#;
+    let mut pair = Pair::start(leasehold, script, &Wanted::default()).await?;
+    let before = pair.namespace.lock("orders").await?.context("no lock")?;
+
+    pair.a.signal("leasehold", Signal::TERM)?;
+    let (_, refused) = pair.holds.until("curl: (7)").await?;
+    let count = pair.holds.lines()?.len();
+    let mut renewed = None;
+    eventually("the lease to go on", LIMIT, async || {
+        let lines = pair.holds.lines().ok()?;
+        let mut later = lines.into_iter().skip(count).map(|(_, line)| line);
+        renewed = later.find(|line| line.contains("\"validForMs\":"));
+        renewed.is_some().then_some(())
+    })
+    .await?;
+    let renewed = renewed.context("it was renewed")?;
+    let away = said_at(mark(&renewed)?)?.saturating_sub(said_at(mark(&refused)?)?);
     crate::tell(&format!(
-        "measured: ignored SIGTERM: handed over {took:?} after SIGKILL"
+        "measured: SIGTERM of the sidecar alone: the lease went on after {away:?}"
     ))?;
-    ensure!(took < Duration::from_secs(2), "it took {took:?}");
+    let lock = pair.namespace.lock("orders").await?.context("no lock")?;
+    ensure!(
+        lock["status"]["lease"] == before["status"]["lease"],
+        "{lock}"
+    );
+    ensure!(
+        lock["status"]["holder"] == before["status"]["holder"],
+        "{lock}"
+    );
+    ensure!(pair.waits.find("had ")?.is_none(), "two have the lock");
+
+    pair.delete().await?;
+    let had = pair.had().await?;
+    handed_over(&last(&mut pair.holds, "term ")?, &had)?;
+    let last_alive = last(&mut pair.holds, "alive ")?;
+    handed_over(mark(&last_alive)?, &had)?;
     Ok(())
+}
+
+/// `alive TIME` of a line that goes on with an answer.
+fn mark(line: &str) -> Result<&str> {
+    let end = line.match_indices(' ').nth(1).map(|(end, _)| end);
+    Ok(&line[..end.context("it must have a time")?])
 }

@@ -43,6 +43,7 @@ const KINDS: &[&str] = &[
     "sidecar crashed, older state",
     "sidecar killed while it stopped",
     "sidecar stopped in good order",
+    "sidecar stopped, promised leases left",
     "sidecar that held stood still past its TTL",
     "silent app",
     // The operator.

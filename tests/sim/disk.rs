@@ -66,6 +66,11 @@ impl Disk {
         self.inner().forgot += 1;
     }
 
+    /// Whether there is a file.
+    pub(crate) fn has_file(&self) -> bool {
+        self.inner().file.is_some()
+    }
+
     /// How often something that was on file was not any more.
     pub(crate) fn forgot(&self) -> u64 {
         self.inner().forgot

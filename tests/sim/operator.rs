@@ -56,7 +56,7 @@ impl Process {
     async fn run(self, operator: Operator) {
         let ran = operator.run(self.stop.clone()).await;
         ran.expect("no task of the operator dies");
-        self.agent.shut_down(OnTerm::ReleaseNow).await;
+        self.agent.shut_down(OnTerm::AppsEnded).await;
         self.stopped.cancel();
     }
 }

@@ -74,12 +74,16 @@ impl Agent {
 }
 
 impl ElectionEvents {
-    /// The next event; none when the stream is over, because the agent stops and does not lead.
+    /// The next event; none when the stream is over, because the agent stops and does not lead, or has
+    /// left its lead to its session.
     pub async fn next(&mut self) -> Option<ElectionEvent> {
         loop {
             // Made before anything is asked: what changes in between is not missed.
             let changed = self.agent.state().elections.changed.clone();
             let changed = changed.notified();
+            if self.agent.has_left() {
+                return None;
+            }
             let view = self.view_now().await;
             if let Some(event) = self.say(view) {
                 return Some(event);

@@ -30,7 +30,7 @@ async fn a_rolling_restart_leaves_nobody_in_the_lead_for_less_than_a_second() ->
         // Its app goes on asking until the end.
         ensure!(process.ended().await?.success(), "{number}");
         drop(candidates.take_process(number));
-        let args = ["--on-term=release-now"];
+        let args = ["--on-term=apps-ended"];
         candidates.start_process_with(number, &args).await?;
     }
     for number in 0..CANDIDATES {

@@ -386,7 +386,7 @@ async fn a_stop_ends_the_waiting_and_what_may_be_released_now() {
     assert_eq!(waiting.next().await, refused);
     assert_eq!(waiting.next().await, None);
 
-    a.agent.shut_down(OnTerm::ReleaseNow).await;
+    a.agent.shut_down(OnTerm::AppsEnded).await;
     let lost = Some(LeaseEvent::Lost(lease, Loss::AgentStopping));
     assert_eq!(held.next().await, lost);
     assert_eq!(held.next().await, None);

@@ -6,6 +6,7 @@ mod file;
 mod grants;
 mod held_back;
 mod refusals;
+mod stopped;
 mod unclear;
 
 use std::fs;
@@ -19,7 +20,7 @@ use leasehold::store::StoreError;
 use tempfile::TempDir;
 
 use super::*;
-use crate::memory_store::Call;
+use crate::memory_store::{Call, Half};
 
 /// What the file is called.
 const FILE: &str = "state";

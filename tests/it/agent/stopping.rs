@@ -1,9 +1,15 @@
-//! An agent that is told to stop while an acquire is under way: whatever the store was about to
-//! do, no grant is left that nobody would end, and the session is over.
+//! An agent that is told to stop. While an acquire is under way: whatever the store was about to
+//! do, no grant is left that nobody would end, and the session is over. With `release-now`: only what
+//! no app was promised is released.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold::agent::{AcquireError, Acquired, OnTerm};
+use leasehold::agent::{
+    AcquireError, AcquireRequest, Acquired, Campaign, LeaseEvent, LeaseView, Life, OnTerm,
+};
+use leasehold::protocol::election::ElectionName;
+use leasehold::protocol::ids::{OwnerId, Resource};
 use leasehold::protocol::session::RevokeReason;
 use tokio::task::JoinHandle;
 
@@ -92,4 +98,186 @@ async fn a_stop_that_waits_no_longer_for_the_store_leaves_what_another_may_take_
         assert_ne!(store.session_of("r"), session);
     };
     tokio::join!(stop(OnTerm::Wait), stop(OnTerm::ReleaseNow));
+}
+
+fn request(life: Life) -> AcquireRequest {
+    AcquireRequest {
+        resource: Resource::parse("r").unwrap(),
+        owner: OwnerId::from("app"),
+        life,
+        wait: Duration::ZERO,
+        keep: Duration::ZERO,
+        metadata: BTreeMap::new(),
+        preferred: false,
+        request_id: None,
+    }
+}
+
+const DAY: Life = Life::Connection {
+    max_hold: Duration::from_hours(24),
+};
+
+async fn granted(pod: &Pod, request: AcquireRequest) -> LeaseView {
+    match pod.agent.acquire(request, pod.now()).await {
+        Ok(Acquired::Granted { lease, .. }) => lease,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// Stops the agent, which must take no time, and checks that no session was revoked.
+async fn stop_and_leave(pod: &Pod) {
+    let before = pod.now();
+    pod.agent.shut_down(OnTerm::ReleaseNow).await;
+    assert_eq!(pod.now(), before, "a Job would wait for it");
+    let sessions = pod.store.sessions();
+    let are_left = sessions.iter().all(|session| session.revoked.is_none());
+    assert!(are_left, "a session was revoked under a promise");
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_now_leaves_a_promised_lease_to_its_session() {
+    let store = MemoryStore::default();
+    let pod = Pod::in_paused_time("a", &store);
+    let lease = pod.lease("r").await;
+    let held = store.lock("r");
+    stop_and_leave(&pod).await;
+    assert_eq!(store.lock("r"), held);
+    // Until the process ends, the app is answered as before.
+    let told = pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
+    assert_eq!(told.valid_for, lease.valid_for, "no deadline moves");
+    let calls = store.calls();
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(store.calls(), calls, "a stopped agent is silent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_now_releases_what_no_app_was_promised() {
+    let store = MemoryStore::default();
+    let other = Pod::in_paused_time("b", &store);
+    for promised in [false, true] {
+        let pod = Pod::in_paused_time("a", &store);
+        // Its promise passes, and its own time does not.
+        pod.lease("expired").await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let warm = granted(
+            &pod,
+            AcquireRequest {
+                resource: Resource::parse("warm").unwrap(),
+                keep: Duration::from_mins(10),
+                ..request(Life::Ttl(Duration::from_mins(10)))
+            },
+        )
+        .await;
+        pod.agent.release(&warm.lease).await.unwrap();
+        assert!(!pod.is_free("expired") && !pod.is_free("warm"));
+        let busy = other.lease("busy").await;
+        let waits = AcquireRequest {
+            resource: Resource::parse("busy").unwrap(),
+            wait: Duration::from_mins(10),
+            ..request(Life::Ttl(Duration::from_mins(10)))
+        };
+        let (agent, arrived) = (pod.agent.clone(), pod.now());
+        let waiting = tokio::spawn(async move { agent.acquire(waits, arrived).await });
+        let queued = || {
+            store
+                .lock("busy")
+                .is_some_and(|lock| lock.waiters.len() == 1)
+        };
+        eventually("it is queued", queued).await;
+        let own = store.session_of("warm").unwrap();
+        if promised {
+            pod.lease("promised").await;
+        }
+
+        let before = pod.now();
+        pod.agent.shut_down(OnTerm::ReleaseNow).await;
+        assert_eq!(pod.now(), before, "it waits for nothing");
+        assert_eq!(waiting.await.unwrap(), Err(AcquireError::ShuttingDown));
+        assert!(pod.is_free("expired") && pod.is_free("warm"));
+        assert!(!queued(), "its queue entry is gone");
+        assert_eq!(pod.is_free("promised"), !promised);
+        let session = store.session(&own).unwrap();
+        assert_eq!(session.revoked.is_some(), !promised);
+        other.agent.release(&busy.lease).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_now_ends_no_hold_whose_connection_it_closes() {
+    let store = MemoryStore::default();
+    let pod = Pod::in_paused_time("a", &store);
+    let mut hold = pod.agent.hold(request(DAY), pod.now()).await.unwrap();
+    let acquired = hold.next().await;
+    assert!(matches!(acquired, Some(LeaseEvent::Acquired(_))));
+    stop_and_leave(&pod).await;
+    let mut last = hold.next().await;
+    while let Some(event) = last {
+        assert!(!matches!(event, LeaseEvent::Lost(..)), "{event:?}");
+        last = hold.next().await;
+    }
+    drop(hold);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!pod.is_free("r"), "its app may be there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_now_follows_a_hold_whose_connection_has_ended() {
+    let store = MemoryStore::default();
+    let pod = Pod::in_paused_time("a", &store);
+    let mut hold = pod.agent.hold(request(DAY), pod.now()).await.unwrap();
+    assert!(matches!(hold.next().await, Some(LeaseEvent::Acquired(_))));
+    drop(hold);
+    pod.agent.shut_down(OnTerm::ReleaseNow).await;
+    assert!(pod.is_free("r"));
+    assert_sessions_ended(&store, "nothing is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_now_hands_on_a_lead_that_no_app_asked_about() {
+    for is_asked in [false, true] {
+        let store = MemoryStore::default();
+        let pod = Pod::in_paused_time("a", &store);
+        let election = ElectionName::parse("e").unwrap();
+        pod.agent.run_for(Campaign {
+            election: election.clone(),
+            preferred: false,
+        });
+        eventually("it leads", || store.session_of("election:e").is_some()).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if is_asked {
+            let view = pod.agent.election(&election, pod.now()).await.unwrap();
+            assert!(view.lead.is_some());
+            // What was told is over: the app may have been let in by it all the same (`gate-lock`).
+            tokio::time::sleep(Duration::from_mins(1)).await;
+        }
+        pod.agent.shut_down(OnTerm::ReleaseNow).await;
+        assert_eq!(pod.is_free("election:e"), !is_asked);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_now_ends_the_streams_of_what_it_leaves() {
+    let store = MemoryStore::default();
+    let pod = Pod::in_paused_time("a", &store);
+    let lease = granted(
+        &pod,
+        AcquireRequest {
+            resource: Resource::parse("election:e").unwrap(),
+            ..request(Life::Ttl(Duration::from_mins(10)))
+        },
+    )
+    .await;
+    let mut events = pod.agent.events(&lease.lease, pod.now()).unwrap();
+    let election = ElectionName::parse("e").unwrap();
+    let told = pod.agent.election_events(&election, pod.now()).await;
+    let mut told = told.unwrap();
+    assert!(told.next().await.is_some());
+    stop_and_leave(&pod).await;
+    let before = pod.now();
+    // A stream that goes on would keep the process.
+    while let Some(event) = events.next().await {
+        assert!(!matches!(event, LeaseEvent::Lost(..)), "{event:?}");
+    }
+    while told.next().await.is_some() {}
+    assert_eq!(pod.now(), before);
 }

@@ -182,7 +182,7 @@ async fn a_held_lease_is_nobody_elses_before_its_told_deadline() {
 #[tokio::test]
 async fn a_clean_stop_leaves_the_locks_free() {
     let data = tempfile::tempdir().unwrap();
-    let dev = Dev::start(data.path(), &["--on-term=release-now"]).await;
+    let dev = Dev::start(data.path(), &["--on-term=apps-ended"]).await;
     let lease = dev.acquire("r").await;
     assert!(dev.end_by("TERM").success());
     let dev = Dev::start(data.path(), &[]).await;

@@ -71,13 +71,13 @@ async fn a_copy_that_is_brought_back_repeats_no_token_with_the_floor_that_the_gu
     // More often than floors of a token's size would fit below the largest token.
     for _ in 0..7 {
         let flag = format!("--token-floor={floor}");
-        let dev = Dev::start(data.path(), &[&flag, "--on-term=release-now"]).await;
+        let dev = Dev::start(data.path(), &[&flag, "--on-term=apps-ended"]).await;
         let lease = dev.acquire("r").await;
         assert!(token(&lease) > last);
         assert!(dev.end_by("TERM").success());
         let copy = fs::read(&file).unwrap();
 
-        let dev = Dev::start(data.path(), &[&flag, "--on-term=release-now"]).await;
+        let dev = Dev::start(data.path(), &[&flag, "--on-term=apps-ended"]).await;
         for _ in 0..3 {
             let lease = dev.acquire("r").await;
             last = token(&lease);
@@ -101,7 +101,7 @@ async fn a_clean_stop_leaves_no_process_id_for_anybody_to_kill() {
     let data = tempfile::tempdir().unwrap();
     let id = || fs::read_to_string(data.path().join("lock")).unwrap();
     for signal in ["TERM", "INT"] {
-        let dev = Dev::start(data.path(), &["--on-term=release-now"]).await;
+        let dev = Dev::start(data.path(), &["--on-term=apps-ended"]).await;
         assert_eq!(id(), format!("{}\n", dev.process.id()));
         dev.acquire("r").await;
         assert!(dev.end_by(signal).success());

@@ -285,7 +285,7 @@ async fn the_admin_port_tells_local_facts_only() {
     assert_eq!(status, 200);
     assert!(metrics.contains("leasehold_acquire_attempts_total{outcome=\"granted\"} 1"));
     assert!(!metrics.contains("secret-name"), "no lock is named");
-    sidecar.agent.shut_down(OnTerm::ReleaseNow).await;
+    sidecar.agent.shut_down(OnTerm::AppsEnded).await;
     assert_eq!(get("/readyz").await.0, 503);
     assert_eq!(get("/healthz").await.0, 200);
 }

@@ -345,7 +345,7 @@ async fn a_full_agent_names_its_bound() {
 async fn a_stopping_agent_takes_no_new_leases_and_says_so() {
     let sidecar = Sidecar::start().await;
     let path = sidecar.lease("r").await;
-    sidecar.agent.shut_down(OnTerm::ReleaseNow).await;
+    sidecar.agent.shut_down(OnTerm::AppsEnded).await;
     let refused = sidecar.without_a_write(sidecar.acquire("r2")).await;
     refused.is_problem(503, "shutting_down", "another pod");
     assert_eq!(sidecar.get(&path).await.status, 410);

@@ -33,6 +33,7 @@ impl Pod {
             return self.world().count("sidecar crashed while it stopped");
         }
         let what = match stopped {
+            Ok(Ok(())) if self.disk().has_file() => "sidecar stopped, promised leases left",
             Ok(Ok(())) if self.world().holds(self.name()) => {
                 "sidecar stopped, its lock left behind"
             }
@@ -45,7 +46,9 @@ impl Pod {
         };
         self.world().count(what);
         self.world().note(self.name(), what);
-        self.disk().put_away();
+        if !self.disk().has_file() {
+            self.disk().put_away();
+        }
         self.kill_sidecar();
     }
 
@@ -71,11 +74,15 @@ impl Pod {
         self.world().ended(self.name());
     }
 
-    /// The pod is deleted: its apps end first, then its sidecar is told to stop.
-    pub(crate) async fn end_in_good_order(&self, grace: Duration) {
-        self.kill_apps();
+    /// The pod is deleted. Mostly its apps end before its sidecar is told to stop. With a grace period that
+    /// is short or used up by a hook they run on for so long.
+    pub(crate) async fn end_in_good_order(&self, grace: Duration, apps_run_on: Option<Duration>) {
         self.parts().is_over = true;
+        if apps_run_on.is_none() {
+            self.kill_apps();
+        }
         self.stop_sidecar(OnTerm::ReleaseNow, grace).await;
+        tokio::time::sleep(apps_run_on.unwrap_or_default()).await;
         self.end();
     }
 

@@ -37,11 +37,16 @@ impl Troubles {
         }
         let grace = self.up_to(self.ttl().mul_f64(GRACE));
         let away = self.up_to(self.ttl() / 2);
+        let on_term = if self.random.bool() {
+            OnTerm::Wait
+        } else {
+            OnTerm::ReleaseNow
+        };
         self.world
             .note(pod.name(), format_args!("sidecar has {grace:?} to stop"));
         let pod = pod.clone();
         tokio::spawn(async move {
-            pod.stop_sidecar(OnTerm::Wait, grace).await;
+            pod.stop_sidecar(on_term, grace).await;
             tokio::time::sleep(away).await;
             start_again(&pod);
         });
@@ -141,12 +146,14 @@ impl Troubles {
     /// Its end is told by the kubelet when it came.
     fn delete_pod(&mut self, pod: &Pod) {
         let grace = self.up_to(self.ttl().mul_f64(GRACE));
+        let run_on = self.up_to(self.ttl() / 2);
+        let apps_run_on = self.random.bool().then_some(run_on);
         self.world.count("pod deleted");
         self.world
             .note(pod.name(), format_args!("is deleted, and has {grace:?}"));
         let pod = pod.clone();
         tokio::spawn(async move {
-            pod.end_in_good_order(grace).await;
+            pod.end_in_good_order(grace, apps_run_on).await;
             pod.world().store().report_pod(pod.report());
         });
     }

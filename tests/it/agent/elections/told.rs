@@ -157,7 +157,7 @@ async fn a_stop_releases_a_lead_whose_readers_are_waited_for_at_once_if_it_is_to
     drop(lead);
     assert!(!a.is_free(RESOURCE));
     let before = a.now();
-    a.agent.shut_down(OnTerm::ReleaseNow).await;
+    a.agent.shut_down(OnTerm::AppsEnded).await;
     assert!(a.is_free(RESOURCE));
     assert_eq!(a.now(), before);
 }

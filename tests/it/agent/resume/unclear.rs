@@ -220,7 +220,7 @@ async fn a_released_lease_whose_grant_is_gone_was_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_is_stopped_meanwhile_finds_out_first_and_releases() {
-    for on_term in [OnTerm::Wait, OnTerm::ReleaseNow] {
+    for on_term in [OnTerm::Wait, OnTerm::AppsEnded] {
         let mut node = Node::in_paused_time();
         let pod = node.start();
         let lease = pod.lease("r").await;
