@@ -26,24 +26,29 @@ pub(super) struct Args {
     namespace: Option<String>,
 }
 
-/// A connection and the namespace that it is for.
+/// Connections and the namespace that they are for.
 pub(super) struct Cluster {
     pub(super) client: Client,
+    /// For sessions alone, on a connection of its own: a renewal waits behind no other call.
+    pub(super) session_client: Client,
     pub(super) namespace: String,
     /// The API server's host and port, for logs. Not its URL: that may carry a password.
     pub(super) server: String,
 }
 
 impl Args {
-    /// Reads the configuration and makes a client. Asks nothing of the API server yet.
+    /// Reads the configuration and makes the clients. Asks nothing of the API server yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Cluster> {
         let config = self.config().await?;
         self.check_namespace(&config)?;
         let server = server_of(&config.cluster_url);
-        let client = crate::k8s::connect(&config)
-            .with_context(|| format!("cannot use the credentials for {server}"))?;
+        let connect = || {
+            crate::k8s::connect(&config)
+                .with_context(|| format!("cannot use the credentials for {server}"))
+        };
         Ok(Cluster {
-            client,
+            client: connect()?,
+            session_client: connect()?,
             namespace: self.namespace.clone().unwrap_or(config.default_namespace),
             server,
         })

@@ -146,9 +146,10 @@ impl Inside for Replica {
 
 /// The agent by which this replica is elected; its locks are in the operator's own namespace.
 fn agent(config: Config, cluster: &Cluster) -> Agent {
-    let (client, namespace) = (cluster.client.clone(), &cluster.namespace);
-    let locks = Arc::new(K8sLockStore::new(client.clone(), namespace));
-    let sessions = Arc::new(K8sSessionStore::new(client, namespace));
+    let namespace = &cluster.namespace;
+    let locks = Arc::new(K8sLockStore::new(cluster.client.clone(), namespace));
+    let sessions = cluster.session_client.clone();
+    let sessions = Arc::new(K8sSessionStore::new(sessions, namespace));
     Agent::new(config, locks, sessions, Arc::new(SystemClock))
 }
 

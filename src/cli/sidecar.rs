@@ -44,11 +44,11 @@ async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
 }
 
 fn agent(config: Config, cluster: Cluster, memory: Option<Memory>) -> Agent {
-    let locks = Arc::new(K8sLockStore::new(
-        cluster.client.clone(),
+    let locks = Arc::new(K8sLockStore::new(cluster.client, &cluster.namespace));
+    let sessions = Arc::new(K8sSessionStore::new(
+        cluster.session_client,
         &cluster.namespace,
     ));
-    let sessions = Arc::new(K8sSessionStore::new(cluster.client, &cluster.namespace));
     let clock = Arc::new(SystemClock);
     match memory {
         Some(memory) => Agent::with_memory(config, locks, sessions, clock, memory),

@@ -10,22 +10,23 @@ use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderValue, Uri};
-use hyper::rt::{Read, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
-use hyper_util::client::legacy::connect::{Connection, HttpConnector};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kube::client::{Body, ClientBuilder, ConfigExt};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::{ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tower::timeout::Timeout;
 use tower::{BoxError, Service, ServiceBuilder};
 
-use super::connection::SharedConnection;
+use super::connection::{Connector, SharedConnection};
 
 /// What the API server's audit log and the objects' `managedFields` call us.
 const AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
-/// How long a TCP connection may take to open.
+/// How long a connection may take to open: to find the address, TCP, a proxy's CONNECT and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A silent connection is probed after this long and given up after three unanswered probes.
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -33,6 +34,14 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 /// An idle connection is closed before usual load balancers drop it silently.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How many idle connections are kept to a server that speaks only HTTP/1.1.
+const IDLE_HTTP_1: usize = 32;
+/// An HTTP/2 connection with an open watch on which nothing arrives is asked for a sign of life after
+/// this long, and given up after [`PING_TIMEOUT`]. Both are client-go's.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// See [`PING_INTERVAL`].
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// A client for `config`, which may also name a plain `http://` address, and an `http://` proxy
 /// that knows CONNECT.
 ///
@@ -58,28 +67,32 @@ pub fn connect(config: &Config) -> Result<Client, kube::Error> {
 /// A client whose connections `connector` opens.
 fn client<C>(config: &Config, connector: C) -> Result<Client, kube::Error>
 where
-    C: Service<Uri> + Clone + Send + Sync + 'static,
-    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+    C: Service<Uri, Response = TokioIo<TcpStream>> + Clone + Send + Sync + 'static,
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
-    let connector = tls(config, connector)?;
+    // One limit for the whole: other requests may wait for the connection.
+    let connector = Timeout::new(tls(config, connector)?, CONNECT_TIMEOUT);
     // hyper repeats a request by itself only when a pooled connection closed before any of it was
     // written: nobody can have seen the first try, so this is no retry of a write.
-    let http: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new())
+    let pool = legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .build(connector);
+        .pool_max_idle_per_host(IDLE_HTTP_1)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
+        .build(Connector::new(connector));
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .service(SharedConnection::new(http));
+        .service(SharedConnection::new(pool));
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
 }
 
-/// As kube's own, but that it offers the API server HTTP/2.
+/// Like kube's connector, but offers HTTP/2.
 fn tls<C>(config: &Config, connector: C) -> Result<HttpsConnector<C>, kube::Error> {
     let mut builder = HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)

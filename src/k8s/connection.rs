@@ -1,12 +1,12 @@
 //! How requests share connections to the API server.
 //!
-//! The API server speaks HTTP/2, so all calls of a process and its watch share one connection,
-//! however many there are at once. A server that speaks only HTTP/1.1 gets a connection for each
-//! call under way. This is a service around hyper's pool, and does not know what a request means.
+//! The API server speaks HTTP/2, so all calls of a client and its watches share one connection,
+//! however many there are at once. Calls to a server that speaks only HTTP/1.1 take a connection
+//! each. This is a service around hyper's pool, and does not know what a request means.
 //!
-//! Invariant: a request that was given up without an answer is the last one on its connection.
-//! HTTP/1.1 has no other way. Over HTTP/2 only the stream would end, and the next call would be
-//! sent into the same silence.
+//! Invariant: a request that is dropped before its response headers arrive is the last one on its
+//! connection. HTTP/2 would only reset the stream, and the next call could be sent on a dead
+//! connection. HTTP/1.1 closes it anyway.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,24 +14,33 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
-use hyper::rt::{Read, Write};
+use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::{CaptureConnection, Connection, capture_connection};
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::rt::TokioIo;
 use kube::client::Body;
+use tokio::net::TcpStream;
 use tokio::sync::Mutex;
+use tokio_util::task::AbortOnDropHandle;
+use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service};
 
-/// hyper's pool, which opens at most one connection at a time.
+/// Opens connections, within a time that it bounds itself.
+pub(super) type Connector =
+    BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
+type Pool = legacy::Client<Connector, Body>;
+
+/// hyper's pool, which opens one connection at a time.
 #[derive(Clone)]
-pub(super) struct SharedConnection<C> {
-    pool: legacy::Client<C, Body>,
-    /// Held from taking a connection, or opening one, to having it. Without it, requests that find
-    /// no connection open one each, and all but one of these are closed again.
+pub(super) struct SharedConnection {
+    pool: Pool,
+    /// Held while a request gets its connection. Without it, requests that find no connection open
+    /// one each, and all but one of these are closed again.
     opening: Arc<Mutex<()>>,
 }
 
-impl<C> SharedConnection<C> {
-    pub(super) fn new(pool: legacy::Client<C, Body>) -> Self {
+impl SharedConnection {
+    pub(super) fn new(pool: Pool) -> Self {
         Self {
             pool,
             opening: Arc::default(),
@@ -39,15 +48,9 @@ impl<C> SharedConnection<C> {
     }
 }
 
-impl<C> Service<Request<Body>> for SharedConnection<C>
-where
-    C: Service<Uri> + Clone + Send + Sync + 'static,
-    C::Response: Connection + Read + Write + Send + Unpin + 'static,
-    C::Future: Send + Unpin + 'static,
-    C::Error: Into<BoxError>,
-{
+impl Service<Request<Body>> for SharedConnection {
     type Response = Response<Incoming>;
-    type Error = legacy::Error;
+    type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -56,25 +59,36 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let mut connection = capture_connection(&mut request);
+        let connection = capture_connection(&mut request);
         let mut unanswered = Unanswered(Some(connection.clone()));
-        let mut answer = self.pool.request(request);
-        let opening = Arc::clone(&self.opening);
+        let answer = self.pool.request(request);
+        let answer = get_connection_first(answer, connection, Arc::clone(&self.opening));
+        // In a task of its own, because a caller may keep this future without polling it, and
+        // `opening` with it.
+        let exchange = AbortOnDropHandle::new(tokio::spawn(answer));
         Box::pin(async move {
-            let taking = opening.lock_owned().await;
-            let early = tokio::select! {
-                biased;
-                answer = &mut answer => Some(answer),
-                _ = connection.wait_for_connection_metadata() => None,
-            };
-            drop(taking);
-            let answer = match early {
-                Some(answer) => answer,
-                None => answer.await,
-            };
+            let answer = exchange.await;
             unanswered.was_answered();
-            answer
+            Ok(answer??)
         })
+    }
+}
+
+async fn get_connection_first(
+    mut answer: legacy::ResponseFuture,
+    mut connection: CaptureConnection,
+    opening: Arc<Mutex<()>>,
+) -> Result<Response<Incoming>, legacy::Error> {
+    let taking = opening.lock().await;
+    let early = tokio::select! {
+        biased;
+        answer = &mut answer => Some(answer),
+        _ = connection.wait_for_connection_metadata() => None,
+    };
+    drop(taking);
+    match early {
+        Some(answer) => answer,
+        None => answer.await,
     }
 }
 

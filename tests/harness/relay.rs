@@ -1,19 +1,20 @@
-//! A way to the API server that takes time: passes bytes on, each as long after it came as all
-//! others, and counts the connections. It does not look into them, so TLS and HTTP/2 are end to end.
+//! A TCP relay in front of the API server that adds latency and counts connections. TLS and HTTP/2
+//! are end to end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use leasehold::protocol::time::Moment;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use super::cluster::Cluster;
+use super::wait::now;
 
 /// The relay. Dropping it closes its port; connections that are open stay.
 pub(crate) struct Relay {
@@ -24,7 +25,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts one in front of a cluster's API server, over which a round trip takes this much longer.
+    /// Starts one in front of a cluster's API server. It makes a round trip this much longer.
     pub(crate) async fn start(cluster: &Cluster, round_trip: Duration) -> Result<Self> {
         let server = cluster.control_plane().server();
         let server = server.strip_prefix("https://").context("not https")?;
@@ -74,13 +75,13 @@ fn join(near: TcpStream, far: TcpStream, one_way: Duration) {
     pass_on(far_in, near_out, one_way);
 }
 
-/// Reads without waiting for what was read to be written, so that a delay delays and does not slow down.
+/// Reads on while earlier bytes wait to be written, so that a delay does not bound the throughput.
 fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, one_way: Duration) {
-    let (sender, mut receiver) = mpsc::channel::<(Instant, Vec<u8>)>(1_024);
+    let (sender, mut receiver) = mpsc::channel::<(Moment, Vec<u8>)>(1_024);
     tokio::spawn(async move {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            let due = Instant::now() + one_way;
+            let due = now().after(one_way);
             if sender.send((due, buffer[..length].to_vec())).await.is_err() {
                 return;
             }
@@ -88,7 +89,7 @@ fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, one_way: Duration) {
     });
     tokio::spawn(async move {
         while let Some((due, bytes)) = receiver.recv().await {
-            tokio::time::sleep_until(due).await;
+            tokio::time::sleep(due.since(now())).await;
             if to.write_all(&bytes).await.is_err() {
                 return;
             }

@@ -25,6 +25,8 @@ const H2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
 /// No answer comes this soon from a server that never answers.
 const SOON: Duration = Duration::from_millis(300);
+/// No slow machine is taken for a server that does not answer.
+const LONG: Duration = Duration::from_secs(60);
 
 /// A server that speaks one version of HTTP.
 struct Server {
@@ -34,8 +36,13 @@ struct Server {
 }
 
 impl Server {
-    /// Answers `/silence` never, and all other requests as soon as `together` of them are there.
+    /// Does not answer `/silence`. Answers other requests as soon as `together` of them are there.
     async fn start(protocol: &'static [u8], together: usize) -> Self {
+        Self::start_after(0, protocol, together).await
+    }
+
+    /// The same, but the first `hanging` connections never get beyond TCP.
+    async fn start_after(hanging: usize, protocol: &'static [u8], together: usize) -> Self {
         let key = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let certificate = key.cert.der().clone();
         let private = PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
@@ -57,8 +64,12 @@ impl Server {
         let (tls, all) = (TlsAcceptor::from(Arc::new(tls)), Barrier::new(together));
         let all = Arc::new(all);
         tokio::spawn(async move {
+            let mut held = Vec::new();
             while let Ok((tcp, _)) = listener.accept().await {
-                accepted.fetch_add(1, Ordering::SeqCst);
+                if accepted.fetch_add(1, Ordering::SeqCst) < hanging {
+                    held.push(tcp);
+                    continue;
+                }
                 tokio::spawn(serve(tls.clone(), tcp, Arc::clone(&all)));
             }
         });
@@ -90,7 +101,7 @@ async fn serve(tls: TlsAcceptor, tcp: tokio::net::TcpStream, all: Arc<Barrier>) 
         }
     });
     let io = TokioIo::new(stream);
-    // How it ends is the client's affair.
+    // The client decides how it ends.
     if is_h2 {
         let connection = http2::Builder::new(TokioExecutor::new());
         drop(connection.serve_connection(io, answer).await);
@@ -101,7 +112,8 @@ async fn serve(tls: TlsAcceptor, tcp: tokio::net::TcpStream, all: Arc<Barrier>) 
 
 async fn get(client: &Client, path: &str) -> String {
     let request = Request::get(path).body(Vec::new()).unwrap();
-    client.request_text(request).await.unwrap()
+    let answer = tokio::time::timeout(LONG, client.request_text(request)).await;
+    answer.expect("no answer").unwrap()
 }
 
 #[tokio::test]
@@ -132,5 +144,30 @@ async fn server_without_http_2_gets_a_connection_for_each_call() {
     let client = server.client();
     let answers = join_all((0..2).map(|_| get(&client, "/"))).await;
     assert_eq!(answers, ["{}"; 2]);
+    assert_eq!(server.accepted(), 2);
+}
+
+#[tokio::test]
+async fn call_that_is_not_polled_keeps_no_connection_from_others() {
+    let server = Server::start_after(1, H2, 1).await;
+    let client = server.client();
+    let mut first = Box::pin(client.request_text(Request::get("/").body(Vec::new()).unwrap()));
+    let polled = tokio::time::timeout(SOON, &mut first).await;
+    assert!(polled.is_err(), "its connection does not open");
+    get(&client, "/").await;
+    assert_eq!(server.accepted(), 2);
+    drop(first);
+}
+
+#[tokio::test]
+async fn abandoned_call_ends_no_other_on_its_connection() {
+    let server = Server::start(H2, 2).await;
+    let client = server.client();
+    let (first, ()) = tokio::join!(get(&client, "/"), async {
+        let silence = tokio::time::timeout(SOON, get(&client, "/silence")).await;
+        assert!(silence.is_err());
+        get(&client, "/").await;
+    });
+    assert_eq!(first, "{}");
     assert_eq!(server.accepted(), 2);
 }

@@ -51,7 +51,8 @@ impl Journal for Disk {
         Self::asked(&self.refuses.replace)?;
         let before = self.file.bytes();
         self.file.replace(records)?;
-        self.taken.fetch_max(before + self.file.bytes(), Ordering::SeqCst);
+        self.taken
+            .fetch_max(before + self.file.bytes(), Ordering::SeqCst);
         Ok(())
     }
 
