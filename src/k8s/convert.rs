@@ -78,6 +78,21 @@ pub fn place_of(metadata: &Value) -> Place {
     }
 }
 
+/// When a field of an object was last set, by its managedFields: the API server's clock. Removing a
+/// field alone leaves no time there.
+#[must_use]
+pub fn set_at(object: &Value) -> Option<WallTime> {
+    let managed = object["metadata"]["managedFields"].as_array();
+    let times = managed.into_iter().flatten();
+    latest(times.filter_map(|entry| entry["time"].as_str()))
+}
+
+/// The latest of some times, of those that can be read.
+pub(super) fn latest<'a>(times: impl Iterator<Item = &'a str>) -> Option<WallTime> {
+    let times = times.filter_map(|text| text.parse::<jiff::Timestamp>().ok());
+    times.max().map(|at| WallTime(at.as_microsecond()))
+}
+
 /// Whether somebody deleted an object, which a finalizer keeps.
 #[must_use]
 pub fn is_deleted(object: &Value) -> bool {

@@ -7,24 +7,27 @@ pub(super) mod feeds;
 mod pods;
 mod raw;
 
+use feeds::Reader;
 pub(super) use feeds::changes;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, Resource};
 use serde_json::Value;
 
 use super::calls::Calls;
-use super::convert::{is_deleted, lock, page, session};
+use super::convert::{is_deleted, lock, page, session, set_at};
 use super::lock_store::K8sLockStore;
+use super::names::object_name;
 use super::session_store::K8sSessionStore;
 use crate::crd::{DistributedLock, LockSession};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Feed, FleetStore, Place, Placed, PodReport};
+use crate::store::fleet::{Exact, Feed, FleetStore, Place, Placed, PodReport, Told};
 use crate::store::{LockStore as _, SessionStore as _, StoreError, Stored};
 
 /// The `DistributedLock` and `LockSession` objects of all namespaces.
@@ -79,6 +82,8 @@ impl K8sFleet {
             place: place.clone(),
             uid,
             is_deleted: is_deleted(&object),
+            is_misnamed: false,
+            set_at: set_at(&object),
             stored: read(object)?,
         }))
     }
@@ -87,11 +92,21 @@ impl K8sFleet {
 #[async_trait]
 impl FleetStore for K8sFleet {
     fn locks(&self) -> Feed<Placed<Lock>> {
-        feeds::objects::<DistributedLock, _>(&self.client, lock::read)
+        let reader = Reader {
+            read: lock::read,
+            free_remains: lock::free_remains,
+        };
+        let told = feeds::objects::<DistributedLock, _>(&self.client, reader);
+        let told = told.map(|told| match told {
+            Told::There(placed) => Told::There(Box::new(with_name_checked(*placed))),
+            other => other,
+        });
+        told.boxed()
     }
 
     fn sessions(&self) -> Feed<Placed<Session>> {
-        feeds::objects::<LockSession, _>(&self.client, session::read)
+        let read: fn(Value) -> Result<Stored<Session>, StoreError> = session::read;
+        feeds::objects::<LockSession, _>(&self.client, read.into())
     }
 
     fn ended_pods(&self) -> Feed<PodReport> {
@@ -105,7 +120,8 @@ impl FleetStore for K8sFleet {
     }
 
     async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
-        self.read::<DistributedLock, _>(place, lock::read).await
+        let found = self.read::<DistributedLock, _>(place, lock::read).await?;
+        Ok(found.map(with_name_checked))
     }
 
     async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
@@ -144,11 +160,10 @@ impl FleetStore for K8sFleet {
         ))
     }
 
-    async fn delete_lock(&self, current: &Placed<Lock>) -> Result<(), StoreError> {
+    async fn delete_lock(&self, current: &Exact) -> Result<(), StoreError> {
         let calls = self.calls::<DistributedLock>(&current.place);
-        let version = current.stored.version;
         calls
-            .delete(&current.place.name, &current.uid, version)
+            .delete(&current.place.name, &current.uid, current.version)
             .await
     }
 
@@ -161,6 +176,16 @@ impl FleetStore for K8sFleet {
     }
 }
 
+/// Agents look for the lock of a resource under one name; any other object with that resource decides
+/// nothing.
+fn with_name_checked(lock: Placed<Lock>) -> Placed<Lock> {
+    let is_misnamed = *lock.place.name != *object_name(&lock.stored.value.resource);
+    Placed {
+        is_misnamed,
+        ..lock
+    }
+}
+
 /// The same object after a write: only one made anew has another uid, and that one has another
 /// version than was compared with.
 fn moved_on<T>(current: &Placed<T>, stored: Stored<T>) -> Placed<T> {
@@ -168,6 +193,39 @@ fn moved_on<T>(current: &Placed<T>, stored: Stored<T>) -> Placed<T> {
         place: current.place.clone(),
         uid: current.uid.clone(),
         is_deleted: current.is_deleted,
+        is_misnamed: current.is_misnamed,
+        set_at: current.set_at,
         stored,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::protocol::ids::Resource;
+
+    #[test]
+    fn lock_is_misnamed_under_any_name_but_that_of_its_resource() {
+        let resource = "election:billing";
+        let own = object_name(&Resource::parse(resource).unwrap());
+        let other = format!("{}0", &own[..own.len() - 1]);
+        for (name, expected) in [(own.as_str(), false), (&other, true), ("billing", true)] {
+            let metadata = json!({"name": name, "namespace": "n", "resourceVersion": "7"});
+            let object = json!({"metadata": metadata, "spec": {"resource": resource}});
+            let placed = Placed {
+                place: Place {
+                    namespace: "n".into(),
+                    name: name.into(),
+                },
+                uid: "u".into(),
+                is_deleted: false,
+                is_misnamed: false,
+                set_at: None,
+                stored: lock::read(object).unwrap(),
+            };
+            assert_eq!(with_name_checked(placed).is_misnamed, expected, "{name}");
+        }
     }
 }

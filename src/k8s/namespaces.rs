@@ -147,6 +147,8 @@ fn at(namespace: &str, uid: String, is_deleted: bool, stored: Stored<Binding>) -
         },
         uid: uid.into(),
         is_deleted,
+        is_misnamed: false,
+        set_at: None,
         stored,
     }
 }

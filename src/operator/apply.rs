@@ -122,7 +122,7 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
         },
         // Closes the race with whoever takes the lock just now: it is deleted at this version only.
         Action::DeleteLock(current) => match fleet.delete_lock(&current).await {
-            Ok(()) => Applied::done(Shown::NoLock(current.place.clone())),
+            Ok(()) => Applied::done(Shown::NoLock(current.place)),
             Err(error) if needs_a_look(&error) => {
                 Applied::after_looking(look_at_lock(fleet, &current.place).await)
             }

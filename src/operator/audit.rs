@@ -8,25 +8,23 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::protocol::ids::Resource;
 use crate::protocol::incident::{Incident, IncidentKind};
 use crate::protocol::lock::Lock;
 use crate::protocol::settings::ReleaseRequest;
-use crate::protocol::time::WallTime;
+use crate::protocol::time::{Moment, WallTime};
 use crate::store::cluster::{Note, Regarding};
 use crate::store::fleet::{Place, Placed};
 use crate::store::namespaces::{AskingPod, Binding};
 
+use super::view::KeptLock;
+
 /// The format of a line.
 pub const SCHEMA: &str = "leasehold.dev/audit/v1";
-
-/// How old an incident may be and still be told by an operator that finds no note of it. Notes last
-/// for an hour or so; without this bound each start would tell all that locks remember.
-const TOLD_AGAIN: Duration = Duration::from_secs(86_400);
 
 /// How much of a lock's name is in the name of its notes, whose longest is 253.
 const NAME_PART: usize = 200;
@@ -40,22 +38,50 @@ pub struct News {
     pub note: Note,
 }
 
-/// What a lock's status has to tell, each with a name of its own.
-pub fn news_of(placed: &Placed<Lock>, now: WallTime) -> impl Iterator<Item = News> {
-    let lock = &placed.stored.value;
-    let oldest = i64::try_from(TOLD_AGAIN.as_micros()).unwrap_or(i64::MAX);
-    let incidents = lock.incidents.iter();
-    let recent = incidents.filter(move |incident| now.0.saturating_sub(incident.at.0) < oldest);
-    let incidents = recent.map(|incident| News {
-        line: Some(line(placed, incident)),
-        note: note_of_incident(placed, incident),
+/// The lock that something is told of.
+#[derive(Clone, Copy, Debug)]
+pub struct OfLock<'a> {
+    /// Where it is.
+    pub place: &'a Place,
+    /// The object's own id.
+    pub uid: &'a Arc<str>,
+}
+
+impl<'a> OfLock<'a> {
+    fn placed(placed: &'a Placed<Lock>) -> Self {
+        Self {
+            place: &placed.place,
+            uid: &placed.uid,
+        }
+    }
+}
+
+/// What a lock's status has to tell, each with a name of its own, by an operator that has been the
+/// active one since then.
+pub fn news_of<'a>(
+    place: &'a Place,
+    kept: &'a KeptLock,
+    active_since: Moment,
+) -> impl Iterator<Item = News> + 'a {
+    let uid = kept.uid();
+    let of = OfLock { place, uid };
+    let record = kept.record().into_iter();
+    let incidents = record.flat_map(move |record| {
+        let resource = &record.resource;
+        let incidents = record.to_tell(active_since);
+        incidents.map(move |incident| News {
+            line: Some(line(of, resource, incident)),
+            note: note_of_incident(of, incident),
+        })
     });
-    incidents.chain(note_of_long_hold(placed))
+    let full = kept.full().into_iter();
+    let long_hold = full.filter_map(|seen| note_of_long_hold(&seen.lock));
+    incidents.chain(long_hold)
 }
 
 /// A line of the audit log.
 #[must_use]
-pub fn line(placed: &Placed<Lock>, incident: &Incident) -> Value {
+pub fn line(of: OfLock<'_>, resource: &Resource, incident: &Incident) -> Value {
     let action = match incident.kind {
         IncidentKind::Expired => "expire",
         IncidentKind::PodEnded => "reclaim",
@@ -64,12 +90,12 @@ pub fn line(placed: &Placed<Lock>, incident: &Incident) -> Value {
     };
     json!({
         "schema": SCHEMA,
-        "id": &*note_name(&placed.place, &what(placed, incident)),
+        "id": &*note_name(of.place, &what(of, incident)),
         "createdAt": time_text(incident.at),
         "action": action,
-        "namespace": &*placed.place.namespace,
-        "lock": &*placed.place.name,
-        "resource": placed.stored.value.resource.as_str(),
+        "namespace": &*of.place.namespace,
+        "lock": &*of.place.name,
+        "resource": resource.as_str(),
         "leaseId": incident.grant.as_ref().map(ToString::to_string),
         "fencingToken": incident.token.get(),
         "ownerId": incident.owner.as_str(),
@@ -79,7 +105,7 @@ pub fn line(placed: &Placed<Lock>, incident: &Incident) -> Value {
     })
 }
 
-fn note_of_incident(placed: &Placed<Lock>, incident: &Incident) -> Note {
+fn note_of_incident(of: OfLock<'_>, incident: &Incident) -> Note {
     let (reason, action, is_warning) = match incident.kind {
         IncidentKind::Expired => ("HolderExpired", "Reclaim", true),
         IncidentKind::PodEnded => ("HolderPodEnded", "Reclaim", false),
@@ -95,7 +121,7 @@ fn note_of_incident(placed: &Placed<Lock>, incident: &Incident) -> Note {
             "the grant of {} in pod {} with token {} was ended by {}: {}",
             incident.owner, incident.pod, incident.token, incident.actor, incident.reason
         ),
-        ..note(placed, &what(placed, incident), incident.at)
+        ..note(of, &what(of, incident), incident.at)
     }
 }
 
@@ -114,7 +140,11 @@ fn note_of_long_hold(placed: &Placed<Lock>) -> Option<News> {
             pod.name,
             time_text(grant.acquired_at)
         ),
-        ..note(placed, &format!("long-held {}", grant.id), since)
+        ..note(
+            OfLock::placed(placed),
+            &format!("long-held {}", grant.id),
+            since,
+        )
     };
     Some(News { line: None, note })
 }
@@ -132,7 +162,7 @@ pub fn ignored_request(placed: &Placed<Lock>, request: &ReleaseRequest, now: Wal
              The grant that holds it is in status.lease.id",
             request.actor, request.lease
         ),
-        ..note(placed, &what, now)
+        ..note(OfLock::placed(placed), &what, now)
     };
     News { line: None, note }
 }
@@ -140,7 +170,8 @@ pub fn ignored_request(placed: &Placed<Lock>, request: &ReleaseRequest, now: Wal
 /// An object that makes no sense.
 #[must_use]
 pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> News {
-    let name = note_name(place, &format!("unreadable {uid} {why}"));
+    // One for each object, however often somebody edits it into other nonsense.
+    let name = note_name(place, &format!("unreadable {uid}"));
     let note = Note {
         name,
         regarding: Regarding::Lock,
@@ -152,7 +183,8 @@ pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> Ne
         action: "Ignore",
         message: format!(
             "nothing is granted, released or reclaimed here, because the object makes no sense: \
-             {why}. Somebody edited it; mend it, or delete it once nothing uses it"
+             {why}. Fix it, or delete it once nothing uses it; one that is free is deleted when it \
+             has been idle for its time"
         ),
         at: now,
     };
@@ -204,12 +236,12 @@ pub fn not_injected(pod: &Placed<AskingPod>, now: WallTime) -> News {
     News { line: None, note }
 }
 
-fn note(placed: &Placed<Lock>, what: &str, at: WallTime) -> Note {
+fn note(of: OfLock<'_>, what: &str, at: WallTime) -> Note {
     Note {
-        name: note_name(&placed.place, what),
+        name: note_name(of.place, what),
         regarding: Regarding::Lock,
-        place: placed.place.clone(),
-        uid: placed.uid.clone(),
+        place: of.place.clone(),
+        uid: of.uid.clone(),
         pod: None,
         is_warning: false,
         reason: "",
@@ -220,8 +252,8 @@ fn note(placed: &Placed<Lock>, what: &str, at: WallTime) -> Note {
 }
 
 /// What tells one incident from all others. The lock may be made anew under the same name.
-fn what(placed: &Placed<Lock>, incident: &Incident) -> String {
-    let (uid, kind) = (&placed.uid, incident.kind.name());
+fn what(of: OfLock<'_>, incident: &Incident) -> String {
+    let (uid, kind) = (of.uid, incident.kind.name());
     format!("{uid} {kind} {} {}", incident.token, incident.at.0)
 }
 

@@ -14,7 +14,7 @@ use crate::store::namespaces::{AskingPod, Binding};
 use super::plan::Rules;
 use super::state::State;
 use super::trouble::{About, Kind, with_advice};
-use super::{Operator, Ports, audit, view};
+use super::{Operator, Ports, view};
 
 /// What a feed told, by what it is about.
 pub(super) enum Heard {
@@ -96,21 +96,24 @@ impl Operator {
             Told::Interrupted(_) | Told::Anew => state.doubt(now.moment),
             Told::There(lock) => {
                 state.note_ignored_request(lock, now.wall);
-                let was_deleted = |seen: &view::SeenLock| seen.lock.is_deleted;
-                if lock.is_deleted && !state.view.lock(&lock.place).is_some_and(was_deleted) {
+                let before = state.view.lock(&lock.place);
+                if lock.is_deleted && !before.is_some_and(view::KeptLock::is_deleted) {
                     tracing::info!(lock = %lock.place, "deleted, and a finalizer keeps it");
                 }
             }
-            Told::Unreadable { place, uid, why } => {
-                tracing::warn!(lock = %place, why, "a lock makes no sense; leaving it alone");
-                if state.leads {
-                    let news = audit::unreadable(place, uid, why, now.wall);
-                    state.scribe.tell(news);
-                }
+            Told::Unreadable { place, why, .. } => {
+                state.log_unreadable(Kind::Lock, place, why, now.moment);
             }
             Told::Gone(_) | Told::Complete => {}
         }
-        state.view.note_lock(told, now.moment);
+        let unreadable = match &told {
+            Told::Unreadable { place, .. } if state.leads => Some(place.clone()),
+            _ => None,
+        };
+        state.view.note_lock(told, now);
+        if let Some(place) = unreadable {
+            state.tell_of_unreadable(&place, now);
+        }
         state.look_at_changes(&self.0.rules, now);
     }
 
@@ -119,7 +122,7 @@ impl Operator {
         let mut state = self.state();
         self.note_trouble(&mut state, Kind::Session, &told, now.moment);
         if let Told::Unreadable { place, why, .. } = &told {
-            tracing::warn!(session = %place, why, "a session makes no sense");
+            state.log_unreadable(Kind::Session, place, why, now.moment);
         }
         state.view.note_session(told, now.moment);
         state.look_at_changes(&self.0.rules, now);

@@ -29,7 +29,7 @@ pub struct Elections(BTreeMap<Place, Election>);
 
 #[derive(Debug, Default)]
 struct Election {
-    /// The locks that are said to decide it: one, unless somebody made another by hand.
+    /// The locks that decide it: never more than one, which has the name of its resource.
     locks: BTreeSet<Place>,
     /// What the pods looked like when they were last looked at; none before, and after a write
     /// that failed or of which nothing is known.
@@ -167,7 +167,7 @@ fn leader(view: &View, election: &Election) -> Option<(GrantId, Option<LabelledP
     let (Some(place), None) = (locks.next(), locks.next()) else {
         return None;
     };
-    let grant = view.lock(place)?.lock.stored.value.grant.as_ref()?;
+    let grant = view.lock(place)?.grant()?;
     let pod = &grant.holder.pod;
     let labelled = LabelledPod {
         place: Place {

@@ -212,16 +212,13 @@ impl Metrics {
         self.went_back.set(i64::from(gauges.store_went_back));
         self.synced.set(i64::from(gauges.is_synced));
         let of = |is: &dyn Fn(&Lock) -> bool| {
-            whole(
-                view.locks()
-                    .filter(|seen| is(&seen.lock.stored.value))
-                    .count(),
-            )
+            let full = view.locks().filter_map(|(_, kept)| kept.full());
+            whole(full.filter(|seen| is(&seen.lock.stored.value)).count())
         };
-        let held = self.locks.with_label_values(&["held"]);
-        held.set(of(&|lock| lock.grant.is_some()));
-        let free = self.locks.with_label_values(&["free"]);
-        free.set(of(&|lock| lock.grant.is_none()));
+        let held = of(&|lock| lock.grant.is_some());
+        let free = whole(view.locks().count()) - held;
+        self.locks.with_label_values(&["held"]).set(held);
+        self.locks.with_label_values(&["free"]).set(free);
         self.contended.set(of(&|lock| !lock.waiters.is_empty()));
         self.long_held.set(of(&|lock| lock.long_held.is_some()));
         let unreadable = view.unreadable();
@@ -325,6 +322,8 @@ mod tests {
             },
             uid: name.into(),
             is_deleted: false,
+            is_misnamed: false,
+            set_at: None,
             stored: Stored {
                 value,
                 version: Revision(1),

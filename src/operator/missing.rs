@@ -41,6 +41,8 @@ mod tests {
             },
             uid: "u".into(),
             is_deleted: false,
+            is_misnamed: false,
+            set_at: None,
             stored: Stored {
                 value,
                 version: Revision(version),

@@ -21,14 +21,14 @@ use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen};
 use crate::seeded::{self, Bug};
 use crate::store::cluster::LabelledPod;
-use crate::store::fleet::{Place, Placed};
+use crate::store::fleet::{Exact, Place, Placed};
 use crate::store::namespaces::{Binding, Subject};
 
 use self::reclaim::{dead_holder, is_dead};
 use super::binding::{self, BindSidecars};
 use super::label;
 use super::trouble::Kind;
-use super::view::{Key, SeenLock, SeenSession, View};
+use super::view::{FreeLock, KeptLock, Key, SeenLock, SeenSession, View};
 
 /// What the operator is set to.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ pub enum Action {
     /// Ask whether the session exists that a lock's holder has.
     LookForSession(Place),
     /// Delete an idle lock's object.
-    DeleteLock(Arc<Placed<Lock>>),
+    DeleteLock(Exact),
     /// Delete an ended session's object.
     DeleteSession(Arc<Placed<Session>>),
     /// Take the label of an election's leader from all pods but this one.
@@ -154,7 +154,8 @@ impl Action {
     #[must_use]
     pub fn version(&self) -> Option<Revision> {
         match self {
-            Self::Write { current, .. } | Self::DeleteLock(current) => Some(current.stored.version),
+            Self::Write { current, .. } => Some(current.stored.version),
+            Self::DeleteLock(lock) => Some(lock.version),
             Self::Revoke { current, .. } | Self::DeleteSession(current) => {
                 Some(current.stored.version)
             }
@@ -227,7 +228,10 @@ pub fn step(view: &View, rules: &Rules, key: &Key, now: Now) -> Step {
             .map_or_else(Step::default, |seen| session(view, rules, seen, now)),
         Key::Lock(place) => view
             .lock(place)
-            .map_or_else(Step::default, |seen| lock(view, rules, seen, now)),
+            .map_or_else(Step::default, |kept| match kept {
+                KeptLock::Full(seen) => lock(view, rules, seen, now),
+                KeptLock::Free(free) => idle(view, rules, place, free, now),
+            }),
         Key::Label(election) => label::step(view, rules, election, now.moment),
         Key::Binding(namespace) => binding::step(view, rules, namespace, now.moment),
         // It is told of, and nothing is done about it.
@@ -278,7 +282,7 @@ fn session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
 fn suspicion(view: &View, seen: &SeenSession, now: Now) -> Step {
     let value = &seen.session.stored.value;
     let version = seen.session.stored.version;
-    let nobody_waits = value.pod.uid.is_empty() || !view.is_named(&seen.session.place);
+    let nobody_waits = value.pod.uid.is_empty() || !view.is_claimed(&seen.session);
     if nobody_waits || seen.pod_looked_at == Some(version) {
         return Step::default();
     }
@@ -291,7 +295,7 @@ fn suspicion(view: &View, seen: &SeenSession, now: Now) -> Step {
 
 fn ended_session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
     // What is deleted already goes when its finalizers do.
-    if view.is_named(&seen.session.place) || seen.session.is_deleted {
+    if seen.session.is_deleted || view.is_claimed(&seen.session) {
         return Step::default();
     }
     let since = seen.observed.since().max(seen.named_until);
@@ -308,7 +312,7 @@ fn lock(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
         Some(grant) => forced(view, rules, seen, now)
             .or(|| dead_holder(view, rules, seen, grant, now))
             .or(|| long_held(rules, seen, now)),
-        None => unmarked(seen).or(|| idle(view, rules, seen, now)),
+        None => unmarked(seen),
     }
 }
 
@@ -379,14 +383,12 @@ fn unmarked(seen: &SeenLock) -> Step {
     )
 }
 
-fn idle(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
-    let value = &seen.lock.stored.value;
-    if seen.lock.is_deleted {
+fn idle(view: &View, rules: &Rules, place: &Place, free: &FreeLock, now: Now) -> Step {
+    if free.is_deleted {
         // It goes when its finalizers do.
         return Step::default();
     }
-    let retain = value.settings.retain.unwrap_or(rules.retain);
-    let due = seen.since.after(retain);
+    let due = free.due(rules.retain);
     if now.moment < due {
         return Step::at(due);
     }
@@ -396,11 +398,11 @@ fn idle(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
         return Step::default();
     };
     let next_base = u128::from(rules.token_floor) + seen_by_now.highest().scale();
-    let is_below = u128::from(value.token.get()) + u128::from(LEASES_PER_GRANT) <= next_base;
+    let is_below = u128::from(free.token.get()) + u128::from(LEASES_PER_GRANT) <= next_base;
     if !is_below && !seeded::has(Bug::TokensForgotten) {
-        return Step::at(now.moment.after(retain));
+        return Step::at(now.moment.after(rules.retain));
     }
-    Step::act(Action::DeleteLock(seen.lock.clone()))
+    Step::act(Action::DeleteLock(free.exact(place)))
 }
 
 fn write(seen: &SeenLock, next: Option<Lock>, why: Why) -> Step {

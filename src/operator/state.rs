@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::protocol::lock::Lock;
+use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, Seen};
 use crate::store::StoreError;
@@ -13,8 +13,11 @@ use super::plan::{Action, Now, Rules};
 use super::queue::{Queue, Urgency};
 use super::scribe::Scribe;
 use super::trouble::{About, Kind, Troubles, with_advice};
-use super::view::{Key, View};
+use super::view::{KeptLock, Key, Unreadable, View};
 use super::{ASK_AGAIN, ASK_ANYWAY, LONGEST_SLEEP, audit, binding, missing};
+
+/// Of how many locks that cannot be read there is an Event in each namespace.
+const TOLD_OF: usize = 10;
 
 /// What is known of the store behind the feeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +38,8 @@ pub(super) struct State {
     pub(super) scribe: Scribe,
     pub(super) troubles: Troubles,
     pub(super) leads: bool,
+    /// When it became the active one last.
+    active_since: Moment,
     pub(super) store: Standing,
     /// When the store's revision is to be asked for.
     ask_revision_at: Option<Moment>,
@@ -72,6 +77,7 @@ impl State {
             return;
         }
         self.leads = leads;
+        self.active_since = now.moment;
         self.queue.clear();
         self.scribe.forget();
         if leads {
@@ -135,7 +141,8 @@ impl State {
         }
         let unreadable = unreadable_locks(&self.view, now);
         let locks = self.view.locks();
-        let incidents = locks.flat_map(|seen| audit::news_of(&seen.lock, now.wall));
+        let incidents =
+            locks.flat_map(|(place, kept)| audit::news_of(place, kept, self.active_since));
         let foreign = binding::foreign(&self.view, rules);
         let foreign = foreign.map(|found| audit::foreign_binding(found, now.wall));
         let missing = self.view.labelled().all_without_sidecar();
@@ -158,9 +165,9 @@ impl State {
 
     pub(super) fn look_at(&mut self, key: Key, rules: &Rules, now: Now) {
         if let Key::Lock(place) = &key
-            && let Some(seen) = self.view.lock(place)
+            && let Some(kept) = self.view.lock(place)
         {
-            for news in audit::news_of(&seen.lock, now.wall) {
+            for news in audit::news_of(place, kept, self.active_since) {
                 self.scribe.tell(news);
             }
         }
@@ -171,6 +178,26 @@ impl State {
         }
         let urgency = self.urgency(&key);
         self.queue.push(key, urgency);
+    }
+
+    /// Logs that an object cannot be read. One namespace can make any number of them, and edit each as
+    /// often as it likes: the metric has them all.
+    pub(super) fn log_unreadable(&mut self, kind: Kind, place: &Place, why: &str, now: Moment) {
+        if self.troubles.may_say(About::Unreadable(kind), now) {
+            let (kind, others) = (kind.name(), self.view.unreadable().len());
+            tracing::warn!(kind, %place, why, others, "object unreadable; left alone while held");
+        }
+    }
+
+    /// Tells of a lock that cannot be read, unless there are many in its namespace.
+    pub(super) fn tell_of_unreadable(&mut self, place: &Place, now: Now) {
+        let there = self.view.unreadable_locks_in(&place.namespace);
+        let there: Vec<_> = there.take(TOLD_OF + 1).collect();
+        let found = there.iter().find(|(of, _)| *of == place);
+        if let Some(found) = found.filter(|_| there.len() <= TOLD_OF) {
+            let news = unreadable(*found, now);
+            self.scribe.tell(news);
+        }
     }
 
     /// Says that a binding is in the way of ours.
@@ -198,7 +225,7 @@ impl State {
             // Locks wait for it.
             Key::Session(place) if self.view.is_named(place) => Urgency::Session,
             Key::Session(_) | Key::Label(_) | Key::Binding(_) | Key::AskingPod(_) => Urgency::Other,
-            Key::Lock(place) => match self.view.lock(place) {
+            Key::Lock(place) => match self.view.lock(place).and_then(KeptLock::full) {
                 Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Urgency::Contended,
                 _ => Urgency::Other,
             },
@@ -211,18 +238,16 @@ impl State {
         let Some(request) = &value.settings.release_request else {
             return;
         };
-        let before = self
-            .view
-            .lock(&lock.place)
-            .map(|seen| &seen.lock.stored.value);
+        let before = self.view.lock(&lock.place);
         let is_new = match before {
-            Some(before) => before.settings.release_request.as_ref() != Some(request),
+            Some(before) => before.release_request() != Some(request),
             // It was made with it. What a listing shows may have been asked long ago.
             None => value.transitions == 0 && !self.view.is_listing_locks(),
         };
-        let names = |lock: &Lock| lock.grant.as_ref().is_some_and(|g| request.names(&g.id));
+        let names = |grant: Option<&Grant>| grant.is_some_and(|grant| request.names(&grant.id));
+        let held_before = before.and_then(KeptLock::grant);
         // What it named may have ended in the moment before.
-        if self.leads && is_new && !names(value) && !before.is_some_and(names) {
+        if self.leads && is_new && !names(value.grant.as_ref()) && !names(held_before) {
             self.scribe.tell(audit::ignored_request(lock, request, now));
         }
     }
@@ -232,9 +257,9 @@ impl State {
         match shown {
             Shown::Lock(lock) => {
                 self.note_ignored_request(&lock, now.wall);
-                self.view.note_lock(Told::There(lock), received);
+                self.view.note_lock(Told::There(lock), now);
             }
-            Shown::NoLock(place) => self.view.note_lock(Told::Gone(place), received),
+            Shown::NoLock(place) => self.view.note_lock(Told::Gone(place), now),
             Shown::Session(session) => self.view.note_session(Told::There(session), received),
             Shown::NoSession(place) => self.view.note_no_session(&place, received),
             Shown::Pod {
@@ -275,7 +300,7 @@ impl State {
                 let seen = self.view.session(place);
                 seen.map(|seen| seen.session.stored.version)
             }
-            Key::Lock(place) => self.view.lock(place).map(|seen| seen.lock.stored.version),
+            Key::Lock(place) => self.view.lock(place).map(KeptLock::version),
             Key::Binding(namespace) => {
                 let found = self.view.labelled().binding_of(namespace);
                 if let Action::CreateBinding { .. } = action {
@@ -338,11 +363,23 @@ impl State {
     }
 }
 
+/// The first few of each namespace.
 fn unreadable_locks(view: &View, now: Now) -> impl Iterator<Item = audit::News> {
-    view.unreadable_locks().map(move |(place, unreadable)| {
-        let (uid, why) = (&unreadable.uid, &unreadable.why);
-        audit::unreadable(place, uid, why, now.wall)
-    })
+    let mut namespace = None;
+    let mut told = 0;
+    let first = view.unreadable_locks().filter(move |(place, _)| {
+        if namespace.as_ref() != Some(&place.namespace) {
+            namespace = Some(place.namespace.clone());
+            told = 0;
+        }
+        told += 1;
+        told <= TOLD_OF
+    });
+    first.map(move |found| unreadable(found, now))
+}
+
+fn unreadable((place, found): (&Place, &Unreadable), now: Now) -> audit::News {
+    audit::unreadable(place, &found.uid, &found.why, now.wall)
 }
 
 #[cfg(test)]

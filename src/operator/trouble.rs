@@ -96,6 +96,8 @@ pub(super) enum About {
     Interrupted(Kind),
     /// The question how far the store is.
     Revision,
+    /// An object of this kind that cannot be read.
+    Unreadable(Kind),
     /// Actions of this kind that were refused.
     Action(Discriminant<Action>),
 }

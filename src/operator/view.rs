@@ -3,42 +3,52 @@
 //! It is fed by the feeds and by the answers to the operator's own calls, in any order: of two
 //! states of one object the newer one counts. It decides nothing; `plan` does.
 
+mod claims;
+mod kept;
 mod labelled;
 mod listed;
 mod naming;
 mod pods;
+mod record;
 mod seen;
+mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::protocol::lock::Lock;
-use crate::protocol::observed::{Observed, Sight};
+use crate::protocol::observed::Observed;
 use crate::protocol::session::{Claimant, Session};
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::{Revision, Seen};
 use crate::store::fleet::{Place, Placed, PodReport, Told};
 
+use self::claims::{Claim, sessions_of};
+pub use self::kept::{FreeLock, KeptLock, SeenLock};
 use self::labelled::Labelled;
 use self::naming::Naming;
 use self::pods::{EndedPods, PodId};
-pub use self::seen::{Key, Life, SeenLock, SeenSession, Unreadable};
+pub use self::record::Record;
+pub use self::seen::{Key, Life, SeenSession, Unreadable};
 use super::label::{self, Elections};
+use super::plan::Now;
 use super::trouble::Kind;
 
 /// What was seen.
 #[derive(Debug, Default)]
 pub struct View {
-    locks: BTreeMap<Place, SeenLock>,
+    locks: BTreeMap<Place, KeptLock>,
     sessions: BTreeMap<Place, SeenSession>,
     naming: Naming,
     /// Which sessions a pod has.
     by_pod: BTreeMap<PodId, BTreeSet<Place>>,
-    /// Sessions that locks name and that are not there.
-    missing: BTreeMap<Place, Observed>,
+    /// Who names sessions that are not there, or another pod's.
+    missing: BTreeMap<Claim, Observed>,
     pods: EndedPods,
     unreadable: BTreeMap<Key, Unreadable>,
     elections: Elections,
+    /// The locks that decide an election, and which.
+    deciding: BTreeMap<Place, Place>,
     labelled: Labelled,
     /// How many sessions a namespace has, where it has any.
     sessions_in: BTreeMap<Arc<str>, usize>,
@@ -96,13 +106,13 @@ impl View {
 
     /// A lock.
     #[must_use]
-    pub fn lock(&self, place: &Place) -> Option<&SeenLock> {
+    pub fn lock(&self, place: &Place) -> Option<&KeptLock> {
         self.locks.get(place)
     }
 
     /// All locks.
-    pub fn locks(&self) -> impl Iterator<Item = &SeenLock> {
-        self.locks.values()
+    pub fn locks(&self) -> impl Iterator<Item = (&Place, &KeptLock)> {
+        self.locks.iter()
     }
 
     /// A session.
@@ -142,6 +152,22 @@ impl View {
             })
     }
 
+    /// Those of a namespace.
+    pub fn unreadable_locks_in(
+        &self,
+        namespace: &Arc<str>,
+    ) -> impl Iterator<Item = (&Place, &Unreadable)> {
+        let first = Key::Lock(Place {
+            namespace: namespace.clone(),
+            name: "".into(),
+        });
+        let found = self.unreadable.range(first..);
+        found.map_while(move |(key, unreadable)| match key {
+            Key::Lock(place) if place.namespace == *namespace => Some((place, unreadable)),
+            _ => None,
+        })
+    }
+
     fn unreadable_sessions(&self) -> impl Iterator<Item = Place> {
         self.unreadable.keys().filter_map(|key| match key {
             Key::Session(place) => Some(place.clone()),
@@ -166,8 +192,11 @@ impl View {
     /// What is known of the session of a claimant in a namespace.
     #[must_use]
     pub fn life_of(&self, namespace: &Arc<str>, claimant: &Claimant) -> Life {
+        let claim = Claim::of(namespace, claimant);
         let place = session_place(namespace, claimant);
-        if let Some(seen) = self.sessions.get(&place) {
+        let own = self.sessions.get(&place);
+        let own = own.filter(|seen| Claim::own(&seen.session) == claim);
+        if let Some(seen) = own {
             return match &seen.session.stored.value.revoked {
                 Some(revocation) => Life::Revoked {
                     reason: revocation.reason.clone(),
@@ -177,7 +206,7 @@ impl View {
                 None => Life::Session(seen.observed),
             };
         }
-        match self.missing.get(&place) {
+        match self.missing.get(&claim) {
             Some(observed) => Life::Missing(*observed),
             None => Life::Unseen,
         }
@@ -197,12 +226,12 @@ impl View {
         let (name, uid) = (&session.place.name, &session.stored.value.pod.uid);
         self.naming
             .locks_of(&session.place)
-            .filter_map(|place| self.locks.get(place)?.lock.stored.value.grant.as_ref())
+            .filter_map(|place| self.locks.get(place)?.grant())
             .map(|grant| &grant.holder)
             .filter(move |holder| holder.session.as_str() == &**name && holder.pod.uid == *uid)
     }
 
-    /// Whether a lock's holder or a waiter has this session.
+    /// Whether a lock's holder or a waiter names this session.
     #[must_use]
     pub fn is_named(&self, session: &Place) -> bool {
         self.naming.is_named(session)
@@ -223,7 +252,8 @@ impl View {
     }
 
     /// Takes note of a lock that a feed or an answer told of.
-    pub fn note_lock(&mut self, told: Told<Placed<Lock>>, received: Moment) {
+    pub fn note_lock(&mut self, told: Told<Placed<Lock>>, now: Now) {
+        let received = now.moment;
         match told {
             Told::Anew => {
                 let unreadable = self.unreadable_locks().map(|(place, _)| place);
@@ -233,13 +263,24 @@ impl View {
                 if let Some(old) = &mut self.old_locks {
                     old.remove(&lock.place);
                 }
-                self.put_lock(*lock, received);
+                self.put_lock(*lock, now);
             }
-            Told::Unreadable { place, uid, why } => {
+            Told::Unreadable {
+                place,
+                uid,
+                why,
+                free,
+            } => {
                 if let Some(old) = &mut self.old_locks {
                     old.remove(&place);
                 }
+                let before = self.locks.get(&place);
+                let is_found = before.is_none() && !self.complete[0];
+                let kept = free.map(|free| KeptLock::remains(&uid, &free, before, is_found, now));
                 self.remove_lock(&place, received);
+                if let Some(kept) = kept {
+                    self.locks.insert(place.clone(), kept);
+                }
                 let unreadable = Unreadable { uid, why };
                 self.unreadable.insert(Key::Lock(place), unreadable);
             }
@@ -254,40 +295,57 @@ impl View {
         }
     }
 
-    fn put_lock(&mut self, lock: Placed<Lock>, received: Moment) {
+    fn put_lock(&mut self, mut lock: Placed<Lock>, now: Now) {
+        self.share_namespace(&mut lock.place);
         let place = lock.place.clone();
         let key = Key::Lock(place.clone());
         if let Some(seen) = &mut self.seen {
             seen.note(lock.stored.version);
         }
         let before = self.locks.get(&place);
-        let known = before.map(|before| before.lock.stored.version);
+        let known = before.map(KeptLock::version);
         if !is_news(known, lock.stored.version, self.old_locks.is_some()) {
             return;
         }
-        let since = match before {
-            Some(before) if is_same_spell(&before.lock, &lock) => before.since,
-            _ => received,
-        };
+        let is_found = before.is_none() && !self.complete[0];
         self.unreadable.remove(&key);
-        self.note_names(&place, Some(&lock), received);
-        if let Some(election) = election_of(&lock) {
-            self.elections.note_lock(election.clone(), place.clone());
+        self.note_names(&place, Some(&lock), now.moment);
+        self.note_election(&place, election_of(&lock));
+        let before = self.locks.get(&place);
+        let kept = KeptLock::new(lock, before, is_found, now);
+        self.locks.insert(place.clone(), kept);
+        self.miss_sessions_of_strangers_in(&place, now.moment);
+        self.changed.push(key);
+    }
+
+    /// Namespaces have many locks: their name is kept once for those beside each other.
+    fn share_namespace(&self, place: &mut Place) {
+        if let Some((near, _)) = self.locks.range(..&*place).next_back()
+            && near.namespace == place.namespace
+        {
+            place.namespace = near.namespace.clone();
+        }
+    }
+
+    /// A lock decides this election, or none (any more).
+    fn note_election(&mut self, lock: &Place, election: Option<Place>) {
+        let before = self.deciding.remove(lock);
+        if let Some(before) = before.filter(|before| Some(before) != election.as_ref()) {
+            self.elections.note_no_lock(&before, lock);
+            self.changed.push(Key::Label(before));
+        }
+        if let Some(election) = election {
+            self.elections.note_lock(election.clone(), lock.clone());
+            self.deciding.insert(lock.clone(), election.clone());
             self.changed.push(Key::Label(election));
         }
-        let lock = Arc::new(lock);
-        self.locks.insert(place, SeenLock { lock, since });
-        self.changed.push(key);
     }
 
     fn remove_lock(&mut self, place: &Place, received: Moment) {
         self.note_names(place, None, received);
         self.unreadable.remove(&Key::Lock(place.clone()));
-        let gone = self.locks.remove(place);
-        if let Some(election) = gone.and_then(|gone| election_of(&gone.lock)) {
-            self.elections.note_no_lock(&election, place);
-            self.changed.push(Key::Label(election));
-        }
+        self.locks.remove(place);
+        self.note_election(place, None);
         self.changed.push(Key::Lock(place.clone()));
     }
 
@@ -295,126 +353,16 @@ impl View {
     /// be deleted, and need not be missed.
     fn note_names(&mut self, place: &Place, next: Option<&Placed<Lock>>, received: Moment) {
         let before = self.locks.get(place);
+        let before = before.and_then(KeptLock::full);
         let before = before.into_iter().flat_map(|seen| sessions_of(&seen.lock));
         let next = next.into_iter().flat_map(sessions_of);
         for session in self.naming.change(place, before, next) {
-            self.missing.remove(&session);
+            self.forget_missing(&session);
             if let Some(seen) = self.sessions.get_mut(&session) {
                 seen.named_until = received;
             }
             self.changed.push(Key::Session(session));
         }
-    }
-
-    /// Takes note of a session that a feed or an answer told of.
-    pub fn note_session(&mut self, told: Told<Placed<Session>>, received: Moment) {
-        match told {
-            Told::Anew => {
-                let there = self.sessions.keys().cloned();
-                self.old_sessions = Some(there.chain(self.unreadable_sessions()).collect());
-            }
-            Told::There(session) => {
-                if let Some(old) = &mut self.old_sessions {
-                    old.remove(&session.place);
-                }
-                self.put_session(*session, received);
-            }
-            // Its locks are judged as if it were not told of: by a look at it, which fails.
-            Told::Unreadable { place, uid, why } => {
-                if let Some(old) = &mut self.old_sessions {
-                    old.remove(&place);
-                }
-                self.forget_session(&place);
-                let unreadable = Unreadable { uid, why };
-                self.unreadable.insert(Key::Session(place), unreadable);
-            }
-            Told::Gone(place) => self.note_no_session(&place, received),
-            Told::Complete => {
-                for place in self.old_sessions.take().unwrap_or_default() {
-                    self.note_no_session(&place, received);
-                }
-                self.complete[1] = true;
-            }
-            Told::Interrupted(_) => {}
-        }
-    }
-
-    fn put_session(&mut self, session: Placed<Session>, received: Moment) {
-        let place = session.place.clone();
-        let before = self.sessions.get(&place);
-        let known = before.map(|before| before.session.stored.version);
-        if !is_news(known, session.stored.version, self.old_sessions.is_some()) {
-            return;
-        }
-        let is_revoked = session.stored.value.revoked.is_some();
-        let sight = if is_revoked {
-            Sight::Revoked
-        } else {
-            Sight::Version(session.stored.version)
-        };
-        let alive_at = before.filter(|_| is_revoked).map(|before| before.alive_at);
-        let observed = Observed::join(before.map(|before| before.observed), sight, received);
-        let pod_looked_at = before.and_then(|before| before.pod_looked_at);
-        let named_until = before.map_or(received, |before| before.named_until);
-        let was_alive = before.is_some_and(|seen| seen.session.stored.value.revoked.is_none());
-        self.unreadable.remove(&Key::Session(place.clone()));
-        self.missing.remove(&place);
-        self.by_pod
-            .entry(pod_of(&session))
-            .or_default()
-            .insert(place.clone());
-        let seen = SeenSession {
-            session: Arc::new(session),
-            observed,
-            alive_at: alive_at.unwrap_or(received),
-            named_until,
-            pod_looked_at,
-        };
-        if self.sessions.insert(place.clone(), seen).is_none() {
-            self.count_session(&place.namespace);
-        }
-        self.changed.push(Key::Session(place.clone()));
-        if is_revoked || !was_alive {
-            self.look_again_at_locks_of(&place);
-        }
-    }
-
-    /// There is no such session, as the store said just now. Names are never used twice, so it
-    /// will not come back.
-    pub fn note_no_session(&mut self, place: &Place, received: Moment) {
-        self.forget_session(place);
-        if self.naming.is_named(place) {
-            let before = self.missing.get(place).copied();
-            let observed = Observed::join(before, Sight::Missing, received);
-            self.missing.insert(place.clone(), observed);
-            self.look_again_at_locks_of(place);
-        }
-    }
-
-    fn forget_session(&mut self, place: &Place) {
-        let unreadable = self.unreadable.remove(&Key::Session(place.clone()));
-        let gone = self.sessions.remove(place);
-        if gone.is_some() {
-            self.count_session_gone(&place.namespace);
-        }
-        if gone.is_some() || unreadable.is_some() {
-            self.look_again_at_binding_of(&place.namespace);
-        }
-        let Some(seen) = gone else {
-            return;
-        };
-        let pod = pod_of(&seen.session);
-        if let Some(sessions) = self.by_pod.get_mut(&pod) {
-            sessions.remove(place);
-            if sessions.is_empty() {
-                self.by_pod.remove(&pod);
-            }
-        }
-    }
-
-    fn look_again_at_locks_of(&mut self, session: &Place) {
-        let naming = self.naming.locks_of(session);
-        self.changed.extend(naming.cloned().map(Key::Lock));
     }
 
     /// Takes note of a pod that a feed told of.
@@ -453,16 +401,9 @@ pub fn session_place(namespace: &Arc<str>, claimant: &Claimant) -> Place {
 }
 
 fn election_of(lock: &Placed<Lock>) -> Option<Place> {
-    label::election_of(&lock.place.namespace, &lock.stored.value.resource)
-}
-
-fn sessions_of(lock: &Placed<Lock>) -> impl Iterator<Item = Place> {
-    let value = &lock.stored.value;
-    let holder = value.grant.iter().map(|grant| &grant.holder);
-    let waiters = value.waiters.entries().iter().map(|w| &w.claimant);
-    holder
-        .chain(waiters)
-        .map(|claimant| session_place(&lock.place.namespace, claimant))
+    // Candidates look for the lock under its own name: under another one, nobody runs for it.
+    let election = label::election_of(&lock.place.namespace, &lock.stored.value.resource);
+    election.filter(|_| !lock.is_misnamed)
 }
 
 fn pod_of(session: &Placed<Session>) -> PodId {
@@ -474,16 +415,6 @@ fn pod_of(session: &Placed<Session>) -> PodId {
 /// only a newer one is; but a listing of a store that was restored has older ones.
 fn is_news(known: Option<Revision>, version: Revision, is_listed: bool) -> bool {
     known.is_none_or(|known| version > known || (is_listed && version != known))
-}
-
-/// Whether the same grant goes on, or the same spell of being free.
-fn is_same_spell(before: &Placed<Lock>, after: &Placed<Lock>) -> bool {
-    let grant = |lock: &Placed<Lock>| lock.stored.value.grant.as_ref().map(|g| g.id.clone());
-    let both_free = grant(before).is_none() && grant(after).is_none();
-    let same_grant = grant(before).is_some() && grant(before) == grant(after);
-    before.uid == after.uid
-        && (same_grant
-            || both_free && before.stored.value.transitions == after.stored.value.transitions)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -13,7 +14,8 @@ use futures::stream::BoxStream;
 use super::{StoreError, Stored};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
-use crate::protocol::token::Revision;
+use crate::protocol::time::WallTime;
+use crate::protocol::token::{Revision, Token};
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,8 +41,52 @@ pub struct Placed<T> {
     pub uid: Arc<str>,
     /// Whether somebody deleted it, and a finalizer keeps it.
     pub is_deleted: bool,
+    /// Whether it is a lock under another name than agents give the lock of its resource. They
+    /// never look at it.
+    pub is_misnamed: bool,
+    /// When a field of it was last set, by the store's own clock and where it says so. A write that
+    /// only removes fields does not count.
+    pub set_at: Option<WallTime>,
     /// The object.
     pub stored: Stored<T>,
+}
+
+impl<T> Placed<T> {
+    /// This object, at this version.
+    #[must_use]
+    pub fn exact(&self) -> Exact {
+        Exact {
+            place: self.place.clone(),
+            uid: self.uid.clone(),
+            version: self.stored.version,
+        }
+    }
+}
+
+/// One version of one object: what a delete compares with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Where it is.
+    pub place: Place,
+    /// The object's own id.
+    pub uid: Arc<str>,
+    /// Its version.
+    pub version: Revision,
+}
+
+/// A lock that cannot be read, as far as it is certain that it is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreeRemains {
+    /// Its version.
+    pub version: Revision,
+    /// Its token.
+    pub token: Token,
+    /// How long its spec says that it is to be kept.
+    pub retain: Option<Duration>,
+    /// Whether somebody deleted it, and a finalizer keeps it.
+    pub is_deleted: bool,
+    /// As in [`Placed`].
+    pub set_at: Option<WallTime>,
 }
 
 /// What a feed tells.
@@ -58,6 +104,8 @@ pub enum Told<T> {
         uid: Arc<str>,
         /// What is wrong with it.
         why: String,
+        /// What is certain of it, where it is a lock that is free.
+        free: Option<Box<FreeRemains>>,
     },
     /// This is not there any more.
     Gone(Place),
@@ -141,7 +189,7 @@ pub trait FleetStore: Send + Sync + 'static {
 
     /// Deletes the object if it is still this one, at this version. `Conflict` when it is not,
     /// `NotFound` when there is none.
-    async fn delete_lock(&self, current: &Placed<Lock>) -> Result<(), StoreError>;
+    async fn delete_lock(&self, current: &Exact) -> Result<(), StoreError>;
 
     /// Deletes the object if it is still this one, at this version. `Conflict` when it is not,
     /// `NotFound` when there is none.

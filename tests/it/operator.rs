@@ -2,10 +2,12 @@
 
 mod bindings;
 mod cluster;
+mod memory;
 
 use std::time::Duration;
 
 use leasehold::protocol::incident::IncidentKind;
+use leasehold::protocol::time::WallTime;
 use leasehold::store::StoreError;
 
 use cluster::{Cluster, Part, TTL};
@@ -64,6 +66,35 @@ async fn what_a_dead_predecessor_may_not_have_told_is_told_again_and_the_rest_is
     assert_eq!(again.len(), 1);
     assert_eq!(again[0]["lock"], "untold");
     assert!(told.contains(&again[0]), "the same line, with the same id");
+}
+
+/// By a clock that is two days behind, as a node may have it and a pod may claim it.
+const LONG_AGO: WallTime = WallTime(-2 * 86_400_000_000);
+
+#[tokio::test(start_paused = true)]
+async fn incident_seen_on_a_watch_is_recorded_whatever_its_date() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    settled().await;
+    cluster.incident_at("res", IncidentKind::Expired, LONG_AGO);
+    settled().await;
+    assert_eq!(cluster.lines().len(), 1, "a line of the audit log");
+    assert_eq!(cluster.notes(), 1, "an Event");
+    assert_eq!(
+        cluster.lines()[0]["createdAt"],
+        "1969-12-30T00:00:00.000000Z"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_leader_recorded_what_its_predecessor_saw_whatever_its_date() {
+    let cluster = Cluster::start().await;
+    settled().await;
+    cluster.incident_at("res", IncidentKind::Expired, LONG_AGO);
+    settled().await;
+    cluster.lead(true);
+    settled().await;
+    assert_eq!(cluster.lines().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,6 +242,19 @@ async fn what_was_unreadable_before_the_lead_was_won_is_told_too() {
     cluster.lead(true);
     settled().await;
     assert_eq!(cluster.notes(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_unreadable_locks_of_a_namespace_get_few_events() {
+    let cluster = Cluster::start().await;
+    cluster.lead(true);
+    for number in (0..30).rev() {
+        cluster.unreadable(&format!("res-{number:02}"));
+    }
+    settled().await;
+    assert_eq!(cluster.notes(), 10);
+    let counted = "leasehold_operator_unreadable_objects{kind=\"lock\"} 30\n";
+    assert!(cluster.metrics().contains(counted));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    Fields, as_read, bounded, count, cut, fields_mut, overlay, part, required, session_ttl, stored,
-    time_text, ttl_seconds, wall_time,
+    Fields, as_read, bounded, count, cut, fields_mut, is_deleted, overlay, part, required,
+    session_ttl, set_at, stored, time_text, ttl_seconds, version_of, wall_time,
 };
 use crate::crd::REASON_MAX;
 use crate::crd::lock::{
@@ -22,6 +22,7 @@ use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Token;
+use crate::store::fleet::FreeRemains;
 use crate::store::{StoreError, Stored};
 
 const HOLDER: &[&str] = &[
@@ -57,6 +58,30 @@ pub fn read(object: Value) -> Result<Stored<Lock>, StoreError> {
     };
     let value = lock(&object).map_err(|error| named(&object, error))?;
     stored(object, value)
+}
+
+/// What is certain of a lock that cannot be read: none unless its status has nothing in it that a
+/// free lock would not have, and a token that can be read.
+#[must_use]
+pub fn free_remains(object: &Value) -> Option<FreeRemains> {
+    const OF_FREE: &[&str] = &["token", "transitions", "incidents", "conditions"];
+
+    let token = match &object["status"] {
+        Value::Null => 0,
+        Value::Object(status) => {
+            let is_free = status.keys().all(|name| OF_FREE.contains(&name.as_str()));
+            status.get("token").filter(|_| is_free)?.as_u64()?
+        }
+        _ => return None,
+    };
+    let retain = object["spec"]["retainSeconds"].as_u64();
+    Some(FreeRemains {
+        version: version_of(object).ok()?,
+        token: Token::from_raw(token),
+        retain: retain.map(Duration::from_secs),
+        is_deleted: is_deleted(object),
+        set_at: set_at(object),
+    })
 }
 
 fn named(object: &Fields, error: StoreError) -> StoreError {

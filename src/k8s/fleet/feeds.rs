@@ -25,7 +25,7 @@ use super::pods::{self, SeenPod};
 use super::raw::Raw;
 use crate::k8s::convert::is_deleted;
 use crate::k8s::errors::{from_watch, from_watch_status};
-use crate::store::fleet::{Feed, Place, Placed, PodReport, Told};
+use crate::store::fleet::{Feed, FreeRemains, Place, Placed, PodReport, Told};
 use crate::store::{StoreError, Stored};
 
 /// The pods whose phase says that they ended: a phase that is none of the others.
@@ -58,12 +58,36 @@ const PATIENCE: Patience = Patience {
     silence: Duration::from_secs(35),
 };
 
+/// How the objects of a kind are read.
+pub(super) struct Reader<T> {
+    pub(super) read: fn(Value) -> Result<Stored<T>, StoreError>,
+    /// What is certain of an object that may turn out to be unreadable.
+    pub(super) free_remains: fn(&Value) -> Option<FreeRemains>,
+}
+
+impl<T> Clone for Reader<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Reader<T> {}
+
+impl<T> From<fn(Value) -> Result<Stored<T>, StoreError>> for Reader<T> {
+    fn from(read: fn(Value) -> Result<Stored<T>, StoreError>) -> Self {
+        Self {
+            read,
+            free_remains: |_object| None,
+        }
+    }
+}
+
 /// All objects of a kind, in all namespaces.
 pub(super) fn objects<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
-    read: fn(Value) -> Result<Stored<T>, StoreError>,
+    reader: Reader<T>,
 ) -> Feed<Placed<T>> {
-    objects_with::<K, T>(client, PATIENCE, read)
+    objects_with::<K, T>(client, PATIENCE, reader)
 }
 
 /// The objects of a kind that are selected, in all namespaces.
@@ -74,16 +98,16 @@ pub(in crate::k8s) fn selected<K: Resource<DynamicType = ()> + 'static, T: Send 
 ) -> Feed<Placed<T>> {
     let api = Api::<Raw<K>>::all(patient(client, PATIENCE));
     let config = select(config(PATIENCE));
-    feed(api, config, move |object| told_of(object, read))
+    feed(api, config, move |object| told_of(object, read.into()))
 }
 
 fn objects_with<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
     patience: Patience,
-    read: fn(Value) -> Result<Stored<T>, StoreError>,
+    reader: Reader<T>,
 ) -> Feed<Placed<T>> {
     let api = Api::<Raw<K>>::all(patient(client, patience));
-    feed(api, config(patience), move |object| told_of(object, read))
+    feed(api, config(patience), move |object| told_of(object, reader))
 }
 
 /// The pods that ended, in all namespaces.
@@ -239,24 +263,26 @@ pub(super) fn place_of(object: &impl Resource) -> Place {
     }
 }
 
-fn told_of<K: Resource<DynamicType = ()>, T>(
-    object: Raw<K>,
-    read: fn(Value) -> Result<Stored<T>, StoreError>,
-) -> Told<Placed<T>> {
+fn told_of<K: Resource<DynamicType = ()>, T>(object: Raw<K>, reader: Reader<T>) -> Told<Placed<T>> {
     let place = place_of(&object);
     let uid = object.meta().uid.as_deref().unwrap_or_default().into();
     let is_deleted = is_deleted(&object.object);
-    match read(object.object) {
+    let set_at = object.set_at;
+    let free = (reader.free_remains)(&object.object);
+    match (reader.read)(object.object) {
         Ok(stored) => Told::There(Box::new(Placed {
             place,
             uid,
             is_deleted,
+            is_misnamed: false,
+            set_at,
             stored,
         })),
         Err(error) => Told::Unreadable {
             place,
             uid,
             why: error.to_string(),
+            free: free.map(|free| Box::new(FreeRemains { set_at, ..free })),
         },
     }
 }

@@ -11,11 +11,13 @@ use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::pods::identity;
+use crate::k8s::convert::latest;
+use crate::protocol::time::WallTime;
 
 /// Bookkeeping of the API server, longer than all the rest, and no part of what is written.
 const MANAGED_FIELDS: &str = "managedFields";
@@ -25,6 +27,8 @@ const METADATA: &str = "metadata";
 pub(super) struct Raw<K> {
     /// Who it is; the rest of its metadata is in `object`.
     identity: ObjectMeta,
+    /// When a field of it was last set, by the API server's clock.
+    pub(super) set_at: Option<WallTime>,
     /// All of it, but for who wrote which field.
     pub(super) object: Value,
     kind: PhantomData<fn() -> K>,
@@ -34,6 +38,7 @@ impl<K> Clone for Raw<K> {
     fn clone(&self) -> Self {
         Self {
             identity: self.identity.clone(),
+            set_at: self.set_at,
             object: self.object.clone(),
             kind: PhantomData,
         }
@@ -51,10 +56,11 @@ impl<'de, K> Deserialize<'de> for Raw<K> {
         let object = deserializer.deserialize_map(Fields {
             are_metadata: false,
         })?;
-        let metadata = object.get(METADATA).unwrap_or(&Value::Null);
+        let metadata = object.fields.get(METADATA).unwrap_or(&Value::Null);
         Ok(Self {
             identity: identity(metadata).map_err(D::Error::custom)?,
-            object: Value::Object(object),
+            set_at: object.set_at,
+            object: Value::Object(object.fields),
             kind: PhantomData,
         })
     }
@@ -94,37 +100,55 @@ struct Fields {
     are_metadata: bool,
 }
 
+/// The fields, and of managedFields only the latest time.
+#[derive(Default)]
+struct Taken {
+    fields: Map<String, Value>,
+    set_at: Option<WallTime>,
+}
+
+/// An entry of managedFields.
+#[derive(Deserialize)]
+struct Managed {
+    time: Option<String>,
+}
+
 impl<'de> Visitor<'de> for Fields {
-    type Value = Map<String, Value>;
+    type Value = Taken;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut fields = Map::new();
+        let mut taken = Taken::default();
         while let Some(name) = entries.next_key::<String>()? {
             if self.are_metadata && name == MANAGED_FIELDS {
-                let IgnoredAny = entries.next_value()?;
+                let managed = entries.next_value::<Option<Vec<Managed>>>()?;
+                let managed = managed.unwrap_or_default();
+                let times = managed.iter().filter_map(|entry| entry.time.as_deref());
+                taken.set_at = latest(times);
                 continue;
             }
             let value = if !self.are_metadata && name == METADATA {
-                entries.next_value::<Metadata>()?.0
+                let metadata = entries.next_value::<Metadata>()?.0;
+                taken.set_at = metadata.set_at;
+                Value::Object(metadata.fields)
             } else {
                 entries.next_value()?
             };
-            fields.insert(name, value);
+            taken.fields.insert(name, value);
         }
-        Ok(fields)
+        Ok(taken)
     }
 }
 
-struct Metadata(Value);
+struct Metadata(Taken);
 
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields = deserializer.deserialize_map(Fields { are_metadata: true })?;
-        Ok(Self(Value::Object(fields)))
+        Ok(Self(fields))
     }
 }
 
@@ -142,7 +166,11 @@ mod tests {
             "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7",
                 "generation": 3, "creationTimestamp": "2026-01-01T00:00:00Z",
                 "labels": {"x": "y"}, "new": {"managedFields": 2},
-                "managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {}}}]},
+                "managedFields": [
+                    {"manager": "m", "fieldsV1": {"f:spec": {}}},
+                    {"manager": "n", "time": "1970-01-01T00:00:09Z", "fieldsV1": {"f:status": {}}},
+                    {"manager": "o", "time": "1970-01-01T00:00:08Z", "fieldsV1": {"f:spec": {}}},
+                ]},
             "spec": {"metadata": {"managedFields": 1}}, "managedFields": 4,
         });
         let raw: Raw<DistributedLock> = serde_json::from_str(&object.to_string()).unwrap();
@@ -152,6 +180,7 @@ mod tests {
         let metadata = object["metadata"].as_object_mut().unwrap();
         metadata.remove("managedFields");
         assert_eq!(raw.object, object);
+        assert_eq!(raw.set_at, Some(WallTime(9_000_000)));
     }
 
     #[test]

@@ -78,6 +78,8 @@ fn placed<T>(namespace: &str, name: &str, value: T, is_deleted: bool) -> Told<Pl
         },
         uid: "u".into(),
         is_deleted,
+        is_misnamed: false,
+        set_at: None,
         stored: Stored {
             value,
             version: Revision(1),

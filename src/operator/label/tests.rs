@@ -15,6 +15,13 @@ fn at(seconds: u64) -> Moment {
     Moment::since_boot(Duration::from_secs(seconds))
 }
 
+fn now(seconds: u64) -> plan::Now {
+    plan::Now {
+        moment: at(seconds),
+        wall: WallTime(0),
+    }
+}
+
 fn place(name: &str) -> Place {
     Place {
         namespace: "n".into(),
@@ -83,18 +90,31 @@ impl World {
     }
 
     fn tell(&mut self, name: &str, value: Lock) {
+        self.tell_placed(name, value, false);
+    }
+
+    /// A lock that says under another name that it decides the election.
+    fn misnamed(mut self, name: &str, lock: Lock) -> Self {
+        self.tell_placed(name, lock, true);
+        self
+    }
+
+    /// A lock of any name, and whether that is another than its resource's.
+    fn tell_placed(&mut self, name: &str, value: Lock, is_misnamed: bool) {
         self.version += 1;
         let lock = Placed {
             place: place(name),
             uid: "u".into(),
             is_deleted: false,
+            is_misnamed,
+            set_at: None,
             stored: Stored {
                 value,
                 version: Revision(self.version),
                 original: Original::new(()),
             },
         };
-        self.view.note_lock(Told::There(Box::new(lock)), at(0));
+        self.view.note_lock(Told::There(Box::new(lock)), now(0));
     }
 
     /// The election `jobs` is led by this pod, or by none.
@@ -111,11 +131,7 @@ impl World {
             leader_labels: self.on,
             ..plan::tests::rules()
         };
-        let now = plan::Now {
-            moment: at(seconds),
-            wall: WallTime(0),
-        };
-        plan::step(&self.view, &rules, &Key::Label(place("jobs")), now)
+        plan::step(&self.view, &rules, &Key::Label(place("jobs")), now(seconds))
     }
 
     fn taken(&mut self, grant: Option<&str>, is_given: bool, seconds: u64) {
@@ -227,7 +243,7 @@ fn a_lock_that_is_gone_takes_the_label_with_it() {
     takes(world.step(65), Some("g-a"), Some("a"));
     world.taken(Some("g-a"), true, 65);
     world.view.take_changed();
-    world.view.note_lock(Told::Gone(place("l")), at(70));
+    world.view.note_lock(Told::Gone(place("l")), now(70));
     assert!(
         world
             .view
@@ -260,6 +276,19 @@ fn only_pods_that_lead_by_the_one_lock_of_an_election_are_labelled() {
         rests(&other.step(0), None);
         assert_eq!(other.view.elections().places().count(), 0, "{resource}");
     }
+}
+
+#[test]
+fn lock_under_another_name_neither_labels_nor_unlabels() {
+    let led = || led_by("election:jobs", "a", "uid-a");
+    let stranger = led_by("election:jobs", "m", "uid-m");
+    let both = World::new()
+        .told("l", led())
+        .misnamed("m", stranger.clone());
+    takes(both.step(0), Some("g-a"), Some("a"));
+    let alone = World::new().misnamed("m", stranger);
+    rests(&alone.step(0), None);
+    assert_eq!(alone.view.elections().places().count(), 0);
 }
 
 #[test]

@@ -39,7 +39,13 @@ pub(super) fn dead_holder(
                 return Step::at(until).or(|| unseen_waiter(view, seen));
             }
             Verdict::MayRevoke(_) | Verdict::Dead => {
-                let reason = format!("session {session} was missing for 1.05 of its TTL");
+                let is_anothers = view.session(&session_place(namespace, holder)).is_some();
+                let reason = if is_anothers {
+                    let pod = &holder.pod.name;
+                    format!("session {session} belongs to another pod than {pod}")
+                } else {
+                    format!("session {session} was missing for 1.05 of its TTL")
+                };
                 let died = Died {
                     kind: IncidentKind::Expired,
                     last_seen: observed.since(),

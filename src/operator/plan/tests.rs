@@ -1,6 +1,7 @@
 //! What is done about each kind of session and lock, and what is left alone.
 
 mod housekeeping;
+mod strangers;
 
 use super::*;
 use crate::protocol::ids::{GrantId, OwnerId, Resource};
@@ -48,6 +49,8 @@ fn placed<T>(name: &str, value: T, version: u64) -> Placed<T> {
         place: place(name),
         uid: format!("uid-of-{name}").into(),
         is_deleted: false,
+        is_misnamed: false,
+        set_at: None,
         stored: Stored {
             value,
             version: Revision(version),
@@ -134,8 +137,8 @@ impl World {
         let mut view = View::default();
         view.note_revision(Revision(100), None);
         let now = at(0).moment;
-        view.note_lock(Told::Anew, now);
-        view.note_lock(Told::Complete, now);
+        view.note_lock(Told::Anew, at(0));
+        view.note_lock(Told::Complete, at(0));
         view.note_session(Told::Anew, now);
         view.note_session(Told::Complete, now);
         view.note_pod(Told::Anew);
@@ -161,8 +164,11 @@ impl World {
             is_deleted,
             ..placed("r", lock, self.version)
         };
-        let told = Told::There(Box::new(lock));
-        self.view.note_lock(told, at(seconds).moment);
+        self.told(Told::There(Box::new(lock)), seconds)
+    }
+
+    fn told(mut self, told: Told<Placed<Lock>>, seconds: u64) -> Self {
+        self.view.note_lock(told, at(seconds));
         self
     }
 
@@ -460,7 +466,7 @@ fn nothing_is_granted_before_the_store_said_how_far_it_is() {
     view.note_session(Told::There(Box::new(placed("a", session, 1))), at(0).moment);
     view.note_lock(
         Told::There(Box::new(placed("r", held_by("a", &["b"]), 2))),
-        at(0).moment,
+        at(0),
     );
     let key = Key::Lock(place("r"));
     assert!(step(&view, &rules(), &key, at(9)).action.is_none());

@@ -112,6 +112,8 @@ mod tests {
             place: place.clone(),
             uid: "u".into(),
             is_deleted: false,
+            is_misnamed: false,
+            set_at: None,
             stored: Stored {
                 value: (),
                 version: Revision(version),

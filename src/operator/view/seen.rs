@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::protocol::lock::Lock;
 use crate::protocol::observed::Observed;
 use crate::protocol::session::{RevokeReason, Session};
 use crate::protocol::time::Moment;
@@ -22,15 +21,6 @@ pub enum Key {
     Binding(Arc<str>),
     /// A pod that asks for a sidecar and has none.
     AskingPod(Place),
-}
-
-/// A lock as it was seen last.
-#[derive(Clone, Debug)]
-pub struct SeenLock {
-    /// It.
-    pub lock: Arc<Placed<Lock>>,
-    /// Since when the same grant has been seen, or since when it has been seen free and unchanged.
-    pub since: Moment,
 }
 
 /// A session as it was seen last.
@@ -60,7 +50,7 @@ pub struct Unreadable {
 /// What is known of a claimant's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It is there.
+    /// It is there, and its own.
     Session(Observed),
     /// It is there, and revoked.
     Revoked {
@@ -71,7 +61,7 @@ pub enum Life {
         /// Since when that has been seen.
         since: Moment,
     },
-    /// It was seen to be missing.
+    /// It was seen to be missing, or to be another pod's.
     Missing(Observed),
     /// It was not seen: its lock was told of first, or it is gone.
     Unseen,

@@ -4,10 +4,18 @@ use std::time::Duration;
 
 use super::*;
 use crate::protocol::ids::Resource;
+use crate::protocol::time::WallTime;
 use crate::store::{Original, Stored};
 
 fn at(seconds: u64) -> Moment {
     Moment::since_boot(Duration::from_secs(seconds))
+}
+
+fn now(seconds: u64) -> Now {
+    Now {
+        moment: at(seconds),
+        wall: WallTime(0),
+    }
 }
 
 fn place(name: &str) -> Place {
@@ -22,6 +30,8 @@ fn lock(name: &str, version: u64) -> Told<Placed<Lock>> {
         place: place(name),
         uid: "u".into(),
         is_deleted: false,
+        is_misnamed: false,
+        set_at: None,
         stored: Stored {
             value: Lock::unheld(Resource::parse(name).unwrap()),
             version: Revision(version),
@@ -31,17 +41,16 @@ fn lock(name: &str, version: u64) -> Told<Placed<Lock>> {
 }
 
 fn version(view: &View, name: &str) -> Option<u64> {
-    view.lock(&place(name))
-        .map(|seen| seen.lock.stored.version.0)
+    view.lock(&place(name)).map(|kept| kept.version().0)
 }
 
 #[test]
 fn of_two_states_the_newer_one_counts_whichever_came_last() {
     let mut view = View::default();
-    view.note_lock(lock("a", 7), at(1));
+    view.note_lock(lock("a", 7), now(1));
     view.take_changed();
-    view.note_lock(lock("a", 5), at(2));
-    view.note_lock(lock("a", 7), at(3));
+    view.note_lock(lock("a", 5), now(2));
+    view.note_lock(lock("a", 7), now(3));
     assert_eq!(version(&view, "a"), Some(7));
     assert_eq!(view.take_changed(), [], "nothing is new");
 }
@@ -50,33 +59,33 @@ fn of_two_states_the_newer_one_counts_whichever_came_last() {
 fn what_a_listing_leaves_out_is_gone_and_what_it_says_counts() {
     let mut view = View::default();
     for told in [Told::Anew, lock("a", 5), lock("b", 9), Told::Complete] {
-        view.note_lock(told, at(1));
+        view.note_lock(told, now(1));
     }
     // A restored store: older than what was seen.
     for told in [Told::Anew, lock("b", 4)] {
-        view.note_lock(told, at(2));
+        view.note_lock(told, now(2));
     }
     assert_eq!(version(&view, "a"), Some(5), "not before all was told");
-    view.note_lock(Told::Complete, at(2));
+    view.note_lock(Told::Complete, now(2));
     assert_eq!((version(&view, "a"), version(&view, "b")), (None, Some(4)));
 }
 
 #[test]
 fn a_lock_is_idle_since_it_was_first_seen_so() {
     let mut view = View::default();
-    view.note_lock(lock("a", 5), at(1));
-    view.note_lock(lock("a", 6), at(8));
-    assert_eq!(view.lock(&place("a")).unwrap().since, at(1));
-    view.note_lock(Told::Gone(place("a")), at(9));
-    view.note_lock(lock("a", 7), at(10));
-    assert_eq!(view.lock(&place("a")).unwrap().since, at(10));
+    view.note_lock(lock("a", 5), now(1));
+    view.note_lock(lock("a", 6), now(8));
+    assert_eq!(view.lock(&place("a")).unwrap().since(), at(1));
+    view.note_lock(Told::Gone(place("a")), now(9));
+    view.note_lock(lock("a", 7), now(10));
+    assert_eq!(view.lock(&place("a")).unwrap().since(), at(10));
 }
 
 #[test]
 fn a_store_that_is_older_than_what_was_seen_is_noticed() {
     let mut view = View::default();
     assert!(view.note_revision(Revision(10), view.seen()));
-    view.note_lock(lock("a", 20), at(1));
+    view.note_lock(lock("a", 20), now(1));
     assert!(!view.note_revision(Revision(15), view.seen()));
     assert!(view.note_revision(Revision(20), view.seen()));
 }
@@ -85,12 +94,12 @@ fn a_store_that_is_older_than_what_was_seen_is_noticed() {
 fn it_is_complete_when_everything_was_told_once() {
     let all = |view: &View| view.is_complete(Kind::is_needed_throughout);
     let mut view = View::default();
-    view.note_lock(Told::Complete, at(1));
+    view.note_lock(Told::Complete, now(1));
     view.note_session(Told::Complete, at(1));
     assert!(!all(&view));
     view.note_pod(Told::Complete);
     assert!(all(&view));
-    view.note_lock(Told::Anew, at(2));
+    view.note_lock(Told::Anew, now(2));
     assert!(all(&view), "what it knows is good enough to go on");
 }
 
@@ -101,12 +110,13 @@ fn what_makes_no_sense_is_remembered_until_it_does_or_is_gone() {
         place: place(name),
         uid: "u".into(),
         why: "why".into(),
+        free: None,
     };
-    view.note_lock(unreadable("a"), at(1));
-    view.note_lock(unreadable("b"), at(1));
+    view.note_lock(unreadable("a"), now(1));
+    view.note_lock(unreadable("b"), now(1));
     assert_eq!(view.unreadable().len(), 2);
-    view.note_lock(lock("a", 2), at(2));
-    view.note_lock(Told::Gone(place("b")), at(2));
+    view.note_lock(lock("a", 2), now(2));
+    view.note_lock(Told::Gone(place("b")), now(2));
     assert!(view.unreadable().is_empty());
 }
 
@@ -116,7 +126,7 @@ fn a_listing_is_compared_with_what_was_seen_before_it() {
     assert!(view.note_revision(Revision(5), view.seen()));
     let before = view.seen();
     // Written after the store had answered, and told of before the answer.
-    view.note_lock(lock("a", 7), at(1));
+    view.note_lock(lock("a", 7), now(1));
     assert!(view.note_revision(Revision(6), before));
     assert_eq!(view.seen(), Some(Seen::from_list(Revision(7))));
     assert!(!view.note_revision(Revision(6), view.seen()));

@@ -25,7 +25,7 @@ use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Feed, FleetStore, Place, Placed, PodReport, Told};
+use crate::store::fleet::{Exact, Feed, FleetStore, Place, Placed, PodReport, Told};
 use crate::store::{LockStore, SessionStore, StoreError, Stored};
 
 /// The one namespace that everything is in.
@@ -56,6 +56,8 @@ pub(super) fn placed<T>(name: &str, stored: Stored<T>) -> Placed<T> {
         uid: uid_of(&stored),
         // Nothing here has finalizers.
         is_deleted: false,
+        is_misnamed: false,
+        set_at: None,
         stored,
     }
 }
@@ -75,6 +77,7 @@ fn listed<T>(name: &str, stored: Result<Stored<T>, StoreError>) -> Told<Placed<T
             place: place(name),
             uid: "".into(),
             why: error.to_string(),
+            free: None,
         },
     }
 }
@@ -138,9 +141,9 @@ fn check_here(place: &Place) -> Result<(), StoreError> {
 }
 
 /// Whether what is there is this very object, at the version that was seen.
-fn check_is<T>(current: &Placed<T>, there: &Identity) -> Result<(), StoreError> {
+fn check_is(current: &Exact, there: &Identity) -> Result<(), StoreError> {
     let uid = there.uid.as_deref().unwrap_or_default();
-    let is_it = uid == &*current.uid && there.version == current.stored.version;
+    let is_it = uid == &*current.uid && there.version == current.version;
     is_it.then_some(()).ok_or(StoreError::Conflict)
 }
 
@@ -209,7 +212,7 @@ impl FleetStore for EmbeddedStore {
         Ok(placed(&current.place.name, written))
     }
 
-    async fn delete_lock(&self, current: &Placed<Lock>) -> Result<(), StoreError> {
+    async fn delete_lock(&self, current: &Exact) -> Result<(), StoreError> {
         check_here(&current.place)?;
         let current = current.clone();
         self.run(move |inner| {
@@ -220,7 +223,7 @@ impl FleetStore for EmbeddedStore {
 
     async fn delete_session(&self, current: &Placed<Session>) -> Result<(), StoreError> {
         check_here(&current.place)?;
-        let current = current.clone();
+        let current = current.exact();
         self.run(move |inner| {
             inner.delete_session(&current.place.name, |there| check_is(&current, there))
         })

@@ -100,7 +100,10 @@ async fn only_what_was_seen_is_deleted() -> Result<()> {
     );
     namespace.patch("distributedlocks/l/status", &token).await?;
     namespace.patch("locksessions/s/status", &renewals).await?;
-    assert_eq!(fleet.delete_lock(&stale).await, Err(StoreError::Conflict));
+    assert_eq!(
+        fleet.delete_lock(&stale.exact()).await,
+        Err(StoreError::Conflict)
+    );
     assert_eq!(
         fleet.delete_session(&stale_session).await,
         Err(StoreError::Conflict)
@@ -111,14 +114,17 @@ async fn only_what_was_seen_is_deleted() -> Result<()> {
         uid: "another".into(),
         ..seen.clone()
     };
-    assert_eq!(fleet.delete_lock(&another).await, Err(StoreError::Conflict));
-    fleet.delete_lock(&seen).await?;
+    assert_eq!(
+        fleet.delete_lock(&another.exact()).await,
+        Err(StoreError::Conflict)
+    );
+    fleet.delete_lock(&seen.exact()).await?;
     let seen_session = session(&fleet, &at_session).await?;
     fleet.delete_session(&seen_session).await?;
     assert!(fleet.lock(&at_lock).await?.is_none());
     assert!(fleet.session(&at_session).await?.is_none());
     for again in [
-        fleet.delete_lock(&seen).await,
+        fleet.delete_lock(&seen.exact()).await,
         fleet.delete_session(&seen_session).await,
     ] {
         assert!(matches!(again, Err(StoreError::NotFound(_))), "{again:?}");
@@ -136,11 +142,14 @@ async fn a_lock_made_anew_under_the_name_is_another() -> Result<()> {
     make_lock(&namespace, "l", "l").await?;
     let place = place(&namespace, "l");
     let before = lock(&fleet, &place).await?;
-    fleet.delete_lock(&before).await?;
+    fleet.delete_lock(&before.exact()).await?;
     make_lock(&namespace, "l", "l").await?;
     let write = fleet.update_lock(&before, &before.stored.value).await;
     assert_eq!(write.err(), Some(StoreError::Conflict));
-    assert_eq!(fleet.delete_lock(&before).await, Err(StoreError::Conflict));
+    assert_eq!(
+        fleet.delete_lock(&before.exact()).await,
+        Err(StoreError::Conflict)
+    );
     assert_ne!(lock(&fleet, &place).await?.uid, before.uid);
     Ok(())
 }

@@ -191,9 +191,11 @@ async fn fleet(client: &Client, asked: &mut Asked) {
         place,
         uid: "u".into(),
         is_deleted: false,
+        is_misnamed: false,
+        set_at: None,
         stored: held(),
     };
-    asked.write(fleet.delete_lock(&current).await);
+    asked.write(fleet.delete_lock(&current.exact()).await);
     let told = fleet.locks().take(EVENTS_MAX).collect::<Vec<_>>();
     let mut is_anew = false;
     for told in tokio::time::timeout(PATIENCE, told)

@@ -188,7 +188,8 @@ async fn only_what_was_seen_is_deleted_and_what_is_made_anew_is_another() {
         ..before.stored.value.clone()
     };
     let seen = store.update_lock(&before, &next).await.unwrap();
-    let delete = async |current: &Placed<Lock>| FleetStore::delete_lock(&store, current).await;
+    let delete =
+        async |current: &Placed<Lock>| FleetStore::delete_lock(&store, &current.exact()).await;
     assert_eq!(delete(&before).await, Err(StoreError::Conflict));
     let another = Placed {
         uid: "another".into(),
@@ -235,7 +236,7 @@ async fn nothing_is_in_another_namespace_or_under_a_name_that_no_lock_has() {
     for refused in [
         store.update_lock(&moved, &next).await.err(),
         store.update_session(&moved_session, &id).await.err(),
-        FleetStore::delete_lock(&store, &moved).await.err(),
+        FleetStore::delete_lock(&store, &moved.exact()).await.err(),
         FleetStore::delete_session(&store, &moved_session)
             .await
             .err(),

@@ -18,7 +18,7 @@ use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::{Revision, Token};
 use leasehold::random::Random;
 use leasehold::store::cluster::LabelledPod;
-use leasehold::store::fleet::{Place, Placed, Told};
+use leasehold::store::fleet::{FleetStore, Place, Placed, Told};
 use leasehold::store::{Original, StoreError, Stored};
 use namespaces::Tenancy;
 use serde_json::Value;
@@ -83,6 +83,8 @@ fn placed<T>(place: &Place, value: T, version: u64) -> Placed<T> {
         place: place.clone(),
         uid: format!("uid-of-{}", place.name).into(),
         is_deleted: false,
+        is_misnamed: false,
+        set_at: None,
         stored: Stored {
             value,
             version: Revision(version),
@@ -139,21 +141,39 @@ impl Cluster {
         Self::start_with([], bind_sidecars).await
     }
 
+    /// One over locks and sessions that are somewhere else.
+    pub(crate) async fn start_over(fleet: Arc<dyn FleetStore>) -> Self {
+        Self::new().run(Some(fleet), BindSidecars::None).await
+    }
+
     async fn start_with<const N: usize>(broken: [Part; N], bind_sidecars: BindSidecars) -> Self {
-        let mut cluster = Self {
+        let cluster = Self::new();
+        cluster.inside().broken.extend(broken);
+        cluster.run(None, bind_sidecars).await
+    }
+
+    fn new() -> Self {
+        let cluster = Self {
             inside: Arc::default(),
             leads_changed: Arc::default(),
             operator: None,
         };
         cluster.inside().revision = 1_000;
-        cluster.inside().broken.extend(broken);
+        cluster
+    }
+
+    async fn run(
+        mut self,
+        fleet: Option<Arc<dyn FleetStore>>,
+        bind_sidecars: BindSidecars,
+    ) -> Self {
         let ports = Ports {
-            fleet: Arc::new(cluster.clone()),
-            notes: Arc::new(cluster.clone()),
-            labels: Arc::new(cluster.clone()),
-            namespaces: Arc::new(cluster.clone()),
-            audit: Arc::new(cluster.clone()),
-            leadership: Arc::new(cluster.clone()),
+            fleet: fleet.unwrap_or_else(|| Arc::new(self.clone())),
+            notes: Arc::new(self.clone()),
+            labels: Arc::new(self.clone()),
+            namespaces: Arc::new(self.clone()),
+            audit: Arc::new(self.clone()),
+            leadership: Arc::new(self.clone()),
             clock: Arc::new(PausedClock::start()),
             random: Random::system(),
             pause: None,
@@ -170,10 +190,10 @@ impl Cluster {
             namespace: "leasehold-system".into(),
         };
         let operator = Operator::new(rules, ports);
-        cluster.operator = Some(operator.clone());
+        self.operator = Some(operator.clone());
         tokio::spawn(async move { operator.run(CancellationToken::new()).await });
         tokio::task::yield_now().await;
-        cluster
+        self
     }
 
     fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
@@ -220,8 +240,13 @@ impl Cluster {
 
     /// A free lock with an incident of just now.
     pub(crate) fn incident(&self, lock: &str, kind: IncidentKind) {
+        self.incident_at(lock, kind, WallTime(0));
+    }
+
+    /// A free lock with an incident of this time, as its writer's clock says.
+    pub(crate) fn incident_at(&self, lock: &str, kind: IncidentKind, at: WallTime) {
         let incident = Incident {
-            at: WallTime(0),
+            at,
             kind,
             grant: Some("g".into()),
             token: Token::from_raw(1_000),
@@ -386,6 +411,7 @@ impl Cluster {
             place: place(lock),
             uid: "u".into(),
             why: "somebody edited it".into(),
+            free: None,
         };
         let _told = inside.tell_locks.as_ref().unwrap().send(told);
     }

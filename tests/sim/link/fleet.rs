@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
+use leasehold::protocol::ids::Resource;
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::session::Session;
 use leasehold::protocol::token::Revision;
 use leasehold::store::StoreError;
 use leasehold::store::embedded::EmbeddedStore;
-use leasehold::store::fleet::{Feed, FleetStore, Place, Placed, PodReport, Told};
+use leasehold::store::fleet::{Exact, Feed, FleetStore, Place, Placed, PodReport, Told};
 use tokio::sync::mpsc;
 
 use super::{Link, at_once};
@@ -149,14 +150,14 @@ impl FleetStore for Link {
         .await
     }
 
-    async fn delete_lock(&self, current: &Placed<Lock>) -> Result<(), StoreError> {
+    async fn delete_lock(&self, current: &Exact) -> Result<(), StoreError> {
         let current = current.clone();
         self.call("operator: delete lock", true, move |link| {
             let store = link.world().store();
             at_once(FleetStore::delete_lock(store, &current))?;
             link.world().count("operator deleted a lock");
-            let resource = &current.stored.value.resource;
-            link.world().stored(&link.0.who, resource, None);
+            let resource = Resource::parse(&current.place.name).unwrap();
+            link.world().stored(&link.0.who, &resource, None);
             Ok(())
         })
         .await

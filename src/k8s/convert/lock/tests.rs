@@ -104,6 +104,28 @@ fn a_lock_without_a_status_was_never_held() {
 }
 
 #[test]
+fn unreadable_lock_is_free_only_when_nothing_in_it_says_otherwise() {
+    let remains = |status: Value| free_remains(&object(status));
+    let free = remains(json!({"token": 7, "transitions": 2, "incidents": []})).unwrap();
+    assert_eq!(
+        (free.token, free.version),
+        (Token::from_raw(7), Revision(7))
+    );
+    assert_eq!(remains(Value::Null).unwrap().token, Token::NONE);
+    for status in [
+        json!({"token": -1}),
+        json!({"transitions": 1}),
+        json!({"token": 7, "lease": {"id": "g"}}),
+        json!({"token": 7, "holder": null}),
+        json!({"token": 7, "waiters": [waiter("a")]}),
+        json!({"token": 7, "holders": []}),
+        json!("free"),
+    ] {
+        assert_eq!(remains(status.clone()), None, "{status}");
+    }
+}
+
+#[test]
 fn a_long_held_grant_is_marked_once_and_the_mark_goes_with_the_grant() {
     let mut marked = held(&["b"]);
     marked["conditions"] = json!([{"type": "Other", "status": "True", "new": 1}]);

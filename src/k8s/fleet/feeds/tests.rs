@@ -78,7 +78,11 @@ fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Placed<Lock>>, Requests)
         }
     });
     let client = ClientBuilder::new(app, "default").build();
-    let feed = objects_with::<DistributedLock, _>(&client, IMPATIENCE, lock::read);
+    let reader = Reader {
+        read: lock::read,
+        free_remains: lock::free_remains,
+    };
+    let feed = objects_with::<DistributedLock, _>(&client, IMPATIENCE, reader);
     (feed, requests)
 }
 

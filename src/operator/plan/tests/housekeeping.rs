@@ -1,6 +1,7 @@
 //! What is held for long, and what nobody needs any more.
 
 use super::*;
+use crate::store::fleet::FreeRemains;
 
 #[test]
 fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
@@ -86,6 +87,88 @@ fn an_idle_lock_is_deleted_when_its_time_is_up_and_no_token_can_be_repeated() {
     };
     let world = World::new().lock(soon, 10);
     waits_until(&world.about_lock(10), 70);
+}
+
+/// A lock that an operator finds free as it starts, so many seconds after a field of it was set.
+fn found_free(idle: i64) -> World {
+    let mut world = World {
+        view: View::default(),
+        version: 100,
+    };
+    world.view.note_revision(Revision(100), None);
+    let lock = Placed {
+        set_at: Some(WallTime(at(0).wall.0 - idle * 1_000_000)),
+        ..placed("r", free_lock(), 7)
+    };
+    let there = Told::There(Box::new(lock));
+    [Told::Anew, there, Told::Complete]
+        .into_iter()
+        .fold(world, |world, told| world.told(told, 0))
+}
+
+#[test]
+fn restart_does_not_reset_how_long_a_lock_has_been_idle() {
+    waits_until(&found_free(36_000).about_lock(0), 50_400);
+    let long = found_free(900_000);
+    waits_until(&long.about_lock(0), 600);
+    let step = long.about_lock(600);
+    assert!(matches!(step.action, Some(Action::DeleteLock(_))));
+    // By a clock that is ahead of the operator's.
+    waits_until(&found_free(-5_000).about_lock(0), 86_400);
+}
+
+#[test]
+fn lock_seen_to_be_freed_is_idle_from_then_on() {
+    let mut freed = placed("r", free_lock(), 200);
+    freed.set_at = Some(WallTime(at(0).wall.0 - 900_000_000_000));
+    let world = World::new()
+        .session(session_of("a"), 0)
+        .lock(held_by("a", &[]), 0)
+        .told(Told::There(Box::new(freed)), 50);
+    waits_until(&world.about_lock(50), 86_450);
+}
+
+fn unreadable(free: Option<FreeRemains>) -> Told<Placed<Lock>> {
+    Told::Unreadable {
+        place: place("r"),
+        uid: "uid-of-r".into(),
+        why: "spec.resource: x".into(),
+        free: free.map(Box::new),
+    }
+}
+
+#[test]
+fn unreadable_lock_is_deleted_when_it_is_certainly_free() {
+    let free = FreeRemains {
+        version: Revision(100),
+        token: Token::from_raw(99_000),
+        retain: Some(Duration::from_secs(60)),
+        is_deleted: false,
+        set_at: None,
+    };
+    let world = World::new().told(unreadable(Some(free.clone())), 10);
+    waits_until(&world.about_lock(10), 70);
+    // It is told of once more, as it is.
+    let world = world.told(unreadable(Some(free.clone())), 50);
+    let Some(Action::DeleteLock(deleted)) = world.about_lock(70).action else {
+        panic!("it is kept");
+    };
+    assert_eq!(
+        (deleted.version, &*deleted.uid),
+        (Revision(100), "uid-of-r")
+    );
+
+    let kept = World::new().told(unreadable(None), 10);
+    assert!(kept.about_lock(900_000).action.is_none());
+    let high = FreeRemains {
+        token: Token::from_raw(101_000),
+        ..free
+    };
+    let high = World::new().told(unreadable(Some(high)), 10);
+    assert!(
+        high.about_lock(900_000).action.is_none(),
+        "tokens would repeat"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use leasehold::operator::{AuditLog, Leadership};
 use leasehold::store::cluster::{Note, Notes, PodLabels};
-use leasehold::store::fleet::{Feed, FleetStore, PodReport};
+use leasehold::store::fleet::{Exact, Feed, PodReport};
 
 use super::*;
 
@@ -101,7 +101,7 @@ impl FleetStore for Cluster {
         Ok(inside.put_session(next.clone()))
     }
 
-    async fn delete_lock(&self, _current: &Placed<Lock>) -> Result<(), StoreError> {
+    async fn delete_lock(&self, _current: &Exact) -> Result<(), StoreError> {
         Err(StoreError::Denied("not here".into()))
     }
 

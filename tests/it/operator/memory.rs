@@ -1,0 +1,250 @@
+//! What the operator keeps of many locks, in a process of its own: what other tests take is not in it.
+//!
+//! The objects are as an API server sends them, page by page, and nothing but the operator keeps them.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::{StreamExt as _, stream};
+use leasehold::k8s::convert;
+use leasehold::k8s::names::object_name;
+use leasehold::protocol::ids::Resource;
+use leasehold::protocol::lock::Lock;
+use leasehold::protocol::session::Session;
+use leasehold::protocol::token::Revision;
+use leasehold::store::fleet::{Exact, Feed, FleetStore, Place, Placed, PodReport, Told};
+use leasehold::store::{StoreError, Stored};
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use super::settled;
+
+/// The chart's default limit.
+const LIMIT_KIB: u64 = 256 * 1024;
+/// What a free lock takes at most. Kept whole it took 1,490 bytes, with nothing optional in it.
+const FREE_BYTES: u64 = 900;
+/// Names the sizes that the child is to have: free locks, held locks, sessions.
+const SIZES: &str = "LEASEHOLD_MEMORY_OF";
+const CHILD: &str = "operator::memory::an_operator_over_a_large_fleet";
+/// How many objects an API server sends at once.
+const PAGE: usize = 500;
+
+#[derive(Clone, Copy)]
+struct Large {
+    free: usize,
+    held: usize,
+    sessions: usize,
+}
+
+fn pod_name(number: usize) -> String {
+    format!("billing-worker-7d9f8b6c5d-{number:05}")
+}
+
+fn session_name(number: usize) -> String {
+    format!("{}-0a1b2c3d4e5f", pod_name(number))
+}
+
+fn uid(number: usize) -> String {
+    format!("5a1f3c9e-7b24-4d68-9e0f-{number:012}")
+}
+
+impl Large {
+    fn lock(self, number: usize) -> Value {
+        let resource = format!("tenant_{number:06}:billing-close:2026-04");
+        let name = object_name(&Resource::parse(&resource).unwrap());
+        let mut lock = json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "DistributedLock",
+            "metadata": {
+                "name": name, "namespace": "billing", "uid": uid(number), "generation": 1,
+                "resourceVersion": (1_000_000 + number).to_string(),
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {"resource": resource},
+            "status": {"token": 1_000_000, "transitions": 7},
+        });
+        if number < self.held {
+            let session = number % self.sessions;
+            lock["status"]["holder"] = json!({
+                "ownerId": format!("billing-worker-{number}"), "pod": pod_name(session),
+                "podUid": uid(session), "node": "node-17.eu-central-1.compute.internal",
+                "session": session_name(session), "sessionTtlSeconds": 60,
+                "metadata": {"job": format!("close-{number}")},
+            });
+            lock["status"]["lease"] =
+                json!({"id": uid(number), "acquiredAt": "2026-01-01T00:00:00.000000Z"});
+        }
+        lock
+    }
+
+    fn session(number: usize) -> Value {
+        json!({
+            "apiVersion": "leasehold.dev/v1alpha1", "kind": "LockSession",
+            "metadata": {
+                "name": session_name(number), "namespace": "billing", "uid": uid(number),
+                "resourceVersion": (500_000 + number).to_string(),
+            },
+            "spec": {"pod": pod_name(number), "podUid": uid(number), "ttlSeconds": 60,
+                "node": "node-17.eu-central-1.compute.internal", "agentVersion": "0.1.0"},
+            "status": {"renewals": 7, "renewedAt": "2026-01-01T00:00:00.000000Z"},
+        })
+    }
+}
+
+/// All objects of a kind: the text of a page, then its objects, one after the other.
+fn feed<T: Send + 'static>(
+    count: usize,
+    object: impl Fn(usize) -> Value + Send + 'static,
+    read: fn(Value) -> Result<Stored<T>, StoreError>,
+) -> Feed<Placed<T>> {
+    let page = move |first: usize| {
+        let numbers = first..(first + PAGE).min(count);
+        let texts: Vec<String> = numbers.map(|number| object(number).to_string()).collect();
+        let parsed = texts.iter().map(|text| serde_json::from_str(text).unwrap());
+        stream::iter(parsed.collect::<Vec<Value>>())
+    };
+    let objects = stream::iter((0..count).step_by(PAGE)).flat_map(page);
+    let told = objects.map(move |object| {
+        let placed = Placed {
+            place: convert::place_of(&object["metadata"]),
+            uid: object["metadata"]["uid"].as_str().unwrap().into(),
+            is_deleted: false,
+            is_misnamed: false,
+            set_at: None,
+            stored: read(object).unwrap(),
+        };
+        Told::There(Box::new(placed))
+    });
+    let listing = stream::iter([Told::Anew]).chain(told);
+    let listing = listing.chain(stream::iter([Told::Complete]));
+    listing.chain(stream::pending()).boxed()
+}
+
+fn not_here<T>() -> Result<T, StoreError> {
+    Err(StoreError::Denied("not here".into()))
+}
+
+#[async_trait]
+impl FleetStore for Large {
+    fn locks(&self) -> Feed<Placed<Lock>> {
+        let this = *self;
+        let object = move |number| this.lock(number);
+        feed(self.free + self.held, object, convert::lock::read)
+    }
+
+    fn sessions(&self) -> Feed<Placed<Session>> {
+        feed(self.sessions, Self::session, convert::session::read)
+    }
+
+    fn ended_pods(&self) -> Feed<PodReport> {
+        let told = stream::iter([Told::Anew, Told::Complete]);
+        told.chain(stream::pending()).boxed()
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        Ok(Revision(10_000_000))
+    }
+
+    async fn lock(&self, _place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
+        not_here()
+    }
+
+    async fn session(&self, _place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
+        not_here()
+    }
+
+    async fn pod(&self, _place: &Place) -> Result<Option<PodReport>, StoreError> {
+        not_here()
+    }
+
+    async fn update_lock(
+        &self,
+        _current: &Placed<Lock>,
+        _next: &Lock,
+    ) -> Result<Placed<Lock>, StoreError> {
+        not_here()
+    }
+
+    async fn update_session(
+        &self,
+        _current: &Placed<Session>,
+        _next: &Session,
+    ) -> Result<Placed<Session>, StoreError> {
+        not_here()
+    }
+
+    async fn delete_lock(&self, _current: &Exact) -> Result<(), StoreError> {
+        not_here()
+    }
+
+    async fn delete_session(&self, _current: &Placed<Session>) -> Result<(), StoreError> {
+        not_here()
+    }
+}
+
+/// A line of what the kernel says of this process, in KiB.
+fn kib(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.unwrap().trim_start_matches(':').trim();
+    number.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// What the test below measures; it does nothing where no size is given.
+#[tokio::test(start_paused = true)]
+async fn an_operator_over_a_large_fleet() {
+    let Ok(sizes) = std::env::var(SIZES) else {
+        return;
+    };
+    let sizes: Vec<usize> = sizes.split(',').map(|size| size.parse().unwrap()).collect();
+    let [free, held, sessions] = sizes[..] else {
+        panic!("{SIZES}=FREE,HELD,SESSIONS");
+    };
+    let large = Large {
+        free,
+        held,
+        sessions,
+    };
+    let before = kib("VmRSS");
+    let cluster = Cluster::start_over(Arc::new(large)).await;
+    cluster.lead(true);
+    let all = format!("leasehold_operator_locks{{state=\"free\"}} {free}\n");
+    let is_done = "leasehold_operator_queue_depth 0\n";
+    loop {
+        settled().await;
+        let metrics = cluster.metrics();
+        if metrics.contains(&all) && metrics.contains(is_done) {
+            break;
+        }
+    }
+    let (after, peak) = (kib("VmRSS"), kib("VmHWM"));
+    println!("kept: {} KiB, at most {} KiB", after - before, peak);
+}
+
+/// What a process keeps, and what it has at most, in KiB.
+fn measured(sizes: &str) -> (u64, u64) {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", CHILD])
+        .env(SIZES, sizes)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{said}");
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("kept: "))
+        .unwrap();
+    println!("{sizes}: {line}");
+    let mut numbers = line.split(' ').filter_map(|word| word.parse().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn large_fleet_fits_into_the_charts_memory_limit() {
+    let (all, peak) = measured("100000,10000,2000");
+    assert!(peak < LIMIT_KIB, "{peak} KiB is more than {LIMIT_KIB} KiB");
+    let (without, _) = measured("1,10000,2000");
+    let each = (all - without) * 1024 / 100_000;
+    println!("a free lock: {each} bytes");
+    assert!(each < FREE_BYTES, "{each} bytes for each free lock");
+}
