@@ -2,12 +2,10 @@
 //! deletion tells.
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use leasehold::crd::lock::{
-    DistributedLock, DistributedLockStatus as Status, ReleaseMode, ReleaseRequest,
-};
+use leasehold::crd::lock::{DistributedLock, ReleaseMode, ReleaseRequest};
 use serde_json::{Value, json};
 
-use super::stage::{Expect, Outcome, TOKEN, grant, outcome};
+use super::stage::{Expect, Outcome, outcome};
 use super::world::{User, World};
 use crate::harness::{PATIENCE, TakeOver, eventually};
 

@@ -109,15 +109,6 @@ impl World {
         self.bind("Role", "editing-pods", account).await;
     }
 
-    /// A person who may see and update locks here, and has these verbs beside.
-    pub(super) async fn person(&self, name: &str, verbs: &[&str]) -> User {
-        let verbs = [&["get", "patch", "update"], verbs].concat();
-        self.make_role(name, &verbs).await;
-        self.bind("Role", name, json!({"kind": "User", "name": name}))
-            .await;
-        self.person_with(name, &verbs).await
-    }
-
     /// A person with a role that we ship.
     pub(super) async fn person_in_role(&self, name: &str, role: &str) -> User {
         let person = json!({"kind": "User", "name": name});
