@@ -8,6 +8,7 @@
 mod connection;
 mod listener;
 mod places;
+mod socket;
 mod tls;
 
 use std::pin::pin;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::body::Body as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,10 +24,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use connection::{Answer, Noting};
+use connection::Noted;
 pub(super) use connection::{Connection, paced};
 pub use listener::{Listener, Transport};
 use places::{Place, Places};
+use socket::Noting;
 pub use tls::TlsListener;
 
 /// What one listener takes on.
@@ -164,13 +167,17 @@ async fn serve_one(
     shutdown: CancellationToken,
 ) {
     let stream = Noting::new(stream, connection.clone());
-    let service = service_fn(move |mut request| {
+    let service = service_fn(move |mut request: http::Request<_>| {
         let (router, connection) = (router.clone(), connection.clone());
         async move {
-            connection.begin();
+            connection.begin(request.is_end_stream());
             request.extensions_mut().insert(connection.clone());
+            let request =
+                request.map(|body| Noted::new(body, connection.clone(), Connection::note_request));
             let answer = router.oneshot(request).await;
-            answer.map(|answer| answer.map(|body| Answer::new(body, connection)))
+            answer.map(|answer| {
+                answer.map(|body| Noted::new(body, connection, Connection::note_answer))
+            })
         }
     });
     let served = http1::Builder::new()

@@ -4,6 +4,7 @@
 mod connections;
 mod elections;
 mod events;
+mod floods;
 mod leases;
 mod local_only;
 mod requests;

@@ -1,4 +1,8 @@
-//! One connection: whether it is at work, and whether it has taken what it was given.
+//! One connection: whether it is at work, and whether its client reads what it is sent.
+//!
+//! A client that sends requests and reads no answer, or that sends half a request, is not served by its
+//! connection: that one may be closed for another client (`places`). A stream of events is exempt while
+//! it lasts: its client may be slow, and the agent bounds the number of streams.
 //!
 //! hyper would take many parts of an answer into its buffer before the client reads one. For a
 //! stream of events that is wrong twice: memory grows with a reader that stands still, and what it
@@ -15,26 +19,19 @@ use axum::body::Bytes;
 use futures::stream::{Stream, StreamExt as _};
 use futures::task::AtomicWaker;
 use hyper::body::{Body, Frame, SizeHint};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-
-use super::listener::Transport;
-
-/// What the kernel may hold for a stream of events that its client does not read. Linux doubles it,
-/// for what it needs itself.
-const STREAM_SEND_BUFFER_BYTES: usize = 4 * 1024;
 
 /// What is known of a connection. Cloning gives another handle to the same one.
 #[derive(Clone)]
 pub(in crate::http) struct Connection(Arc<Shared>);
 
 struct Shared {
-    activity: Mutex<Activity>,
+    state: Mutex<State>,
     /// Counts what the connections of a listener do; the order is all that matters.
     order: Arc<AtomicU64>,
-    /// Told when it is idle again.
-    went_idle: Arc<Notify>,
+    /// Notified when it may be closed for another one.
+    may_close: Arc<Notify>,
     /// Whether everything that it was given is with the kernel.
     is_flushed: AtomicBool,
     /// Who waits for that.
@@ -44,10 +41,20 @@ struct Shared {
     closed: CancellationToken,
 }
 
-/// What a connection does.
+#[derive(Clone, Copy)]
+struct State {
+    activity: Activity,
+    /// Since when the kernel takes no more of what the client was sent.
+    unread_since: Option<u64>,
+}
+
+/// What a connection does. The least is closed first, where all places are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Activity {
-    /// It never sent a request, since it came.
+    /// Its client does not read, since then.
+    Unread(u64),
+    /// It has sent no whole request: since it was accepted, or since the head of one whose body
+    /// has not arrived.
     Fresh(u64),
     /// It has sent requests, and its last answer was taken then.
     Idle(u64),
@@ -59,11 +66,15 @@ pub(super) enum Activity {
 
 impl Connection {
     /// A connection that was just accepted.
-    pub(super) fn new(order: &Arc<AtomicU64>, went_idle: &Arc<Notify>) -> Self {
+    pub(super) fn new(order: &Arc<AtomicU64>, may_close: &Arc<Notify>) -> Self {
+        let activity = Activity::Fresh(order.fetch_add(1, Ordering::Relaxed));
         Self(Arc::new(Shared {
-            activity: Mutex::new(Activity::Fresh(order.fetch_add(1, Ordering::Relaxed))),
+            state: Mutex::new(State {
+                activity,
+                unread_since: None,
+            }),
             order: order.clone(),
-            went_idle: went_idle.clone(),
+            may_close: may_close.clone(),
             is_flushed: AtomicBool::new(true),
             writer: AtomicWaker::new(),
             is_stream: AtomicBool::new(false),
@@ -73,17 +84,42 @@ impl Connection {
 
     /// What it does now.
     pub(super) fn activity(&self) -> Activity {
-        *self.lock()
+        let State {
+            activity,
+            unread_since,
+        } = *self.lock();
+        match unread_since {
+            Some(since) if !self.is_streaming(activity) => Activity::Unread(since),
+            _ => activity,
+        }
     }
 
-    /// A request has come.
-    pub(super) fn begin(&self) {
-        *self.lock() = Activity::Busy;
+    /// The head of a request has arrived, and with it the whole request or not.
+    pub(super) fn begin(&self, is_whole: bool) {
+        self.0.is_stream.store(false, Ordering::Release);
+        if is_whole {
+            return self.note_request();
+        }
+        self.lock().activity = Activity::Fresh(self.next());
+        self.0.may_close.notify_waiters();
+    }
+
+    /// The request is whole, or its body is not wanted.
+    pub(super) fn note_request(&self) {
+        self.lock().activity = Activity::Busy;
+    }
+
+    /// The answer is made.
+    pub(super) fn note_answer(&self) {
+        self.lock().activity = Activity::Answered;
     }
 
     /// Closes it, if it is not at work.
     pub(super) fn close_if_idle(&self) -> bool {
-        let is_idle = matches!(self.activity(), Activity::Fresh(_) | Activity::Idle(_));
+        let is_idle = matches!(
+            self.activity(),
+            Activity::Unread(_) | Activity::Fresh(_) | Activity::Idle(_)
+        );
         if is_idle {
             self.0.closed.cancel();
         }
@@ -95,22 +131,49 @@ impl Connection {
         self.0.closed.cancelled().await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Activity> {
-        self.0
-            .activity
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note_flushed(&self) {
+    fn next(&self) -> u64 {
+        self.0.order.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether it has a stream of events, or had one last.
+    pub(super) fn is_stream(&self) -> bool {
+        self.0.is_stream.load(Ordering::Acquire)
+    }
+
+    fn is_streaming(&self, activity: Activity) -> bool {
+        activity == Activity::Busy && self.is_stream()
+    }
+
+    /// All that was written is with the kernel.
+    pub(super) fn note_flushed(&self) {
         if !self.0.is_flushed.swap(true, Ordering::AcqRel) {
             self.0.writer.wake();
         }
-        let mut activity = self.lock();
-        if *activity == Activity::Answered {
-            *activity = Activity::Idle(self.0.order.fetch_add(1, Ordering::Relaxed));
-            self.0.went_idle.notify_waiters();
+        let mut state = self.lock();
+        state.unread_since = None;
+        if state.activity == Activity::Answered {
+            state.activity = Activity::Idle(self.next());
+            self.0.may_close.notify_waiters();
         }
+    }
+
+    /// The kernel takes no more. Returns whether the client has to read: that of a stream need not.
+    pub(super) fn note_unread(&self) -> bool {
+        let mut state = self.lock();
+        if state.unread_since.is_none() {
+            state.unread_since = Some(self.next());
+            self.0.may_close.notify_waiters();
+        }
+        !self.is_streaming(state.activity)
+    }
+
+    /// Whether the kernel takes no more.
+    pub(super) fn is_unread(&self) -> bool {
+        self.lock().unread_since.is_some()
     }
 
     /// Ready when all that it was given before is with the kernel.
@@ -145,25 +208,30 @@ pub(in crate::http) fn paced(
     })
 }
 
-/// An answer's body, whose end is noted.
-pub(super) struct Answer<B> {
+/// The body of a request or of an answer, whose end is noted.
+pub(super) struct Noted<B> {
     body: B,
     connection: Connection,
+    end: fn(&Connection),
 }
 
-impl<B> Answer<B> {
-    pub(super) const fn new(body: B, connection: Connection) -> Self {
-        Self { body, connection }
+impl<B> Noted<B> {
+    pub(super) const fn new(body: B, connection: Connection, end: fn(&Connection)) -> Self {
+        Self {
+            body,
+            connection,
+            end,
+        }
     }
 }
 
-impl<B> Drop for Answer<B> {
+impl<B> Drop for Noted<B> {
     fn drop(&mut self) {
-        *self.connection.lock() = Activity::Answered;
+        (self.end)(&self.connection);
     }
 }
 
-impl<B: Body + Unpin> Body for Answer<B> {
+impl<B: Body + Unpin> Body for Noted<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -183,83 +251,6 @@ impl<B: Body + Unpin> Body for Answer<B> {
     }
 }
 
-/// A socket that notes when all that was written to it is with the kernel.
-pub(super) struct Noting<T> {
-    stream: T,
-    connection: Connection,
-    has_small_buffer: bool,
-}
-
-impl<T: Transport> Noting<T> {
-    pub(super) const fn new(stream: T, connection: Connection) -> Self {
-        Self {
-            stream,
-            connection,
-            has_small_buffer: false,
-        }
-    }
-
-    /// hyper calls it before each of its writes, so a stream's own bytes meet the small buffer.
-    fn bound_buffer(&mut self) {
-        if self.has_small_buffer || !self.connection.0.is_stream.load(Ordering::Acquire) {
-            return;
-        }
-        self.has_small_buffer = true;
-        let bounded = rustix::net::sockopt::set_socket_send_buffer_size(
-            self.stream.socket(),
-            STREAM_SEND_BUFFER_BYTES,
-        );
-        if let Err(error) = bounded {
-            tracing::debug!(%error, "the send buffer of a stream could not be bounded");
-        }
-    }
-}
-
-impl<T: Transport> AsyncRead for Noting<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl<T: Transport> AsyncWrite for Noting<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.bound_buffer();
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.bound_buffer();
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    /// hyper flushes when its own buffer is empty.
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        self.connection.note_flushed();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
@@ -268,9 +259,9 @@ mod tests {
     use axum::Extension;
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
+    use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
-    use super::super::{Bounds, Listener, serve};
+    use super::super::{Bounds, Listener, Transport, serve};
     use super::*;
 
     /// Of these hyper alone would take sixteen.
@@ -289,7 +280,12 @@ mod tests {
         };
         let router = axum::Router::new().route("/", get(handler));
         let stop = CancellationToken::new();
-        tokio::spawn(serve(listener, router, Bounds::API, stop));
+        // Its only place is taken by a slow reader, while others ask for one.
+        let bounds = Bounds {
+            connections: 1,
+            ..Bounds::API
+        };
+        tokio::spawn(serve(listener, router, bounds, stop));
         asked
     }
 
@@ -301,7 +297,8 @@ mod tests {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4_096).unwrap();
         let client = socket.connect(address).await.unwrap();
-        stand_still(client, asked).await;
+        let other = async || TcpStream::connect(address).await.unwrap();
+        stand_still(client, other, asked).await;
     }
 
     #[tokio::test]
@@ -309,10 +306,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let asked = serve_parts(UnixListener::bind(&path).unwrap());
-        stand_still(UnixStream::connect(&path).await.unwrap(), asked).await;
+        let connect = async || UnixStream::connect(&path).await.unwrap();
+        stand_still(connect().await, connect, asked).await;
     }
 
-    async fn stand_still(mut client: impl Transport, asked: Arc<AtomicUsize>) {
+    async fn stand_still<T: Transport>(
+        mut client: T,
+        other: impl AsyncFn() -> T,
+        asked: Arc<AtomicUsize>,
+    ) {
         let request = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
         client.write_all(request).await.unwrap();
         // The server runs between any two looks. One look that saw nothing new might be late, by a
@@ -329,6 +331,11 @@ mod tests {
         }
         // Two small buffers of the kernel, and one part.
         assert!(before <= 8, "{before} parts of {PART_BYTES} bytes");
+        // It is closed neither for another client nor after a while.
+        let _other = other().await;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        tokio::time::resume();
         // It goes on where it stood.
         let mut read = vec![0; 100 * PART_BYTES];
         client.read_exact(&mut read).await.unwrap();

@@ -1,8 +1,9 @@
 //! The places of a listener: how many connections it serves at once, and which one goes when
 //! another comes and all are taken.
 //!
-//! One at work is never closed for another. First goes who never sent a request, the oldest first;
-//! a client that means to send one does so at once. Then who has been idle for longest.
+//! One at work is never closed for another. First closed is the one whose client has read nothing for
+//! longest (`connection`), then the one that has waited longest for a whole request, because a client
+//! that means to send one does so at once; then the one that has been idle for longest.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +21,7 @@ struct Shared {
     free: Arc<Semaphore>,
     taken: Mutex<HashMap<u64, Connection>>,
     order: Arc<AtomicU64>,
-    went_idle: Arc<Notify>,
+    may_close: Arc<Notify>,
     are_full: AtomicBool,
 }
 
@@ -43,7 +44,7 @@ impl Places {
             free: Arc::new(Semaphore::new(count)),
             taken: Mutex::default(),
             order: Arc::default(),
-            went_idle: Arc::default(),
+            may_close: Arc::default(),
             are_full: AtomicBool::new(false),
         }))
     }
@@ -52,7 +53,7 @@ impl Places {
     /// goes; where all are at work, this waits.
     pub(super) async fn take(&self) -> (Connection, Place) {
         let permit = self.permit().await;
-        let connection = Connection::new(&self.0.order, &self.0.went_idle);
+        let connection = Connection::new(&self.0.order, &self.0.may_close);
         let number = self.0.order.fetch_add(1, Ordering::Relaxed);
         self.taken().insert(number, connection.clone());
         let place = Place {
@@ -70,7 +71,7 @@ impl Places {
         }
         loop {
             // Made before the connections are asked: none goes idle unseen in between.
-            let went_idle = self.0.went_idle.notified();
+            let may_close = self.0.may_close.notified();
             let is_one_closed = self.close_one();
             self.note_full(is_one_closed);
             let freed = self.0.free.clone().acquire_owned();
@@ -78,7 +79,7 @@ impl Places {
                 permit = freed => if let Ok(permit) = permit {
                     return permit;
                 },
-                () = went_idle, if !is_one_closed => {}
+                () = may_close, if !is_one_closed => {}
             }
         }
     }
@@ -98,7 +99,9 @@ impl Places {
             return;
         }
         if is_one_closed {
-            tracing::warn!("all connections are taken; idle ones are closed for new ones");
+            tracing::warn!(
+                "all connections are taken; unread and idle ones are closed for new ones"
+            );
         } else {
             tracing::warn!(
                 "all connections are taken and at work; new ones wait, and with them renewals and \

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -40,7 +40,9 @@ async fn server() -> Server {
     let address = tcp.local_addr().unwrap();
     let served = Served::default();
     let listener = TlsListener::new(tcp, Arc::new(served.clone())).unwrap();
-    let router = Router::new().route("/", get(async || "answer"));
+    let router = Router::new()
+        .route("/", get(async || "answer"))
+        .route("/large", get(async || "x".repeat(20_000)));
     let stop = CancellationToken::new();
     let ended = tokio::spawn(serve(listener, router, Bounds::WEBHOOK, stop.clone()));
     Server {
@@ -61,6 +63,15 @@ impl Server {
         trusted: &Files,
         versions: &[&'static SupportedProtocolVersion],
     ) -> std::io::Result<TlsStream<TcpStream>> {
+        let tcp = TcpStream::connect(self.address).await?;
+        Self::handshake(tcp, trusted, versions).await
+    }
+
+    async fn handshake(
+        tcp: TcpStream,
+        trusted: &Files,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(&trusted.authority).unwrap();
         roots.add(authority).unwrap();
@@ -72,7 +83,6 @@ impl Server {
             .with_no_client_auth();
         // As Go's client for webhooks does.
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let tcp = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from(NAME).unwrap();
         TlsConnector::from(Arc::new(config))
             .connect(name, tcp)
@@ -140,6 +150,39 @@ async fn who_says_nothing_keeps_nobody_waiting() {
         ask(&mut server.connect(&files, BOTH).await.unwrap()).await
     });
     answered.await.expect("a place is made for who speaks");
+}
+
+/// A client that has sent requests until the server reads no more of them, and reads no answer.
+async fn unread(server: &Server, files: &Files) -> TlsStream<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(2_048).unwrap();
+    let tcp = socket.connect(server.address).await.unwrap();
+    let mut stream = Server::handshake(tcp, files, BOTH).await.unwrap();
+    let requests = b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
+    let silence = Duration::from_millis(250);
+    while let Ok(Ok(())) = tokio::time::timeout(silence, stream.write_all(&requests)).await {}
+    stream
+}
+
+#[tokio::test]
+async fn clients_that_do_not_read_or_stall_the_handshake_block_nobody() {
+    let (server, files) = (server().await, pair());
+    server.serve(&files);
+    let half = Bounds::WEBHOOK.connections / 2;
+    let _unread = futures::future::join_all((0..half).map(|_| unread(&server, &files))).await;
+    let mut stalled = Vec::new();
+    for _ in 0..half {
+        let mut tcp = TcpStream::connect(server.address).await.unwrap();
+        // The beginning of a record that says hello.
+        tcp.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+        stalled.push(tcp);
+    }
+    for _ in 0..10 {
+        let answered = tokio::time::timeout(Duration::from_secs(60), async {
+            ask(&mut server.connect(&files, BOTH).await.unwrap()).await
+        });
+        answered.await.expect("others must be answered");
+    }
 }
 
 #[tokio::test]
