@@ -22,7 +22,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: test
-test: lint unit policies bugs porcupine alerts chart together e2e crowd elections comparison $(NODE) ## Everything that CI runs: lint, unit, policies, bugs, porcupine, alerts, chart, fault beside model, sim and image, e2e, crowd, elections, comparison, node-e2e
+test: lint unit policies api-schema bugs porcupine alerts chart together e2e crowd elections comparison $(NODE) ## Everything that CI runs: lint, unit, policies, api-schema, bugs, porcupine, alerts, chart, fault beside model, sim and image, e2e, crowd, elections, comparison, node-e2e
 
 .PHONY: together
 together: # Of two cores the faults leave one idle, and no clock decides what is computed on it.
@@ -41,6 +41,11 @@ unit: need-cargo ## Unit and integration tests and a short fuzzing: fast, no clu
 .PHONY: policies
 policies: need-go ## The admission policies and the definitions' rules, by Kubernetes' own validators: seconds, no cluster
 	cd tests/policies && GOWORK=off go vet -mod=readonly ./... && GOWORK=off go test -mod=readonly ./...
+
+.PHONY: api-schema
+api-schema: need-cargo ## The OpenAPI document beside what is accepted, by Schemathesis (needs Python 3.10)
+	cargo build --locked
+	tests/api-schema/run.sh "$(TARGET)/debug/leasehold" "$(TARGET)/api-schema"
 
 .PHONY: bugs
 bugs: need-cargo ## Bugs on purpose, each of which a test must notice

@@ -14,6 +14,7 @@ use crate::protocol::ids::{
     METADATA_KEY_MAX_BYTES, METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES,
     OwnerId, RESOURCE_MAX_BYTES, Resource, is_blank, is_printable,
 };
+use crate::protocol::token::Token;
 
 const TTL_MAX_SECONDS: u64 = 86_400;
 const WAIT_MAX_SECONDS: u64 = 240;
@@ -86,9 +87,25 @@ pub(super) fn resource(text: &str) -> Result<Resource, Problem> {
     Resource::parse(text).map_err(|error| Problem::new(Code::ResourceInvalid, error.to_string()))
 }
 
+/// A fencing token, as the description's `int64` bounds it. No token is nearly as large.
+pub(super) fn token(number: &Number) -> Result<Token, Problem> {
+    let token = whole(number).filter(|token| i64::try_from(*token).is_ok());
+    token.map(Token::from_raw).ok_or_else(|| {
+        invalid(format!(
+            "fencingToken is {number}; send the number that came with the lease"
+        ))
+    })
+}
+
+/// A whole number, also one that a client writes as `30.0`.
+fn whole(number: &Number) -> Option<u64> {
+    let rounded = || number.as_f64()?.to_string().parse().ok();
+    number.as_u64().or_else(rounded)
+}
+
 /// The TTL of a lease.
 pub(super) fn ttl(seconds: &Number) -> Result<Duration, Problem> {
-    match seconds.as_u64() {
+    match whole(seconds) {
         Some(whole @ 1..=TTL_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
         _ => Err(Problem::new(
             Code::TtlOutOfRange,
@@ -107,7 +124,7 @@ fn wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
     let Some(seconds) = seconds else {
         return Ok(Duration::ZERO);
     };
-    match seconds.as_u64() {
+    match whole(seconds) {
         Some(whole @ 0..=WAIT_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
         _ => Err(invalid(format!(
             "waitSeconds is {seconds}; send a whole number of seconds from 0 to \
@@ -117,7 +134,7 @@ fn wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
 }
 
 fn max_hold(seconds: Option<&Number>) -> Result<Duration, Problem> {
-    let seconds = seconds.map_or(Some(MAX_HOLD_DEFAULT_SECONDS), Number::as_u64);
+    let seconds = seconds.map_or(Some(MAX_HOLD_DEFAULT_SECONDS), whole);
     match seconds {
         Some(whole @ 1..=MAX_HOLD_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
         _ => Err(invalid(format!(
@@ -132,7 +149,7 @@ fn keep(seconds: Option<&Number>) -> Result<Duration, Problem> {
     let Some(seconds) = seconds else {
         return Ok(Duration::ZERO);
     };
-    match seconds.as_u64() {
+    match whole(seconds) {
         Some(whole @ 0..=KEEP_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
         _ => Err(invalid(format!(
             "keepSeconds is {seconds}; send a whole number of seconds from 0 to \
@@ -272,6 +289,8 @@ mod tests {
         let allowed = [
             json!({"ttlSeconds": 1}),
             json!({"ttlSeconds": 86_400}),
+            json!({"ttlSeconds": 30.0}),
+            json!({"waitSeconds": null, "metadata": null}),
             json!({"waitSeconds": 0}),
             json!({"waitSeconds": 240}),
             json!({"keepSeconds": 0}),

@@ -32,12 +32,7 @@ pub(super) struct AcquireBody {
     )]
     pub(super) resource: String,
     /// Who asks, for people: printable text of at most 256 bytes; the pod's name when left out.
-    #[schema(
-        min_length = 1,
-        max_length = 256,
-        nullable = false,
-        example = "worker-7"
-    )]
+    #[schema(min_length = 1, max_length = 256, example = "worker-7")]
     pub(super) owner_id: Option<String>,
     /// After how many seconds of the app's silence the agent gives the lock up.
     #[schema(value_type = u32, minimum = 1, maximum = 86_400, example = 30)]
@@ -45,22 +40,21 @@ pub(super) struct AcquireBody {
     /// How long to wait in line while somebody else holds the lock; 0 is one try. Set the
     /// client's own timeout a few seconds higher. Who hangs up leaves the line; with a requestId
     /// the place is kept for 10 seconds.
-    #[schema(value_type = Option<u32>, nullable = false, minimum = 0, maximum = 240, default = 0)]
+    #[schema(value_type = Option<u32>, minimum = 0, maximum = 240, default = 0)]
     pub(super) wait_seconds: Option<Number>,
     /// For how many seconds the pod keeps the lock after this lease, in case the app comes back:
     /// acquiring it again is then local, without a write. It goes at once to any other pod that
     /// asks for it meanwhile, waiting or not. 0 is not at all.
-    #[schema(value_type = Option<u32>, nullable = false, minimum = 0, maximum = 3_600, default = 0)]
+    #[schema(value_type = Option<u32>, minimum = 0, maximum = 3_600, default = 0)]
     pub(super) keep_seconds: Option<Number>,
     /// What the app says of itself, for people: at most 16 entries of printable text, with keys of
     /// at most 63 and values of at most 256 bytes.
     #[serde(default, deserialize_with = "unique_entries")]
-    #[schema(nullable = false)]
     pub(super) metadata: Option<BTreeMap<String, String>>,
     /// The app's name for this request, 1 to 128 printable ASCII characters. Repeating the
     /// request with it gets the same lease again, or 410 `lease_lost` when that is over (for the
     /// 10 minutes that an end is remembered): a late repetition takes nothing anew.
-    #[schema(min_length = 1, max_length = 128, nullable = false)]
+    #[schema(min_length = 1, max_length = 128)]
     pub(super) request_id: Option<String>,
 }
 
@@ -77,23 +71,17 @@ pub(super) struct HoldBody {
     )]
     pub(super) resource: String,
     /// Who asks, for people: printable text of at most 256 bytes; the pod's name when left out.
-    #[schema(
-        min_length = 1,
-        max_length = 256,
-        nullable = false,
-        example = "worker-7"
-    )]
+    #[schema(min_length = 1, max_length = 256, example = "worker-7")]
     pub(super) owner_id: Option<String>,
     /// After how many seconds from the grant on the lease ends in any case.
-    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 604_800,
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 604_800,
         default = 86_400)]
     pub(super) max_hold_seconds: Option<Number>,
     /// As in acquire.
-    #[schema(value_type = Option<u32>, nullable = false, minimum = 0, maximum = 3_600, default = 0)]
+    #[schema(value_type = Option<u32>, minimum = 0, maximum = 3_600, default = 0)]
     pub(super) keep_seconds: Option<Number>,
     /// As in acquire.
     #[serde(default, deserialize_with = "unique_entries")]
-    #[schema(nullable = false)]
     pub(super) metadata: Option<BTreeMap<String, String>>,
 }
 
@@ -103,25 +91,19 @@ pub(super) struct HoldBody {
 #[schema(as = CandidacyRequest)]
 pub(super) struct CandidacyBody {
     /// Who runs, for people: printable text of at most 256 bytes; the pod's name when left out.
-    #[schema(
-        min_length = 1,
-        max_length = 256,
-        nullable = false,
-        example = "worker-7"
-    )]
+    #[schema(min_length = 1, max_length = 256, example = "worker-7")]
     pub(super) owner_id: Option<String>,
     /// After how many seconds from its beginning the term ends in any case.
-    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 604_800,
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 604_800,
         default = 86_400)]
     pub(super) max_hold_seconds: Option<Number>,
     /// As in acquire.
     #[serde(default, deserialize_with = "unique_entries")]
-    #[schema(nullable = false)]
     pub(super) metadata: Option<BTreeMap<String, String>>,
     /// Whether this candidate goes before all that are not preferred and wait: then the lead is
     /// handed to it at the next term. It is taken from nobody. Of several candidates in one pod, who
     /// came first counts; and it makes no room in a queue that is full.
-    #[schema(nullable = false, default = false)]
+    #[schema(default = false)]
     pub(super) preferred: Option<bool>,
 }
 
@@ -163,7 +145,7 @@ fn unique_entries<'de, D: Deserializer<'de>>(
 #[schema(as = RenewRequest)]
 pub(super) struct RenewBody {
     /// As in acquire; as it was when left out.
-    #[schema(value_type = Option<u32>, nullable = false, minimum = 1, maximum = 86_400)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 86_400)]
     pub(super) ttl_seconds: Option<Number>,
 }
 
@@ -180,8 +162,8 @@ pub(super) struct VerifyBody {
     )]
     pub(super) resource: String,
     /// The token.
-    #[schema(minimum = 0, example = 1_842_000)]
-    pub(super) fencing_token: u64,
+    #[schema(value_type = u64, minimum = 0, example = 1_842_000)]
+    pub(super) fencing_token: Number,
 }
 
 /// What may be asked of the list of locks.

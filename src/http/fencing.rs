@@ -9,7 +9,6 @@ use super::dto::{VerifiedDto, VerifyBody};
 use super::error::Problem;
 use super::{Api, checks, explain};
 use crate::agent::Verified;
-use crate::protocol::token::Token;
 
 /// Says whether a fencing token is current, as the store says now
 ///
@@ -25,7 +24,7 @@ pub(super) async fn verify(
     JsonBody(body): JsonBody<VerifyBody>,
 ) -> Result<Json<VerifiedDto>, Problem> {
     let resource = checks::resource(&body.resource)?;
-    let token = Token::from_raw(body.fencing_token);
+    let token = checks::token(&body.fencing_token)?;
     match api.agent.verify(&resource, token).await? {
         Verified::Current { exact } => Ok(Json(VerifiedDto {
             current: true,

@@ -2,8 +2,12 @@
 //!
 //! It is committed as docs/openapi.json, and a test fails when that drifts.
 
-use std::collections::BTreeMap;
+mod accepted;
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
@@ -17,6 +21,7 @@ use utoipa::{Modify, OpenApi};
 
 use super::error::{Code, PROBLEM_JSON};
 use super::{elections, events, examples, fencing, locks};
+use accepted::Accepted;
 
 /// What any request may be refused with.
 const ALWAYS: [Code; 3] = [Code::HostNotAllowed, Code::OriginRefused, Code::Internal];
@@ -106,7 +111,7 @@ const OF_VERIFY: [Code; 4] = [
         elections::get, elections::events, elections::candidacy, fencing::verify,
         openapi_json,
     ),
-    modifiers(&Problems),
+    modifiers(&Problems, &Accepted),
 )]
 struct Description;
 
@@ -130,7 +135,8 @@ pub fn document() -> String {
         content_type = "application/json")),
 )]
 pub(super) async fn openapi_json() -> Response {
-    ([(CONTENT_TYPE, "application/json")], document()).into_response()
+    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document().into());
+    ([(CONTENT_TYPE, "application/json")], DOCUMENT.clone()).into_response()
 }
 
 /// Adds every problem to the calls that may be refused with it.
