@@ -4,8 +4,6 @@
 //! No I/O but what the session needs. Invariant: the grant's id and the session stay the same
 //! through a bid's life, because a write of unknown outcome carries both.
 
-use std::time::Duration;
-
 use crate::protocol::ids::{GrantId, Resource, SessionId};
 use crate::protocol::lock::Claim;
 use crate::protocol::session::Claimant;
@@ -14,12 +12,6 @@ use crate::protocol::token::Revision;
 
 use super::state::{RequestKey, State};
 use super::{AcquireError, AcquireRequest, Acquired, Agent};
-
-/// A call to the store that took longer was one of many.
-pub(super) const SLOW: Duration = Duration::from_millis(12);
-/// The same for who finds the lock free. It would be had at once, if many did not race for it; and
-/// a first read is slow by the connection that it opens.
-pub(super) const VERY_SLOW: Duration = Duration::from_millis(60);
 
 /// An attempt under way, for as long as this lives: the session is not ended under it, its grant
 /// is not taken for an orphan, and a repetition of its request waits for it.
@@ -73,10 +65,6 @@ pub(super) struct Bid {
     /// The version at which the lock was last seen, and how many waited then.
     pub(super) seen: Option<Revision>,
     pub(super) others: usize,
-    /// How long the store took to say so.
-    pub(super) read_took: Duration,
-    /// Whether it has let others go first because the store was slow.
-    pub(super) has_stood_back: bool,
     /// How often it found no room in the queue.
     pub(super) pauses: u32,
     /// How often the lock had been granted then, and since when that is known.
@@ -97,8 +85,6 @@ impl Bid {
             listed: None,
             seen: None,
             others: 0,
-            read_took: Duration::ZERO,
-            has_stood_back: false,
             pauses: 0,
             turns: None,
             is_sent: false,
@@ -109,12 +95,6 @@ impl Bid {
     /// The same bid, for another caller of this pod or the same one.
     pub(super) fn continued(self, request: AcquireRequest) -> Self {
         Self { request, ..self }
-    }
-
-    /// Whether who waits is to let others go first, after a call that took so long: many seem to
-    /// ask just now. Once is enough; the store may be slow always.
-    pub(super) fn must_stand_back(&self, took: Duration, limit: Duration) -> bool {
-        self.waits && !self.has_stood_back && took > limit
     }
 
     /// The grant that is wanted.

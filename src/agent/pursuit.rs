@@ -19,23 +19,19 @@ use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::acquire::Delivery;
-use super::bid::{Bid, Outlook, SLOW, Unsettled};
+use super::bid::{Bid, Outlook, Unsettled};
 use super::line::Front;
 use super::local::LocalTurn;
 use super::take::Taken;
 use super::{AcquireError, Acquired, Agent, CALL_LIMIT, LeaseView};
 
-/// The longest pause between two tries: beyond it, places in the queue stay empty for long.
+/// The longest pause between two attempts: beyond it, places in the queue stay empty for long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(6);
-/// The bound of the first pause of who found no room in the queue. A longer one would make a crowd
-/// cheaper, and a dozen pods with short work wait for nothing.
+/// The bound of the first pause after the queue had no room. A longer one makes a crowd cheaper,
+/// and makes a dozen pods with short work wait for nothing.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(3);
-/// The bound of the shortest pause.
+/// The bound of the first pause after a conflict or an error.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// What a call takes about when nobody else makes one.
-const ALONE: Duration = Duration::from_millis(3);
-/// By how much the bound of a pause grows with every try.
-const GROWTH: u32 = 2;
 
 /// What a line does in the store.
 #[derive(Default)]
@@ -52,7 +48,7 @@ struct Pursuit {
     read_at: Moment,
     /// When its holder's session is looked at again.
     look_at: Moment,
-    /// Tries in a row that came to nothing.
+    /// Conflicts and errors in a row.
     tries: u32,
     /// Since when the store has not answered.
     trouble_since: Option<Moment>,
@@ -186,7 +182,6 @@ impl Agent {
         };
         let is_a_read = known.is_none();
         let taken = self.try_take(known, bid).await?;
-        let took = self.now().since(now);
         pursuit.trouble_since = None;
         match taken {
             Some(Taken::Ours(stored)) => Ok(Round::Ours(Box::new(stored))),
@@ -209,37 +204,30 @@ impl Agent {
                 self.note_last(&resource, Ok(outlook.held));
                 pursuit.queued = None;
                 pursuit.has_place = false;
-                let first = if bid.must_stand_back(bid.read_took, SLOW) {
-                    crowd_pause(bid.read_took)
-                } else {
-                    bid.pauses = bid.pauses.saturating_add(1);
-                    NO_ROOM_PAUSE
-                };
-                bid.has_stood_back = true;
-                Ok(Round::Wait(self.pause_of(
-                    pursuit,
-                    first,
-                    longest_pause(bid),
-                )))
+                let bound = doubled(NO_ROOM_PAUSE, bid.pauses).min(longest_pause(bid));
+                bid.pauses = bid.pauses.saturating_add(1);
+                Ok(Round::Wait(self.pause_within(pursuit, bound)))
             }
             None => {
                 pursuit.queued = None;
-                Ok(Round::Wait(self.pause_of(
-                    pursuit,
-                    crowd_pause(took),
-                    longest_pause(bid),
-                )))
+                let longest = longest_pause(bid);
+                Ok(Round::Wait(self.back_off(pursuit, longest)))
             }
         }
     }
 
-    /// Another try after a pause with full jitter, whose bound grows with every try: who all insist
-    /// together only keep each other, and the one who releases, from writing.
-    fn pause_of(&self, pursuit: &mut Pursuit, first: Duration, longest: Duration) -> Moment {
-        let bound = first.saturating_mul(GROWTH.saturating_pow(pursuit.tries));
-        pursuit.tries = (pursuit.tries + 1).min(16);
-        let wait = self.jittered(bound.min(longest));
-        pursuit.not_before = self.now().after(wait);
+    /// The pause after a conflict or an error. Its bound doubles with each: callers that all retry
+    /// at once only make each other's writes fail, and the holder's release.
+    fn back_off(&self, pursuit: &mut Pursuit, longest: Duration) -> Moment {
+        let bound = doubled(SHORTEST_PAUSE, pursuit.tries).min(longest);
+        pursuit.tries = pursuit.tries.saturating_add(1);
+        self.pause_within(pursuit, bound)
+    }
+
+    /// A pause with full jitter. No pause depends on how long a call took: a server that is far away
+    /// or busy with other things says nothing about this lock.
+    fn pause_within(&self, pursuit: &mut Pursuit, bound: Duration) -> Moment {
+        pursuit.not_before = self.now().after(self.jittered(bound));
         pursuit.not_before
     }
 
@@ -465,15 +453,12 @@ impl Agent {
     }
 }
 
-/// The bound of the pause after a call that took so long. One that took ten times as long as it
-/// would alone had about ten others beside it, and for all of them to come one after the other
-/// takes ten times as long as it took.
-fn crowd_pause(took: Duration) -> Duration {
-    let beside = took.div_duration_f64(ALONE).min(1_000.0);
-    took.mul_f64(beside).clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+/// The first bound, doubled so many times.
+fn doubled(first: Duration, times: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(times.min(16)))
 }
 
-/// The longest pause of who waits so long in all.
+/// The longest pause of a caller that waits so long in all.
 fn longest_pause(bid: &Bid) -> Duration {
     LONGEST_PAUSE.min(bid.request.wait / 4)
 }

@@ -14,7 +14,7 @@ use crate::protocol::time::Moment;
 use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
-use super::bid::{Bid, Outlook, SLOW, Unsettled, VERY_SLOW};
+use super::bid::{Bid, Outlook, Unsettled};
 use super::release::Returning;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
@@ -100,12 +100,10 @@ impl Agent {
         known: Option<Stored<Lock>>,
         bid: &mut Bid,
     ) -> Result<Option<Taken>, AcquireError> {
-        let asked_at = self.now();
         let current = match known {
             Some(known) => known,
             None => self.read_or_create(bid).await?,
         };
-        bid.read_took = self.now().since(asked_at);
         if let (true, Some(grant)) = (bid.waits, &current.value.grant) {
             // A caller whose time is up before more is known is told at least this.
             let held = held_by_other(&current.value, grant, bid, None);
@@ -165,17 +163,7 @@ impl Agent {
             let taken = waiting_or_not(current, bid, held, None);
             return Ok(Step::Done(Box::new(taken)));
         }
-        if bid.session().is_none() && bid.must_stand_back(bid.read_took, VERY_SLOW) {
-            bid.has_stood_back = true;
-            return Ok(Step::Again);
-        }
-        let asked_at = self.now();
         let claim = self.claim(bid).await?;
-        let slow = lock.grant.as_ref().map_or(VERY_SLOW, |_| SLOW);
-        if bid.must_stand_back(self.now().since(asked_at), slow) {
-            bid.has_stood_back = true;
-            return Ok(Step::Again);
-        }
         let mint = self.mint()?;
         let decision = if bid.waits {
             lock.acquire_or_queue(current.version, &mint, &claim)
@@ -193,8 +181,7 @@ impl Agent {
             (true, _) => SHORT_QUEUE_AFTER_A_PAUSE,
             (false, _) => QUEUE_MAX,
         };
-        let is_new = bid.session().is_none();
-        bid.waits && bid.others < room && !(is_new && bid.must_stand_back(bid.read_took, SLOW))
+        bid.waits && bid.others < room
     }
 
     /// What is to be done about what the protocol decided.

@@ -1,6 +1,7 @@
 //! Many agents that ask for one lock at the same time: everybody gets it, and what that costs the
 //! API server, as the API server itself counts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use futures::future::try_join_all;
 use futures::stream;
 use leasehold::protocol::time::Moment;
 
-use crate::harness::{Cluster, Namespace, Requests, Sidecar, TakeOver, now};
+use crate::harness::{Cluster, Namespace, Proxy, Requests, Sidecar, TakeOver, now};
 use crate::support::BINARY;
 
 const AGENTS: usize = 200;
@@ -48,14 +49,21 @@ impl Guarded {
     }
 }
 
+/// How far away the API server is in a second run: as far as a managed one may be.
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+
 /// So many sidecars, each a process with a pod and a token of its own. None has asked anything yet.
-async fn crowd(namespace: &Namespace) -> Result<Vec<Sidecar>> {
+async fn crowd(namespace: &Namespace, way: Option<&Proxy>) -> Result<Vec<Sidecar>> {
     // Rights are the account's: once the first pod has them, all have.
     let first = namespace.pod("p0").await?;
     let started = stream::iter(0..AGENTS).map(async |number| {
         let pod = match number {
             0 => first.clone(),
             _ => namespace.pod_of(&format!("p{number}"), "app").await?,
+        };
+        let pod = match way {
+            Some(proxy) => pod.through(&proxy.url)?,
+            None => pod,
         };
         Sidecar::launch(BINARY, &pod).default_log().start().await
     });
@@ -120,9 +128,22 @@ fn peak(samples: &[(Moment, Requests)]) -> f64 {
 #[ignore = "needs the machine for itself; `make crowd` runs it"]
 async fn two_hundred_agents_that_ask_for_one_lock_within_a_second_are_all_served() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
-    let namespace = cluster.namespace("crowd").await?;
+    serve_a_crowd(&cluster, "crowd", None).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the machine for itself; `make crowd` runs it"]
+async fn two_hundred_agents_far_from_the_api_server_are_all_served() -> Result<()> {
+    let cluster = Cluster::shared(TakeOver::Peer).await?;
+    let proxy = Proxy::start(&cluster).await?;
+    proxy.set_round_trip(ROUND_TRIP);
+    serve_a_crowd(&cluster, "far-crowd", Some(&proxy)).await
+}
+
+async fn serve_a_crowd(cluster: &Arc<Cluster>, name: &str, way: Option<&Proxy>) -> Result<()> {
+    let namespace = cluster.namespace(name).await?;
     let admin = cluster.admin().await?;
-    let agents = crowd(&namespace).await?;
+    let agents = crowd(&namespace, way).await?;
     warm_up(&namespace).await?;
     let before = Requests::counted(&admin).await?;
 

@@ -125,6 +125,17 @@ impl MemoryStore {
         at_once(self.store.put_lock(&lock));
     }
 
+    /// Notes every later call, in order.
+    pub(crate) fn record_calls(&self) -> Arc<Mutex<Vec<Call>>> {
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&calls);
+        self.on_call(move |call| {
+            recorded.lock().unwrap().push(call);
+            None
+        });
+        calls
+    }
+
     /// Sends every later call past the hook first.
     pub(crate) fn on_call(&self, hook: impl FnMut(Call) -> Option<StoreError> + Send + 'static) {
         self.control().hook = Some(Box::new(hook));

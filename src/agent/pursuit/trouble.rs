@@ -8,7 +8,7 @@ use crate::agent::line::Front;
 use crate::agent::{AcquireError, Agent};
 use crate::store::StoreError;
 
-use super::{Pursuit, SHORTEST_PAUSE};
+use super::Pursuit;
 
 /// How long a line without a place in the queue goes on while the store does not answer.
 const TROUBLE_LIMIT: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ impl Agent {
         // Whatever was believed of the lock is read again.
         pursuit.read_at = now;
         let longest = self.0.config.session_ttl.get() / 10;
-        let until = self.pause_of(pursuit, SHORTEST_PAUSE, longest);
+        let until = self.back_off(pursuit, longest);
         self.rest(resource, front, until).await;
     }
 }

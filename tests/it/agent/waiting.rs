@@ -4,6 +4,7 @@ mod joins;
 mod kept;
 mod local;
 mod repeated;
+mod slow_store;
 mod trouble;
 
 use std::collections::BTreeMap;
