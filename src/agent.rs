@@ -16,6 +16,7 @@ mod cleanup;
 mod election;
 mod events;
 mod faults;
+mod foreign;
 mod gone;
 mod hold;
 mod journal;
@@ -57,6 +58,8 @@ pub use types::{
 
 use crate::clock::Clock;
 use crate::pause::Pause;
+use crate::protocol::ids::SessionId;
+use crate::protocol::key::SessionKey;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::Revision;
@@ -274,6 +277,14 @@ impl Agent {
             state.elections.wake_streams();
         }
         self.0.streams_changed.notify_waiters();
+    }
+
+    /// A session of this pod.
+    fn own(&self, session: &SessionId) -> SessionKey {
+        SessionKey {
+            id: session.clone(),
+            pod_uid: self.pod().uid.clone(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -16,6 +16,7 @@ pub mod election;
 pub mod fair_share;
 pub mod ids;
 pub mod incident;
+pub mod key;
 pub mod lease;
 pub mod lock;
 pub mod observed;

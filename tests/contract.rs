@@ -211,9 +211,10 @@ impl Party {
     }
 
     pub(crate) async fn release(&self, lock: &Stored<Lock>, grant: &str) -> Stored<Lock> {
-        let grant = GrantId::from(grant);
+        let held = lock.value.grant.as_ref().expect("held");
+        assert_eq!(held.id, GrantId::from(grant));
         let mint = self.mint().await;
-        let next = lock.value.release(lock.version, &mint, &grant, AT);
+        let next = lock.value.release(lock.version, &mint, &held.key(), AT);
         let next = next.expect("held by this grant");
         self.locks.update(lock, &next).await.expect("a release")
     }

@@ -83,7 +83,7 @@ impl Claiming {
         let lock = &taken.value;
         let freed = lock.grant.as_ref().and_then(|grant| {
             let at = WallTime(1_767_225_600_123_456);
-            lock.release(taken.version, &self.mint, &grant.id, at)
+            lock.release(taken.version, &self.mint, &grant.key(), at)
         });
         match freed {
             Some(free) => Ok(free),

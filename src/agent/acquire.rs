@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::fair_share::FairShare;
-use crate::protocol::ids::GrantId;
+use crate::protocol::key::GrantKey;
 use crate::protocol::lease::{Lease, Loss, Tenure, Told};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored};
 
-use super::bid::{Begun, Bid, Unsettled, request_key};
+use super::bid::{Begun, Bid, Outlook, Unsettled, request_key};
 use super::gone::Found;
 use super::kept::others_wait;
 use super::line::KEPT_FOR;
@@ -251,7 +251,7 @@ impl Agent {
             }
         };
         let mut bid = Bid::new(request.clone(), attempt, false);
-        let outcome = match self.take(&mut bid).await {
+        let outcome = match self.take_or_prove_dead(&mut bid).await {
             Ok(Taken::Ours(stored) | Taken::HandedOver(stored)) => {
                 bid.unsettled = Some(Unsettled::Swap(stored.version));
                 let lease = self.make_lease(&bid, stored, arrived).await;
@@ -273,9 +273,32 @@ impl Agent {
             Err(_) => bid.is_sent,
         };
         if may_be_left && !seeded::has(Bug::AmbiguousCountsAsFailed) {
-            self.spawn_settle(request.resource.clone(), bid.grant().clone(), bid.unsettled);
+            // The task finishes by itself.
+            let _settled = self.settle_bid(&bid);
         }
         outcome
+    }
+
+    /// One try. Where the holder's session looks as if it had expired, the try continues until that is
+    /// proven or disproven, at most for 1.05 of its TTL. An agent that makes one try only does not
+    /// observe the silence for long enough otherwise, and the lock would never be taken over.
+    async fn take_or_prove_dead(&self, bid: &mut Bid) -> Result<Taken, AcquireError> {
+        loop {
+            let taken = self.take(bid).await?;
+            let Taken::Others(Outlook {
+                dead_at: Some(dead_at),
+                ..
+            }) = taken
+            else {
+                return Ok(taken);
+            };
+            if self.is_draining() {
+                return Ok(taken);
+            }
+            // A session that lives is renewed in each third of its TTL; the lock may be released, too.
+            let look = self.now().after(self.0.config.session_ttl.get() / 10);
+            self.until_or_stop(look.min(dead_at)).await;
+        }
     }
 
     /// The answer to a request whose `requestId` was answered before.
@@ -368,7 +391,8 @@ impl Agent {
         let told = begin_lease(&mut lease, request.life, span, deadline)
             .map_err(|_loss| AcquireError::SessionLost)?;
         let mut share = FairShare::default();
-        share.note_others(others_wait(&stored.value, session), now);
+        let session = self.own(session);
+        share.note_others(others_wait(&stored.value, &session), now);
         share.note_lease();
         let held = Held {
             lease,
@@ -389,7 +413,7 @@ impl Agent {
             over: None,
         };
         let view = self.view(&request.resource, &held, told, span);
-        self.lose_what_was_served(grant, &held.stored);
+        self.lose_what_was_served(&held.key(), &held.stored);
         {
             let mut state = self.state();
             // Who stops has counted the leases that it waits for.
@@ -397,7 +421,7 @@ impl Agent {
                 return Err(AcquireError::ShuttingDown);
             }
             // The session may have been lost since; then nobody would end this lease.
-            if state.deadline_of(session).is_none() {
+            if state.deadline_of(&session.id).is_none() {
                 return Err(AcquireError::SessionLost);
             }
             let under_way = state.under_way.get(&request.resource);
@@ -419,13 +443,13 @@ impl Agent {
     /// The store gave this agent another grant of the lock, so a lease that is still served from
     /// an older one is over, and an older one that is kept is gone: somebody ended that grant, and
     /// it was not heard of yet.
-    fn lose_what_was_served(&self, grant: &GrantId, seen: &Stored<Lock>) {
+    fn lose_what_was_served(&self, grant: &GrantKey, seen: &Stored<Lock>) {
         let now = self.now();
         let resource = &seen.value.resource;
         self.state().forget_kept_before(resource, seen.version, now);
         let served = self.served_grant(resource);
         if let Some((lease, older, _)) = served.filter(|(_, served, _)| served != grant) {
-            tracing::debug!(grantId = %older, "another grant came in its place");
+            tracing::debug!(grantId = %older.id, "another grant came in its place");
             self.lose_gone(&lease, &Found::Read(Some(&seen.value)));
         }
     }

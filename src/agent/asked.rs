@@ -46,7 +46,7 @@ impl Returning {
         now: WallTime,
     ) -> Option<Lock> {
         let (lock, at) = (&current.value, current.version);
-        match lock.settings.asked_of(&self.grant) {
+        match lock.settings.asked_of(&self.grant.id) {
             Some(request) if self.asked.as_ref() == Some(request) => {
                 lock.release_on_request(at, mint, &self.grant, request, now)
             }
@@ -74,7 +74,7 @@ impl State {
     pub(super) fn note_served(&mut self, seen: &Stored<Lock>, now: Moment) -> Option<bool> {
         let resource = &seen.value.resource;
         let held = self.held.get_mut(resource)?;
-        if !seen.value.is_held_by(held.tenure.grant()) {
+        if !seen.value.is_held_by(&held.key()) {
             return None;
         }
         if held.stored.version >= seen.version {

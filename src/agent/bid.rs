@@ -5,6 +5,7 @@
 //! through a bid's life, because a write of unknown outcome carries both.
 
 use crate::protocol::ids::{GrantId, Resource, SessionId};
+use crate::protocol::key::{GrantKey, SessionKey};
 use crate::protocol::lock::Claim;
 use crate::protocol::session::Claimant;
 use crate::protocol::time::Moment;
@@ -114,6 +115,19 @@ impl Bid {
     pub(super) fn session(&self) -> Option<&SessionId> {
         self.session.as_ref()
     }
+
+    /// The same, as this pod's.
+    pub(super) fn session_key(&self) -> Option<SessionKey> {
+        Some(self.attempt.agent.own(self.session.as_ref()?))
+    }
+
+    /// The grant that is wanted, as this pod's; none before the first write.
+    pub(super) fn key(&self) -> Option<GrantKey> {
+        Some(GrantKey {
+            id: self.grant().clone(),
+            session: self.session_key()?,
+        })
+    }
 }
 
 /// A write that was sent, and whose outcome is not known.
@@ -139,6 +153,17 @@ pub(super) enum Begun {
     Waits,
 }
 
+impl From<Acquired> for Outlook {
+    /// Nothing is known of the holder's session.
+    fn from(held: Acquired) -> Self {
+        Self {
+            held,
+            look_again: None,
+            dead_at: None,
+        }
+    }
+}
+
 /// What somebody who cannot have the lock yet is told, and when there is more to be known.
 #[derive(Clone, Debug)]
 pub(super) struct Outlook {
@@ -146,6 +171,8 @@ pub(super) struct Outlook {
     pub(super) held: Acquired,
     /// When there is more to be known of a holder that stays silent.
     pub(super) look_again: Option<Moment>,
+    /// When the holder's session will be proven dead, where it looks as if it were.
+    pub(super) dead_at: Option<Moment>,
 }
 
 impl Agent {

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::protocol::ids::{GrantId, LeaseId, Resource};
+use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::key::GrantKey;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
 use crate::seeded::{self, Bug};
 use crate::store::{Stored, within};
 
-use super::bid::Unsettled;
+use super::bid::{Bid, Unsettled};
 use super::release::Returning;
 use super::{Agent, Backoff, CALL_LIMIT, OnTerm};
 
@@ -139,12 +140,12 @@ impl Agent {
     pub(super) fn spawn_settle(
         &self,
         resource: Resource,
-        grant: GrantId,
+        grant: GrantKey,
         unsettled: Option<Unsettled>,
     ) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
         let agent = self.clone();
-        let on_its_way = self.on_its_way(grant.clone());
+        let on_its_way = self.on_its_way(grant.id.clone());
         self.spawn(async move {
             agent.settle(resource, grant, unsettled).await;
             drop(on_its_way);
@@ -154,12 +155,19 @@ impl Agent {
         receiver
     }
 
-    async fn settle(&self, resource: Resource, grant: GrantId, unsettled: Option<Unsettled>) {
+    /// The same for a bid that is given up. One that sent nothing has nothing to be cleared.
+    pub(super) fn settle_bid(&self, bid: &Bid) -> Option<oneshot::Receiver<()>> {
+        let grant = bid.key().filter(|_| bid.is_sent)?;
+        let resource = bid.request.resource.clone();
+        Some(self.spawn_settle(resource, grant, bid.unsettled))
+    }
+
+    async fn settle(&self, resource: Resource, grant: GrantKey, unsettled: Option<Unsettled>) {
         let mut backoff = Backoff::until(self.now().after(LANDS_WITHIN));
         loop {
             match self.read_lock(&resource).await {
                 Ok(Some(found)) if found.value.is_held_by(&grant) => {
-                    tracing::info!(%resource, grantId = %grant, "a grant came for nobody; releasing");
+                    tracing::info!(%resource, grantId = %grant.id, "a grant came for nobody; releasing");
                     let known = Some(found);
                     let what = Returning {
                         resource,

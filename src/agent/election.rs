@@ -203,7 +203,7 @@ impl State {
         (arrived, now): (Moment, Moment),
         short: Duration,
     ) -> Option<Told> {
-        let session = &self.held.get(resource)?.session;
+        let session = &self.held.get(resource)?.session.id;
         let deadline = self.deadline_of(session)?;
         let is_draining = self.draining;
         let held = self.held.get_mut(resource);

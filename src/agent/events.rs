@@ -283,7 +283,7 @@ impl State {
         let live = self
             .session
             .as_ref()
-            .filter(|live| *live.id() == held.session)?;
+            .filter(|live| *live.id() == held.session.id)?;
         Some((held, live.keep_alive.valid_until(), live.is_failing))
     }
 }

@@ -102,7 +102,7 @@ impl Agent {
         if let Found::Read(lock) = found {
             let loss = self.report_taken(lease, &gone, *lock);
             if loss == Loss::SessionRevoked {
-                let (agent, session) = (self.clone(), held.session.clone());
+                let (agent, session) = (self.clone(), held.session.id.clone());
                 self.spawn(async move { agent.renew_now(&session).await });
             }
             return self.after_loss(Some((resource, held.ended(), Some(held))), loss, now);
@@ -123,7 +123,7 @@ impl Agent {
                 held.stored = read;
             }
             drop(on_its_way);
-            let session = held.session.clone();
+            let session = held.session.id.clone();
             agent.after_loss(Some((resource, held.ended(), Some(held))), loss, now);
             if loss == Loss::SessionRevoked {
                 agent.renew_now(&session).await;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::protocol::election::is_election;
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
+use crate::protocol::key::{GrantKey, SessionKey};
 use crate::protocol::lease::Tenure;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
@@ -31,7 +32,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// A grant without a lease.
 pub(super) struct Kept {
     pub(super) tenure: Tenure,
-    pub(super) session: SessionId,
+    pub(super) session: SessionKey,
     /// The lock as last seen with this grant.
     pub(super) stored: Stored<Lock>,
     pub(super) share: FairShare,
@@ -58,10 +59,18 @@ impl Kept {
         }
     }
 
+    /// The grant, as this pod's.
+    pub(super) fn key(&self) -> GrantKey {
+        GrantKey {
+            id: self.tenure.grant().clone(),
+            session: self.session.clone(),
+        }
+    }
+
     pub(super) fn into_returning(self, resource: Resource) -> Returning {
         Returning {
             resource,
-            grant: self.tenure.grant().clone(),
+            grant: self.key(),
             asked: self.asked().cloned(),
             known: Some(self.stored),
             lease: None,
@@ -122,7 +131,7 @@ impl State {
     fn keep_for(&self, resource: &Resource, app_ended: bool, now: Moment) -> Option<For> {
         let held = self.held.get(resource)?;
         let is_valid = self
-            .deadline_of(&held.session)
+            .deadline_of(&held.session.id)
             .is_some_and(|until| now < until);
         if self.draining || !is_valid || !held.tenure.may_serve() || held.asked().is_some() {
             return None;
@@ -173,7 +182,7 @@ impl State {
         let resource = &seen.value.resource;
         let has_line = self.someone_is_in_line(resource, now);
         let kept = self.kept.get_mut(resource)?;
-        if !seen.value.is_held_by(kept.tenure.grant()) {
+        if !seen.value.is_held_by(&kept.key()) {
             return None;
         }
         if kept.stored.version < seen.version {
@@ -193,7 +202,7 @@ impl State {
 
     /// The kept grants of a session that ended, on their way back.
     pub(super) fn take_kept_of(&mut self, session: &SessionId) -> Vec<Returning> {
-        let of_it = |_: &Resource, kept: &mut Kept| kept.session == *session;
+        let of_it = |_: &Resource, kept: &mut Kept| kept.session.id == *session;
         let gone = self.kept.extract_if(.., of_it);
         gone.map(|(resource, kept)| Returning {
             // It goes because its session went.
@@ -216,16 +225,16 @@ impl Agent {
     }
 
     /// The grant of a resource that is kept here.
-    pub(super) fn kept_grant(&self, resource: &Resource) -> Option<GrantId> {
+    pub(super) fn kept_grant(&self, resource: &Resource) -> Option<GrantKey> {
         let state = self.state();
-        Some(state.kept.get(resource)?.tenure.grant().clone())
+        Some(state.kept.get(resource)?.key())
     }
 
     /// A grant that was kept before a read, and that the read no longer shows, is gone.
     pub(super) fn notice_kept_gone(
         &self,
         resource: &Resource,
-        kept: Option<GrantId>,
+        kept: Option<GrantKey>,
         read: Option<&Stored<Lock>>,
     ) {
         let Some(kept) = kept else { return };
@@ -236,7 +245,7 @@ impl Agent {
             None => Revision(u64::MAX),
         };
         let mut state = self.state();
-        let is_same = |other: &Kept| *other.tenure.grant() == kept;
+        let is_same = |other: &Kept| other.key() == kept;
         if state.kept.get(resource).is_some_and(is_same) {
             state.forget_kept_before(resource, at, now);
         }
@@ -308,7 +317,7 @@ impl Agent {
 }
 
 /// Whether other sessions than this stand in the lock's queue.
-pub(super) fn others_wait(lock: &Lock, session: &SessionId) -> bool {
+pub(super) fn others_wait(lock: &Lock, session: &SessionKey) -> bool {
     let mut waiters = lock.waiters.entries().iter();
-    waiters.any(|waiter| waiter.claimant.session != *session)
+    waiters.any(|waiter| waiter.claimant.key() != *session)
 }

@@ -87,7 +87,10 @@ impl Agent {
         let draining = state.draining;
         let resource = state.resource_of.get(lease).cloned();
         let resource = resource.ok_or_else(|| state.unserved(lease))?;
-        let session = state.held.get(&resource).map(|held| held.session.clone());
+        let session = state
+            .held
+            .get(&resource)
+            .map(|held| held.session.id.clone());
         let deadline = session.and_then(|session| state.deadline_of(&session));
         let deadline = deadline.ok_or(LeaseError::Lost(Loss::SessionExpired))?;
         let held = state.held.get_mut(&resource).ok_or(LeaseError::Unknown)?;

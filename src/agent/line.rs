@@ -184,9 +184,9 @@ impl State {
     /// How many wait for a lock, as far as is known here: the others in its queue, and the callers
     /// of this agent, who may have one place for all of them, none yet, or one that is about to go.
     pub(super) fn waiting_for(&self, lock: &Lock) -> usize {
-        let ours = self.session.as_ref().map(LiveSession::id);
+        let ours = self.session.as_ref().map(LiveSession::key);
         let entries = lock.waiters.entries().iter();
-        let others = entries.filter(|waiter| Some(&waiter.claimant.session) != ours);
+        let others = entries.filter(|waiter| Some(waiter.claimant.key()) != ours);
         let others = others.count();
         let line = self.lines.get(&lock.resource);
         let callers = line.map_or(0, |line| line.callers.len());

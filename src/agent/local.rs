@@ -86,7 +86,7 @@ impl Agent {
             return FromKept::Nothing;
         }
         let live = state.session.as_ref();
-        let Some(live) = live.filter(|live| *live.id() == kept.session) else {
+        let Some(live) = live.filter(|live| *live.id() == kept.session.id) else {
             return FromKept::Nothing;
         };
         if live.keep_alive.is_stale(now) {

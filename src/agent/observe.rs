@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::protocol::session::Claimant;
+use crate::protocol::lock::Grant;
 use crate::store::{StoreError, within};
 
 use super::{Agent, CALL_LIMIT};
@@ -20,21 +20,21 @@ impl Agent {
     /// # Errors
     /// What the store says; nothing is lost by it but time.
     pub async fn observe_holders(&self) -> Result<(), StoreError> {
-        let mut holders: BTreeMap<_, Claimant> = BTreeMap::new();
+        let mut grants: BTreeMap<_, Grant> = BTreeMap::new();
         let mut next: Option<String> = None;
         loop {
             let list = self.0.locks.list(PAGE, next.as_deref());
             let page = within(CALL_LIMIT, list).await?;
             for grant in page.items.into_iter().filter_map(|lock| lock.value.grant) {
-                holders.insert(grant.holder.session.clone(), grant.holder);
+                grants.insert(grant.holder.key(), grant);
             }
             next = page.next;
             if next.is_none() {
                 break;
             }
         }
-        for holder in holders.values() {
-            self.fate_of(holder).await?;
+        for grant in grants.values() {
+            self.fate_of(&grant.holder, grant.acquired_at).await?;
         }
         Ok(())
     }

@@ -12,7 +12,8 @@ mod trouble;
 
 use std::time::Duration;
 
-use crate::protocol::ids::{GrantId, Resource};
+use crate::protocol::ids::Resource;
+use crate::protocol::key::GrantKey;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::seeded::{self, Bug};
@@ -58,9 +59,9 @@ impl Pursuit {
     /// Whether the place in the queue is that of a preferred candidate, and who is first in line is
     /// none; or the other way round.
     fn has_place_of_another_kind(&self, front: &Front) -> bool {
-        let session = self.bid.as_ref().and_then(Bid::session);
+        let session = self.bid.as_ref().and_then(Bid::session_key);
         let queued = self.queued.as_ref().zip(session);
-        let place = queued.and_then(|(lock, session)| lock.value.waiters.entry_of(session));
+        let place = queued.and_then(|(lock, session)| lock.value.waiters.entry_of(&session));
         place.is_some_and(|place| place.preferred != front.request.preferred)
     }
 }
@@ -86,7 +87,7 @@ impl Agent {
                     self.refuse_all(&resource, &AcquireError::ShuttingDown);
                 }
                 self.give_back_if_for_line(&resource);
-                self.give_up_bid(&resource, &mut pursuit).await;
+                self.give_up_bid(&mut pursuit).await;
                 if self.state().close_line(&resource) {
                     self.0.something_ended.notify_waiters();
                     return;
@@ -150,7 +151,7 @@ impl Agent {
     async fn pursue(&self, front: &Front, pursuit: &mut Pursuit) -> Result<Round, AcquireError> {
         if pursuit.has_place_of_another_kind(front) {
             // Its place in the queue is taken by preference, and cannot be changed: a new one is.
-            self.give_up_bid(&front.request.resource, pursuit).await;
+            self.give_up_bid(pursuit).await;
         }
         let mut bid = self.bid_for(front, pursuit.bid.take());
         let round = self.pursue_by(&mut bid, pursuit).await;
@@ -204,7 +205,7 @@ impl Agent {
                 self.note_last(&resource, Ok(outlook.held));
                 pursuit.queued = None;
                 pursuit.has_place = false;
-                let bound = doubled(NO_ROOM_PAUSE, bid.pauses).min(longest_pause(bid));
+                let bound = grown(NO_ROOM_PAUSE, 2, bid.pauses).min(longest_pause(bid));
                 bid.pauses = bid.pauses.saturating_add(1);
                 Ok(Round::Wait(self.pause_within(pursuit, bound)))
             }
@@ -216,10 +217,10 @@ impl Agent {
         }
     }
 
-    /// The pause after a conflict or an error. Its bound doubles with each: callers that all retry
-    /// at once only make each other's writes fail, and the holder's release.
+    /// The pause after a conflict or an error. Its bound grows with each: callers that all retry at
+    /// once only make each other's writes fail, and the holder's release.
     fn back_off(&self, pursuit: &mut Pursuit, longest: Duration) -> Moment {
-        let bound = doubled(SHORTEST_PAUSE, pursuit.tries).min(longest);
+        let bound = grown(SHORTEST_PAUSE, 4, pursuit.tries).min(longest);
         pursuit.tries = pursuit.tries.saturating_add(1);
         self.pause_within(pursuit, bound)
     }
@@ -245,8 +246,8 @@ impl Agent {
         let now = self.now();
         let ttl = self.0.config.session_ttl.get();
         let is_first = bid
-            .session()
-            .is_some_and(|id| queued.value.waiters.ahead_of(id).is_empty());
+            .session_key()
+            .is_some_and(|own| queued.value.waiters.ahead_of(&own).is_empty());
         let jitter = 0.9 + 0.2 * self.random().fraction();
         let third = (ttl / 3).mul_f64(jitter);
         let look = if is_first { ttl / 10 } else { third };
@@ -291,7 +292,7 @@ impl Agent {
 
     fn take_told(&self, resource: &Resource, bid: &Bid) -> Option<Stored<Lock>> {
         let told = self.state().lines.get_mut(resource)?.told.take()?;
-        told.value.is_held_by(bid.grant()).then_some(told)
+        told.value.is_held_by(&bid.key()?).then_some(told)
     }
 
     /// The lock is ours: makes a lease of it for whoever is first in line now. When nobody is, the
@@ -323,7 +324,8 @@ impl Agent {
             Err(error) => Err(error),
         };
         pursuit.has_place = false;
-        self.spawn_settle(resource.clone(), bid.grant().clone(), bid.unsettled);
+        // The task finishes by itself.
+        let _settled = self.settle_bid(&bid);
         made
     }
 
@@ -351,7 +353,7 @@ impl Agent {
                 && may_write_name
             {
                 may_write_name = false;
-                stored = self.write_name(stored, &next, &claim.grant).await?;
+                stored = self.write_name(stored, &next, &claim.key()).await?;
                 continue;
             }
             if first_of().is_some_and(|now| now.ticket == first.ticket) {
@@ -367,7 +369,7 @@ impl Agent {
         &self,
         current: Stored<Lock>,
         next: &Lock,
-        grant: &GrantId,
+        grant: &GrantKey,
     ) -> Result<Stored<Lock>, AcquireError> {
         // Closes the race with a force release, or another's joining: the name is written on the
         // version that was seen.
@@ -431,31 +433,30 @@ impl Agent {
 
     /// Nobody waits any more: leaves the queue, or gives the grant back that came meanwhile. A try
     /// is made at once, so that a newcomer finds the place free; the rest goes on behind.
-    async fn give_up_bid(&self, resource: &Resource, pursuit: &mut Pursuit) {
+    async fn give_up_bid(&self, pursuit: &mut Pursuit) {
         let Some(bid) = &pursuit.bid else { return };
-        if bid.is_sent {
-            let settled = self.spawn_settle(resource.clone(), bid.grant().clone(), bid.unsettled);
+        if let Some(settled) = self.settle_bid(bid) {
             // Whether in time or not, the task sees to it.
             let _in_time = tokio::time::timeout(CALL_LIMIT, settled).await;
         }
         *pursuit = Pursuit::default();
     }
 
-    /// The bid's session is over; its place is dead, and cleared away behind.
-    fn abandon_bid(&self, resource: &Resource, pursuit: &mut Pursuit) {
-        if let Some(bid) = pursuit.bid.take()
-            && bid.is_sent
-        {
-            self.spawn_settle(resource.clone(), bid.grant().clone(), bid.unsettled);
+    /// No grant can come by this bid any more: its session is over, or its id is taken. What it may
+    /// have left in the store is cleared away behind.
+    fn abandon_bid(&self, pursuit: &mut Pursuit) {
+        if let Some(bid) = pursuit.bid.take() {
+            // The task finishes by itself.
+            let _settled = self.settle_bid(&bid);
         }
         pursuit.queued = None;
         pursuit.has_place = false;
     }
 }
 
-/// The first bound, doubled so many times.
-fn doubled(first: Duration, times: u32) -> Duration {
-    first.saturating_mul(2_u32.saturating_pow(times.min(16)))
+/// The first bound, multiplied by the factor so many times.
+fn grown(first: Duration, factor: u32, times: u32) -> Duration {
+    first.saturating_mul(factor.saturating_pow(times))
 }
 
 /// The longest pause of a caller that waits so long in all.

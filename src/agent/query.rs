@@ -3,7 +3,8 @@
 //! Nothing is answered from memory here but what the agent alone knows: which of a grant's
 //! thousand tokens its lease has.
 
-use crate::protocol::ids::{GrantId, LeaseId, Resource};
+use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::{Lock, TokenCheck};
 use crate::protocol::token::{Revision, Seen, StoreWentBack, Token};
@@ -115,12 +116,12 @@ impl Agent {
     fn own_token(&self, stored: &Stored<Lock>) -> Option<Own> {
         let state = self.state();
         let resource = &stored.value.resource;
-        let is_ours = |grant: &GrantId| stored.value.is_held_by(grant);
+        let is_ours = |grant: &GrantKey| stored.value.is_held_by(grant);
         if let Some(held) = state.held.get(resource) {
-            return is_ours(held.tenure.grant()).then_some(Own::Serving(held.lease.token));
+            return is_ours(&held.key()).then_some(Own::Serving(held.lease.token));
         }
         if let Some(kept) = state.kept.get(resource) {
-            return is_ours(kept.tenure.grant()).then(|| Own::Kept(kept.tenure.last_token()));
+            return is_ours(&kept.key()).then(|| Own::Kept(kept.tenure.last_token()));
         }
         let grant = stored.value.grant.as_ref()?;
         let is_given_back = state.returning.contains_key(&grant.id);
@@ -129,7 +130,10 @@ impl Agent {
 
     /// The lease of a resource that is served here, and the version at which its lock was last
     /// seen with its grant.
-    pub(super) fn served_grant(&self, resource: &Resource) -> Option<(LeaseId, GrantId, Revision)> {
+    pub(super) fn served_grant(
+        &self,
+        resource: &Resource,
+    ) -> Option<(LeaseId, GrantKey, Revision)> {
         self.state().served_grant(resource)
     }
 
@@ -137,7 +141,7 @@ impl Agent {
     /// no grant comes back. Only deleted objects and people's doing bring this about.
     pub(super) fn notice_loss(
         &self,
-        served: Option<(LeaseId, GrantId, Revision)>,
+        served: Option<(LeaseId, GrantKey, Revision)>,
         read: Option<&Stored<Lock>>,
     ) {
         let Some((lease, grant, seen_at)) = served else {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
+use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
 use crate::protocol::settings::ReleaseRequest;
@@ -35,7 +36,7 @@ const AT_ONCE: u32 = 8;
 /// What is to be given back.
 pub(super) struct Returning {
     pub(super) resource: Resource,
-    pub(super) grant: GrantId,
+    pub(super) grant: GrantKey,
     /// The lock as last seen, if it is worth a try without reading.
     pub(super) known: Option<Stored<Lock>>,
     /// Who asked for it, where that is why; it is written into the lock's record if it still stands.
@@ -51,7 +52,7 @@ impl Held {
     pub(super) fn into_returning(self, resource: Resource) -> Returning {
         Returning {
             resource,
-            grant: self.tenure.grant().clone(),
+            grant: self.key(),
             known: Some(self.stored),
             asked: None,
             lease: None,
@@ -253,12 +254,12 @@ impl Agent {
         );
         Ok(Some(self.spawn_give_back(Returning {
             resource,
-            grant: held.tenure.grant().clone(),
+            grant: held.key(),
             asked: held.asked().filter(|_| who == WhoEnds::App).cloned(),
             lease: Some(Ending {
                 lease: lease.clone(),
                 gone: Gone::from(&held),
-                session: held.session,
+                session: held.session.id,
                 seen_at: held.stored.version,
                 told_until: held.lease.told_until(),
             }),
@@ -288,14 +289,14 @@ impl Agent {
     /// the store has said what became of it.
     pub(super) fn spawn_give_back(&self, mut what: Returning) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
-        let is_held_back = self.state().is_held_back(&what.grant);
+        let is_held_back = self.state().is_held_back(&what.grant.id);
         // Nobody is to wait for one that has to wait itself.
         let done = Some(done).filter(|_| !is_held_back);
-        let on_its_way = self.on_its_way(what.grant.clone());
+        let on_its_way = self.on_its_way(what.grant.id.clone());
         self.spawn(async move {
             let agent = on_its_way.agent.clone();
             if is_held_back {
-                if !agent.until_unbound(&what.grant).await {
+                if !agent.until_unbound(&what.grant.id).await {
                     return;
                 }
                 // Its queue may have changed meanwhile.
@@ -376,7 +377,7 @@ impl Agent {
             && let Some(grant) = &value.grant
             && seeded::has(Bug::ReleaseOfAnothers)
         {
-            what.grant = grant.id.clone();
+            what.grant = grant.key();
         }
         let released = current.as_ref().and_then(|current| {
             let next = what.released(current, &mint, wall)?;
@@ -402,7 +403,7 @@ impl Agent {
             Err(StoreError::Conflict | StoreError::NotFound(_)) => {
                 let written_on = current.version;
                 // The watch mostly told of the write that came first before its own answer did.
-                let told = self.state().told_returning(&what.grant);
+                let told = self.state().told_returning(&what.grant.id);
                 what.known = told.filter(|told| told.version > written_on);
                 Ok(None)
             }
@@ -426,7 +427,7 @@ impl Agent {
             let Some((held, loss)) = state.lost_lease(lease, now) else {
                 return;
             };
-            let (session, is_closing) = (held.session.clone(), held.is_closing);
+            let (session, is_closing) = (held.session.id.clone(), held.is_closing);
             if state.deadline_of(&session).is_none_or(|until| now < until) {
                 if is_closing {
                     drop(state);

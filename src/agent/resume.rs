@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::protocol::ids::{LeaseId, SessionId};
+use crate::protocol::key::GrantKey;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::{KeepAlive, Session};
 use crate::protocol::time::Moment;
@@ -266,8 +267,9 @@ impl Agent {
         let TakenUp {
             stored,
             keep_alive,
-            page,
+            mut page,
         } = taken_up;
+        page.items.retain(|lock| !self.is_of_another_pod(lock));
         let session = stored.value.id.clone();
         let revision = page.revision;
         if !page.unreadable.is_empty() {
@@ -282,7 +284,7 @@ impl Agent {
             };
             let plan = left.plan(page);
             state.session = Some(live);
-            state.take_over(&plan, &session, told_until, now);
+            state.take_over(&plan, told_until, now);
             plan
         };
         self.look_after_session(session.clone(), revision, over);
@@ -322,7 +324,10 @@ impl Agent {
         // Nobody waits for it; the task goes on by itself.
         let _done = self.spawn_give_back(Returning {
             resource: unserved.resource,
-            grant: unserved.grant,
+            grant: GrantKey {
+                id: unserved.grant,
+                session: self.own(session),
+            },
             known: unserved.stored,
             asked: None,
             lease: ending,

@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
+use crate::protocol::key::{GrantKey, SessionKey};
 use crate::protocol::lease::{Lease, Loss, Tenure};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::{KeepAlive, RenewalFailures, Session};
@@ -92,6 +93,8 @@ pub(super) struct State {
     pub(super) returning: BTreeMap<GrantId, Option<Stored<Lock>>>,
     /// Own grants that a read showed and that nobody here knew.
     suspects: BTreeSet<GrantId>,
+    /// Foreign grants that were reported.
+    pub(super) reported: BTreeSet<GrantId>,
     /// The store listed less than was seen before, and has not listed enough since.
     pub(super) went_back: Option<StoreWentBack>,
     /// When the last lease or attempt ended.
@@ -103,7 +106,7 @@ pub(super) struct State {
     ended: BTreeMap<LeaseId, End>,
     ended_order: VecDeque<(Moment, LeaseId, Option<RequestKey>)>,
     known: BTreeMap<Resource, Stored<Lock>>,
-    observed: BTreeMap<SessionId, Sighting>,
+    observed: BTreeMap<SessionKey, Sighting>,
 }
 
 /// The session that the agent lives by.
@@ -145,6 +148,11 @@ impl LiveSession {
     pub(super) fn id(&self) -> &SessionId {
         &self.stored.value.id
     }
+
+    /// Its name and this pod.
+    pub(super) fn key(&self) -> SessionKey {
+        self.stored.value.key()
+    }
 }
 
 /// A lease that is served.
@@ -154,7 +162,7 @@ pub(super) struct Held {
     /// The grant it is served from.
     pub(super) tenure: Tenure,
     /// The session with which it lives and dies.
-    pub(super) session: SessionId,
+    pub(super) session: SessionKey,
     /// Who the app said it is.
     pub(super) owner: OwnerId,
     /// What keeps it alive, beside the session.
@@ -205,6 +213,14 @@ impl Held {
             Life::Ttl(_) | Life::Connection { .. } => {
                 now < self.lease.told_until().max(self.readers_until)
             }
+        }
+    }
+
+    /// The grant that it is served from, as this pod's.
+    pub(super) fn key(&self) -> GrantKey {
+        GrantKey {
+            id: self.tenure.grant().clone(),
+            session: self.session.clone(),
         }
     }
 
@@ -275,10 +291,12 @@ impl State {
 
     /// The lease of a resource that is served here, and the version at which its lock was last seen
     /// with its grant.
-    pub(super) fn served_grant(&self, resource: &Resource) -> Option<(LeaseId, GrantId, Revision)> {
+    pub(super) fn served_grant(
+        &self,
+        resource: &Resource,
+    ) -> Option<(LeaseId, GrantKey, Revision)> {
         let held = self.held.get(resource)?;
-        let grant = held.tenure.grant().clone();
-        Some((held.lease.id.clone(), grant, held.stored.version))
+        Some((held.lease.id.clone(), held.key(), held.stored.version))
     }
 
     /// Adds a lease that was just granted.
@@ -318,10 +336,11 @@ impl State {
         share(held.tenure.grant(), &mut grant.id);
         share(&held.owner, &mut grant.holder.owner);
         if let Some(live) = &self.session {
-            share(live.id(), &mut held.session);
+            share(live.id(), &mut held.session.id);
+            share(&live.stored.value.pod.uid, &mut held.session.pod_uid);
             share(&live.stored.value.pod, &mut grant.holder.pod);
         }
-        share(&held.session, &mut grant.holder.session);
+        share(&held.session.id, &mut grant.holder.session);
     }
 
     /// Ends a lease for its holder and everybody who asks from now on, although its grant cannot be
@@ -413,7 +432,7 @@ impl State {
 
     /// Why a lease is over by the clock, if it is.
     pub(super) fn loss_of(&self, held: &Held, now: Moment) -> Option<Loss> {
-        match self.deadline_of(&held.session) {
+        match self.deadline_of(&held.session.id) {
             Some(deadline) => held.lease.lost(now, deadline),
             None => Some(Loss::SessionExpired),
         }
@@ -445,7 +464,7 @@ impl State {
         let leases: Vec<LeaseId> = self
             .held
             .values()
-            .filter(|held| held.session == *session)
+            .filter(|held| held.session.id == *session)
             .map(|held| held.lease.id.clone())
             .collect();
         leases
@@ -473,7 +492,10 @@ mod tests {
             Held {
                 lease,
                 tenure,
-                session: SessionId::from("s"),
+                session: SessionKey {
+                    id: SessionId::from("s"),
+                    pod_uid: "u".into(),
+                },
                 owner: OwnerId::from("app"),
                 life: Life::Ttl(Duration::from_secs(10)),
                 keep: Duration::ZERO,

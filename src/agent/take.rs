@@ -7,15 +7,17 @@
 //! A session is begun only for a write: who is merely turned away costs the store one read (but for
 //! a lock that is marked as kept, whose queue is worth a try: `acquire`).
 
-use crate::protocol::ids::{GrantId, Resource};
+use crate::protocol::ids::Resource;
+use crate::protocol::key::GrantKey;
 use crate::protocol::lock::{Decision, Grant, Lock, Refusal};
 use crate::protocol::queue::{QUEUE_MAX, Waiter};
-use crate::protocol::time::Moment;
 use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::bid::{Bid, Outlook, Unsettled};
+use super::foreign::queued_by_another_pod;
 use super::release::Returning;
+use super::state::LiveSession;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
 
@@ -26,6 +28,10 @@ const SHORT_QUEUE: usize = 10;
 /// The same for who has paused: places that no newcomer can take, or those who come back at once
 /// after each turn would keep all others out.
 const SHORT_QUEUE_AFTER_A_PAUSE: usize = 12;
+
+/// Why a free lock is not taken.
+const BEING_DELETED: &str = "the lock's object was deleted, and a finalizer keeps it; it is \
+     recreated when it is gone";
 
 /// What the store's side of a try came to.
 #[derive(Clone)]
@@ -104,6 +110,9 @@ impl Agent {
             Some(known) => known,
             None => self.read_or_create(bid).await?,
         };
+        if self.is_taken_by_another_pod(&current, bid) {
+            return Err(AcquireError::GrantEnded);
+        }
         if let (true, Some(grant)) = (bid.waits, &current.value.grant) {
             // A caller whose time is up before more is known is told at least this.
             let held = held_by_other(&current.value, grant, bid, None);
@@ -132,7 +141,7 @@ impl Agent {
                 let hint = Some(self.note_strict(&reason));
                 Ok(current.value.grant.as_ref().map(|grant| {
                     let held = held_by_other(&current.value, grant, bid, hint);
-                    waiting_or_not(&current, bid, held, None)
+                    waiting_or_not(&current, bid, held.into())
                 }))
             }
             Err(error) => {
@@ -160,7 +169,7 @@ impl Agent {
             }
             // While others write the lock, those in its queue judge its holder.
             let held = held_by_other(lock, grant, bid, None);
-            let taken = waiting_or_not(current, bid, held, None);
+            let taken = waiting_or_not(current, bid, held.into());
             return Ok(Step::Done(Box::new(taken)));
         }
         let claim = self.claim(bid).await?;
@@ -199,8 +208,22 @@ impl Agent {
                 Ok(Step::Done(Box::new(found)))
             }
             Decision::Refused(Refusal::TokenExhausted(error)) => Err(error.into()),
-            Decision::AlreadyQueued(grant) if grant != *bid.grant() => {
-                self.leave_old_place(&current.value.resource, grant);
+            Decision::Refused(Refusal::BeingDeleted) => {
+                // A waiter re-reads until the object is gone, and recreates it.
+                let error = StoreError::Unavailable(BEING_DELETED.into());
+                if !bid.waits {
+                    return Err(error.into());
+                }
+                self.note_last(&bid.request.resource, Err(error.into()));
+                Ok(Step::Again)
+            }
+            Decision::AlreadyQueued(entry) if self.is_foreign(&entry) => {
+                // It is that pod's to remove, and while it is there no store takes another entry of
+                // this session. Retries would fail until the lock is free.
+                Err(queued_by_another_pod(&current.value, &entry))
+            }
+            Decision::AlreadyQueued(entry) if entry.id != *bid.grant() => {
+                self.leave_old_place(&current.value.resource, entry);
                 Ok(Step::Again)
             }
             Decision::Refused(Refusal::Held | Refusal::QueueFull) | Decision::AlreadyQueued(_) => {
@@ -222,10 +245,10 @@ impl Agent {
 
     /// Our session stands in the queue for a grant that nobody here waits for any more; it leaves
     /// before another app of this pod can join.
-    fn leave_old_place(&self, resource: &Resource, grant: GrantId) {
-        if !self.state().returning.contains_key(&grant) {
+    fn leave_old_place(&self, resource: &Resource, entry: GrantKey) {
+        if !self.state().returning.contains_key(&entry.id) {
             // Nobody waits for it; the next round reads what came of it.
-            let _settled = self.spawn_settle(resource.clone(), grant, None);
+            let _settled = self.spawn_settle(resource.clone(), entry, None);
         }
     }
 
@@ -250,9 +273,18 @@ impl Agent {
         };
         match fate {
             Fate::Changed => Ok(Step::Again),
-            Fate::MayLive { hint, until } => {
+            Fate::MayLive {
+                hint,
+                until,
+                dead_at,
+            } => {
                 let held = held_by_other(lock, grant, bid, hint);
-                let taken = waiting_or_not(current, bid, held, until);
+                let outlook = Outlook {
+                    held,
+                    look_again: until,
+                    dead_at,
+                };
+                let taken = waiting_or_not(current, bid, outlook);
                 Ok(Step::Done(Box::new(taken)))
             }
             Fate::Dead => {
@@ -270,8 +302,8 @@ impl Agent {
     fn is_on_its_way_back(&self, resource: &Resource, grant: &Grant) -> bool {
         let is_returning = {
             let state = self.state();
-            let ours = state.session.as_ref().map(super::state::LiveSession::id);
-            if ours != Some(&grant.holder.session) {
+            let ours = state.session.as_ref().map(LiveSession::key);
+            if ours != Some(grant.holder.key()) {
                 return false;
             }
             if state.serves(resource, &grant.id) || state.claimed.contains(&grant.id) {
@@ -283,7 +315,7 @@ impl Agent {
         // second read still shows is an orphan.
         if !is_returning && self.state().suspected_before(&grant.id) {
             tracing::warn!(%resource, grantId = %grant.id, "an own grant that nobody awaits; releasing");
-            let (resource, grant) = (resource.clone(), grant.id.clone());
+            let (resource, grant) = (resource.clone(), grant.key());
             // Nobody waits for it; the task goes on by itself.
             let _done = self.spawn_give_back(Returning {
                 resource,
@@ -362,12 +394,12 @@ impl Agent {
         mut stored: Stored<Lock>,
         bid: &Bid,
     ) -> Result<Stored<Lock>, AcquireError> {
-        let grant = bid.grant();
+        let grant = bid.key().ok_or(AcquireError::SessionLost)?;
         let mut backoff = Backoff::of_a_call(self.now());
         loop {
             self.note_revision(stored.version);
             self.check_session(bid)?;
-            if !stored.value.is_held_by(grant) {
+            if !stored.value.is_held_by(&grant) {
                 return Err(AcquireError::GrantEnded);
             }
             let mint = self.mint()?;
@@ -380,7 +412,7 @@ impl Agent {
                 revision = stored.version.0,
                 "the store's revision leapt (a restored backup?); raising the token first"
             );
-            let raised = stored.value.rebase(stored.version, &mint, grant)?;
+            let raised = stored.value.rebase(stored.version, &mint, &grant)?;
             let raised = raised.ok_or(AcquireError::SessionLost)?;
             // Closes the race with a force release: the token is raised on the version we hold.
             let error = match within(CALL_LIMIT, self.0.locks.update(&stored, &raised)).await {
@@ -410,34 +442,30 @@ impl Agent {
 /// Whether the lock has a place for the bid's session, or is held by it. Without a session the bid
 /// has sent no write.
 fn names(lock: &Lock, bid: &Bid) -> bool {
-    bid.session().is_some_and(|session| {
-        lock.holder_session() == Some(session) || lock.waiters.entry_of(session).is_some()
+    bid.session_key().is_some_and(|session| {
+        let holder = lock.grant.as_ref().map(|grant| grant.holder.key());
+        holder.as_ref() == Some(&session) || lock.waiters.entry_of(&session).is_some()
     })
 }
 
 /// What our write came to; none when it served somebody else.
 fn taken_by(stored: Stored<Lock>, bid: &Bid) -> Option<Taken> {
-    if stored.value.is_held_by(bid.grant()) {
+    if bid.key().is_some_and(|key| stored.value.is_held_by(&key)) {
         return Some(Taken::Ours(stored));
     }
     let grant = stored.value.grant.as_ref()?;
     let held = held_by_other(&stored.value, grant, bid, None);
-    match waiting_or_not(&stored, bid, held, None) {
+    match waiting_or_not(&stored, bid, held.into()) {
         queued @ Taken::Queued(..) => Some(queued),
         _ => None,
     }
 }
 
 /// We stand in the queue, or do not.
-fn waiting_or_not(
-    current: &Stored<Lock>,
-    bid: &Bid,
-    held: Acquired,
-    look_again: Option<Moment>,
-) -> Taken {
-    let outlook = Outlook { held, look_again };
+fn waiting_or_not(current: &Stored<Lock>, bid: &Bid, outlook: Outlook) -> Taken {
     let mut entries = current.value.waiters.entries().iter();
-    if entries.any(|waiter| waiter.grant == *bid.grant()) {
+    let own = bid.key();
+    if own.is_some_and(|own| entries.any(|waiter| waiter.key() == own)) {
         Taken::Queued(current.clone(), outlook)
     } else {
         Taken::Others(outlook)

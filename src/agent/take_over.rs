@@ -12,7 +12,7 @@ use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::lock::{Claim, Grant, Lock};
 use crate::protocol::observed::{Sight, Verdict};
 use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
-use crate::protocol::time::Moment;
+use crate::protocol::time::{Moment, SessionTtl, WallTime};
 use crate::protocol::token::Revision;
 use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
@@ -30,6 +30,8 @@ pub(super) enum Fate {
         hint: Option<String>,
         /// When there is more to be known, if it stays silent and we may judge.
         until: Option<Moment>,
+        /// When it will be proven dead, where it looks as if it were.
+        dead_at: Option<Moment>,
     },
     /// It changed under the look; look again.
     Changed,
@@ -42,6 +44,7 @@ impl Fate {
         Self::MayLive {
             hint: Some(hint),
             until: None,
+            dead_at: None,
         }
     }
 }
@@ -56,7 +59,7 @@ impl Agent {
         lock: &Lock,
         grant: &Grant,
     ) -> Result<Fate, StoreError> {
-        let mut fate = self.fate_of(&grant.holder).await?;
+        let mut fate = self.fate_of(&grant.holder, grant.acquired_at).await?;
         let enough = grant.holder.session_ttl.challenger_share() / 2;
         if let Fate::MayLive { until, .. } = &mut fate {
             let left = until.map(|until| until.since(self.now()));
@@ -78,13 +81,13 @@ impl Agent {
     /// their first shows signs of life.
     async fn look_at_those_ahead(&self, lock: &Lock, enough: Duration) {
         let own = self.current_session();
-        let own = own.unwrap_or_else(|| SessionId::from(""));
+        let own = self.own(&own.unwrap_or_else(|| SessionId::from("")));
         let ahead = lock.waiters.ahead_of(&own);
         let is_in_line = ahead.len() < lock.waiters.len();
         if let (false, Some(first)) = (is_in_line, ahead.first())
             && let Ok(Fate::MayLive {
                 until: Some(until), ..
-            }) = self.fate_of(&first.claimant).await
+            }) = self.fate_of(&first.claimant, first.queued_at).await
             && until.since(self.now()) > enough
         {
             return;
@@ -93,7 +96,7 @@ impl Agent {
         // then, the others have been looked at for longer.
         let looks = async {
             for waiter in ahead.iter().rev() {
-                if let Err(error) = self.fate_of(&waiter.claimant).await {
+                if let Err(error) = self.fate_of(&waiter.claimant, waiter.queued_at).await {
                     let session = &waiter.claimant.session;
                     tracing::debug!(%session, %error, "no look at a waiter");
                     if error.is_transient() {
@@ -106,13 +109,18 @@ impl Agent {
         let _in_time = tokio::time::timeout(CALL_LIMIT, looks).await;
     }
 
-    /// Looks at a holder's session; revokes it when its silence has lasted long enough.
-    pub(super) async fn fate_of(&self, holder: &Claimant) -> Result<Fate, StoreError> {
+    /// Looks at a holder's session; revokes it when its silence has lasted long enough. `named_at` is
+    /// when the lock began to name it, by its own word.
+    pub(super) async fn fate_of(
+        &self,
+        holder: &Claimant,
+        named_at: WallTime,
+    ) -> Result<Fate, StoreError> {
         if self
             .state()
             .session
             .as_ref()
-            .is_some_and(|live| *live.id() == holder.session)
+            .is_some_and(|live| live.key() == holder.key())
         {
             return Ok(Fate::unjudged("this pod holds the lock itself".into()));
         }
@@ -125,13 +133,17 @@ impl Agent {
             }
             read => read?,
         };
+        // A session of that name that another pod made is not the holder's, and says nothing of it.
+        let read = read.filter(|stored| stored.value.key() == holder.key());
         let sight = match &read {
             None => Sight::Missing,
             Some(stored) if stored.value.revoked.is_some() => Sight::Revoked,
             Some(stored) => Sight::Version(stored.version),
         };
+        let renewed_at = read.as_ref().and_then(|stored| stored.value.renewed_at);
+        let last_word = renewed_at.map_or(named_at, |at| at.max(named_at));
         let received = self.now();
-        let observed = self.state().observe(&holder.session, sight, received);
+        let observed = self.state().observe(&holder.key(), sight, received);
         let ttl = read.as_ref().map_or(holder.session_ttl, |stored| {
             stored.value.ttl.max(holder.session_ttl)
         });
@@ -151,15 +163,26 @@ impl Agent {
             Verdict::MayLive { until } => Ok(Fate::MayLive {
                 hint: None,
                 until: Some(until),
+                dead_at: self.looks_expired(holder, last_word, ttl).then_some(until),
             }),
             Verdict::MayRevoke(version) => match read {
                 Some(stored) => self.revoke(&stored, version).await,
                 None => Ok(Fate::MayLive {
                     hint: None,
                     until: None,
+                    dead_at: None,
                 }),
             },
         }
+    }
+
+    /// Whether a session looks as if it had expired: its own last word is that old. Two machines' wall
+    /// clocks are compared here, so it proves nothing; it only says whether the proof is worth waiting
+    /// for. A session that was seen to change lives, whatever its clock says.
+    fn looks_expired(&self, holder: &Claimant, last_word: WallTime, ttl: SessionTtl) -> bool {
+        let silent = self.0.clock.wall().0.saturating_sub(last_word.0);
+        let silent = Duration::from_micros(u64::try_from(silent).unwrap_or(0));
+        silent > ttl.challenger_share() && !self.state().was_seen_alive(&holder.key())
     }
 
     async fn revoke(&self, stored: &Stored<Session>, seen: Revision) -> Result<Fate, StoreError> {
@@ -180,7 +203,8 @@ impl Agent {
         match within(CALL_LIMIT, self.0.sessions.update(stored, &revoked)).await {
             Ok(_) => {
                 let now = self.now();
-                self.state().observe(session, Sight::Revoked, now);
+                self.state()
+                    .observe(&stored.value.key(), Sight::Revoked, now);
                 tracing::info!(%session, "revoked a session that was silent for 1.05 TTL");
                 Ok(Fate::Dead)
             }
@@ -200,23 +224,23 @@ impl Agent {
         claim: &Claim,
     ) -> Option<Lock> {
         let grant = current.value.grant.as_ref()?;
-        let holder = &grant.holder.session;
+        let holder = &grant.holder;
         let mint = self.mint().ok()?;
         let now = self.now();
         let ending = Ending {
             at: self.0.clock.wall(),
             kind: IncidentKind::Expired,
             actor: self.pod().name.clone(),
-            reason: format!("session {holder} was not renewed for 1.05 of its TTL").into(),
+            reason: format!(
+                "session {} was not renewed for 1.05 of its TTL",
+                holder.session
+            )
+            .into(),
         };
-        let waiters = &current.value.waiters;
-        let is_dead = |session: &SessionId| {
-            let observed = self.state().observed(session);
-            let ttl = waiters.entry_of(session).map(|w| w.claimant.session_ttl);
-            session == holder
-                || observed
-                    .zip(ttl)
-                    .is_some_and(|(seen, ttl)| seen.verdict(ttl, now) == Verdict::Dead)
+        let is_dead = |who: &Claimant| {
+            let observed = self.state().observed(&who.key());
+            let verdict = observed.map(|seen| seen.verdict(who.session_ttl, now));
+            who.key() == holder.key() || verdict == Some(Verdict::Dead)
         };
         current
             .value

@@ -168,6 +168,16 @@ pub enum AcquireError {
     /// Somebody ended the grant before its lease could be told.
     #[error("somebody ended the grant before it could be told")]
     GrantEnded,
+    /// Another pod has an entry in the lock's queue under this pod's session, which can have one
+    /// only.
+    #[error(
+        "pod {pod} waits for this lock under the session of this pod, which cannot queue beside it; \
+         delete that pod or its entry in status.waiters"
+    )]
+    QueuedByAnotherPod {
+        /// The other pod's name, as its entry says.
+        pod: String,
+    },
     /// The pod was reported as ended, so each session of it is revoked as soon as it is seen.
     #[error(
         "this pod was reported as ended, so its sessions are revoked; no other is begun for {} s",

@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::protocol::ids::{Resource, SessionId};
-use crate::protocol::lock::Lock;
+use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 use crate::seeded::{self, Bug};
@@ -129,12 +129,17 @@ impl Agent {
 
     /// Our session holds this lock: a line's, a lease's, an attempt's under way, or nobody's.
     fn note_held(&self, stored: Stored<Lock>) {
-        let Some(grant) = stored.value.grant.as_ref().map(|grant| grant.id.clone()) else {
+        let Some(key) = stored.value.grant.as_ref().map(Grant::key) else {
             return;
         };
         let resource = stored.value.resource.clone();
+        if self.is_of_another_pod(&stored) {
+            let found = Found::Read(Some(&stored.value));
+            return self.note_not_held(&resource, stored.version, &found);
+        }
+        let grant = key.id.clone();
         if let Some((_, served, _)) = self.served_grant(&resource)
-            && served != grant
+            && served != key
         {
             // Somebody ended the one that is served, and this one came after it or before.
             let found = Found::Read(Some(&stored.value));
@@ -175,7 +180,7 @@ impl Agent {
             }
         }
         // It came for nobody, or what is told here is over already; the lock says which.
-        self.spawn_settle(resource, grant, None);
+        self.spawn_settle(resource, key, None);
     }
 
     /// At this revision our session did not hold this lock. A lease that is served from an older
@@ -241,13 +246,14 @@ impl Agent {
     /// Locks that leases are served from, or attempts under way at, and that a listing of what the
     /// session holds does not have.
     fn note_missing(&self, session: &SessionId, listed: &[Stored<Lock>], at: Revision) {
-        let listed: BTreeSet<&Resource> = listed.iter().map(|lock| &lock.value.resource).collect();
+        let own = listed.iter().filter(|lock| !self.is_of_another_pod(lock));
+        let listed: BTreeSet<&Resource> = own.map(|lock| &lock.value.resource).collect();
         let missing: Vec<Resource> = {
             let state = self.state();
             let held = state
                 .held
                 .iter()
-                .filter(|(_, held)| held.session == *session);
+                .filter(|(_, held)| held.session.id == *session);
             let held = held.map(|(resource, _)| resource);
             let missing = held.chain(state.kept.keys()).chain(state.under_way.keys());
             missing.filter(|r| !listed.contains(r)).cloned().collect()

@@ -55,6 +55,7 @@ impl From<AcquireError> for Problem {
             ),
             AcquireError::TokenExhausted(_) => Self::new(Code::TokenExhausted, words),
             AcquireError::StoreWentBack(_) => Self::new(Code::StoreWentBack, words),
+            AcquireError::QueuedByAnotherPod { .. } => Self::new(Code::LockHeld, words),
             AcquireError::GrantEnded => unavailable(&words),
             AcquireError::SessionLost => Self::new(
                 Code::SessionLost,

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::election::is_election;
-use crate::protocol::ids::{GrantId, SessionId};
+use crate::protocol::ids::GrantId;
 use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::lock::Lock;
 use crate::protocol::observed::Verdict;
-use crate::protocol::session::{Revocation, RevokeReason, Session};
+use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
 use crate::protocol::settings::ReleaseMode;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen};
@@ -334,7 +334,7 @@ fn forced(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
         actor: request.actor.clone(),
         reason: request.reason.clone(),
     };
-    let is_dead = |id: &SessionId| is_dead(view, seen, id, now);
+    let is_dead = |who: &Claimant| is_dead(view, seen, who, now);
     let next = lock
         .value
         .force_release(lock.version, &mint, &grant.id, is_dead, &ending);

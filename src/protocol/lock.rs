@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use super::election::is_election;
 use super::ids::{GrantId, Resource, SessionId};
 use super::incident::{Ending, INCIDENTS_MAX, Incident, IncidentKind};
+use super::key::GrantKey;
 use super::queue::{Join, Queue, Waiter};
 use super::session::Claimant;
 use super::settings::{ReleaseRequest, Settings};
@@ -77,6 +78,8 @@ pub enum Refusal {
     Held,
     /// The queue has no room.
     QueueFull,
+    /// The lock's object is being deleted. No grant is made on it; its successor can be granted.
+    BeingDeleted,
     /// No token can be made.
     TokenExhausted(TokenExhausted),
 }
@@ -91,8 +94,8 @@ pub enum Decision {
     AlreadyGranted,
     /// Join the queue with this; once it is in, the claimant waits in line.
     Queued(Box<Waiter>),
-    /// The session waits in line already, under this id.
-    AlreadyQueued(GrantId),
+    /// The session is in the queue already, by this entry.
+    AlreadyQueued(GrantKey),
     /// Nothing is written.
     Refused(Refusal),
 }
@@ -124,9 +127,15 @@ impl Lock {
         }
     }
 
-    /// Whether this grant holds the lock.
+    /// Whether this grant holds the lock, for the same session of the same pod.
     #[must_use]
-    pub fn is_held_by(&self, grant: &GrantId) -> bool {
+    pub fn is_held_by(&self, grant: &GrantKey) -> bool {
+        self.held_as(grant).is_some()
+    }
+
+    /// Whether the lock names a grant of this id, under any session and pod.
+    #[must_use]
+    pub fn names_grant(&self, grant: &GrantId) -> bool {
         self.grant.as_ref().is_some_and(|held| held.id == *grant)
     }
 
@@ -139,11 +148,14 @@ impl Lock {
     /// One try to take the lock, which was read at `at`.
     #[must_use]
     pub fn acquire(&self, at: Revision, mint: &Mint, claim: &Claim) -> Decision {
-        if self.is_held_by(&claim.grant) {
+        if self.is_held_by(&claim.key()) {
             return Decision::AlreadyGranted;
         }
         if self.grant.is_some() {
             return Decision::Refused(Refusal::Held);
+        }
+        if self.settings.is_being_deleted {
+            return Decision::Refused(Refusal::BeingDeleted);
         }
         match self.granted_to(claim.to_grant(), self.waiters.clone(), at, mint) {
             Ok(next) => Decision::Granted(Box::new(next)),
@@ -191,7 +203,7 @@ impl Lock {
 
     /// The lock without this waiter; none when it does not wait.
     #[must_use]
-    pub fn leave_queue(&self, grant: &GrantId) -> Option<Self> {
+    pub fn leave_queue(&self, grant: &GrantKey) -> Option<Self> {
         self.waiters.without(grant).map(|waiters| Self {
             waiters,
             ..self.clone()
@@ -203,7 +215,7 @@ impl Lock {
     /// hold it, or has the name already.
     #[must_use]
     pub fn in_the_name_of(&self, claim: &Claim) -> Option<Self> {
-        let held = self.grant.as_ref().filter(|held| held.id == claim.grant)?;
+        let held = self.held_as(&claim.key())?;
         if held.holder.owner == claim.claimant.owner {
             return None;
         }
@@ -227,7 +239,7 @@ impl Lock {
         &self,
         at: Revision,
         mint: &Mint,
-        grant: &GrantId,
+        grant: &GrantKey,
         now: WallTime,
     ) -> Option<Self> {
         self.is_held_by(grant)
@@ -241,11 +253,11 @@ impl Lock {
         &self,
         at: Revision,
         mint: &Mint,
-        grant: &GrantId,
+        grant: &GrantKey,
         request: &ReleaseRequest,
         now: WallTime,
     ) -> Option<Self> {
-        let held = self.grant.as_ref().filter(|held| held.id == *grant)?;
+        let held = self.held_as(grant)?;
         let ending = Ending {
             at: now,
             kind: IncidentKind::ReleasedOnRequest,
@@ -269,12 +281,12 @@ impl Lock {
         &self,
         at: Revision,
         mint: &Mint,
-        is_dead: impl Fn(&SessionId) -> bool,
+        is_dead: impl Fn(&Claimant) -> bool,
         ending: &Ending,
         taker: Option<&Claim>,
     ) -> Option<Self> {
         let grant = self.grant.as_ref()?;
-        if !is_dead(&grant.holder.session) {
+        if !is_dead(&grant.holder) {
             return None;
         }
         let living = self.waiters.without_dead(is_dead);
@@ -297,7 +309,7 @@ impl Lock {
         at: Revision,
         mint: &Mint,
         grant: &GrantId,
-        is_dead: impl Fn(&SessionId) -> bool,
+        is_dead: impl Fn(&Claimant) -> bool,
         ending: &Ending,
     ) -> Option<Self> {
         let held = self.grant.as_ref().filter(|held| held.id == *grant)?;
@@ -337,7 +349,7 @@ impl Lock {
         &self,
         at: Revision,
         mint: &Mint,
-        grant: &GrantId,
+        grant: &GrantKey,
     ) -> Result<Option<Self>, TokenExhausted> {
         if !self.is_held_by(grant) {
             return Ok(None);
@@ -365,6 +377,10 @@ impl Lock {
         }
     }
 
+    fn held_as(&self, grant: &GrantKey) -> Option<&Grant> {
+        self.grant.as_ref().filter(|held| held.key() == *grant)
+    }
+
     fn granted_to(
         &self,
         grant: Grant,
@@ -390,9 +406,12 @@ impl Lock {
         }
     }
 
-    /// Where no token can be made, the lock is freed without its queue (a free lock has no
-    /// waiters); each waiter queues again and is told why it cannot have the lock.
+    /// Where no token can be made, or the object is being deleted, the lock is freed without its
+    /// queue (a free lock has no waiters); each waiter queues again, or learns why it cannot.
     fn granted_or_free(&self, grant: Grant, waiters: Queue, at: Revision, mint: &Mint) -> Self {
+        if self.settings.is_being_deleted {
+            return self.freed();
+        }
         self.granted_to(grant, waiters, at, mint)
             .unwrap_or_else(|_| self.freed())
     }

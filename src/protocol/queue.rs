@@ -3,7 +3,8 @@
 //!
 //! It only orders; who is dead and who is handed the lock is decided in `lock`.
 
-use super::ids::{GrantId, SessionId};
+use super::ids::GrantId;
+use super::key::{GrantKey, SessionKey};
 use super::session::Claimant;
 use super::time::WallTime;
 
@@ -32,9 +33,9 @@ pub struct Queue(Vec<Waiter>);
 pub enum Join {
     /// The queue with the newcomer in its place.
     Joined(Queue),
-    /// The session has an entry already: an earlier write whose answer was lost, or another
-    /// local caller's.
-    Present(GrantId),
+    /// The session has an entry already: an earlier write whose answer was lost, another local
+    /// caller's, or one that another pod made in the session's name.
+    Present(GrantKey),
     /// There is no room; try again later, with full jitter.
     Full,
 }
@@ -67,8 +68,11 @@ impl Queue {
     /// The queue with one more waiter: at its end, or before the first that is not preferred.
     #[must_use]
     pub fn join(&self, waiter: Waiter) -> Join {
-        if let Some(present) = self.entry_of(&waiter.claimant.session) {
-            return Join::Present(present.grant.clone());
+        // By the name alone: no store takes two entries of one name, whatever pods they are of.
+        let mut entries = self.0.iter();
+        let session = &waiter.claimant.session;
+        if let Some(present) = entries.find(|other| other.claimant.session == *session) {
+            return Join::Present(present.key());
         }
         if self.0.len() >= QUEUE_MAX {
             return Join::Full;
@@ -84,11 +88,11 @@ impl Queue {
 
     /// The queue without one waiter; none when it was not there.
     #[must_use]
-    pub fn without(&self, grant: &GrantId) -> Option<Self> {
+    pub fn without(&self, grant: &GrantKey) -> Option<Self> {
         let rest: Vec<_> = self
             .0
             .iter()
-            .filter(|w| w.grant != *grant)
+            .filter(|w| w.key() != *grant)
             .cloned()
             .collect();
         (rest.len() < self.0.len()).then_some(Self(rest))
@@ -97,17 +101,17 @@ impl Queue {
     /// The entries before a session's own, or all of them when it has none: who would be handed
     /// the lock before it.
     #[must_use]
-    pub fn ahead_of(&self, session: &SessionId) -> &[Waiter] {
-        let own = self.0.iter().position(|w| w.claimant.session == *session);
+    pub fn ahead_of(&self, session: &SessionKey) -> &[Waiter] {
+        let own = self.0.iter().position(|w| w.claimant.key() == *session);
         &self.0[..own.unwrap_or(self.0.len())]
     }
 
-    /// The entry of a session.
+    /// The entry of a session, made by its own pod.
     #[must_use]
-    pub fn entry_of(&self, session: &SessionId) -> Option<&Waiter> {
+    pub fn entry_of(&self, session: &SessionKey) -> Option<&Waiter> {
         self.0
             .iter()
-            .find(|waiter| waiter.claimant.session == *session)
+            .find(|waiter| waiter.claimant.key() == *session)
     }
 
     /// The head and the rest. Another entry with the head's own grant, which only somebody's hand can have
@@ -122,11 +126,11 @@ impl Queue {
     /// The queue without the waiters whose session is dead. They are dropped all together: one
     /// at a time, each would cost the living behind it a TTL.
     #[must_use]
-    pub fn without_dead(&self, is_dead: impl Fn(&SessionId) -> bool) -> Self {
+    pub fn without_dead(&self, is_dead: impl Fn(&Claimant) -> bool) -> Self {
         Self(
             self.0
                 .iter()
-                .filter(|w| !is_dead(&w.claimant.session))
+                .filter(|w| !is_dead(&w.claimant))
                 .cloned()
                 .collect(),
         )
@@ -136,7 +140,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::ids::OwnerId;
+    use crate::protocol::ids::{OwnerId, SessionId};
     use crate::protocol::session::PodRef;
     use crate::protocol::time::SessionTtl;
 
@@ -156,6 +160,10 @@ mod tests {
             queued_at: WallTime(0),
             preferred: false,
         }
+    }
+
+    fn key(n: usize) -> SessionKey {
+        waiter(n).claimant.key()
     }
 
     fn preferred(n: usize) -> Waiter {
@@ -225,31 +233,43 @@ mod tests {
             grant: GrantId::from("other"),
             ..waiter(2)
         };
-        assert_eq!(line([1, 2]).join(again), Join::Present(GrantId::from("g2")));
+        assert_eq!(line([1, 2]).join(again), Join::Present(waiter(2).key()));
+    }
+
+    #[test]
+    fn an_entry_under_another_pod_is_not_the_sessions() {
+        let mut foreign = waiter(2);
+        foreign.claimant.pod.uid = "m".into();
+        let queue = Queue::from_entries(vec![waiter(1), foreign.clone()]);
+        assert_eq!(queue.entry_of(&key(2)), None);
+        assert_eq!(queue.ahead_of(&key(2)), queue.entries());
+        assert_eq!(queue.without(&waiter(2).key()), None);
+        // No store would take a second entry of that name.
+        assert_eq!(queue.join(waiter(2)), Join::Present(foreign.key()));
     }
 
     #[test]
     fn a_full_queue_still_knows_who_is_in_it() {
         let full = line(0..QUEUE_MAX);
         assert_eq!(full.join(waiter(99)), Join::Full);
-        assert_eq!(full.join(waiter(5)), Join::Present(GrantId::from("g5")));
+        assert_eq!(full.join(waiter(5)), Join::Present(waiter(5).key()));
     }
 
     #[test]
     fn who_is_ahead_would_be_handed_the_lock_first() {
-        assert_eq!(
-            line([1, 2, 3]).ahead_of(&"s3".into()),
-            line([1, 2]).entries()
-        );
-        assert_eq!(line([1, 2]).ahead_of(&"s1".into()), line([]).entries());
-        assert_eq!(line([1, 2]).ahead_of(&"s9".into()), line([1, 2]).entries());
+        assert_eq!(line([1, 2, 3]).ahead_of(&key(3)), line([1, 2]).entries());
+        assert_eq!(line([1, 2]).ahead_of(&key(1)), line([]).entries());
+        assert_eq!(line([1, 2]).ahead_of(&key(9)), line([1, 2]).entries());
     }
 
     #[test]
     fn who_leaves_or_is_dead_changes_no_other_place() {
-        assert_eq!(line([1, 2, 3]).without(&"g2".into()), Some(line([1, 3])));
-        assert_eq!(line([1, 3]).without(&"g2".into()), None);
-        let dead = |id: &SessionId| ["s1", "s3"].contains(&id.as_str());
+        assert_eq!(
+            line([1, 2, 3]).without(&waiter(2).key()),
+            Some(line([1, 3]))
+        );
+        assert_eq!(line([1, 3]).without(&waiter(2).key()), None);
+        let dead = |who: &Claimant| ["s1", "s3"].contains(&who.session.as_str());
         assert_eq!(line([1, 2, 3, 4]).without_dead(dead), line([2, 4]));
     }
 }

@@ -1,4 +1,4 @@
-//! What people set in a lock's spec. The protocol reads it and never writes it.
+//! What people set in a lock's spec, or did to its object. The protocol reads it and never writes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,9 @@ pub struct Settings {
     pub long_held: Option<Duration>,
     /// Somebody's wish that a grant ends.
     pub release_request: Option<Arc<ReleaseRequest>>,
+    /// The object was deleted and is only kept by a finalizer. It vanishes with the write that takes
+    /// the finalizer away, and a grant on it would end without a record.
+    pub is_being_deleted: bool,
 }
 
 impl Settings {

@@ -3,6 +3,7 @@
 use futures::future::join_all;
 use leasehold::protocol::incident::{Ending, IncidentKind};
 use leasehold::protocol::lock::Lock;
+use leasehold::protocol::session::Claimant;
 use leasehold::protocol::token::{Revision, Token};
 use leasehold::store::StoreError;
 
@@ -31,7 +32,7 @@ pub(crate) async fn a_lock_reads_back_as_it_was_written(adapter: &impl Adapter) 
     assert_eq!((&read.value, read.version), (&queued.value, queued.version));
 
     let handed = a.release(&queued, "g-a").await;
-    assert!(handed.value.is_held_by(&"g-b".into()));
+    assert!(handed.value.names_grant(&"g-b".into()));
     assert!(handed.value.token > held.value.token);
     assert!(handed.value.waiters.is_empty());
 
@@ -42,7 +43,7 @@ pub(crate) async fn a_lock_reads_back_as_it_was_written(adapter: &impl Adapter) 
         reason: "it was silent".into(),
     };
     let (mint, taker) = (a.mint().await, a.claim("g-c"));
-    let is_dead = |session: &_| *session == b.session_id();
+    let is_dead = |who: &Claimant| who.session == b.session_id();
     let after = handed
         .value
         .take_over(handed.version, &mint, is_dead, &ending, Some(&taker));
@@ -111,7 +112,7 @@ pub(crate) async fn resources_that_look_alike_are_different_locks(adapter: &impl
     }
     for (n, name) in names.iter().enumerate() {
         let lock = a.read(&resource(name)).await.value;
-        assert!(lock.is_held_by(&format!("g-{n}").into()), "{name}");
+        assert!(lock.names_grant(&format!("g-{n}").into()), "{name}");
     }
 }
 

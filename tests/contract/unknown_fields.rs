@@ -3,6 +3,7 @@
 
 use leasehold::protocol::ids::Resource;
 use leasehold::protocol::incident::{Ending, IncidentKind};
+use leasehold::protocol::session::Claimant;
 use serde_json::Value;
 
 use super::{AT, Adapter, resource};
@@ -50,12 +51,12 @@ pub(crate) async fn fields_of_a_newer_version_survive_every_write(adapter: &impl
         reason: "r".into(),
     };
     let (mint, dead) = (b.mint().await, a.session_id());
-    let is_dead = |session: &_| *session == dead;
+    let is_dead = |who: &Claimant| who.session == dead;
     let taken = lock
         .value
         .take_over(lock.version, &mint, is_dead, &ending, None);
     let taken = b.locks.update(&lock, &taken.expect("it is dead")).await;
-    assert!(taken.expect("a take-over").value.is_held_by(&"g-b".into()));
+    assert!(taken.expect("a take-over").value.names_grant(&"g-b".into()));
     assert_eq!(adapter.part(&r, Part::Lock).await["new"], 1);
     let incidents = adapter.part(&r, Part::Incidents).await;
     assert_eq!(

@@ -94,7 +94,12 @@ async fn a_pod_cannot_end_the_grant_of_another() {
     let held = locks_b.update(&made, &next).await.expect("a grant");
     let theft = held
         .value
-        .release(held.version, &mint, &"g-b".into(), AT)
+        .release(
+            held.version,
+            &mint,
+            &held.value.grant.as_ref().expect("held").key(),
+            AT,
+        )
         .expect("held");
     assert!(matches!(
         locks_a.update(&held, &theft).await,

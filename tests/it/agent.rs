@@ -1,10 +1,13 @@
 //! The agent on a store in memory and a clock of our own: what it does when time passes, and
 //! what it leaves behind.
 
+mod being_deleted;
 mod defences;
 mod elections;
 mod events;
+mod expired;
 mod forced;
+mod foreign;
 mod releases;
 mod restored;
 mod resume;

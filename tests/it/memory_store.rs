@@ -37,6 +37,7 @@ struct Control {
     unanswered: Option<Call>,
     late_join: Option<LateJoin>,
     unreadable: Option<Resource>,
+    being_deleted: Option<Resource>,
     watches: Vec<Watch>,
     /// A watch goes on from wherever its reader left off, whatever happened meanwhile.
     has_no_compaction: bool,
@@ -111,6 +112,28 @@ impl MemoryStore {
     /// Deletes a session's object, as a person with too many rights does.
     pub(crate) fn delete_session(&self, id: &SessionId) {
         at_once(self.store.delete_session(id));
+    }
+
+    /// Deletes a lock's object, as a person does where a finalizer keeps it.
+    pub(crate) fn begin_to_delete_lock(&self, name: &str) {
+        self.control().being_deleted = Some(resource(name));
+    }
+
+    /// The finalizer is taken away.
+    pub(crate) fn finish_to_delete_lock(&self) {
+        let deleted = self
+            .control()
+            .being_deleted
+            .take()
+            .expect("one that is kept");
+        at_once(self.store.delete_lock(&deleted));
+    }
+
+    fn as_kept(&self, mut stored: Stored<Lock>) -> Stored<Lock> {
+        let being_deleted = self.control().being_deleted.clone();
+        stored.value.settings.is_being_deleted =
+            being_deleted.as_ref() == Some(&stored.value.resource);
+        stored
     }
 
     /// Makes a lock's object, as a person may.
@@ -369,12 +392,17 @@ fn at_once<T>(call: impl Future<Output = Result<T, StoreError>>) -> T {
 impl LockStore for MemoryStore {
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
         let got = LockStore::get(&self.store, resource);
-        self.serve(Call::GetLock, got).await
+        let got = self.serve(Call::GetLock, got).await?;
+        Ok(got.map(|stored| self.as_kept(stored)))
     }
 
     async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
-        self.serve(Call::LookAtLock, self.store.look(resource))
-            .await
+        let look = self.serve(Call::LookAtLock, self.store.look(resource));
+        let look = look.await?;
+        Ok(Look {
+            lock: look.lock.map(|stored| self.as_kept(stored)),
+            ..look
+        })
     }
 
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {

@@ -146,14 +146,14 @@ impl Node {
             View::Known(known) => known.clone(),
         };
         let waits = |grant: &GrantId| stored.1.waiters.entries().iter().any(|w| w.grant == *grant);
-        let gone = |grant: &GrantId| !stored.1.is_held_by(grant) && !waits(grant);
+        let gone = |grant: &GrantId| !stored.1.names_grant(grant) && !waits(grant);
         if desk.leaving.as_ref().is_some_and(gone) {
             desk.leaving = None;
         }
         if desk
             .tenure
             .as_ref()
-            .is_some_and(|tenure| !stored.1.is_held_by(tenure.grant()))
+            .is_some_and(|tenure| !stored.1.names_grant(tenure.grant()))
         {
             desk.drop_tenure();
         }
@@ -163,7 +163,7 @@ impl Node {
         };
         if valid.is_some_and(|keep| keep.is_valid(now)) && !self.must_raise(&stored, rules) {
             let desk = &mut self.desks[lock];
-            if let Some(want) = desk.want.take_if(|want| stored.1.is_held_by(&want.grant)) {
+            if let Some(want) = desk.want.take_if(|want| stored.1.names_grant(&want.grant)) {
                 let mut tenure = Tenure::new(want.grant, stored.1.token);
                 let lease = tenure.serve(now).expect("a new grant serves");
                 desk.tenure = Some(tenure);
@@ -177,7 +177,8 @@ impl Node {
             .grant
             .as_ref()
             .filter(|grant| grant.holder.session == session);
-        let queued = stored.1.waiters.entry_of(&session);
+        let mut waiters = stored.1.waiters.entries().iter();
+        let queued = waiters.find(|w| w.claimant.session == session);
         let mine = held
             .map(|grant| &grant.id)
             .into_iter()

@@ -107,7 +107,9 @@ fn is_sound(lock: &Lock) -> bool {
     (lock.grant.is_some() || waiters.is_empty())
         && sessions.len() == waiters.len()
         && waiters.len() <= QUEUE_MAX
-        && waiters.iter().all(|waiter| !lock.is_held_by(&waiter.grant))
+        && waiters
+            .iter()
+            .all(|waiter| !lock.names_grant(&waiter.grant))
         && lock.incidents.len() <= INCIDENTS_MAX
 }
 

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use leasehold::protocol::ids::{GrantId, SessionId};
 use leasehold::protocol::incident::IncidentKind;
-use leasehold::protocol::lock::{Decision, Lock};
+use leasehold::protocol::key::GrantKey;
+use leasehold::protocol::lock::{Decision, Grant, Lock};
 use leasehold::protocol::observed::{Observed, Sight, Verdict};
-use leasehold::protocol::session::Session;
+use leasehold::protocol::queue::Waiter;
+use leasehold::protocol::session::{Claimant, Session};
 use leasehold::protocol::time::{Moment, SessionTtl, WallTime};
 use leasehold::protocol::token::{Mint, Revision, Seen};
 
@@ -133,8 +135,15 @@ impl Node {
             if may_be_believed && rules.bug != Some(Bug::OrphansReleasedAtOnce) {
                 return Vec::new();
             }
-            let released = stored.release(*at, &mint, grant, WallTime::default());
-            let left = || stored.leave_queue(grant).map(|l| (Intent::Leave, write(l)));
+            let Some(grant) = key_of(stored, grant) else {
+                return Vec::new();
+            };
+            let released = stored.release(*at, &mint, &grant, WallTime::default());
+            let left = || {
+                stored
+                    .leave_queue(&grant)
+                    .map(|l| (Intent::Leave, write(l)))
+            };
             return released
                 .map(|l| (Intent::Release, write(l)))
                 .or_else(left)
@@ -143,8 +152,9 @@ impl Node {
         }
         let mut plans = Vec::new();
         if let Some(want) = &desk.want {
-            if stored.is_held_by(&want.grant) {
-                let raised = stored.rebase(*at, &mint, &want.grant);
+            if stored.names_grant(&want.grant) {
+                let held = key_of(stored, &want.grant).expect("just seen");
+                let raised = stored.rebase(*at, &mint, &held);
                 let raised = raised.expect("no token runs out here").expect("just seen");
                 return vec![(Intent::Rebase, write(raised))];
             }
@@ -193,8 +203,8 @@ impl Node {
                 Some((Intent::Revoke, revoke))
             }
             Verdict::Dead => {
-                let dead = |id: &SessionId| {
-                    desk.rival(id).is_some_and(|rival| {
+                let dead = |who: &Claimant| {
+                    desk.rival(&who.session).is_some_and(|rival| {
                         let ttl = holder.holder.session_ttl;
                         verdict(rival, ttl, now, rules) == Verdict::Dead
                     })
@@ -226,7 +236,7 @@ impl Node {
             return false;
         }
         let tenure_gone = desk.tenure.as_ref().is_some_and(|tenure| {
-            stored.is_none_or(|(_, stored)| !stored.is_held_by(tenure.grant()))
+            stored.is_none_or(|(_, stored)| !stored.names_grant(tenure.grant()))
         });
         let given_unasked = stored
             .and_then(|(_, stored)| stored.grant.as_ref())
@@ -346,4 +356,11 @@ pub(crate) fn verdict(rival: &Rival, entry: SessionTtl, now: Moment, rules: &Rul
         }
         (_, verdict) => verdict,
     }
+}
+
+/// The key of a grant or a queue entry. No node here uses another's id.
+fn key_of(lock: &Lock, id: &GrantId) -> Option<GrantKey> {
+    let held = lock.grant.iter().map(Grant::key);
+    let waiting = lock.waiters.entries().iter().map(Waiter::key);
+    held.chain(waiting).find(|key| key.id == *id)
 }

@@ -5,7 +5,7 @@ use leasehold::protocol::ids::{GrantId, SessionId};
 use leasehold::protocol::incident::IncidentKind;
 use leasehold::protocol::lock::{Decision, Lock};
 use leasehold::protocol::observed::{Observed, Sight, Verdict};
-use leasehold::protocol::session::KeepAlive;
+use leasehold::protocol::session::{Claimant, KeepAlive};
 use leasehold::protocol::time::{Moment, SessionTtl, WallTime};
 use leasehold::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen, Token};
 use proptest::prelude::*;
@@ -137,7 +137,7 @@ impl Run {
         let mut token = lock.token;
         self.seen[receiver].note(written);
         if mint.must_raise(token, written) {
-            let raised = lock.rebase(written, &self.mint(receiver), &grant.id);
+            let raised = lock.rebase(written, &self.mint(receiver), &grant.key());
             let raised = raised.expect("there are tokens").expect("it holds");
             token = raised.token;
             self.write(receiver, raised);
@@ -193,13 +193,13 @@ impl Run {
             (Step::Release, Some((at, lock))) => {
                 if let Some(grant) = lock.grant.clone() {
                     let agent = number_of(&grant.holder.session);
-                    let next = lock.release(at, &self.mint(agent), &grant.id, WallTime(0));
+                    let next = lock.release(at, &self.mint(agent), &grant.key(), WallTime(0));
                     self.written(agent, &next.expect("it holds"))?;
                 }
             }
             (Step::TakeOver(agent), Some((at, lock))) => {
                 let dead = lock.holder_session().cloned();
-                let is_dead = |id: &SessionId| Some(id) == dead.as_ref();
+                let is_dead = |who: &Claimant| Some(&who.session) == dead.as_ref();
                 let ending = self.rules.ending(IncidentKind::Expired);
                 let next = lock.take_over(at, &self.mint(*agent), is_dead, &ending, None);
                 if let Some(next) = next {
@@ -209,7 +209,7 @@ impl Run {
             (Step::Rebase, Some((at, lock))) => {
                 if let Some(grant) = lock.grant.clone() {
                     let agent = number_of(&grant.holder.session);
-                    let next = lock.rebase(at, &self.mint(agent), &grant.id);
+                    let next = lock.rebase(at, &self.mint(agent), &grant.key());
                     let next = next.expect("there are tokens").expect("it holds");
                     self.write(agent, next);
                     self.told = self

@@ -39,8 +39,9 @@ impl World {
         for node in &mut self.nodes {
             let session = node.live.as_ref().map(|live| &live.id);
             let named = self.store.locks.iter().flatten().any(|(_, lock)| {
+                let mut waiters = lock.waiters.entries().iter();
                 lock.holder_session() == session
-                    || session.is_some_and(|id| lock.waiters.entry_of(id).is_some())
+                    || session.is_some_and(|id| waiters.any(|w| w.claimant.session == *id))
             });
             node.forget(named || pending);
         }
@@ -410,7 +411,7 @@ impl World {
         let holder = stored.holder_session().expect("it is held");
         let ending = rules.ending(IncidentKind::ForceReleased);
         let value = stored
-            .take_over(*at, &mint, |id| id == holder, &ending, None)
+            .take_over(*at, &mint, |who| who.session == *holder, &ending, None)
             .expect("its holder was named");
         self.apply(&Write::Lock {
             lock,
@@ -437,6 +438,6 @@ fn follows(before: &Lock, written: &Lock) -> bool {
     let granted_anew = written
         .grant
         .as_ref()
-        .is_some_and(|grant| !before.is_held_by(&grant.id));
+        .is_some_and(|grant| !before.names_grant(&grant.id));
     written.token > before.token || (written.token == before.token && !granted_anew)
 }

@@ -309,7 +309,7 @@ impl History {
         let is_new = lock
             .grant
             .as_ref()
-            .is_some_and(|grant| !before.is_some_and(|before| before.is_held_by(&grant.id)));
+            .is_some_and(|grant| !before.is_some_and(|before| before.names_grant(&grant.id)));
         if let Some(grant) = &lock.grant {
             let claimant = grant.holder.clone();
             let known = self.granted.insert(grant.id.clone(), claimant);
@@ -450,7 +450,7 @@ fn is_sound(lock: &Lock) -> Verdict {
         "has a session twice in its queue"
     } else if waiters.len() > QUEUE_MAX {
         "has too many waiters"
-    } else if waiters.iter().any(|w| lock.is_held_by(&w.grant)) {
+    } else if waiters.iter().any(|w| lock.names_grant(&w.grant)) {
         "is held by one who waits"
     } else if lock.incidents.len() > INCIDENTS_MAX {
         "has too many incidents"

@@ -28,7 +28,7 @@ impl Incidents {
         lock: &Lock,
         pod_ended: bool,
     ) -> Verdict {
-        let ended = (before.grant.as_ref()).filter(|held| !lock.is_held_by(&held.id));
+        let ended = (before.grant.as_ref()).filter(|held| !lock.names_grant(&held.id));
         let new = new_in(before, lock).map_err(|what| format!("{}: {what}", lock.resource))?;
         let verdict = match (ended, new) {
             (None, None) => Ok(()),

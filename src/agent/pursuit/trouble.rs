@@ -26,8 +26,9 @@ impl Agent {
         let now = self.now();
         let since = *pursuit.trouble_since.get_or_insert(now);
         let session = pursuit.bid.as_ref().and_then(Bid::session);
-        if session.is_some_and(|id| self.session_deadline(id).is_none()) {
-            self.abandon_bid(resource, pursuit);
+        let is_over = session.is_some_and(|id| self.session_deadline(id).is_none());
+        if is_over || error == AcquireError::GrantEnded {
+            self.abandon_bid(pursuit);
         }
         let lasted = now.since(since);
         let trouble = Trouble {

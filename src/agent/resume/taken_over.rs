@@ -11,7 +11,7 @@ use crate::agent::state::{End, Held, State};
 use crate::agent::{LeaseError, Life};
 use crate::protocol::election::is_election;
 use crate::protocol::fair_share::FairShare;
-use crate::protocol::ids::{LeaseId, SessionId};
+use crate::protocol::ids::LeaseId;
 use crate::protocol::lease::{Lease, Tenure};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
@@ -64,19 +64,13 @@ impl State {
     }
 
     /// Makes the plan true in memory and in the journal.
-    pub(super) fn take_over(
-        &mut self,
-        plan: &Plan,
-        session: &SessionId,
-        told_until: Moment,
-        now: Moment,
-    ) {
+    pub(super) fn take_over(&mut self, plan: &Plan, told_until: Moment, now: Moment) {
         for (lease, end) in &plan.settled {
             self.release_ended(lease, *end);
         }
         self.bound.until = told_until;
         for (record, stored) in &plan.resumed {
-            let Some(held) = held_again(record, stored, session, told_until, now) else {
+            let Some(held) = held_again(record, stored, told_until, now) else {
                 continue;
             };
             let resource = stored.value.resource.clone();
@@ -117,7 +111,6 @@ impl State {
 fn held_again(
     record: &LeaseRecord,
     stored: &Stored<Lock>,
-    session: &SessionId,
     told_until: Moment,
     now: Moment,
 ) -> Option<Held> {
@@ -130,11 +123,12 @@ fn held_again(
     let has_readers = is_election(&stored.value.resource);
     let readers_until = Some(told_until).filter(|_| has_readers).unwrap_or_default();
     let mut share = FairShare::default();
-    share.note_others(others_wait(&stored.value, session), now);
+    let session = stored.value.grant.as_ref()?.holder.key();
+    share.note_others(others_wait(&stored.value, &session), now);
     Some(Held {
         lease: Lease::resumed(record.lease(), token, told_until, now, ttl),
         tenure: Tenure::resumed(record.grant(), stored.value.token),
-        session: session.clone(),
+        session,
         owner: record.owner(),
         life,
         keep: record.keep(),

@@ -2,6 +2,7 @@
 //! own grants that nobody knew. All of it is bounded, and what is forgotten costs a read.
 
 use crate::protocol::ids::{GrantId, Resource, SessionId};
+use crate::protocol::key::SessionKey;
 use crate::protocol::lock::Lock;
 use crate::protocol::observed::{Observed, Sight};
 use crate::protocol::time::Moment;
@@ -22,6 +23,8 @@ const OBSERVED_MAX: usize = 1_000;
 pub(super) struct Sighting {
     observed: Observed,
     looked_at: Moment,
+    /// Whether it changed since it was seen first.
+    has_changed: bool,
 }
 
 impl State {
@@ -63,7 +66,7 @@ impl State {
     /// Joins a sight of another session to what was seen of it before.
     pub(in crate::agent) fn observe(
         &mut self,
-        session: &SessionId,
+        session: &SessionKey,
         sight: Sight,
         received: Moment,
     ) -> Observed {
@@ -72,17 +75,25 @@ impl State {
         }
         let before = self.observed(session);
         let observed = Observed::join(before, sight, received);
+        let has_changed = self.was_seen_alive(session) || before.is_some_and(|one| one != observed);
         let sighting = Sighting {
             observed,
             looked_at: received,
+            has_changed,
         };
         self.observed.insert(session.clone(), sighting);
         observed
     }
 
     /// What was seen of another session.
-    pub(in crate::agent) fn observed(&self, session: &SessionId) -> Option<Observed> {
+    pub(in crate::agent) fn observed(&self, session: &SessionKey) -> Option<Observed> {
         self.observed.get(session).map(|sighting| sighting.observed)
+    }
+
+    /// Whether another session was seen to change, as only a living agent changes its session.
+    pub(in crate::agent) fn was_seen_alive(&self, session: &SessionKey) -> bool {
+        let sighting = self.observed.get(session);
+        sighting.is_some_and(|sighting| sighting.has_changed)
     }
 
     /// Forgets every sight: after a restore an old version may be seen again, and must not look

@@ -102,7 +102,10 @@ fn lock(object: &Fields) -> Result<Lock, StoreError> {
     let resource: String = required(&spec, "spec", "resource")?;
     let resource = Resource::parse(&resource)
         .map_err(|invalid| StoreError::Unreadable(format!("spec.resource: {invalid}")))?;
-    let settings = settings(&spec);
+    let settings = Settings {
+        is_being_deleted: is_being_deleted(object),
+        ..settings(&spec)
+    };
     let Some(status) = part::<Fields>(object, "lock", "status")? else {
         return Ok(Lock {
             settings,
@@ -193,7 +196,13 @@ fn settings(spec: &Fields) -> Settings {
             .ok()
             .flatten()
             .map(|request| Arc::new(request.into())),
+        is_being_deleted: false,
     }
+}
+
+fn is_being_deleted(object: &Fields) -> bool {
+    let metadata = object.get("metadata");
+    metadata.is_some_and(|metadata| !metadata["deletionTimestamp"].is_null())
 }
 
 impl From<wire::ReleaseRequest> for ReleaseRequest {
@@ -329,7 +338,7 @@ fn write_grant(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), St
     let Some(grant) = &next.grant else {
         return Ok(());
     };
-    let is_same = before.is_held_by(&grant.id);
+    let is_same = before.names_grant(&grant.id);
     let holder = holder.as_ref().filter(|_| is_same);
     let lease = lease.as_ref().filter(|_| is_same);
     status.insert(

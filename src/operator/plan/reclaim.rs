@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::protocol::ids::SessionId;
 use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::lock::Grant;
 use crate::protocol::observed::Verdict;
@@ -127,7 +126,7 @@ fn reclaimed(
     };
     let judges = !seeded::has(Bug::OperatorHandsToTheDead);
     let is_dead =
-        |id: &SessionId| *id == holder.session || (judges && is_dead(view, seen, id, now));
+        |who: &Claimant| who.key() == holder.key() || (judges && is_dead(view, seen, who, now));
     let lock = &seen.lock.stored;
     let next = lock
         .value
@@ -148,12 +147,7 @@ fn last_sign_of_life(view: &View, seen: &SeenLock, holder: &Claimant) -> Moment 
 
 /// Whether a waiter is to be skipped: it is dead, or as silent as the dead are. One that lives all
 /// the same queues again.
-pub(super) fn is_dead(view: &View, seen: &SeenLock, session: &SessionId, now: Now) -> bool {
-    let waiters = &seen.lock.stored.value.waiters;
-    let Some(waiter) = waiters.entry_of(session) else {
-        return false;
-    };
-    let claimant = &waiter.claimant;
+pub(super) fn is_dead(view: &View, seen: &SeenLock, claimant: &Claimant, now: Now) -> bool {
     match view.life_of(&seen.lock.place.namespace, claimant) {
         Life::Revoked { .. } => true,
         Life::Session(observed) | Life::Missing(observed) => {

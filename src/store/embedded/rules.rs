@@ -23,7 +23,7 @@ pub(super) fn check_lock(before: &Lock, next: &Lock) -> Result<(), StoreError> {
     }
     match &next.grant {
         None => {}
-        Some(grant) if before.is_held_by(&grant.id) => check_holder(before, grant)?,
+        Some(grant) if before.names_grant(&grant.id) => check_holder(before, grant)?,
         Some(_) => check_new_token(before.token, next.token)?,
     }
     check_queue(next)
@@ -59,7 +59,7 @@ fn check_queue(next: &Lock) -> Result<(), StoreError> {
              releases it",
         );
     }
-    if waiters.iter().any(|waiter| next.is_held_by(&waiter.grant)) {
+    if waiters.iter().any(|waiter| next.names_grant(&waiter.grant)) {
         return refuse("a grant that holds the lock cannot wait for it too");
     }
     if waiters.len() > QUEUE_MAX {

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 
 use leasehold::k8s::convert::lock::{read, write};
-use leasehold::protocol::ids::GrantId;
 use leasehold::protocol::incident::{Ending, INCIDENTS_MAX, IncidentKind};
-use leasehold::protocol::lock::{Claim, Decision, Lock};
+use leasehold::protocol::lock::{Claim, Decision, Grant, Lock};
 use leasehold::protocol::session::{Claimant, PodRef};
 use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::{LEASES_PER_GRANT, MAX_BASE, Mint, Revision, Seen};
@@ -126,23 +125,22 @@ fn steps_from(stored: &Stored<Lock>) -> Vec<(&'static str, Lock)> {
         Decision::Queued(waiter) => next.push(("joined", lock.joined_by(*waiter))),
         Decision::AlreadyGranted | Decision::AlreadyQueued(_) | Decision::Refused(_) => {}
     }
-    let nobody = GrantId::from("");
-    let grant = lock.grant.as_ref().map_or(&nobody, |grant| &grant.id);
+    let grant = lock.grant.as_ref().map_or_else(|| claim.key(), Grant::key);
     let now = WallTime(0);
-    next.push(("released", lock.release(at, &MINT, grant, now)));
-    let is_dead = |session: &_| Some(session) == lock.holder_session();
+    next.push(("released", lock.release(at, &MINT, &grant, now)));
+    let is_dead = |who: &Claimant| Some(&who.session) == lock.holder_session();
     next.push((
         "taken over",
         lock.take_over(at, &MINT, is_dead, &ending(), Some(&claim)),
     ));
     next.push((
         "forced",
-        lock.force_release(at, &MINT, grant, |_| false, &ending()),
+        lock.force_release(at, &MINT, &grant.id, |_| false, &ending()),
     ));
     next.push(("marked", lock.marked_long_held(Some(now))));
     next.push(("unmarked", lock.marked_long_held(None)));
     if let Some(first) = lock.waiters.entries().first() {
-        next.push(("left", lock.leave_queue(&first.grant)));
+        next.push(("left", lock.leave_queue(&first.key())));
     }
     let done = next
         .into_iter()

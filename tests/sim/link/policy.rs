@@ -37,7 +37,7 @@ impl Link {
     pub(super) fn ended_by(&self, next: &Lock) -> Option<Grant> {
         let book = self.world().book();
         let had = book.checks.lock(&next.resource)?.grant.as_ref()?;
-        let ends = *had.holder.pod.name != *self.0.who && !next.is_held_by(&had.id);
+        let ends = *had.holder.pod.name != *self.0.who && !next.names_grant(&had.id);
         ends.then(|| had.clone())
     }
 
@@ -46,7 +46,7 @@ impl Link {
     pub(super) fn judge_token(&self, before: &Lock, next: &Lock, listed: Revision) {
         let Some(grant) = &next.grant else { return };
         let is_own = *grant.holder.pod.name == *self.0.who;
-        if !is_own || before.is_held_by(&grant.id) || next.token.get() >= as_token(listed) {
+        if !is_own || before.names_grant(&grant.id) || next.token.get() >= as_token(listed) {
             return;
         }
         let (of, token) = (&next.resource, next.token);

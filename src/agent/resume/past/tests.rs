@@ -11,6 +11,7 @@ use crate::agent::resume::plan::Unserved;
 use crate::agent::state::{Held, RequestKey};
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{OwnerId, Resource, SessionId};
+use crate::protocol::key::SessionKey;
 use crate::protocol::lease::Tenure;
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::session::{Claimant, PodRef};
@@ -74,7 +75,10 @@ fn held(grant: &str, life: Life) -> Held {
     Held {
         lease: tenure.serve(NOW).unwrap(),
         tenure,
-        session: SessionId::from("a-1"),
+        session: SessionKey {
+            id: SessionId::from("a-1"),
+            pod_uid: "u".into(),
+        },
         owner: OwnerId::from("app"),
         life,
         keep: Duration::ZERO,

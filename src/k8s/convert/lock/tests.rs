@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::incident::Ending;
+use crate::protocol::key::GrantKey;
 use crate::protocol::lock::{Claim, Decision};
 use crate::protocol::time::{SessionTtl, WallTime};
 use crate::protocol::token::{Mint, Revision, Seen};
@@ -89,6 +90,10 @@ fn ending() -> Ending {
     }
 }
 
+fn holder(stored: &Stored<Lock>) -> GrantKey {
+    stored.value.grant.as_ref().unwrap().key()
+}
+
 #[test]
 fn a_lock_without_a_status_was_never_held() {
     let stored = read(object(Value::Null)).unwrap();
@@ -147,7 +152,7 @@ fn a_long_held_grant_is_marked_once_and_the_mark_goes_with_the_grant() {
     assert_eq!(stored.value.long_held, Some(WallTime(0)));
     let released = stored
         .value
-        .release(stored.version, &MINT, &"g-a".into(), WallTime(1));
+        .release(stored.version, &MINT, &holder(&stored), WallTime(1));
     let written = write(&stored, &released.unwrap()).unwrap();
     let conditions = written["status"]["conditions"].as_array().unwrap();
     assert_eq!(conditions.len(), 1);
@@ -178,6 +183,14 @@ fn what_people_set_is_read_and_what_makes_no_sense_counts_as_not_set() {
 }
 
 #[test]
+fn a_lock_that_is_being_deleted_is_read_as_such() {
+    let mut lock = object(held(&[]));
+    assert!(!read(lock.clone()).unwrap().value.settings.is_being_deleted);
+    lock["metadata"]["deletionTimestamp"] = json!("2026-11-22T10:00:00Z");
+    assert!(read(lock).unwrap().value.settings.is_being_deleted);
+}
+
+#[test]
 fn a_first_grant_is_written_with_every_field() {
     let stored = read(object(Value::Null)).unwrap();
     let Decision::Granted(next) = stored.value.acquire(stored.version, &MINT, &claim("b")) else {
@@ -205,7 +218,7 @@ fn a_larger_token_keeps_the_rest_of_the_grant_as_it_was_read() {
     let stored = read(object(held(&["b"]))).unwrap();
     let next = stored
         .value
-        .rebase(Revision(9), &MINT, &"g-a".into())
+        .rebase(Revision(9), &MINT, &holder(&stored))
         .unwrap()
         .unwrap();
     let mut expected = object(held(&["b"]));
@@ -232,7 +245,7 @@ fn a_new_holder_inherits_nothing_and_the_queue_keeps_its_own() {
     let stored = read(object(held(&["b", "c"]))).unwrap();
     let next = stored
         .value
-        .release(Revision(9), &MINT, &"g-a".into(), WallTime(0))
+        .release(Revision(9), &MINT, &holder(&stored), WallTime(0))
         .unwrap();
     let written = write(&stored, &next).unwrap();
     let status = &written["status"];
@@ -261,7 +274,7 @@ fn a_free_lock_keeps_its_token_and_loses_holder_lease_and_waiters() {
     let stored = read(object(held(&[]))).unwrap();
     let next = stored
         .value
-        .release(Revision(9), &MINT, &"g-a".into(), WallTime(0))
+        .release(Revision(9), &MINT, &holder(&stored), WallTime(0))
         .unwrap();
     let status = write(&stored, &next).unwrap()["status"].clone();
     assert_eq!(status, json!({"token": 7000, "transitions": 3, "new": 3}));
@@ -405,7 +418,7 @@ fn absurd_ttls_are_brought_to_the_bounds_and_not_written_back() {
     assert_eq!(ttl.get(), SessionTtl::MAX);
     let next = stored
         .value
-        .rebase(Revision(9), &MINT, &"g-a".into())
+        .rebase(Revision(9), &MINT, &holder(&stored))
         .unwrap()
         .unwrap();
     let written = write(&stored, &next).unwrap();
@@ -438,7 +451,7 @@ proptest! {
                     Decision::Queued(waiter) => lock.joined_by(*waiter),
                     _ => None,
                 },
-                (2, Some(held)) => lock.release(stored.version, &MINT, &held.id, WallTime(0)),
+                (2, Some(held)) => lock.release(stored.version, &MINT, &held.key(), WallTime(0)),
                 (_, Some(_)) => {
                     let ending = Ending { reason: "r".into(), ..ending() };
                     lock.take_over(stored.version, &MINT, |_| true, &ending, Some(&who))

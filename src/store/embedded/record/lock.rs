@@ -170,6 +170,8 @@ impl LockRecord {
             retain: self.retain_seconds.map(Duration::from_secs),
             long_held: self.long_held_seconds.map(Duration::from_secs),
             release_request: request.map(|request| Arc::new(request.request())),
+            // Nothing keeps an object here that was deleted.
+            is_being_deleted: false,
         }
     }
 

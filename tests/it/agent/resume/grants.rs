@@ -210,3 +210,21 @@ fn wait(pod: &Pod, resource: &str) -> tokio::task::JoinHandle<LeaseView> {
         }
     })
 }
+
+#[tokio::test(start_paused = true)]
+async fn grant_of_another_pod_in_the_own_session_is_not_resumed() {
+    let mut node = Node::in_paused_time();
+    let pod = node.start();
+    let lease = pod.lease("r").await;
+    node.kill(&pod);
+    node.store.edit_lock("r", |lock| {
+        let grant = lock.grant.as_mut().unwrap();
+        grant.holder.pod = pod_ref("m");
+    });
+    let pod = node.start();
+    let calls = node.store.record_calls();
+    assert_eq!(renewed(&pod, &lease).await, lost(Loss::GrantGone));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let calls = calls.lock().unwrap().clone();
+    assert!(!calls.contains(&Call::UpdateLock), "{calls:?}");
+}

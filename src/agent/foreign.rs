@@ -1,0 +1,71 @@
+//! Grants and queue entries of other pods that carry names of this agent's: its session, or the id
+//! of a grant that it wants or has.
+//!
+//! No pod of ours writes them, and the policies refuse them; without policies every pod of the
+//! namespace can. They are the other pod's to end, so they are never served to an app, never
+//! released from here and never counted: they are treated like any other pod's, and reported once.
+
+use crate::protocol::key::GrantKey;
+use crate::protocol::lock::{Grant, Lock};
+use crate::store::Stored;
+
+use super::bid::Bid;
+use super::{AcquireError, Agent};
+
+/// How many foreign grants are reported; one pod can make any number.
+const REPORTED_MAX: usize = 1_000;
+
+impl Agent {
+    /// Whether a grant or a queue entry is another pod's, whatever else it says.
+    pub(super) fn is_foreign(&self, key: &GrantKey) -> bool {
+        key.session.pod_uid != self.pod().uid
+    }
+
+    /// Whether another pod, or another session, holds the lock by the id that this bid has. No grant
+    /// can come by that id any more.
+    pub(super) fn is_taken_by_another_pod(&self, current: &Stored<Lock>, bid: &Bid) -> bool {
+        let taken = current.value.grant.as_ref();
+        let Some(grant) = taken.filter(|grant| grant.id == *bid.grant()) else {
+            return false;
+        };
+        let is_taken = bid.key() != Some(grant.key());
+        if is_taken {
+            self.report_foreign(&current.value, grant);
+        }
+        is_taken
+    }
+
+    /// Whether another pod holds this lock, which was listed as our session's.
+    pub(super) fn is_of_another_pod(&self, stored: &Stored<Lock>) -> bool {
+        let grant = stored.value.grant.as_ref();
+        let Some(grant) = grant.filter(|grant| self.is_foreign(&grant.key())) else {
+            return false;
+        };
+        self.report_foreign(&stored.value, grant);
+        true
+    }
+
+    /// One warning for each grant, however often it is seen.
+    fn report_foreign(&self, lock: &Lock, grant: &Grant) {
+        {
+            let mut state = self.state();
+            let is_full = state.reported.len() >= REPORTED_MAX;
+            if is_full || !state.reported.insert(grant.id.clone()) {
+                return;
+            }
+        }
+        tracing::warn!(
+            resource = %lock.resource, grantId = %grant.id, session = %grant.holder.session,
+            pod = %grant.holder.pod.name, podUid = %grant.holder.pod.uid,
+            "another pod holds a lock under this pod's session or grant id; it is not served here"
+        );
+    }
+}
+
+/// Why a caller cannot queue beside this entry.
+pub(super) fn queued_by_another_pod(lock: &Lock, entry: &GrantKey) -> AcquireError {
+    let mut entries = lock.waiters.entries().iter();
+    let made = entries.find(|waiter| waiter.key() == *entry);
+    let pod = made.map_or_else(String::new, |made| made.claimant.pod.name.to_string());
+    AcquireError::QueuedByAnotherPod { pod }
+}

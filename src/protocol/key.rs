@@ -1,0 +1,85 @@
+//! Sessions and grants together with whose they are.
+//!
+//! Ids can be read by every pod of the namespace, and a store that runs without policies takes them
+//! from anybody. Only the pod's uid is proven, by the token of the pod that wrote it. So a session
+//! is a pod's own only if name and uid are, and a grant only if its id is, too: the pod whose uid
+//! stands in a grant may end it whenever it likes, whatever session the grant names.
+
+use std::sync::Arc;
+
+use super::ids::{GrantId, SessionId};
+use super::lock::{Claim, Grant};
+use super::queue::Waiter;
+use super::session::{Claimant, Session};
+
+/// A session of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionKey {
+    /// The session's name.
+    pub id: SessionId,
+    /// The uid of the pod that it belongs to.
+    pub pod_uid: Arc<str>,
+}
+
+/// A grant, or the queue entry that becomes one, of a session of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantKey {
+    /// The grant's id.
+    pub id: GrantId,
+    /// Whose it is.
+    pub session: SessionKey,
+}
+
+impl Session {
+    /// Its name and its pod.
+    #[must_use]
+    pub fn key(&self) -> SessionKey {
+        SessionKey {
+            id: self.id.clone(),
+            pod_uid: self.pod.uid.clone(),
+        }
+    }
+}
+
+impl Claimant {
+    /// The session that it names, for the pod that it names.
+    #[must_use]
+    pub fn key(&self) -> SessionKey {
+        SessionKey {
+            id: self.session.clone(),
+            pod_uid: self.pod.uid.clone(),
+        }
+    }
+
+    /// The key of the grant that it holds under this id.
+    fn key_of(&self, grant: &GrantId) -> GrantKey {
+        GrantKey {
+            id: grant.clone(),
+            session: self.key(),
+        }
+    }
+}
+
+impl Grant {
+    /// Its id and its holder.
+    #[must_use]
+    pub fn key(&self) -> GrantKey {
+        self.holder.key_of(&self.id)
+    }
+}
+
+impl Claim {
+    /// The id of the grant that is claimed, and who claims it.
+    #[must_use]
+    pub fn key(&self) -> GrantKey {
+        self.claimant.key_of(&self.grant)
+    }
+}
+
+impl Waiter {
+    /// The id that the grant will have, and its waiter.
+    #[must_use]
+    pub fn key(&self) -> GrantKey {
+        self.claimant.key_of(&self.grant)
+    }
+}

@@ -1,0 +1,89 @@
+//! Tries at the lock of a holder that died, by agents that have not watched it die.
+
+use super::*;
+
+/// Pods with one clock for all, as machines whose wall clocks agree.
+struct Cluster {
+    store: MemoryStore,
+    clock: Arc<PausedClock>,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        Self {
+            store: MemoryStore::default(),
+            clock: Arc::new(PausedClock::start()),
+        }
+    }
+
+    fn pod(&self, name: &str) -> Pod {
+        let driving: Arc<dyn Clock> = self.clock.clone();
+        let config = Config::new(pod_ref(name));
+        Pod::with(config, &self.store, ManualClock::default(), driving)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_try_of_a_new_agent_takes_over_an_expired_lock() {
+    let cluster = Cluster::new();
+    let mut holder = cluster.pod("p0");
+    let mut last = holder.lease("r").await;
+    // Three in turn, as the pods of a CronJob. Each dies with the lock; the first one before it had
+    // renewed its session.
+    for number in 1..4 {
+        tokio::time::sleep(Duration::from_secs(10 * (number - 1))).await;
+        holder.store.cut_off();
+        tokio::time::sleep(Duration::from_mins(60)).await;
+        holder = cluster.pod(&format!("p{number}"));
+        let since = holder.now();
+        let tried = holder.acquire("r").await;
+        let Ok(Acquired::Granted { lease, .. }) = tried else {
+            panic!("p{number}: {tried:?}");
+        };
+        assert!(lease.token > last.token);
+        last = lease;
+        let took = holder.now().since(since);
+        assert!(took <= Duration::from_millis(15_750), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_at_a_live_holders_lock_waits_for_nothing() {
+    let cluster = Cluster::new();
+    let a = cluster.pod("a");
+    let lease = a.lease("r").await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    a.agent.renew(&lease.lease, None, a.now()).unwrap();
+    let b = cluster.pod("b");
+    let since = b.now();
+    assert!(matches!(b.acquire("r").await, Ok(Acquired::Held { .. })));
+    assert_eq!(b.now(), since);
+}
+
+#[tokio::test(start_paused = true)]
+async fn holder_whose_wall_clock_is_behind_is_not_taken_for_dead() {
+    let store = MemoryStore::default();
+    // Its wall clock is an hour behind the other's, and it renews its session.
+    let late = Arc::new(PausedClock::start());
+    tokio::time::sleep(Duration::from_mins(60)).await;
+    let pod = |name, driving| {
+        Pod::with(
+            Config::new(pod_ref(name)),
+            &store,
+            ManualClock::default(),
+            driving,
+        )
+    };
+    let a = Pod::in_paused_time("a", &store);
+    a.lease("r").await;
+    let session = store.session_of("r").unwrap();
+    let b = pod("b", late as Arc<dyn Clock>);
+    let since = b.now();
+    assert!(matches!(b.acquire("r").await, Ok(Acquired::Held { .. })));
+    let third = Duration::from_secs(5 + 2);
+    assert!(b.now().since(since) <= third, "until it is renewed");
+    let since = b.now();
+    assert!(matches!(b.acquire("r").await, Ok(Acquired::Held { .. })));
+    assert_eq!(b.now(), since, "it was seen alive");
+    assert!(store.session(&session).unwrap().revoked.is_none());
+}
