@@ -2,23 +2,23 @@
 //! modules beside it, under the one mutex.
 
 mod ends;
+mod held;
 mod sights;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
 use crate::protocol::key::{GrantKey, SessionKey};
-use crate::protocol::lease::{Lease, Loss, Tenure};
+use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::{KeepAlive, RenewalFailures, Session};
-use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::{Revision, Seen, StoreWentBack, Token};
+use crate::protocol::time::Moment;
+use crate::protocol::token::{Revision, Seen, StoreWentBack};
 use crate::seeded::{self, Bug};
 use crate::store::Stored;
 
@@ -30,6 +30,7 @@ use super::kept::Kept;
 use super::line::Line;
 use super::resume::{Bound, Left};
 use super::session::Rest;
+pub(super) use held::{Ended, Held};
 use sights::Sighting;
 
 /// How long the end of a lease is remembered.
@@ -152,85 +153,6 @@ impl LiveSession {
     /// Its name and this pod.
     pub(super) fn key(&self) -> SessionKey {
         self.stored.value.key()
-    }
-}
-
-/// A lease that is served.
-pub(super) struct Held {
-    /// The lease and what its app was told.
-    pub(super) lease: Lease,
-    /// The grant it is served from.
-    pub(super) tenure: Tenure,
-    /// The session with which it lives and dies.
-    pub(super) session: SessionKey,
-    /// Who the app said it is.
-    pub(super) owner: OwnerId,
-    /// What keeps it alive, beside the session.
-    pub(super) life: Life,
-    /// How long its grant is kept after it.
-    pub(super) keep: Duration,
-    /// What the app wrote about itself.
-    pub(super) metadata: BTreeMap<String, String>,
-    /// When it was granted, for people.
-    pub(super) acquired_at: WallTime,
-    /// The lock as last seen with this grant, from the write that granted it on.
-    pub(super) stored: Stored<Lock>,
-    /// What its grant may still do while others wait.
-    pub(super) share: FairShare,
-    /// When it was granted.
-    pub(super) since: Moment,
-    /// The request that it answered.
-    pub(super) request: Option<RequestKey>,
-    /// Whether a repetition of that request was answered with it too.
-    pub(super) replayed: bool,
-    /// Until when those may believe in it who were told of it by an election's answer, and not by
-    /// a call that names it. Its holder's end does not end that.
-    pub(super) readers_until: Moment,
-    /// Whoever held it has ended it. Nobody is told of it any more; it is here only until its
-    /// readers' time is over.
-    pub(super) is_closing: bool,
-    /// Tells its streams of events, if there were any, that it is over.
-    pub(super) over: Option<watch::Sender<Option<Over>>>,
-}
-
-/// What is said of a lease that ended.
-pub(super) struct Ended {
-    pub(super) lease: LeaseId,
-    pub(super) owner: OwnerId,
-    pub(super) token: Token,
-    pub(super) since: Moment,
-}
-
-impl Held {
-    /// Whether an app may act by it now: a promise was given and has not passed.
-    pub(super) fn is_promised(&self, now: Moment) -> bool {
-        if self.is_closing {
-            return now < self.readers_until;
-        }
-        match self.life {
-            // An app that was let in by the answer (`gate-lock`) does not ask again.
-            Life::Campaign => self.readers_until > Moment::default(),
-            Life::Ttl(_) | Life::Connection { .. } => {
-                now < self.lease.told_until().max(self.readers_until)
-            }
-        }
-    }
-
-    /// The grant that it is served from, as this pod's.
-    pub(super) fn key(&self) -> GrantKey {
-        GrantKey {
-            id: self.tenure.grant().clone(),
-            session: self.session.clone(),
-        }
-    }
-
-    pub(super) fn ended(&self) -> Ended {
-        Ended {
-            lease: self.lease.id.clone(),
-            owner: self.owner.clone(),
-            token: self.lease.token,
-            since: self.since,
-        }
     }
 }
 
@@ -477,6 +399,9 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::fair_share::FairShare;
+    use crate::protocol::lease::Tenure;
+    use crate::protocol::time::WallTime;
     use crate::protocol::token::Token;
     use crate::store::Original;
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::stage::{Expect, outcome};
 use super::world::World;
