@@ -11,7 +11,7 @@ use futures::future::try_join_all;
 use futures::stream;
 use leasehold::protocol::time::Moment;
 
-use crate::harness::{Cluster, Namespace, Proxy, Requests, Sidecar, TakeOver, now};
+use crate::harness::{Cluster, Namespace, Relay, Requests, Sidecar, TakeOver, now};
 use crate::support::BINARY;
 
 const AGENTS: usize = 200;
@@ -53,7 +53,7 @@ impl Guarded {
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 
 /// So many sidecars, each a process with a pod and a token of its own. None has asked anything yet.
-async fn crowd(namespace: &Namespace, way: Option<&Proxy>) -> Result<Vec<Sidecar>> {
+async fn crowd(namespace: &Namespace, way: Option<&Relay>) -> Result<Vec<Sidecar>> {
     // Rights are the account's: once the first pod has them, all have.
     let first = namespace.pod("p0").await?;
     let started = stream::iter(0..AGENTS).map(async |number| {
@@ -62,7 +62,7 @@ async fn crowd(namespace: &Namespace, way: Option<&Proxy>) -> Result<Vec<Sidecar
             _ => namespace.pod_of(&format!("p{number}"), "app").await?,
         };
         let pod = match way {
-            Some(proxy) => pod.through(&proxy.url)?,
+            Some(relay) => pod.over(relay, &namespace.cluster)?,
             None => pod,
         };
         Sidecar::launch(BINARY, &pod).default_log().start().await
@@ -135,12 +135,11 @@ async fn two_hundred_agents_that_ask_for_one_lock_within_a_second_are_all_served
 #[ignore = "needs the machine for itself; `make crowd` runs it"]
 async fn two_hundred_agents_far_from_the_api_server_are_all_served() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
-    let proxy = Proxy::start(&cluster).await?;
-    proxy.set_round_trip(ROUND_TRIP);
-    serve_a_crowd(&cluster, "far-crowd", Some(&proxy)).await
+    let relay = Relay::start(&cluster, ROUND_TRIP).await?;
+    serve_a_crowd(&cluster, "far-crowd", Some(&relay)).await
 }
 
-async fn serve_a_crowd(cluster: &Arc<Cluster>, name: &str, way: Option<&Proxy>) -> Result<()> {
+async fn serve_a_crowd(cluster: &Arc<Cluster>, name: &str, way: Option<&Relay>) -> Result<()> {
     let namespace = cluster.namespace(name).await?;
     let admin = cluster.admin().await?;
     let agents = crowd(&namespace, way).await?;

@@ -11,7 +11,6 @@ mod rules;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use axum::body::{Body as AnswerBody, Bytes};
@@ -69,8 +68,6 @@ struct Shared {
     paused: watch::Sender<bool>,
     /// Whether the messages that a rule holds back may go.
     let_go: watch::Sender<bool>,
-    /// How long each message takes from here to its end.
-    one_way: watch::Sender<Duration>,
     /// How many messages did not pass as they should.
     met: AtomicUsize,
 }
@@ -112,7 +109,6 @@ impl Proxy {
             state: Mutex::default(),
             paused: watch::Sender::new(false),
             let_go: watch::Sender::new(false),
-            one_way: watch::Sender::default(),
             met: AtomicUsize::new(0),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -146,12 +142,6 @@ impl Proxy {
     /// Lets the messages go that a rule held back, and holds no more of them.
     pub(crate) fn let_go(&self) {
         self.shared.let_go.send_replace(true);
-    }
-
-    /// Puts the API server this far away: each request and its answer take half of a round trip,
-    /// and so does each event of a watch.
-    pub(crate) fn set_round_trip(&self, round_trip: Duration) {
-        self.shared.one_way.send_replace(round_trip / 2);
     }
 
     /// Lets nothing pass any more, in either direction; connections stay open.
@@ -234,7 +224,6 @@ impl Shared {
         // that was sent must not be undone by that.
         let answered = tokio::spawn(Arc::clone(&self).forward(request, index, class, fault));
         let answer = answered.await??;
-        self.travel().await;
         self.until_resumed().await;
         match fault {
             Some(Fault::AnswerLost) => Err(anyhow!("the answer is lost")),
@@ -289,7 +278,6 @@ impl Shared {
         class: Class,
         fault: Option<Fault>,
     ) -> Result<Response<AnswerBody>> {
-        self.travel().await;
         match fault {
             Some(Fault::RequestLate(delay)) => tokio::time::sleep(delay).await,
             Some(Fault::RequestHeld) => self.until_let_go().await,
@@ -318,7 +306,6 @@ impl Shared {
             }
             let (shared, stalled) = (Arc::clone(&self), stalled.clone());
             async move {
-                shared.travel().await;
                 shared.until_resumed().await;
                 if stalled.is_cancelled() {
                     shared.note_met();
@@ -331,14 +318,6 @@ impl Shared {
 
     fn note_met(&self) {
         self.met.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// One message is on its way.
-    async fn travel(&self) {
-        let one_way = *self.one_way.borrow();
-        if !one_way.is_zero() {
-            tokio::time::sleep(one_way).await;
-        }
     }
 
     async fn until_let_go(&self) {

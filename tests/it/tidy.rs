@@ -55,8 +55,9 @@ const SEEN_BY: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
     ("prometheus", &["agent", "operator", "webhook"]),
     ("redb", &["store"]),
-    // `http` ends TLS, `webhook` has the certificate for it, `cli` reads names for it.
-    ("rustls", &["cli", "http", "webhook"]),
+    // `http` ends TLS, `webhook` has the certificate for it; `cli` and `k8s` read names for it.
+    ("rustls", &["cli", "http", "k8s", "webhook"]),
+    ("hyper_rustls", &["k8s"]),
     ("tokio_rustls", &["http"]),
     ("rcgen", &["webhook"]),
     ("x509_parser", &["webhook"]),
