@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(6);
 /// and makes a dozen pods with short work wait for nothing.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(3);
 /// The bound of the first pause after a conflict or an error.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// What a line does in the store.
 #[derive(Default)]
