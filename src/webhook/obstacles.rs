@@ -106,8 +106,8 @@ pub(super) fn early_proxy(spec: &PodSpec) -> Option<String> {
     let is_proxy = |container: &&Container| super::MESH.contains(&container.name.as_str());
     let proxy = spec.containers.iter().find(is_proxy)?;
     Some(format!(
-        "{} is no native sidecar here and ends before leasehold does: locks that the pod holds \
-         then go over after a TTL. Let the mesh use native sidecars, or not redirect traffic to \
+        "{} is no native sidecar here and ends before leasehold does: what the pod still holds is \
+         then freed only when the pod has ended. Let the mesh use native sidecars, or not redirect traffic to \
          the API server",
         proxy.name
     ))

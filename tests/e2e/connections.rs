@@ -32,7 +32,7 @@ async fn opened(cluster: &Arc<Cluster>, namespace: &Namespace, callers: usize) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eight_callers_open_no_more_connections_than_one() -> Result<()> {
+async fn eight_callers_share_connections_as_one_does() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("connections").await?;
     let by_one = opened(&cluster, &namespace, 1).await?;

@@ -45,7 +45,8 @@ pub(in crate::cli) struct Args {
     )]
     session_ttl: SessionTtl,
     /// For how many seconds a free and idle lock object is kept where its spec.retainSeconds does
-    /// not say; counted from when this process first saw it so.
+    /// not say. For a lock that was free when this process started it counts from when a field
+    /// of the lock was last set.
     #[arg(
         long, env = "LEASEHOLD_RETAIN_SECONDS", value_name = "SECONDS", default_value_t = 86_400,
         value_parser = RangedU64ValueParser::<u64>::new().range(60..=TEN_YEARS),

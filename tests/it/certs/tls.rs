@@ -159,7 +159,7 @@ async fn unread(server: &Server, files: &Files) -> TlsStream<TcpStream> {
     let tcp = socket.connect(server.address).await.unwrap();
     let mut stream = Server::handshake(tcp, files, BOTH).await.unwrap();
     let requests = b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
-    let silence = Duration::from_millis(250);
+    let silence = Duration::from_secs(1);
     while let Ok(Ok(())) = tokio::time::timeout(silence, stream.write_all(&requests)).await {}
     stream
 }

@@ -15,7 +15,7 @@ use super::Sidecar;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// So long nothing more was taken from a client when the server waits for it.
-const SILENCE: Duration = Duration::from_millis(250);
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Serves a router within bounds, until what is returned beside its address is dropped.
 async fn served(router: axum::Router, bounds: Bounds) -> (SocketAddr, DropGuard) {
