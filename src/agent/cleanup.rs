@@ -291,13 +291,14 @@ impl Agent {
     pub(super) fn leave_promised(&self) -> bool {
         {
             let mut state = self.state();
-            state.has_left = state.left_at_stop() > 0;
+            // An unfinished resumption may still bring leases: they are on file, and stay there.
+            state.has_left = state.left_at_stop() > 0 || state.resuming.is_some();
             if !state.has_left {
                 return false;
             }
             tracing::info!(
                 leases = state.lease_count(),
-                "promised leases are left to their session"
+                "leases are left to their session"
             );
             state.elections.wake_streams();
         }

@@ -7,8 +7,9 @@
 //! A session is begun only for a write: who is merely turned away costs the store one read (but for
 //! a lock that is marked as kept, whose queue is worth a try: `acquire`).
 
+mod entries;
+
 use crate::protocol::ids::Resource;
-use crate::protocol::key::GrantKey;
 use crate::protocol::lock::{Decision, Grant, Lock, Refusal};
 use crate::protocol::queue::{QUEUE_MAX, Waiter};
 use crate::seeded::{self, Bug};
@@ -202,7 +203,14 @@ impl Agent {
     ) -> Result<Step, AcquireError> {
         match decision {
             Decision::Granted(next) => Ok(Step::Write(next, Purpose::Grant)),
-            Decision::Queued(waiter) => Ok(Step::Join(waiter)),
+            Decision::Queued(waiter) => {
+                let leaves = self.leave_former_entries(current, &waiter).await?;
+                Ok(if leaves {
+                    Step::Again
+                } else {
+                    Step::Join(waiter)
+                })
+            }
             Decision::AlreadyGranted => {
                 let found = Taken::HandedOver(current.clone());
                 Ok(Step::Done(Box::new(found)))
@@ -241,15 +249,6 @@ impl Agent {
             return true;
         }
         now.since(since) < self.0.config.session_ttl.get() / 3
-    }
-
-    /// Our session stands in the queue for a grant that nobody here waits for any more; it leaves
-    /// before another app of this pod can join.
-    fn leave_old_place(&self, resource: &Resource, entry: GrantKey) {
-        if !self.state().returning.contains_key(&entry.id) {
-            // Nobody waits for it; the next round reads what came of it.
-            let _settled = self.spawn_settle(resource.clone(), entry, None);
-        }
     }
 
     async fn judge_holder(

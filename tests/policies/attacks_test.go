@@ -173,6 +173,7 @@ func TestLockThatIsBeingDeletedIsNotTaken(t *testing.T) {
 		row{"free", stranger.token(), free, take, beingDeleted},
 		// Who holds it, from before or since its namespace ends, releases it as ever.
 		row{"freed", holder.token(), deleting(lockOf("l", held(holder))), (*status).free, allowed},
+		row{"freed with its queue", holder.token(), deleting(queued(first.waits(), second.waits())), (*status).free, allowed},
 		row{"handed over", holder.token(), deleting(queued(first.waits())), func(s *status) { s.grant(first) }, allowed})
 }
 

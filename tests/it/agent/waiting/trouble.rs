@@ -377,3 +377,37 @@ async fn a_store_that_answers_no_looks_holds_a_try_up_for_a_few_seconds_only() {
     let took = last.now().since(since);
     assert!(took < Duration::from_secs(12), "{took:?}");
 }
+
+/// The policies allow a pod two entries, and others remove these only when the holder's grant ends.
+#[tokio::test(start_paused = true)]
+async fn entries_of_former_sessions_leave_before_a_third_is_added() {
+    let (store, a, b) = two_pods();
+    a.lease("r").await;
+    let waiting = in_line(&b, "b", 240).await;
+    let entry = store.lock("r").unwrap().waiters.entries()[0].clone();
+    waiting.abort();
+    eventually("the queue is empty", || queue(&b).is_empty()).await;
+    let former = ["b-1", "b-2"].map(|session| {
+        let mut former = entry.clone();
+        former.grant = session.into();
+        former.claimant.session = session.into();
+        former
+    });
+    store.edit_lock("r", |lock| {
+        lock.waiters = Queue::from_entries(former.into())
+    });
+    let calls = store.record_calls();
+    let waiting = spawn(&b.agent, request("b", 240));
+    let own = entry.claimant.session.clone();
+    eventually("only the own entry is there", || {
+        let lock = store.lock("r").unwrap();
+        let sessions = lock.waiters.entries().iter();
+        let sessions: Vec<_> = sessions.map(|entry| &entry.claimant.session).collect();
+        sessions == [&own]
+    })
+    .await;
+    let calls = calls.lock().unwrap();
+    let joins = calls.iter().filter(|call| **call == Call::JoinQueue);
+    assert_eq!(joins.count(), 1, "{calls:?}");
+    waiting.abort();
+}
