@@ -9,6 +9,8 @@ use crate::support::{sidecar, until_renewed};
 
 const LOCKS: usize = 200;
 const RENEWALS: u64 = 3;
+/// In one of so many spans of that many renewals there is nothing but those.
+const SPANS: usize = 3;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_with_many_locks_writes_no_more_than_its_session() -> Result<()> {
@@ -30,18 +32,24 @@ async fn a_pod_with_many_locks_writes_no_more_than_its_session() -> Result<()> {
         let session = until_renewed(&namespace, "res-0", at_least).await?;
         session["status"]["renewals"].as_u64().context("renewals")
     };
-    // Before the requests are looked at here, and after them below: none is counted that is not
-    // in the session's own count too, but for one that is on its way.
-    let before = renewals(1).await?;
-    let known = of_the_pod()?.len();
-    renewals(before + RENEWALS).await?;
-    let came = of_the_pod()?.split_off(known);
-    let after = renewals(0).await?;
-
     let is_renewal = |one: &Served| one.verb == "update" && one.uri.contains("/locksessions/");
+    // A watch that was opened while all locks were taken may be on record late, or be opened again.
+    let mut came = Vec::new();
+    for _ in 0..SPANS {
+        // Before the requests are looked at here, and after them below: none is counted that is not
+        // in the session's own count too, but for one that is on its way.
+        let before = renewals(1).await?;
+        let known = of_the_pod()?.len();
+        renewals(before + RENEWALS).await?;
+        came = of_the_pod()?.split_off(known);
+        let after = renewals(0).await?;
+        let bound = usize::try_from(after - before)? + 1;
+        if came.iter().all(is_renewal) {
+            assert!(came.len() <= bound, "{came:?}");
+            break;
+        }
+    }
     assert!(came.iter().all(is_renewal), "{came:?}");
-    let bound = usize::try_from(after - before)? + 1;
-    assert!(came.len() <= bound, "{came:?}");
     assert!(
         came.len() + 1 >= usize::try_from(RENEWALS)?,
         "the count must count"

@@ -42,6 +42,7 @@ pub(super) fn outcome<T>(answer: kube::Result<T>) -> Outcome {
 pub(super) trait Expect {
     fn allowed(self);
     fn refused(self, words: &str);
+    fn refused_with_one_of(self, words: &[&str]);
 }
 
 impl Expect for Outcome {
@@ -54,10 +55,15 @@ impl Expect for Outcome {
 
     #[track_caller]
     fn refused(self, words: &str) {
+        self.refused_with_one_of(&[words]);
+    }
+
+    #[track_caller]
+    fn refused_with_one_of(self, words: &[&str]) {
         match self {
             Ok(()) => panic!("done; it should have been refused with {words:?}"),
             Err(message) => assert!(
-                message.contains(words),
+                words.iter().any(|words| message.contains(words)),
                 "refused with other words: {message}"
             ),
         }

@@ -394,7 +394,7 @@ async fn entries_of_former_sessions_leave_before_a_third_is_added() {
         former
     });
     store.edit_lock("r", |lock| {
-        lock.waiters = Queue::from_entries(former.into())
+        lock.waiters = Queue::from_entries(former.into());
     });
     let calls = store.record_calls();
     let waiting = spawn(&b.agent, request("b", 240));
