@@ -38,7 +38,7 @@ pub struct News {
     pub note: Note,
 }
 
-/// The lock that something is told of.
+/// The lock that a record is about.
 #[derive(Clone, Copy, Debug)]
 pub struct OfLock<'a> {
     /// Where it is.

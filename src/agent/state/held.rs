@@ -19,7 +19,7 @@ use crate::store::Stored;
 
 /// A lease that is served.
 pub(in crate::agent) struct Held {
-    /// The lease and what its app was told.
+    /// The lease and what its app was promised.
     pub(in crate::agent) lease: Lease,
     /// The grant it is served from.
     pub(in crate::agent) tenure: Tenure,
@@ -48,7 +48,7 @@ pub(in crate::agent) struct Held {
     /// Until when those may believe in it who were told of it by an election's answer, and not by
     /// a call that names it. Its holder's end does not end that.
     pub(in crate::agent) readers_until: Moment,
-    /// Whoever held it has ended it. Nobody is told of it any more; it is here only until its
+    /// Its holder has ended it. No answer and no stream shows it any more; it is here only until its
     /// readers' time is over.
     pub(in crate::agent) is_closing: bool,
     /// Tells its streams of events, if there were any, that it is over.

@@ -1,6 +1,6 @@
 //! Who claims to live and die with a session, and whether it is theirs.
 //!
-//! A session belongs to the pod in its spec. Whoever else names it, as a lock's holder or a waiter, has
+//! A session belongs to the pod in its spec. A pod that names another one's, as a lock's holder or a waiter, has
 //! no session: else another pod's renewals would keep its locks for ever.
 
 use std::sync::Arc;
