@@ -95,7 +95,7 @@ soak: need-cargo ## The same in SEEDS=100000 worlds that nobody has seen yet, or
 
 .PHONY: e2e
 e2e: need-cargo controlplane controlplane-floor helm ## Our binaries against a real etcd and kube-apiserver
-	cargo test --locked --test e2e -- --test-threads 6
+	cargo test --locked --test e2e -- --test-threads 4
 
 .PHONY: crowd
 crowd: need-cargo controlplane ## 200 agents that ask for one lock within a second, and what that costs

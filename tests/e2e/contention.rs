@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
 
-use crate::harness::{Cluster, Lease, Proxy, Sidecar, TakeOver, eventually, now};
+use crate::harness::{Cluster, Lease, PATIENCE, Proxy, Sidecar, TakeOver, eventually, now};
 use crate::seed::seed;
 use crate::support::{acquire_in_time, sidecar};
 
 const PODS: usize = 4;
 const ROUNDS: usize = 15;
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 
 /// What the lock guards: it notices a second one inside, and a token that is not newer.
 #[derive(Default)]

@@ -7,12 +7,12 @@ use leasehold::protocol::time::Moment;
 use reqwest::Method;
 
 use crate::harness::{
-    Class, Cluster, ControlPlane, Fault, Lease, Namespace, Proxy, Sidecar, TakeOver, eventually,
-    now,
+    Class, Cluster, ControlPlane, Fault, Lease, Namespace, PATIENCE, Proxy, Sidecar, TakeOver,
+    eventually, now,
 };
 use crate::support::{acquire_in_time, sidecar, until_renewed};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_shorter_than_the_deadline_costs_nothing() -> Result<()> {

@@ -21,9 +21,9 @@ use leasehold::store::fleet::{Feed, Place, Placed, PodReport, Told};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::harness::{Cluster, Namespace, Pod};
+use crate::harness::{Cluster, Namespace, PATIENCE, Pod};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 
 /// A client with the operator's rights. `about` must be the test's own.
 async fn operator(cluster: &Arc<Cluster>, about: &str) -> Result<kube::Client> {

@@ -19,13 +19,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::harness::{Cluster, Operator, eventually, now};
+use crate::harness::{Cluster, Operator, PATIENCE, eventually, now};
 use crate::support::{
     BINARY, looked_after, milliseconds, sidecar, told_of, until_described, until_queued,
 };
 
 const TTL_SECONDS: u64 = 6;
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = PATIENCE;
 /// How long the operator waits for a silent session, of its TTL.
 const SILENCE: f64 = 1.05;
 

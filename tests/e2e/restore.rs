@@ -6,12 +6,12 @@ use anyhow::{Result, ensure};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::harness::{Cluster, Lease, Sidecar, TakeOver, eventually};
+use crate::harness::{Cluster, Lease, PATIENCE, Sidecar, TakeOver, eventually};
 use crate::support::{sidecar, until_lost};
 
 /// What the runbook gives to `--bump-revision`.
 const BUMP: u64 = 1_000_000_000;
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 
 /// Takes and releases a lock; gives the token.
 async fn token(sidecar: &Sidecar, resource: &str) -> Result<u64> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use crate::harness::{
-    Answer, Cluster, Lease, Namespace, Operator, Pod, Sidecar, TakeOver, eventually,
+    Answer, Cluster, Lease, Namespace, Operator, PATIENCE, Pod, Sidecar, TakeOver, eventually,
 };
 
 /// Our binary.
@@ -104,7 +104,7 @@ pub(crate) async fn until_queued(
     count: usize,
 ) -> Result<Vec<Value>> {
     let what = format!("{count} in the queue of {lock}");
-    eventually(&what, Duration::from_secs(60), async || {
+    eventually(&what, PATIENCE, async || {
         let lock = namespace.lock(lock).await.ok().flatten()?;
         let waiters = lock["status"]["waiters"].as_array().cloned();
         waiters.or(Some(vec![])).filter(|w| w.len() == count)
@@ -119,7 +119,7 @@ pub(crate) async fn until_described(
     reason: &str,
 ) -> Result<Vec<String>> {
     let what = format!("kubectl describe dlock {lock} to show {reason}");
-    eventually(&what, Duration::from_secs(30), async || {
+    eventually(&what, PATIENCE, async || {
         let command = ["describe", "dlock", lock];
         let described = namespace.kubectl(&command).await.ok()?.ok().ok()?;
         let (_, events) = described.split_once("\nEvents:")?;
@@ -151,7 +151,7 @@ pub(crate) async fn until_lost(sidecar: &Sidecar, lease: &str, limit: Duration) 
 /// Waits until nobody holds a lock; gives it.
 pub(crate) async fn until_free(namespace: &Namespace, lock: &str) -> Result<Value> {
     let what = format!("{lock} to be free");
-    eventually(&what, Duration::from_secs(60), async || {
+    eventually(&what, PATIENCE, async || {
         let object = namespace.lock(lock).await.ok().flatten()?;
         object["status"]["lease"].is_null().then_some(object)
     })
@@ -165,7 +165,7 @@ pub(crate) async fn until_renewed(
     renewals: u64,
 ) -> Result<Value> {
     let what = format!("{renewals} renewals by the holder of {lock}");
-    eventually(&what, Duration::from_secs(60), async || {
+    eventually(&what, PATIENCE, async || {
         let session = namespace.holding_session(lock).await.ok().flatten()?;
         let counted = session["status"]["renewals"].as_u64().unwrap_or_default();
         (counted >= renewals).then_some(session)

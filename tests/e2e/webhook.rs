@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use leasehold::webhook::certs::authorities;
 
-use crate::harness::eventually;
+use crate::harness::{PATIENCE, eventually};
 use stage::{NINETY_DAYS, Stage};
 
 /// How long the things here may take on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_asks_comes_back_with_the_sidecar() -> Result<()> {

@@ -17,6 +17,9 @@ use super::wait::{PATIENCE, eventually};
 /// How long an orderly end may take: what a kubelet leaves for it, unless a pod says otherwise.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
+/// How much of a log is shown when a test fails.
+const LINES_SHOWN: usize = 100;
+
 /// Where the logs of roles stay, once somebody said so.
 static KEPT_LOGS: OnceLock<PathBuf> = OnceLock::new();
 
@@ -176,7 +179,12 @@ impl Drop for Role {
     fn drop(&mut self) {
         if cfg!(test) && KEPT_LOGS.get().is_none() {
             let (name, pod) = (self.name, &self.pod.name);
-            println!("--- log of the {name} of {pod}:\n{}", self.log());
+            let log = self.log();
+            let lines: Vec<_> = log.lines().collect();
+            // Thousands of lines hide what failed, and who keeps a run's output may cut it.
+            let left_out = lines.len().saturating_sub(LINES_SHOWN);
+            let end = lines[left_out..].join("\n");
+            println!("--- log of the {name} of {pod}, without its first {left_out} lines:\n{end}");
         }
     }
 }

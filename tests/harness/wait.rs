@@ -9,8 +9,10 @@ use leasehold::protocol::time::Moment;
 /// A limit that is no claim: only so that what would never come ends a test at last. A test that would
 /// pass must not fail for the machine's speed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-/// How long between two looks at a condition.
+/// How long between the first looks at a condition.
 const POLL: Duration = Duration::from_millis(20);
+/// And between later ones: who waits for long must not keep the machine from what is waited for.
+const LATER_POLL: Duration = Duration::from_millis(50);
 
 /// Looks until `probe` gives something, for at most `limit`.
 ///
@@ -22,6 +24,7 @@ pub(crate) async fn eventually<T>(
     mut probe: impl AsyncFnMut() -> Option<T>,
 ) -> Result<T> {
     let deadline = now().after(limit);
+    let mut pause = POLL;
     loop {
         if let Some(found) = probe().await {
             return Ok(found);
@@ -29,7 +32,8 @@ pub(crate) async fn eventually<T>(
         if now() >= deadline {
             bail!("waited {limit:?} in vain for this: {what}");
         }
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 5 / 4).min(LATER_POLL);
     }
 }
 

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use super::release::{Release, title};
 use crate::harness::{
-    HelmVersion, KubeVersion, Namespace, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, Operator,
+    HelmVersion, KubeVersion, Namespace, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, Operator, PATIENCE,
     eventually, look_up, place_of, repository, until_policies_are_enforced,
 };
 use crate::support::{BINARY, sidecar};
 
 /// A namespace whose pods have locks.
 const APPS: &str = "apps";
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = PATIENCE;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn helm_4_installs_it_changes_nothing_needlessly_and_leaves_what_it_says() -> Result<()> {

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::release::{Release, title};
 use crate::harness::{
-    HelmVersion, KubeVersion, OPERATOR_NAMESPACE, apply, eventually, look_up, place_of,
+    HelmVersion, KubeVersion, OPERATOR_NAMESPACE, PATIENCE, apply, eventually, look_up, place_of,
 };
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = PATIENCE;
 /// The kinds of cert-manager and Prometheus Operator that the chart makes objects of.
 const OTHERS: [(&str, &str, &str); 5] = [
     ("cert-manager.io", "Certificate", "certificates"),

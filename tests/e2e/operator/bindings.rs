@@ -11,10 +11,10 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, Namespace, Operator, TakeOver, eventually, now};
+use crate::harness::{Cluster, Namespace, Operator, PATIENCE, TakeOver, eventually, now};
 use crate::support::{BINARY, sidecar, until_renewed};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 const NAME: &str = "leasehold-sidecar";
 const ROLE: &str = "leasehold-operator-bindings";
 const FILE: &str = "operator-bindings.yaml";

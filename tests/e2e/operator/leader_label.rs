@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::election::{candidate, lock_of, until_all_run};
 use crate::harness::{
-    Cluster, ControllerManager, Membership, Namespace, Operator, Pod, Sidecar, TakeOver,
+    Cluster, ControllerManager, Membership, Namespace, Operator, PATIENCE, Pod, Sidecar, TakeOver,
     eventually, now,
 };
 use crate::support::BINARY;
@@ -20,7 +20,7 @@ const CANDIDATES: usize = 3;
 const CHANGES: usize = 20;
 const TTL_SECONDS: u64 = 5;
 const OPERATOR: &[&str] = &["--leader-labels", "--session-ttl", "5"];
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 /// The steps of moving a label that failed, or whose answer did not come in time.
 const FAILED: &str = r#"leasehold_operator_reconciles_total{kind="label",outcome="failed"}"#;
 

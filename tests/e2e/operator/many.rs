@@ -9,7 +9,9 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 
 use super::{told_of, two};
-use crate::harness::{Cluster, LongPoll, Namespace, Operator, Sidecar, TakeOver, eventually, now};
+use crate::harness::{
+    Cluster, LongPoll, Namespace, Operator, PATIENCE, Sidecar, TakeOver, eventually, now,
+};
 use crate::support::{BUSY, sidecar, until_queued};
 
 const LOCKS: usize = 1000;
@@ -19,7 +21,7 @@ const CONTENDED: usize = 20;
 const KILLED_AT: f64 = 300.0;
 /// How many locks are held when all is done: those, and the lead.
 const HELD_AT_LAST: f64 = 21.0;
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = PATIENCE;
 const RECLAIMED: &str = r#"leasehold_operator_reclaimed_total{cause="expired"}"#;
 const HELD: &str = r#"leasehold_operator_locks{state="held"}"#;
 

@@ -9,10 +9,10 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, Namespace, Operator, TakeOver, eventually};
+use crate::harness::{Cluster, Namespace, Operator, PATIENCE, TakeOver, eventually};
 use crate::support::BINARY;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 const ARGS: &[&str] = &["--bind-sidecars=namespace", "--session-ttl=5"];
 
 async fn labelled(cluster: &Arc<Cluster>, about: &str) -> Result<Namespace> {

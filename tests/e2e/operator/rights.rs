@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::harness::{Cluster, Operator, Pod, TakeOver, eventually, now};
+use crate::harness::{Cluster, Operator, PATIENCE, Pod, TakeOver, eventually, now};
 use crate::support::{BINARY, sidecar, until_free};
 
-/// An API server goes on with a watch that it has allowed until that ends, after half a minute.
-const LIMIT: Duration = Duration::from_secs(90);
+/// An API server goes on with a watch that it has allowed until that ends, after half a minute and more.
+const LIMIT: Duration = PATIENCE;
 const ELECTION: &str = "leasehold-operator";
 const FILE: &str = "charts/leasehold/files/rbac/operator.yaml";
 

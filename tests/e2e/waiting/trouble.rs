@@ -15,7 +15,7 @@ use crate::harness::{
 use crate::plain_writes::PlainWrites;
 use crate::support::{Pair, sidecar, until_queued};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = PATIENCE;
 
 async fn kubectl(namespace: &Namespace, args: &[&str]) -> Result<String> {
     namespace.kubectl(args).await?.ok()
