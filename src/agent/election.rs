@@ -13,6 +13,7 @@
 
 mod campaign;
 mod events;
+mod interest;
 mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +32,7 @@ use super::state::{Held, State};
 use super::{Agent, HolderView, Life, QueryError, TooManyStreams};
 pub use campaign::Campaign;
 pub use events::{ElectionEvent, ElectionEvents};
+use interest::Interest;
 use seen::Seen;
 
 /// The shortest time that readers are told of, where the session has it.
@@ -43,6 +45,8 @@ pub(super) struct Elections {
     changed: Arc<Notify>,
     /// Those that the agent itself runs for.
     campaigns: BTreeSet<Resource>,
+    /// What apps asked, about those of them that need an app.
+    interests: BTreeMap<Resource, Interest>,
     /// What the store said.
     seen: BTreeMap<Resource, Seen>,
 }
@@ -121,6 +125,7 @@ impl Agent {
         election: &ElectionName,
         arrived: Moment,
     ) -> Result<ElectionView, ElectionError> {
+        self.note_question(election);
         if let Some(view) = self.lead(election, arrived) {
             return Ok(view);
         }

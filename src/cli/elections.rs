@@ -1,5 +1,7 @@
 //! The flags about elections: what the process runs for by itself, and in whose words it says so.
 
+use std::collections::BTreeSet;
+
 use clap::ValueEnum;
 
 use crate::agent::{Agent, Campaign};
@@ -10,18 +12,26 @@ use crate::protocol::election::ElectionName;
 #[derive(Debug, clap::Args)]
 #[group(id = "elections")]
 pub(super) struct Args {
-    /// An election that this process runs for from its start on, until it stops; apps ask who leads
-    /// with GET /v1/elections/NAME. Can be repeated or comma-separated.
+    /// An election that this process runs for while an app asks who leads, with GET
+    /// /v1/elections/NAME or its events: from the first question on, until none has come for two
+    /// session TTLs. Can be repeated or comma-separated.
     #[arg(
         long, env = "LEASEHOLD_ELECT", value_name = "NAME", value_delimiter = ',',
         value_parser = name,
     )]
     elect: Vec<ElectionName>,
+    /// An election that this process runs for from its start on, until it stops, whether an app asks or
+    /// not; whether --elect names it too makes no difference. Can be repeated or comma-separated.
+    #[arg(
+        long, env = "LEASEHOLD_ELECT_ALWAYS", value_name = "NAME", value_delimiter = ',',
+        value_parser = name,
+    )]
+    elect_always: Vec<ElectionName>,
     /// Runs as a preferred candidate: the lead is handed to it before others that wait and are not
     /// preferred, and taken from nobody.
-    #[arg(long, env = "LEASEHOLD_ELECT_PREFERRED", requires = "elect")]
+    #[arg(long, env = "LEASEHOLD_ELECT_PREFERRED")]
     elect_preferred: bool,
-    /// Answers apps also as an older sidecar did, about the one election of --elect, on
+    /// Answers apps also as an older sidecar did, about the one election of --elect or --elect-always, on
     /// --compat-port: leader-elector (GET / names the leader) or nais (`ELECTOR_GET_URL` is
     /// `http://localhost:4040/`, `ELECTOR_SSE_URL` `http://localhost:4040/sse`). There is no token
     /// and no validity in such an answer.
@@ -30,8 +40,7 @@ pub(super) struct Args {
         env = "LEASEHOLD_COMPAT",
         value_name = "WHOSE",
         value_delimiter = ',',
-        value_enum,
-        requires = "elect"
+        value_enum
     )]
     compat: Vec<CompatFlag>,
     /// The port of --compat, on 127.0.0.1 and, where there is IPv6, `[::1]`.
@@ -57,18 +66,27 @@ enum CompatFlag {
 impl Args {
     /// What is wrong with the flags together.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.compat.is_empty() || self.elect.len() == 1 {
-            return Ok(());
+        let count = self.elections().len();
+        if count == 0 && self.elect_preferred {
+            return Err("--elect-preferred goes with --elect or --elect-always; give one".into());
         }
-        Err(format!(
-            "--compat speaks of one election, and --elect names {}; give one",
-            self.elect.len()
-        ))
+        if !self.compat.is_empty() && count != 1 {
+            return Err(format!(
+                "--compat speaks of one election, and --elect names {count}; give one"
+            ));
+        }
+        Ok(())
+    }
+
+    /// All that are run for.
+    fn elections(&self) -> BTreeSet<&ElectionName> {
+        self.elect.iter().chain(&self.elect_always).collect()
     }
 
     /// The older API that is to be served, and on which port.
     pub(super) fn compat(&self) -> Option<(Compat, u16)> {
-        let election = self.elect.first().filter(|_| !self.compat.is_empty())?;
+        let election = self.elections().into_iter().next();
+        let election = election.filter(|_| !self.compat.is_empty())?;
         let compat = Compat {
             election: election.clone(),
             nais: self.compat.contains(&CompatFlag::Nais),
@@ -78,12 +96,18 @@ impl Args {
 
     /// Begins to run.
     pub(super) fn run(&self, agent: &Agent) {
-        for election in &self.elect {
-            tracing::info!(%election, "running for the lead");
-            agent.run_for(Campaign {
+        for election in self.elections() {
+            let campaign = Campaign {
                 election: election.clone(),
                 preferred: self.elect_preferred,
-            });
+            };
+            if self.elect_always.contains(election) {
+                tracing::info!(%election, "running for the lead");
+                agent.run_for(campaign);
+            } else {
+                tracing::info!(%election, "running for the lead while an app asks about it");
+                agent.run_for_while_asked(campaign);
+            }
         }
     }
 }

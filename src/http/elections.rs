@@ -43,6 +43,9 @@ impl<S: Send + Sync> FromRequestParts<S> for ElectionInPath {
 /// most. That is waited for for 100 ms, or a second where nothing is known from before; while it is
 /// away, `leader` is still right, and `ageMs` says how old the rest is.
 ///
+/// To ask is to run: where the sidecar was told to (`--elect`), this pod is a candidate from the first
+/// question on, until none has come for two session TTLs. So the first answer is seldom yes.
+///
 /// A lead that an app holds (a candidacy) is told for a tenth of the session's TTL (at least a second):
 /// so soon after its connection ended, or it was released, the next one leads. One that the sidecar
 /// holds by itself (`--elect`) is told to its deadline.

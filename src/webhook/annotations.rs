@@ -32,7 +32,7 @@ pub struct Annotation {
 }
 
 /// All of them.
-pub const ANNOTATIONS: [Annotation; 10] = [
+pub const ANNOTATIONS: [Annotation; 11] = [
     Annotation {
         name: "image",
         takes: "an image, like `registry.example/leasehold:0.1.0`",
@@ -66,7 +66,12 @@ pub const ANNOTATIONS: [Annotation; 10] = [
     Annotation {
         name: "elect",
         takes: "names of elections, like `jobs,billing-worker`",
-        does: "Elections that the pod runs for from its start on.",
+        does: "Elections that the pod runs for while its app asks about them.",
+    },
+    Annotation {
+        name: "elect-always",
+        takes: "names of elections, like `web`",
+        does: "Elections that the pod runs for from its start on, whether its app asks or not.",
     },
     Annotation {
         name: "elect-preferred",
@@ -94,8 +99,11 @@ pub(super) struct Asked {
     pub(super) unix_socket: bool,
     pub(super) resources: Option<Resources>,
     pub(super) session_ttl: Option<SessionTtl>,
-    /// The gate's is among them.
+    /// All that the pod runs for, in whatever way.
     pub(super) elect: Vec<ElectionName>,
+    /// Those that it runs for without being asked. The gate's is among them: an app that was let in
+    /// need not ask again.
+    pub(super) elect_always: Vec<ElectionName>,
     pub(super) elect_preferred: bool,
     pub(super) gate: Option<ElectionName>,
     pub(super) gate_rollout: bool,
@@ -122,10 +130,16 @@ pub(super) fn read(
             problems.push(format!("annotation {key} is {text:?}: {why}"));
         }
     }
-    if asked.elect_preferred && asked.elect.is_empty() && asked.gate.is_none() {
+    asked.elect_always.extend(asked.gate.clone());
+    for name in &asked.elect_always {
+        if !asked.elect.contains(name) {
+            asked.elect.push(name.clone());
+        }
+    }
+    if asked.elect_preferred && asked.elect.is_empty() {
         problems.push(format!(
-            "annotation {PREFIX}elect-preferred goes with {PREFIX}elect or {PREFIX}gate-lock: \
-             write one of them, too"
+            "annotation {PREFIX}elect-preferred goes with {PREFIX}elect, {PREFIX}elect-always or \
+             {PREFIX}gate-lock: write one of them, too"
         ));
     }
     if !problems.is_empty() {
@@ -135,13 +149,6 @@ pub(super) fn read(
             problems.push(format!("and {more} more that are wrong"));
         }
         return Err(problems.join("; "));
-    }
-    if let Some(gate) = asked
-        .gate
-        .clone()
-        .filter(|gate| !asked.elect.contains(gate))
-    {
-        asked.elect.push(gate);
     }
     Ok(asked)
 }
@@ -156,6 +163,7 @@ impl Asked {
             "resources" => self.resources = Some(resources(text)?),
             "session-ttl" => self.session_ttl = Some(session_ttl(text)?),
             "elect" => self.elect = elections(text)?,
+            "elect-always" => self.elect_always = elections(text)?,
             "elect-preferred" => self.elect_preferred = yes_or_no(text)?,
             "gate-lock" => self.gate = Some(election(text)?),
             "gate-rollout" if text == "accept" => self.gate_rollout = true,
@@ -276,10 +284,16 @@ mod tests {
     }
 
     #[test]
-    fn the_gates_election_is_run_for_once() {
+    fn an_election_is_run_for_once_and_the_gates_without_being_asked() {
+        let names = |list: &[ElectionName]| -> Vec<String> {
+            list.iter().map(|name| name.as_str().to_owned()).collect()
+        };
         let asked = read_all(&[("elect", "a, b ,a"), ("gate-lock", "b")]).unwrap();
-        let names: Vec<_> = asked.elect.iter().map(ElectionName::as_str).collect();
-        assert_eq!(names, ["a", "b"]);
+        assert_eq!(names(&asked.elect), ["a", "b"]);
+        assert_eq!(names(&asked.elect_always), ["b"]);
+        let asked = read_all(&[("elect", "a"), ("elect-always", "a,c")]).unwrap();
+        assert_eq!(names(&asked.elect), ["a", "c"]);
+        assert_eq!(names(&asked.elect_always), ["a", "c"]);
         let asked = read_all(&[("elect-preferred", "true"), ("gate-lock", "c")]).unwrap();
         assert_eq!(asked.elect, [asked.gate.unwrap()]);
     }
@@ -309,7 +323,7 @@ mod tests {
         let many: Vec<_> = many.iter().map(|name| (&**name, "x")).collect();
         let refused = read_all(&many).unwrap_err();
         assert!(
-            refused.ends_with("; and 989 more that are wrong"),
+            refused.ends_with("; and 988 more that are wrong"),
             "{refused}"
         );
     }

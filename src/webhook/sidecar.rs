@@ -67,6 +67,7 @@ pub(super) struct Chosen<'a> {
     pub(super) resources: Resources,
     pub(super) gate_resources: Resources,
     pub(super) elect: &'a [ElectionName],
+    pub(super) elect_always: &'a [ElectionName],
     pub(super) elect_preferred: bool,
 }
 
@@ -97,6 +98,7 @@ impl<'a> Chosen<'a> {
             resources: asked.resources.clone().unwrap_or_else(|| fitting.clone()),
             gate_resources: fitting,
             elect: &asked.elect,
+            elect_always: &asked.elect_always,
             elect_preferred: asked.elect_preferred,
         }
     }
@@ -194,9 +196,15 @@ fn env(chosen: &Chosen<'_>) -> Vec<Value> {
         ),
     ];
     env.extend(listening(chosen.reach));
-    if !chosen.elect.is_empty() {
-        let names: Vec<_> = chosen.elect.iter().map(ElectionName::as_str).collect();
-        env.push(set("LEASEHOLD_ELECT", &names.join(",")));
+    // An older image that a pod asks for knows the first alone, and runs for all without being asked.
+    for (variable, elections) in [
+        ("LEASEHOLD_ELECT", chosen.elect),
+        ("LEASEHOLD_ELECT_ALWAYS", chosen.elect_always),
+    ] {
+        if !elections.is_empty() {
+            let names: Vec<_> = elections.iter().map(ElectionName::as_str).collect();
+            env.push(set(variable, &names.join(",")));
+        }
     }
     if chosen.elect_preferred {
         env.push(set("LEASEHOLD_ELECT_PREFERRED", "true"));

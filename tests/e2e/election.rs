@@ -12,10 +12,10 @@ use anyhow::{Context, Result, ensure};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Namespace, Pod, Sidecar, TakeOver, eventually, now};
+use crate::harness::{Answer, Namespace, PATIENCE, Pod, Sidecar, TakeOver, eventually, now};
 use crate::support::{BINARY, Pair, looked_after};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 
 impl Sidecar {
     /// Who leads, as this sidecar says.
@@ -35,10 +35,10 @@ impl Sidecar {
     }
 }
 
-/// A sidecar that runs for an election by itself.
+/// A sidecar that runs for an election by itself, whether its app asks or not.
 pub(crate) async fn candidate(pod: &Pod, name: &str, ttl_seconds: u64) -> Result<Sidecar> {
     let launch = Sidecar::launch(BINARY, pod).session_ttl(ttl_seconds);
-    launch.arg("--elect").arg(name).start().await
+    launch.arg("--elect-always").arg(name).start().await
 }
 
 /// The lock object of an election.

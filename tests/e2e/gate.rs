@@ -10,11 +10,12 @@ use rustix::process::Signal;
 
 use crate::election::{candidate, until_all_run};
 use crate::harness::{
-    Cluster, Launch, Namespace, Pod, Process, Sidecar, TakeOver, directory, eventually, now,
+    Cluster, Launch, Namespace, PATIENCE, Pod, Process, Sidecar, TakeOver, directory, eventually,
+    now,
 };
 use crate::support::{BINARY, tell};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = PATIENCE;
 const ELECTION: &str = "migration";
 /// A lead must not lapse by itself while many tests run.
 const TTL_SECONDS: u64 = 15;
@@ -82,7 +83,7 @@ impl Reached {
 
     fn launch(&self) -> Launch {
         let launch = Sidecar::launch(BINARY, &self.pod).session_ttl(TTL_SECONDS);
-        let launch = launch.arg("--elect").arg(ELECTION);
+        let launch = launch.arg("--elect-always").arg(ELECTION);
         launch.arg("--unix-socket").arg(&text(&self.socket))
     }
 

@@ -21,6 +21,7 @@ mod helm_test;
 mod helm_upgrade;
 mod jobs;
 mod lease_by_curl;
+mod no_app;
 mod outage;
 mod plain;
 mod stay;

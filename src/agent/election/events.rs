@@ -58,6 +58,7 @@ impl Agent {
         arrived: Moment,
     ) -> Result<ElectionEvents, ElectionError> {
         let place = self.stream_place()?;
+        self.note_question(election);
         // Whether there is such an election is answered as any question is. The lead is recorded as
         // told by this already; the first event tells it at once, from the same arrival.
         if self.lead(election, arrived).is_none() {
@@ -108,6 +109,7 @@ impl ElectionEvents {
     /// The election now. That the lead is lost is told without asking the store who has it.
     async fn view_now(&self) -> ElectionView {
         let (agent, election) = (&self.agent, &self.election);
+        agent.note_question(election);
         let known = if self.was_leading() {
             let lead = agent.lead(election, self.arrived).map(Ok);
             lead.or_else(|| agent.view_seen_within(election, Duration::MAX))

@@ -28,6 +28,7 @@ pub(crate) const TARGET: Target = Target {
         "resources: ",
         "session-ttl: ",
         "elect: ",
+        "elect-always: ",
         "elect-preferred: ",
         "gate-lock: ",
         "gate-rollout: ",

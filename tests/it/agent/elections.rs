@@ -1,5 +1,6 @@
 //! Elections as an agent sees them: who is told that it leads, for how long, and what that binds.
 
+mod asked;
 mod campaigns;
 mod closing;
 mod told;

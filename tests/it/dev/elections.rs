@@ -60,6 +60,13 @@ async fn apps_of_older_sidecars_are_answered_in_their_words() {
     ];
     let dev = Dev::start(directory.path(), &flags).await;
     let compat = compat_url(&dev).await;
+    // Their apps ask nothing else: it runs for the lead because of these questions.
+    eventually(async || {
+        let answer = dev.http.get(&compat).send().await.unwrap();
+        let answer: Value = answer.json().await.unwrap();
+        (answer["name"] != "").then_some(())
+    })
+    .await;
     let leader = until_leader(&dev, "/v1/elections/jobs").await;
     let pod = &leader["holder"]["pod"];
     for path in ["/", "/anything/else"] {

@@ -40,6 +40,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("session-ttl", &["", "2", "121", "15s", "1.5"]),
     ("elect", &["", "Jobs", "a,,b", "a.b"]),
+    ("elect-always", &["", "a b"]),
     ("elect-preferred", &["", "1", "true"]),
     ("gate-lock", &["", "a,b", "election:a"]),
     ("gate-rollout", &["", "true", "Accept"]),

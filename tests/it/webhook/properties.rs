@@ -99,6 +99,7 @@ fn annotations() -> impl Strategy<Value = Option<Value>> {
         ("config.leasehold.dev/ports", "api=9373,admin=9374"),
         ("config.leasehold.dev/gate-lock", "g"),
         ("config.leasehold.dev/elect", "a,b"),
+        ("config.leasehold.dev/elect-always", "b,c"),
         ("config.leasehold.dev/resources", "{}"),
         ("leasehold.dev/sidecar-version", "theirs"),
     ] {

@@ -1,0 +1,89 @@
+//! Pods whose app does not run: they take no lead, or lose it to a pod whose app asks.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::app::{Wanted, asking_pod};
+use crate::harness::{Namespace, eventually};
+use crate::install::Leasehold;
+use crate::pods::LIMIT;
+
+/// Asks until its pod leads, then ends as a crash does.
+const LEADS_AND_CRASHES: &str = r#"while sleep 0.1; do
+  case $(curl --silent "$LEASEHOLD_URL/v1/elections/billing") in *'"leader":true'*) exit 1 ;; esac
+done"#;
+/// Asks as an app does that acts by the answers.
+const ASKS: &str = r#"trap 'exit 0' TERM
+while sleep 0.5; do curl --silent "$LEASEHOLD_URL/v1/elections/billing"; echo; done"#;
+
+/// How a pod's app is, by its container's state.
+async fn until_app(namespace: &Namespace, pod: &str, reason: &str) -> Result<()> {
+    eventually(&format!("{pod} to be {reason}"), LIMIT, async || {
+        let pod = namespace.get("pod", pod).await.ok()?;
+        let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+        (waiting["reason"] == reason).then_some(())
+    })
+    .await
+}
+
+/// The status of the election's lock; null where there is none.
+async fn status(namespace: &Namespace) -> Result<Value> {
+    let locks = namespace.all("distributedlocks").await?;
+    let is_ours = |lock: &&Value| lock["spec"]["resource"] == "election:billing";
+    let lock = locks.iter().find(is_ours);
+    Ok(lock.map_or(Value::Null, |lock| lock["status"].clone()))
+}
+
+async fn until_leads(namespace: &Namespace, pod: &str) -> Result<Value> {
+    eventually(&format!("{pod} to lead"), LIMIT, async || {
+        let status = status(namespace).await.ok()?;
+        (status["holder"]["pod"] == pod).then_some(status)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_pod_whose_app_does_not_run_does_not_lead() -> Result<()> {
+    let leasehold = Leasehold::installed().await?;
+    let namespace = leasehold.namespace("no-app").await?;
+    // It gives a lead up after six seconds without a question; the first restart takes ten.
+    let config = vec![("elect", "billing"), ("session-ttl", "3")];
+    let wanted = |readiness: Value| Wanted {
+        config: config.clone(),
+        readiness,
+        ..Wanted::default()
+    };
+    let mut pulls = asking_pod("pulls", ASKS, &wanted(Value::Null));
+    pulls["spec"]["containers"][0]["image"] = json!("registry.example/no-such-image:1");
+    namespace.apply(&pulls).await?;
+    until_app(&namespace, "pulls", "ErrImageNeverPull").await?;
+
+    let crashes = asking_pod("crashes", LEADS_AND_CRASHES, &wanted(Value::Null));
+    namespace.apply(&crashes).await?;
+    let first = until_leads(&namespace, "crashes").await?;
+    // What is not ready can lead: its app asks.
+    let never = json!({"exec": {"command": ["false"]}, "periodSeconds": 1});
+    namespace
+        .apply(&asking_pod("asks", ASKS, &wanted(never)))
+        .await?;
+    let second = until_leads(&namespace, "asks").await?;
+    ensure!(
+        second["token"].as_u64() > first["token"].as_u64(),
+        "{second} after {first}"
+    );
+    ensure!(
+        second["incidents"].is_null(),
+        "it was given up, not taken away: {second}"
+    );
+    // Its app comes again and again, asks, and waits in line.
+    eventually("crashes to wait in line", LIMIT, async || {
+        let status = status(&namespace).await.ok()?;
+        let waiters = status["waiters"].as_array()?.iter();
+        let pods = waiters.map(|waiter| waiter["pod"].clone());
+        let pods: Vec<Value> = pods.collect();
+        (pods == [json!("crashes")]).then_some(())
+    })
+    .await?;
+    ensure!(status(&namespace).await?["holder"]["pod"] == "asks");
+    Ok(())
+}
