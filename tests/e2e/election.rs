@@ -176,8 +176,8 @@ async fn a_preferred_candidate_leads_next_and_takes_the_lead_from_nobody() -> Re
     let first = a.until_leader("jobs").await?;
     let b = candidate(&pods[1], "jobs", 15).await?;
     until_waiting(&namespace, "jobs", 1).await?;
-    let launch = Sidecar::launch(BINARY, &pods[2]).arg("--elect").arg("jobs");
-    let c = launch.arg("--elect-preferred").start().await?;
+    let launch = Sidecar::launch(BINARY, &pods[2]).arg("--elect-preferred");
+    let c = launch.arg("--elect-always").arg("jobs").start().await?;
     until_waiting(&namespace, "jobs", 2).await?;
     let waiters = lock_of(&namespace, "jobs").await?["status"]["waiters"].take();
     ensure!(

@@ -14,7 +14,7 @@ use super::Campaign;
 use crate::agent::state::State;
 use crate::agent::{Agent, Life};
 use crate::protocol::election::ElectionName;
-use crate::protocol::ids::Resource;
+use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::time::Moment;
 
 /// For how many session TTLs a question counts.
@@ -74,16 +74,24 @@ impl Agent {
                 _lasts = lasts.wait_for(|lasts| *lasts) => {}
             }
             let ttl = self.0.config.session_ttl.get();
-            let ends_at = self.state().end_interest(resource, self.now(), ttl);
-            if let Some(ends_at) = ends_at {
-                self.until_or_stop(ends_at).await;
-                continue;
-            }
+            // The state's mutex is held for this statement only.
+            let ended = self.state().end_interest(resource, &self, ttl);
+            let lease = match ended {
+                Ok(lease) => lease,
+                Err(ends_at) => {
+                    self.until_or_stop(ends_at).await;
+                    continue;
+                }
+            };
             tracing::info!(
                 %election, seconds = (ttl * TTLS).as_secs(),
                 "no app has asked about this election for so long; the pod does not run for it \
                  until one asks again (an app that never asks: --elect-always)"
             );
+            if let Some(lease) = lease {
+                // Nobody is left to be told what became of it.
+                let _released = self.release(&lease).await;
+            }
         }
     }
 }
@@ -94,19 +102,34 @@ impl State {
         Some(interest.lasts.subscribe())
     }
 
-    /// Ends the interest in an election if nobody has asked for long; else says when that may be.
-    fn end_interest(&mut self, resource: &Resource, now: Moment, ttl: Duration) -> Option<Moment> {
+    /// Ends the interest in an election if nobody has asked for long, and closes the lead that hung on
+    /// it in the same step: who asks in that very moment is believed, or told that it is over. Else
+    /// says when that may be.
+    fn end_interest(
+        &mut self,
+        resource: &Resource,
+        agent: &Agent,
+        ttl: Duration,
+    ) -> Result<Option<LeaseId>, Moment> {
+        // Read under the mutex: whoever asks does so before this or after.
+        let now = agent.now();
         let held = self.held.get(resource);
-        // Who renews the lease by its id, or follows its events, asks as well.
-        let told_until = held.filter(|held| held.life == Life::Campaign);
-        let told_until = told_until.map(|held| held.lease.told_until().after(ttl));
-        let interest = self.elections.interests.get_mut(resource)?;
+        let lead = held.filter(|held| held.life == Life::Campaign);
+        let Some(interest) = self.elections.interests.get(resource) else {
+            return Ok(None);
+        };
         let asked_until = interest.asked_at.after(ttl * TTLS);
+        // Who renews the lease by its id, or follows its events, asks as well.
+        let told_until = lead.map(|lead| lead.lease.told_until().after(ttl));
         let ends_at = told_until.map_or(asked_until, |told| told.max(asked_until));
         if now < ends_at {
-            return Some(ends_at);
+            return Err(ends_at);
         }
         interest.lasts.send_replace(false);
-        None
+        let lease = lead.map(|lead| lead.lease.id.clone());
+        if let Some(lease) = &lease {
+            self.close(lease, now);
+        }
+        Ok(lease)
     }
 }

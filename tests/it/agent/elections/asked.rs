@@ -1,5 +1,6 @@
 //! A lead that needs an app: the agent runs from the first question on, and no longer than its app asks.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::agent::Campaign;
@@ -124,4 +125,45 @@ async fn a_question_about_its_lease_counts() {
     assert!(leads(&store, &a));
     tokio::time::sleep(COUNTS + SLACK).await;
     assert!(leads(&store, &b));
+}
+
+/// Whatever is told in that moment holds: polled between any two steps of the agent's tasks.
+#[tokio::test(start_paused = true)]
+async fn who_asks_in_the_moment_when_a_lead_is_given_up_is_told_what_holds() {
+    let (mut believed, mut refused) = (0, 0);
+    for steps in 0..20 {
+        let store = MemoryStore::default();
+        let (a, b) = leader_and_next(&store).await;
+        let lease = a.view().await.lead.unwrap().lease;
+        let (agent, id, asked) = (a.agent.clone(), lease.clone(), a.now().after(COUNTS));
+        let told = tokio::spawn(async move {
+            tokio::time::sleep(COUNTS).await;
+            for _ in 0..steps {
+                step().await;
+            }
+            agent.lease(&id, asked)
+        });
+        let Ok(told) = told.await.unwrap() else {
+            refused += 1;
+            eventually("it is the next one's", || leads(&store, &b)).await;
+            continue;
+        };
+        believed += 1;
+        tokio::time::sleep(told.valid_for * 99 / 100).await;
+        assert!(leads(&store, &a), "told after {steps} steps");
+    }
+    assert!(believed > 0 && refused > 0, "{believed} {refused}");
+}
+
+/// Lets every task that is ready run once. tokio's own way lets them run until none is.
+async fn step() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
