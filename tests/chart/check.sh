@@ -103,7 +103,8 @@ check_token_floor() {
   local policies
   render --set tokenFloor=9007199254739992 >"$scratch/floor.yaml"
   policies=$(grep -cF 'expression: "9007199254739992"' "$scratch/floor.yaml" || true)
-  [ "$policies" = 2 ] || fail "tokenFloor is in $policies policies, not in 2"
+  [ "$policies" = 3 ] || fail "tokenFloor is in $policies policies, not in 3"
+  if render | grep -q leasehold-lock-token-floor; then fail "without a tokenFloor there is a policy about it"; fi
 }
 
 # check_image IMAGE OF ARGUMENTS...: OF is the operator's image or the sidecars'.

@@ -42,6 +42,7 @@ mod store;
 mod store_contract;
 mod take_over;
 mod taken_away;
+mod token_floor;
 mod unknown_fields;
 mod waiting;
 mod webhook;

@@ -339,3 +339,32 @@ func TestRecordKeepsTheLastEight(t *testing.T) {
 		}
 	}
 }
+
+// A sidecar that was started before the floor was raised makes tokens that are older than those of its
+// successors. Whoever writes, a grant that begins has a token of the floor at least.
+func TestNoGrantHasATokenBelowTheFloor(t *testing.T) {
+	const below = "which is below the tokenFloor of this installation, 50000000"
+	free, alone, waited := lockOf("l", freed()), lockOf("l", held(holder)), queued(first.waits())
+	take := func(s *status) { s.grant(third) }
+	from := func(change func(*status), token int64) func(*status) {
+		return func(s *status) { change(s); s.Token = token }
+	}
+	pass := func(s *status) { s.grant(first) }
+	for _, each := range []who{third.token(), admin} {
+		run(t, []mode{raised},
+			row{"takes", each, free, take, below},
+			row{"takes just below", each, free, from(take, someFloor-1), below},
+			row{"takes", each, free, from(take, someFloor), allowed})
+	}
+	run(t, []mode{raised},
+		row{"says which pod to recreate", third.token(), free, take, "recreate pod third"},
+		row{"hands over", holder.token(), waited, pass, below},
+		row{"hands over", holder.token(), waited, from(pass, someFloor), allowed},
+		row{"hands on", operator, waited, func(s *status) { s.record("PodGone", holder, "leasehold-operator-1"); pass(s) }, below},
+		// A grant from before the floor was raised.
+		row{"releases", holder.token(), alone, (*status).free, allowed},
+		row{"keeps", holder.token(), alone, func(s *status) { s.Lease.Kept = true }, allowed},
+		row{"begins the next lease of its grant", holder.token(), alone, func(s *status) { s.Token += 1 }, allowed},
+		row{"queues", first.token(), alone, func(s *status) { s.Waiters = append(s.Waiters, first.waits()) }, allowed})
+	run(t, bothModes, row{"without a floor", third.token(), free, take, allowed})
+}

@@ -89,6 +89,7 @@ async fn installed_is_what_is_tested_elsewhere(release: &Release, objects: &[Val
     let absent = [
         "admission/resource-prefixes.yaml",
         "admission/take-over-peer.yaml",
+        "admission/token-floor.yaml",
         "rbac/operator-accounts.yaml",
         "rbac/operator-leader-labels.yaml",
     ];
