@@ -81,6 +81,9 @@ pub struct Config {
     pub session_ttl: SessionTtl,
     /// Added to every token base; the same in the whole installation.
     pub token_floor: u64,
+    /// Whether it takes over from the dead by itself, where the admission policies let it. Else it leaves
+    /// that to the operator, and reads no other pod's session.
+    pub takes_over: bool,
     /// How many leases it serves at once.
     pub max_leases: usize,
     /// How many callers stand in line at once.
@@ -98,7 +101,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults for a pod: a TTL of 15 s, no floor, 10,000 leases, 512 callers in
+    /// The defaults for a pod: a TTL of 15 s, no floor, take-overs, 10,000 leases, 512 callers in
     /// line, 512 streams of events, 10 idle minutes.
     #[must_use]
     pub fn new(pod: PodRef) -> Self {
@@ -106,6 +109,7 @@ impl Config {
             pod,
             session_ttl: SessionTtl::clamped(15),
             token_floor: 0,
+            takes_over: true,
             max_leases: 10_000,
             max_waiting: 512,
             max_streams: 512,

@@ -38,7 +38,7 @@ pub use inject::{Decision, Verdict, decide};
 use metrics::Metrics;
 pub use quantity::Quantity;
 pub use resources::Resources;
-pub use settings::{ImagePullPolicy, Injection, InvalidInjection, Ports};
+pub use settings::{ImagePullPolicy, Injection, InvalidInjection, Ports, TakeOver};
 
 /// The proxies of service meshes, by the names that their injectors give them.
 const MESH: [&str; 2] = ["istio-proxy", "linkerd-proxy"];

@@ -124,7 +124,7 @@ impl Agent {
         {
             return Ok(Fate::unjudged("this pod holds the lock itself".into()));
         }
-        if self.now() < self.state().strict_until {
+        if !self.0.config.takes_over || self.now() < self.state().strict_until {
             return Ok(Fate::unjudged(only_the_operator()));
         }
         let read = match within(CALL_LIMIT, self.0.sessions.get(&holder.session)).await {

@@ -36,6 +36,9 @@ pub struct Injection {
     /// Added to every fencing token, in the whole installation.
     #[serde(default)]
     pub token_floor: u64,
+    /// Who takes over from holders that died, as the admission policies have it.
+    #[serde(default)]
+    pub take_over: TakeOver,
     /// What a sidecar asks for and may use.
     #[serde(default = "burstable")]
     pub resources: Resources,
@@ -46,6 +49,17 @@ pub struct Injection {
     /// Where sidecars listen.
     #[serde(default)]
     pub ports: Ports,
+}
+
+/// Who takes over from holders that died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TakeOver {
+    /// Each sidecar, as long as the policies let it.
+    #[default]
+    Auto,
+    /// The operator alone.
+    Strict,
 }
 
 /// When an image is pulled.
@@ -216,6 +230,7 @@ mod tests {
                 "{image: a, tokenFloor: 9007199254740992}",
                 "tokenFloor is wrong: use 0 to",
             ),
+            ("{image: a, takeOver: peer}", "`auto` or `strict`"),
             (
                 "{image: a, ports: {api: 7373, admin: 7373}}",
                 "ports is wrong",

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::annotations::Asked;
 use super::ports;
 use super::resources::{Budget, Resources};
-use super::settings::{Injection, Ports};
+use super::settings::{Injection, Ports, TakeOver};
 use crate::protocol::election::ElectionName;
 use crate::protocol::time::SessionTtl;
 
@@ -195,6 +195,9 @@ fn env(chosen: &Chosen<'_>) -> Vec<Value> {
             &chosen.installation.token_floor.to_string(),
         ),
     ];
+    if chosen.installation.take_over == TakeOver::Strict {
+        env.push(set("LEASEHOLD_TAKE_OVER", "strict"));
+    }
     env.extend(listening(chosen.reach));
     // An older image that a pod asks for knows the first alone, and runs for all without being asked.
     for (variable, elections) in [

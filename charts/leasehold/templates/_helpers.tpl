@@ -83,6 +83,7 @@ imagePullPolicy: {{ $.Values.image.pullPolicy }}
 logLevel: {{ .logLevel | quote }}
 sessionTtlSeconds: {{ int64 .sessionTtlSeconds }}
 tokenFloor: {{ int64 $.Values.tokenFloor }}
+takeOver: {{ ternary "strict" "auto" (eq (include "leasehold.policyMode" $) "strict") }}
 resources:
   {{- toYaml .resources | nindent 2 }}
 guaranteedResources:

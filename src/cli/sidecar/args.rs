@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
+
 use crate::agent::Config;
 use crate::cli::cluster;
 use crate::cli::flags::Flags;
@@ -21,12 +23,27 @@ pub(in crate::cli) struct Args {
     /// Nothing is kept unless said.
     #[arg(long, env = "LEASEHOLD_STATE_DIR", value_name = "DIR")]
     pub(super) state_dir: Option<PathBuf>,
+    /// Who takes over from holders that died.
+    #[arg(long, env = "LEASEHOLD_TAKE_OVER", value_enum, default_value_t = TakeOver::Auto)]
+    take_over: TakeOver,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TakeOver {
+    /// This process, as long as the admission policies let it. It reads the sessions of those that it
+    /// waits for.
+    Auto,
+    /// The operator alone, as where the admission policies are strict: other pods' sessions are not read.
+    Strict,
 }
 
 impl Args {
     /// What the agent is told at its start, or what is wrong with the flags together.
     pub(in crate::cli) fn agent_config(&self) -> Result<Config, String> {
         self.flags.check()?;
-        Ok(self.flags.agent_config(self.pod.pod()?))
+        Ok(Config {
+            takes_over: self.take_over == TakeOver::Auto,
+            ..self.flags.agent_config(self.pod.pod()?)
+        })
     }
 }

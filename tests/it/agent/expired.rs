@@ -1,6 +1,8 @@
 //! Tries at the lock of a holder that died, by agents that have not watched it die.
 
+use super::waiting::in_line;
 use super::*;
+use crate::memory_store::Call;
 
 /// Pods with one clock for all, as machines whose wall clocks agree.
 struct Cluster {
@@ -86,4 +88,30 @@ async fn holder_whose_wall_clock_is_behind_is_not_taken_for_dead() {
     assert!(matches!(b.acquire("r").await, Ok(Acquired::Held { .. })));
     assert_eq!(b.now(), since, "it was seen alive");
     assert!(store.session(&session).unwrap().revoked.is_none());
+}
+
+/// In strict mode nothing that it could learn from a session would let it act.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_leaves_take_overs_to_the_operator_reads_no_other_pods_session() {
+    let store = MemoryStore::default();
+    let pod = |name: &str, takes_over| {
+        let config = Config {
+            takes_over,
+            ..Config::new(pod_ref(name))
+        };
+        let driving: Arc<dyn Clock> = Arc::new(PausedClock::start());
+        Pod::with(config, &store, ManualClock::default(), driving)
+    };
+    let holder = pod("holder", false);
+    holder.lease("r").await;
+    for (name, takes_over) in [("strict", false), ("auto", true)] {
+        let waiter = pod(name, takes_over);
+        let calls = waiter.store.record_calls();
+        let _waiting = in_line(&waiter, name, 240).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let tried = waiter.acquire("r").await;
+        assert!(matches!(tried, Ok(Acquired::Held { .. })), "{tried:?}");
+        let looked = calls.lock().unwrap().contains(&Call::GetSession);
+        assert_eq!(looked, takes_over, "{name}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The pods of `tests/golden/webhook`, each with what becomes of it; `make generate` writes that anew.
 
-use leasehold::webhook::{ANNOTATIONS, Decision, Injection};
+use leasehold::webhook::{ANNOTATIONS, Decision, Injection, TakeOver};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -220,6 +220,8 @@ fn the_charts_settings_are_taken_and_its_defaults_are_ours() {
             let expected = Injection {
                 image,
                 image_pull_policy,
+                // As its policies are by default.
+                take_over: TakeOver::Strict,
                 ..ours.clone()
             };
             assert_eq!(read, expected);
