@@ -28,12 +28,22 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// know it: the API server ends each after five minutes.
 const LONGEST_SILENCE: Duration = Duration::from_secs(330);
 
-/// Why a watch that was open is not any more.
+/// Why a watch is not open any more.
 enum Closed {
-    /// The store ended it, as it does from time to time: go on after this revision.
-    After(Revision),
-    /// What was missed is not known: list first.
+    /// It ended, broke off or fell silent: a watch from after this revision tells the rest.
+    After(Revision, Option<StoreError>),
+    /// What it did not tell cannot be watched: list first.
     Missed(Option<StoreError>),
+}
+
+impl Closed {
+    fn by(error: StoreError, after: Revision) -> Self {
+        if error.is_transient() {
+            Self::After(after, Some(error))
+        } else {
+            Self::Missed(Some(error))
+        }
+    }
 }
 
 impl Agent {
@@ -59,23 +69,24 @@ impl Agent {
             let opened_at = self.now();
             let closed = match within(CALL_LIMIT, self.0.locks.watch(session, after)).await {
                 Ok(events) => self.follow(events, after).await,
-                Err(error) => Closed::Missed(Some(error)),
+                Err(error) => Closed::by(error, after),
             };
-            match closed {
-                Closed::After(revision) => after = revision,
-                Closed::Missed(why) => {
-                    if let Some(error) = why {
-                        tracing::debug!(%session, %error, "the watch of the session's locks ended");
-                    }
-                    self.pause_watch(opened_at, &mut failures).await;
-                    if seeded::has(Bug::GapNotListed) {
-                        continue;
-                    }
-                    after = self.list_after_gap(session, after).await;
-                    continue;
-                }
+            if let Closed::After(_, Some(error)) | Closed::Missed(Some(error)) = &closed {
+                tracing::debug!(%session, %error, "the watch of the session's locks ended");
             }
             self.pause_watch(opened_at, &mut failures).await;
+            after = match closed {
+                Closed::After(revision, _) => revision,
+                Closed::Missed(_) if seeded::has(Bug::GapNotListed) => after,
+                Closed::Missed(why) => {
+                    if why.is_some() {
+                        // What one agent hears from the store the others hear as well: they list in turn.
+                        let spread = self.0.config.session_ttl.get() / 10;
+                        tokio::time::sleep(self.jittered(spread)).await;
+                    }
+                    self.list_after_gap(session, after).await
+                }
+            };
         }
     }
 
@@ -99,12 +110,12 @@ impl Agent {
                 event = tokio::time::timeout(LONGEST_SILENCE, events.next()) => event,
             };
             let Ok(event) = event else {
-                return Closed::Missed(None);
+                return Closed::After(after, None);
             };
             match event {
                 Some(Ok(event)) => after = after.max(self.note_event(event)),
-                Some(Err(error)) => return Closed::Missed(Some(error)),
-                None => return Closed::After(after),
+                Some(Err(error)) => return Closed::by(error, after),
+                None => return Closed::After(after, None),
             }
         }
     }
@@ -204,7 +215,7 @@ impl Agent {
         }
     }
 
-    /// Lists what the session holds, to learn what a watch that broke did not tell. Tries until it
+    /// Lists what the session holds, to learn what no watch tells any more. Tries until it
     /// has an answer; the session's own end cuts it off.
     async fn list_after_gap(&self, session: &SessionId, after: Revision) -> Revision {
         let mut failures = 0;

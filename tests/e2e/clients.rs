@@ -20,8 +20,9 @@ use crate::support::{BINARY, Pair, tell};
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long the holder goes on, between two sidecars and in `leasehold dev`.
 const HELD_SECONDS: [&str; 2] = ["12", "2"];
-/// How often a script's lock is granted: to A, to B who waited, and to A again.
-const GRANTS: u64 = 3;
+/// How often a script's lock is granted: to A, to B who waited, and to A again. Once more where B's
+/// release outruns the removal of the place that A has left: that grant comes for nobody.
+const GRANTS: std::ops::RangeInclusive<u64> = 3..=4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_requests_waits_in_line_and_goes_away() -> Result<()> {
@@ -66,7 +67,11 @@ async fn between_two_sidecars(name: &str, program: &Path, script: &Path) -> Resu
     let locks = namespace.all("distributedlocks").await?;
     ensure!(locks.len() == 1, "not one lock: {locks:?}");
     let status = &locks[0]["status"];
-    ensure!(status["transitions"] == GRANTS, "{status}");
+    let grants = status["transitions"].as_u64();
+    ensure!(
+        grants.is_some_and(|grants| GRANTS.contains(&grants)),
+        "{status}"
+    );
     ensure!(status.get("holder").is_none(), "{status}");
     let nobody = Value::Array(vec![]);
     ensure!(

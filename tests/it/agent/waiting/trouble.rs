@@ -1,7 +1,7 @@
 //! Waiting while something goes wrong: the watch, the store, the queue, the session, other pods.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::agent::{AcquireError, AcquireRequest, Released};
@@ -225,8 +225,41 @@ async fn a_holder_whose_grant_is_taken_away_hears_of_it_by_the_watch() {
     assert!(a.now().since(since) < Duration::from_secs(1));
 }
 
+/// An API server that dies breaks off thousands of watches at once; each of them lists nothing.
 #[tokio::test(start_paused = true)]
-async fn what_a_broken_watch_did_not_tell_is_listed() {
+async fn a_watch_that_broke_off_goes_on_where_it_was() {
+    let (store, a, b) = two_pods();
+    let taken_away = a.lease("taken away").await;
+    let lease = a.lease("r").await;
+    let waiting = in_line(&b, "b", 240).await;
+    let calls = store.record_calls();
+    let is_away = Arc::new(AtomicBool::new(true));
+    let (recorded, away) = (calls.clone(), is_away.clone());
+    store.on_call(move |call| {
+        recorded.lock().unwrap().push(call);
+        let fails = call == Call::WatchLocks && away.load(Ordering::SeqCst);
+        fails.then(|| StoreError::Unavailable("away".into()))
+    });
+    drop(store.stall_watches());
+    let tries = || {
+        let calls = calls.lock().unwrap();
+        calls.iter().filter(|c| **c == Call::WatchLocks).count()
+    };
+    eventually("they are tried again", || tries() >= 4).await;
+    store.delete_lock("taken away");
+    release(&a, &lease).await;
+    is_away.store(false, Ordering::SeqCst);
+    granted(waiting).await;
+    eventually("it is lost", || {
+        a.agent.lease(&taken_away.lease, a.now()).is_err()
+    })
+    .await;
+    let calls = calls.lock().unwrap();
+    assert!(!calls.contains(&Call::ListHeldLocks), "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_watch_cannot_tell_any_more_is_listed() {
     let (store, a, b) = two_pods();
     let taken_away = a.lease("taken away").await;
     let lease = a.lease("r").await;
