@@ -105,6 +105,11 @@ crowd: need-cargo controlplane ## 200 agents that ask for one lock within a seco
 elections: need-cargo controlplane ## Five candidates in three minutes of trouble: never two leaders
 	scripts/ran.sh cargo test --locked --test e2e election::storm -- --ignored --nocapture
 
+.PHONY: upgrade
+upgrade: need-cargo controlplane ## An older version beside this one at each step of an upgrade, OLDER=REVISION of the repository's history
+	scripts/older.sh "$(OLDER)" "$(TARGET)/older"
+	LEASEHOLD_OLDER="$(TARGET)/older/leasehold" scripts/ran.sh cargo test --locked --test e2e upgrade:: -- --ignored --nocapture
+
 .PHONY: fault
 fault: need-cargo controlplane porcupine ## Ten minutes of faults on a real control plane, and what the apps' histories say of it
 	scripts/need.sh fault

@@ -44,5 +44,6 @@ mod take_over;
 mod taken_away;
 mod token_floor;
 mod unknown_fields;
+mod upgrade;
 mod waiting;
 mod webhook;
