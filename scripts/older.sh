@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 revision=${1:-}
+[ -n "$revision" ] || { echo "older.sh: which version? make upgrade OLDER=REVISION, a tag or a commit" >&2; exit 2; }
 directory=${2:?the directory to write to}
 commit=$(git rev-parse --verify --quiet "$revision^{commit}") || {
   echo "older.sh: $revision is no revision of this repository; give a tag or a commit: make upgrade OLDER=REVISION" >&2

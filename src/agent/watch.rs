@@ -28,6 +28,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// know it: the API server ends each after five minutes.
 const LONGEST_SILENCE: Duration = Duration::from_secs(330);
 
+/// So often a watch may break off at one place before what it does not get past is listed.
+const BREAKS_AT_ONE_PLACE: u32 = 4;
+
 /// Why a watch is not open any more.
 enum Closed {
     /// It ended, broke off or fell silent: a watch from after this revision tells the rest.
@@ -64,11 +67,24 @@ impl Agent {
     }
 
     async fn watch_on(&self, session: &SessionId, mut after: Revision) {
-        let mut failures = 0;
+        let (mut failures, mut breaks) = (0, 0);
         loop {
             let opened_at = self.now();
             let closed = match within(CALL_LIMIT, self.0.locks.watch(session, after)).await {
-                Ok(events) => self.follow(events, after).await,
+                Ok(events) => match self.follow(events, after).await {
+                    Closed::After(revision, Some(error)) if revision == after => {
+                        breaks += 1;
+                        if breaks % BREAKS_AT_ONE_PLACE == 0 {
+                            Closed::Missed(Some(error))
+                        } else {
+                            Closed::After(after, Some(error))
+                        }
+                    }
+                    closed => {
+                        breaks = 0;
+                        closed
+                    }
+                },
                 Err(error) => Closed::by(error, after),
             };
             if let Closed::After(_, Some(error)) | Closed::Missed(Some(error)) = &closed {

@@ -1,8 +1,8 @@
 //! `leasehold gate NAME`: ends well when this pod leads an election, and not before; for an init
 //! container that keeps an app from starting.
 //!
-//! It takes no lock of its own and runs for nothing: the sidecar does (`--elect`), and goes on leading
-//! after this has ended. Invariant: it ends with 0 only on the sidecar's yes that was valid for
+//! It takes no lock of its own and runs for nothing: the sidecar does (`--elect-always`, because nobody asks
+//! when this has ended), and goes on leading then. Invariant: it ends with 0 only on the sidecar's yes that was valid for
 //! longer than the answer took (`verdict`). It waits without a limit: whatever goes wrong with the
 //! sidecar is ridden out.
 

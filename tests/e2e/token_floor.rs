@@ -23,7 +23,7 @@ fn policy(namespace: &Namespace) -> Result<Value> {
 
 /// Without the policy the last of these acquires would give a token below the one before it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sidecar_from_before_the_floor_was_raised_makes_no_token_go_back() -> Result<()> {
+async fn a_sidecar_from_before_a_raised_floor_gets_no_lock() -> Result<()> {
     let Pair {
         namespace, a: old, ..
     } = Pair::start("token-floor", TakeOver::Peer, 15).await?;
@@ -43,7 +43,7 @@ async fn a_sidecar_from_before_the_floor_was_raised_makes_no_token_go_back() -> 
     let refusal = refusal.await?.problem(403, "forbidden")?;
     let words = refusal.json["detail"].as_str().unwrap_or_default();
     ensure!(
-        words.contains("below the tokenFloor") && words.contains("recreate pod a"),
+        words.contains("tokenFloor") && words.contains("recreate pod a"),
         "{words}"
     );
 

@@ -341,30 +341,44 @@ func TestRecordKeepsTheLastEight(t *testing.T) {
 }
 
 // A sidecar that was started before the floor was raised makes tokens that are older than those of its
-// successors. Whoever writes, a grant that begins has a token of the floor at least.
-func TestNoGrantHasATokenBelowTheFloor(t *testing.T) {
-	const below = "which is below the tokenFloor of this installation, 50000000"
-	free, alone, waited := lockOf("l", freed()), lockOf("l", held(holder)), queued(first.waits())
+// successors. Whoever writes, a grant that begins has a token that was made with the floor: also where the
+// store has come so far that one without it is above the floor.
+func TestNoGrantHasATokenOfALowerFloor(t *testing.T) {
+	const below = "with the tokenFloor of this installation, 50000000, an agent makes none below that"
 	take := func(s *status) { s.grant(third) }
 	from := func(change func(*status), token int64) func(*status) {
 		return func(s *status) { change(s); s.Token = token }
 	}
-	pass := func(s *status) { s.grant(first) }
-	for _, each := range []who{third.token(), admin} {
+	for _, each := range []struct{ version, made int64 }{
+		{someVersion, someVersion * 1000},
+		{someFloor, someFloor * 1000},
+		{8_796_093_022_207, 8_796_093_022_207_000},
+		{1_760_000_000_000_000, 1_760_000_000_000_000},
+		{1_760_000_000_000_000_000, 1_760_000_000_000_000},
+	} {
+		free, waited := atVersion(lockOf("l", freed()), each.version), atVersion(queued(first.waits()), each.version)
+		pass := func(s *status) { s.grant(first) }
+		for _, by := range []who{third.token(), admin} {
+			run(t, []mode{raised},
+				row{"takes without the floor", by, free, from(take, each.made), below},
+				row{"takes just below", by, free, from(take, each.made+someFloor-1), below},
+				row{"takes", by, free, from(take, each.made+someFloor), allowed})
+		}
 		run(t, []mode{raised},
-			row{"takes", each, free, take, below},
-			row{"takes just below", each, free, from(take, someFloor-1), below},
-			row{"takes", each, free, from(take, someFloor), allowed})
+			row{"says which pod to recreate", third.token(), free, from(take, each.made), "recreate pod third"},
+			row{"hands over", holder.token(), waited, from(pass, each.made), below},
+			row{"hands over", holder.token(), waited, from(pass, each.made+someFloor), allowed},
+			row{"hands on", operator, waited, func(s *status) {
+				s.record("PodGone", holder, "leasehold-operator-1")
+				from(pass, each.made)(s)
+			}, below})
 	}
+	// A grant from before the floor was raised.
+	alone := lockOf("l", held(holder))
 	run(t, []mode{raised},
-		row{"says which pod to recreate", third.token(), free, take, "recreate pod third"},
-		row{"hands over", holder.token(), waited, pass, below},
-		row{"hands over", holder.token(), waited, from(pass, someFloor), allowed},
-		row{"hands on", operator, waited, func(s *status) { s.record("PodGone", holder, "leasehold-operator-1"); pass(s) }, below},
-		// A grant from before the floor was raised.
 		row{"releases", holder.token(), alone, (*status).free, allowed},
 		row{"keeps", holder.token(), alone, func(s *status) { s.Lease.Kept = true }, allowed},
 		row{"begins the next lease of its grant", holder.token(), alone, func(s *status) { s.Token += 1 }, allowed},
 		row{"queues", first.token(), alone, func(s *status) { s.Waiters = append(s.Waiters, first.waits()) }, allowed})
-	run(t, bothModes, row{"without a floor", third.token(), free, take, allowed})
+	run(t, bothModes, row{"without a floor", third.token(), lockOf("l", freed()), take, allowed})
 }

@@ -95,7 +95,7 @@ impl Agent {
         };
         let since = self.now();
         tracing::info!(%election, leaseId = %lease, "leading");
-        self.until_over(&lease, fit).await;
+        self.until_over(election, &lease, fit).await;
         let led_for = self.now().since(since);
         tracing::info!(%election, leaseId = %lease, "no longer leading");
         Some(led_for)
@@ -141,7 +141,12 @@ impl Agent {
     }
 
     /// Waits until the term is over, and ends it when somebody asks for that, or is not fit to lead.
-    async fn until_over(&self, lease: &LeaseId, fit: &mut watch::Receiver<bool>) {
+    async fn until_over(
+        &self,
+        election: &ElectionName,
+        lease: &LeaseId,
+        fit: &mut watch::Receiver<bool>,
+    ) {
         loop {
             // Made before the state is read: what changes in between is not missed.
             let changed = self.0.streams_changed.notified();
@@ -152,7 +157,9 @@ impl Agent {
                 };
                 (held.follow(), held.asked().is_some())
             };
-            if is_asked || !*fit.borrow() {
+            // One that came in the moment when the interest ended is given up, unless somebody asked since.
+            let is_unfit = !*fit.borrow() && self.close_unasked(election, lease);
+            if is_asked || is_unfit {
                 // As by a DELETE. Lost meanwhile it is over too.
                 let _released = self.release(lease).await;
                 return;

@@ -3,6 +3,7 @@
 //! An app asks to learn whether it may act, so an app that leads asks at least within each validity that
 //! it is told. From the first question on the agent runs, and when none has come for two session TTLs it
 //! gives up its lead or its place in line: the app was never started, hangs, crashed, or has no use for it.
+//! A lead counts as a question when it comes, because its lease is told in full then.
 //! Invariant: no lead is given up while somebody may believe in it. What readers were told is over a TTL
 //! after they asked.
 
@@ -38,8 +39,10 @@ impl Agent {
         };
         let resource = election.resource().clone();
         let mut state = self.state();
-        let interests = &mut state.elections.interests;
-        interests.entry(resource).or_insert(interest);
+        if state.elections.campaigns.contains(&resource) {
+            return;
+        }
+        state.elections.interests.insert(resource, interest);
         drop(state);
         self.run_for_while(campaign, is_fit);
         let agent = self.clone();
@@ -61,6 +64,18 @@ impl Agent {
         }
     }
 
+    /// Closes a lead whose campaign is not to go on, unless its app has asked since that was decided.
+    pub(super) fn close_unasked(&self, election: &ElectionName, lease: &LeaseId) -> bool {
+        let mut state = self.state();
+        let interest = state.elections.interests.get(election.resource());
+        let is_asked = interest.is_some_and(|interest| *interest.lasts.borrow());
+        if !is_asked {
+            let now = self.now();
+            state.close(lease, now);
+        }
+        !is_asked
+    }
+
     async fn follow_interest(self, election: ElectionName) {
         let resource = election.resource();
         let Some(mut lasts) = self.state().interest_in(resource) else {
@@ -74,17 +89,21 @@ impl Agent {
                 _lasts = lasts.wait_for(|lasts| *lasts) => {}
             }
             let ttl = self.0.config.session_ttl.get();
-            // The state's mutex is held for this statement only.
-            let ended = self.state().end_interest(resource, &self, ttl);
-            let lease = match ended {
-                Ok(lease) => lease,
+            let ended = {
+                let mut state = self.state();
+                // Read under the mutex: whoever asks does so before this or after.
+                let now = self.now();
+                state.end_interest(resource, now, ttl)
+            };
+            let (asked_at, lease) = match ended {
+                Ok(ended) => ended,
                 Err(ends_at) => {
                     self.until_or_stop(ends_at).await;
                     continue;
                 }
             };
             tracing::info!(
-                %election, seconds = (ttl * TTLS).as_secs(),
+                %election, seconds = self.now().since(asked_at).as_secs(),
                 "no app has asked about this election for so long; the pod does not run for it \
                  until one asks again (an app that never asks: --elect-always)"
             );
@@ -103,22 +122,21 @@ impl State {
     }
 
     /// Ends the interest in an election if nobody has asked for long, and closes the lead that hung on
-    /// it in the same step: who asks in that very moment is believed, or told that it is over. Else
-    /// says when that may be.
+    /// it in the same step: who asks in that very moment is believed, or told that it is over. Gives
+    /// when the last question came, and that lead. Else says when that may be.
     fn end_interest(
         &mut self,
         resource: &Resource,
-        agent: &Agent,
+        now: Moment,
         ttl: Duration,
-    ) -> Result<Option<LeaseId>, Moment> {
-        // Read under the mutex: whoever asks does so before this or after.
-        let now = agent.now();
+    ) -> Result<(Moment, Option<LeaseId>), Moment> {
         let held = self.held.get(resource);
         let lead = held.filter(|held| held.life == Life::Campaign);
         let Some(interest) = self.elections.interests.get(resource) else {
-            return Ok(None);
+            return Ok((now, None));
         };
-        let asked_until = interest.asked_at.after(ttl * TTLS);
+        let asked_at = interest.asked_at;
+        let asked_until = asked_at.after(ttl * TTLS);
         // Who renews the lease by its id, or follows its events, asks as well.
         let told_until = lead.map(|lead| lead.lease.told_until().after(ttl));
         let ends_at = told_until.map_or(asked_until, |told| told.max(asked_until));
@@ -130,6 +148,6 @@ impl State {
         if let Some(lease) = &lease {
             self.close(lease, now);
         }
-        Ok(lease)
+        Ok((asked_at, lease))
     }
 }

@@ -92,7 +92,7 @@ async fn holder_whose_wall_clock_is_behind_is_not_taken_for_dead() {
 
 /// In strict mode nothing that it could learn from a session would let it act.
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_leaves_take_overs_to_the_operator_reads_no_other_pods_session() {
+async fn an_agent_without_take_overs_reads_no_others_session() {
     let store = MemoryStore::default();
     let pod = |name: &str, takes_over| {
         let config = Config {

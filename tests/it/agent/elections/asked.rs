@@ -129,7 +129,7 @@ async fn a_question_about_its_lease_counts() {
 
 /// Whatever is told in that moment holds: polled between any two steps of the agent's tasks.
 #[tokio::test(start_paused = true)]
-async fn who_asks_in_the_moment_when_a_lead_is_given_up_is_told_what_holds() {
+async fn who_asks_when_a_lead_is_given_up_is_told_what_holds() {
     let (mut believed, mut refused) = (0, 0);
     for steps in 0..20 {
         let store = MemoryStore::default();
