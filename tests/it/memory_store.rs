@@ -3,15 +3,14 @@
 
 mod gate;
 mod late;
+mod watches;
 
-use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::channel::oneshot;
-use futures::{FutureExt as _, StreamExt as _};
+use futures::FutureExt as _;
 use leasehold::protocol::ids::{Resource, SessionId};
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::Waiter;
@@ -24,6 +23,7 @@ use leasehold::store::{LockStore, LockWatch, Look, Page, SessionStore, StoreErro
 pub(crate) use gate::{Gate, Half};
 pub(crate) use late::LateJoin;
 pub(crate) use leasehold::store::faulty::Call;
+use watches::Watch;
 
 /// What becomes of a call: none lets it through; an error is answered instead, and nothing done.
 pub(crate) type Hook = Box<dyn FnMut(Call) -> Option<StoreError> + Send>;
@@ -41,14 +41,10 @@ struct Control {
     watches: Vec<Watch>,
     /// A watch goes on from wherever its reader left off, whatever happened meanwhile.
     has_no_compaction: bool,
+    /// Watches break off at the first event that they would tell.
+    watches_break: bool,
     /// How long each call is on its way.
     latency: Duration,
-}
-
-/// An open watch. It ends when this is dropped.
-struct Watch {
-    is_stalled: Arc<AtomicBool>,
-    _end: oneshot::Sender<()>,
 }
 
 /// The store; clones share their contents.
@@ -256,16 +252,6 @@ impl MemoryStore {
         at_once(SessionStore::update(&self.store, &current, &touched));
     }
 
-    /// Stops telling the open watches anything, without ending them, for as long as the answer
-    /// lives.
-    pub(crate) fn stall_watches(&self) -> impl Sized + use<> {
-        let watches = std::mem::take(&mut self.control().watches);
-        for watch in &watches {
-            watch.is_stalled.store(true, Ordering::SeqCst);
-        }
-        watches
-    }
-
     /// Forgets writes, as a backup does that was restored without a bump.
     pub(crate) fn go_back(&self, revisions: u64) {
         self.set_revision(|now| now - revisions);
@@ -365,18 +351,6 @@ impl MemoryStore {
             gate.pass(call, half).await;
         }
     }
-
-    /// A watch that can be stalled.
-    fn stallable(&self, told: LockWatch) -> LockWatch {
-        let is_stalled = Arc::new(AtomicBool::new(false));
-        let (end, ended) = oneshot::channel();
-        self.control().watches.push(Watch {
-            is_stalled: is_stalled.clone(),
-            _end: end,
-        });
-        let told = told.filter(move |_| ready(!is_stalled.load(Ordering::SeqCst)));
-        told.take_until(ended).boxed()
-    }
 }
 
 fn resource(name: &str) -> Resource {
@@ -427,7 +401,7 @@ impl LockStore for MemoryStore {
             self.store.watch(session, after).await
         };
         let told = self.serve(Call::WatchLocks, watched).await?;
-        Ok(self.stallable(told))
+        Ok(self.controlled(told))
     }
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {

@@ -259,6 +259,22 @@ async fn a_watch_that_broke_off_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_no_watch_gets_past_is_listed() {
+    let store = MemoryStore::default();
+    let a = Pod::in_paused_time("a", &store);
+    let lease = a.lease("r").await;
+    tokio::task::yield_now().await;
+    store.break_watches();
+    let since = a.now();
+    store.delete_lock("r");
+    eventually("it is lost", || {
+        a.agent.lease(&lease.lease, a.now()).is_err()
+    })
+    .await;
+    assert!(a.now().since(since) < Duration::from_secs(15));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_a_watch_cannot_tell_any_more_is_listed() {
     let (store, a, b) = two_pods();
     let taken_away = a.lease("taken away").await;

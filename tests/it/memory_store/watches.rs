@@ -1,0 +1,53 @@
+//! Watches that say nothing any more, or break off.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::StreamExt as _;
+use futures::channel::oneshot;
+use futures::future::ready;
+use leasehold::store::{LockWatch, StoreError};
+
+use super::MemoryStore;
+
+/// An open watch. It ends when this is dropped.
+pub(super) struct Watch {
+    is_stalled: Arc<AtomicBool>,
+    _end: oneshot::Sender<()>,
+}
+
+impl MemoryStore {
+    /// Stops telling the open watches anything, without ending them, for as long as the answer
+    /// lives.
+    pub(crate) fn stall_watches(&self) -> impl Sized + use<> {
+        let watches = std::mem::take(&mut self.control().watches);
+        for watch in &watches {
+            watch.is_stalled.store(true, Ordering::SeqCst);
+        }
+        watches
+    }
+
+    /// Breaks each watch off from now on where it would tell something.
+    pub(crate) fn break_watches(&self) {
+        self.control().watches_break = true;
+    }
+
+    /// A watch to which that can be done.
+    pub(super) fn controlled(&self, told: LockWatch) -> LockWatch {
+        let is_stalled = Arc::new(AtomicBool::new(false));
+        let (end, ended) = oneshot::channel();
+        self.control().watches.push(Watch {
+            is_stalled: is_stalled.clone(),
+            _end: end,
+        });
+        let store = self.clone();
+        let told = told.map(move |event| {
+            if store.control().watches_break {
+                return Err(StoreError::Ambiguous("it broke off".into()));
+            }
+            event
+        });
+        let told = told.filter(move |_| ready(!is_stalled.load(Ordering::SeqCst)));
+        told.take_until(ended).boxed()
+    }
+}
