@@ -81,8 +81,8 @@ pub struct Config {
     pub session_ttl: SessionTtl,
     /// Added to every token base; the same in the whole installation.
     pub token_floor: u64,
-    /// Whether it takes over from the dead by itself, where the admission policies let it. Else it leaves
-    /// that to the operator, and reads no other pod's session.
+    /// Whether it takes over expired sessions' locks, where the admission policies allow that. Otherwise only
+    /// the operator does, and the agent reads no other pod's session.
     pub takes_over: bool,
     /// How many leases it serves at once.
     pub max_leases: usize,

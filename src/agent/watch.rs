@@ -28,14 +28,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// know it: the API server ends each after five minutes.
 const LONGEST_SILENCE: Duration = Duration::from_secs(330);
 
-/// So often a watch may break off at one place before what it does not get past is listed.
+/// How often a watch may break at one revision before the locks are listed: one event may break each.
 const BREAKS_AT_ONE_PLACE: u32 = 4;
 
 /// Why a watch is not open any more.
 enum Closed {
-    /// It ended, broke off or fell silent: a watch from after this revision tells the rest.
+    /// It ended, broke or was silent too long: a watch from this revision delivers the rest.
     After(Revision, Option<StoreError>),
-    /// What it did not tell cannot be watched: list first.
+    /// The missed events cannot be watched: list first.
     Missed(Option<StoreError>),
 }
 
@@ -96,7 +96,7 @@ impl Agent {
                 Closed::Missed(_) if seeded::has(Bug::GapNotListed) => after,
                 Closed::Missed(why) => {
                     if why.is_some() {
-                        // What one agent hears from the store the others hear as well: they list in turn.
+                        // All agents get this error at once; the pause spreads their lists.
                         let spread = self.0.config.session_ttl.get() / 10;
                         tokio::time::sleep(self.jittered(spread)).await;
                     }

@@ -102,10 +102,10 @@ impl Args {
                 preferred: self.elect_preferred,
             };
             if self.elect_always.contains(election) {
-                tracing::info!(%election, "running for the lead");
+                tracing::info!(%election, "campaign started");
                 agent.run_for(campaign);
             } else {
-                tracing::info!(%election, "running for the lead while an app asks about it");
+                tracing::info!(%election, "campaign configured: while an app asks");
                 agent.run_for_while_asked(campaign);
             }
         }

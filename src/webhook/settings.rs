@@ -36,7 +36,7 @@ pub struct Injection {
     /// Added to every fencing token, in the whole installation.
     #[serde(default)]
     pub token_floor: u64,
-    /// Who takes over from holders that died, as the admission policies have it.
+    /// Which process takes over the locks of crashed holders, as the admission policies have it.
     #[serde(default)]
     pub take_over: TakeOver,
     /// What a sidecar asks for and may use.
@@ -51,14 +51,14 @@ pub struct Injection {
     pub ports: Ports,
 }
 
-/// Who takes over from holders that died.
+/// Which process takes over the locks of crashed holders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TakeOver {
-    /// Each sidecar, as long as the policies let it.
+    /// Each sidecar, where the policies allow it.
     #[default]
     Auto,
-    /// The operator alone.
+    /// Only the operator.
     Strict,
 }
 

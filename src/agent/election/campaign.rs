@@ -157,7 +157,7 @@ impl Agent {
                 };
                 (held.follow(), held.asked().is_some())
             };
-            // One that came in the moment when the interest ended is given up, unless somebody asked since.
+            // A grant may arrive just after the interest ended; a question since then keeps it.
             let is_unfit = !*fit.borrow() && self.close_unasked(election, lease);
             if is_asked || is_unfit {
                 // As by a DELETE. Lost meanwhile it is over too.

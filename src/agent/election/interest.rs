@@ -1,11 +1,11 @@
-//! An app's interest in an election that the agent runs for: a lead needs an app that acts by it.
+//! Questions of apps about an election: with `--elect` the agent is a candidate only while an app asks.
 //!
-//! An app asks to learn whether it may act, so an app that leads asks at least within each validity that
-//! it is told. From the first question on the agent runs, and when none has come for two session TTLs it
-//! gives up its lead or its place in line: the app was never started, hangs, crashed, or has no use for it.
-//! A lead counts as a question when it comes, because its lease is told in full then.
-//! Invariant: no lead is given up while somebody may believe in it. What readers were told is over a TTL
-//! after they asked.
+//! An app that leads asks at least once in each validity. The candidacy starts with the first question.
+//! After two session TTLs without a question the agent releases the lead or removes its queue entry: the
+//! app was never started, hangs, crashed, or does not use the election. A grant counts as a question,
+//! because its lease is recorded as told in full.
+//! Invariant: the agent releases no lead that a reader may believe in. A reader's validity ends less than
+//! a TTL after its question.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::time::Moment;
 
-/// For how many session TTLs a question counts.
+/// The number of session TTLs for which a question counts.
 const TTLS: u32 = 2;
 
-/// What is known of the apps' questions about one election.
+/// The apps' questions about one election.
 pub(super) struct Interest {
     asked_at: Moment,
-    /// Whether somebody asked lately; the campaign follows it.
+    /// Whether the last question still counts; the campaign follows it.
     lasts: watch::Sender<bool>,
 }
 
 impl Agent {
-    /// Runs for an election from when an app asks about it, for as long as one goes on asking.
+    /// Runs for an election while an app asks about it.
     pub fn run_for_while_asked(&self, campaign: Campaign) {
         let election = campaign.election.clone();
         let (lasts, is_fit) = watch::channel(false);
@@ -51,7 +51,7 @@ impl Agent {
         });
     }
 
-    /// An app asked about an election just now.
+    /// Records a question about an election.
     pub(super) fn note_question(&self, election: &ElectionName) {
         let now = self.now();
         let mut state = self.state();
@@ -64,7 +64,8 @@ impl Agent {
         }
     }
 
-    /// Closes a lead whose campaign is not to go on, unless its app has asked since that was decided.
+    /// Closes a lead whose campaign ends, unless an app has asked since that was decided. Returns
+    /// whether it did.
     pub(super) fn close_unasked(&self, election: &ElectionName, lease: &LeaseId) -> bool {
         let mut state = self.state();
         let interest = state.elections.interests.get(election.resource());
@@ -91,7 +92,7 @@ impl Agent {
             let ttl = self.0.config.session_ttl.get();
             let ended = {
                 let mut state = self.state();
-                // Read under the mutex: whoever asks does so before this or after.
+                // Read under the mutex: each question comes before this or after.
                 let now = self.now();
                 state.end_interest(resource, now, ttl)
             };
@@ -102,13 +103,10 @@ impl Agent {
                     continue;
                 }
             };
-            tracing::info!(
-                %election, seconds = self.now().since(asked_at).as_secs(),
-                "no app has asked about this election for so long; the pod does not run for it \
-                 until one asks again (an app that never asks: --elect-always)"
-            );
+            let unasked = self.now().since(asked_at).as_secs();
+            tracing::info!(%election, unaskedSeconds = unasked, "campaign paused: no app asks");
             if let Some(lease) = lease {
-                // Nobody is left to be told what became of it.
+                // Its outcome has no reader.
                 let _released = self.release(&lease).await;
             }
         }
@@ -121,9 +119,12 @@ impl State {
         Some(interest.lasts.subscribe())
     }
 
-    /// Ends the interest in an election if nobody has asked for long, and closes the lead that hung on
-    /// it in the same step: who asks in that very moment is believed, or told that it is over. Gives
-    /// when the last question came, and that lead. Else says when that may be.
+    /// Ends the interest in an election after two TTLs without a question, and closes the lead in the same
+    /// step, so that a question at the same moment either keeps the lead or gets "follower". Returns when the
+    /// last question came, and the lead's lease.
+    ///
+    /// # Errors
+    /// When the interest may end, if it is too early.
     fn end_interest(
         &mut self,
         resource: &Resource,
@@ -137,7 +138,7 @@ impl State {
         };
         let asked_at = interest.asked_at;
         let asked_until = asked_at.after(ttl * TTLS);
-        // Who renews the lease by its id, or follows its events, asks as well.
+        // Calls that name the lease are questions as well.
         let told_until = lead.map(|lead| lead.lease.told_until().after(ttl));
         let ends_at = told_until.map_or(asked_until, |told| told.max(asked_until));
         if now < ends_at {

@@ -23,17 +23,17 @@ pub(in crate::cli) struct Args {
     /// Nothing is kept unless said.
     #[arg(long, env = "LEASEHOLD_STATE_DIR", value_name = "DIR")]
     pub(super) state_dir: Option<PathBuf>,
-    /// Who takes over from holders that died.
+    /// Which process takes over the locks of crashed holders.
     #[arg(long, env = "LEASEHOLD_TAKE_OVER", value_enum, default_value_t = TakeOver::Auto)]
     take_over: TakeOver,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TakeOver {
-    /// This process, as long as the admission policies let it. It reads the sessions of those that it
-    /// waits for.
+    /// This one, where the admission policies allow it. It reads the sessions of the holders that it waits
+    /// for.
     Auto,
-    /// The operator alone, as where the admission policies are strict: other pods' sessions are not read.
+    /// Only the operator, as with the policies of `strict` mode. This one reads no other pod's session.
     Strict,
 }
 
