@@ -41,8 +41,8 @@ async fn a_lock_moves_from_pod_to_pod_with_a_rising_token() -> Result<()> {
     assert_eq!(verified.json, json!({"current": true, "exact": true}));
 
     assert_eq!(a.renew(&first.id).await?.granted()?.id, first.id);
-    a.release(&first.id).await?.expect(204)?;
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
+    a.release_for_good(&first.id).await?;
     a.renew(&first.id).await?.problem(410, "lease_lost")?;
 
     let second = b.acquire(resource).await?.granted()?;
@@ -63,12 +63,12 @@ async fn a_deleted_lock_comes_back_with_a_larger_token() -> Result<()> {
         assert!(lease.token > last);
         let held = namespace.kubectl(&["delete", "dlock", "res"]).await?;
         assert!(held.refused()?.contains("the lock is held by a in pod a"));
-        a.release(&lease.id).await?.expect(204)?;
+        a.release_for_good(&lease.id).await?;
         namespace.kubectl(&["delete", "dlock", "res"]).await?.ok()?;
 
         let again = b.acquire("res").await?.granted()?;
         assert!(again.token > lease.token, "{again:?} after {lease:?}");
-        b.release(&again.id).await?.expect(204)?;
+        b.release_for_good(&again.id).await?;
         namespace.kubectl(&["delete", "dlock", "res"]).await?.ok()?;
         last = again.token;
     }
@@ -105,7 +105,7 @@ async fn a_sidecar_that_is_told_to_end_releases_what_it_holds() -> Result<()> {
     let session = namespace.holding_session("res").await?.unwrap_or_default();
     a.sigterm()?;
     // It waits for its apps, which can still release.
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     assert!(a.ended().await?.success());
     b.acquire("res").await?.granted()?;
     let name = session["metadata"]["name"].as_str().unwrap_or_default();
@@ -132,7 +132,7 @@ async fn a_repeated_request_gets_the_same_lease() -> Result<()> {
     assert_eq!(after["resourceVersion"], version["resourceVersion"]);
 
     // A repetition that comes after the release takes nothing anew.
-    a.release(&again.id).await?.expect(204)?;
+    a.release_for_good(&again.id).await?;
     let free = namespace.lock("res").await?;
     let body = json!({"resource": "res", "ttlSeconds": 30, "requestId": "r-1"});
     let late = a.acquire_with(&body).await?.problem(410, "lease_lost")?;

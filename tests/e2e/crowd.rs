@@ -77,7 +77,7 @@ async fn warm_up(namespace: &Namespace) -> Result<()> {
     let pod = namespace.pod_of("first", "app").await?;
     let agent = Sidecar::start(BINARY, &pod).await?;
     let lease = agent.acquire("other").await?.granted()?;
-    agent.release(&lease.id).await?.expect(204)?;
+    agent.release_for_good(&lease.id).await?;
     agent.kill9()
 }
 

@@ -132,7 +132,7 @@ impl Outage {
         self.a.verify("res", next.token).await?.expect(200)?;
         let sessions = self.namespace.all("locksessions").await?;
         ensure!(sessions.len() == 2, "{sessions:?}");
-        self.a.release(&next.id).await?.expect(204)?;
+        self.a.release_for_good(&next.id).await?;
         Ok(())
     }
 }
@@ -261,7 +261,7 @@ async fn a_write_into_a_hanging_etcd_is_granted_or_leaves_nothing() -> Result<()
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let b = sidecar(&namespace.pod("b").await?, 60).await?;
     let before = a.acquire("res").await?.granted()?;
-    a.release(&before.id).await?.expect(204)?;
+    a.release_for_good(&before.id).await?;
     b.acquire("warm").await?.granted()?;
 
     cluster.control_plane().freeze_etcd().await?;
@@ -276,7 +276,7 @@ async fn a_write_into_a_hanging_etcd_is_granted_or_leaves_nothing() -> Result<()
     let next = next.await?;
     ensure!(next.token > before.token, "{next:?} after {before:?}");
     b.verify("res", next.token).await?.expect(200)?;
-    b.release(&next.id).await?.expect(204)?;
+    b.release_for_good(&next.id).await?;
     a.acquire("res").await?.granted()?;
     Ok(())
 }

@@ -140,7 +140,7 @@ async fn what_the_apps_had_goes_on_through_two_deaths() -> Result<()> {
         leases.push(acquire(&a, &format!("res-{number}")).await?.0);
     }
     let released = acquire(&a, "released").await?.0;
-    a.release(&released.id).await?.expect(204)?;
+    a.release_for_good(&released.id).await?;
     let session = node.session_of("res-0").await?;
     let other = node.other().await?;
     for _death in 0..2 {
@@ -158,7 +158,7 @@ async fn what_the_apps_had_goes_on_through_two_deaths() -> Result<()> {
         ensure!(repeated.json["replayed"] == true, "{repeated:?}");
         ensure!(repeated.json["leaseId"] == leases[0].id, "{repeated:?}");
         ensure!(repeated.json["ownerId"] == "worker", "{repeated:?}");
-        a.release(&released.id).await?.expect(204)?;
+        a.release_for_good(&released.id).await?;
         ensure!(node.session_of("res-0").await? == session);
         ensure!(lines(&a, GOES_ON).len() == 1, "{}", a.log());
         let goes_on = &lines(&a, GOES_ON)[0];

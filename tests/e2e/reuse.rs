@@ -51,7 +51,7 @@ async fn an_app_that_comes_back_costs_the_api_server_nothing() -> Result<()> {
     ensure!(before["lease"]["kept"] == true, "{before}");
     let requests = of_locks(&proxy);
     for round in 0..20 {
-        a.release(&lease.id).await?.expect(204)?;
+        a.release_for_good(&lease.id).await?;
         a.renew(&lease.id).await?.problem(410, "lease_lost")?;
         let next = a.acquire_with(&kept(round % 2)).await?.granted()?;
         ensure_follows(&next, &lease)?;
@@ -64,9 +64,9 @@ async fn an_app_that_comes_back_costs_the_api_server_nothing() -> Result<()> {
     ensure!(of_locks(&proxy) == requests + reads, "only verifying asks");
     ensure!(grant(&namespace).await? == before, "nothing was written");
     // Nobody asked to keep it any longer.
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     let plain = a.acquire("res").await?.granted()?;
-    a.release(&plain.id).await?.expect(204)?;
+    a.release_for_good(&plain.id).await?;
     ensure!(grant(&namespace).await?.get("holder").is_none());
     Ok(())
 }
@@ -76,7 +76,7 @@ async fn a_kept_lock_goes_to_whoever_asks_for_it_elsewhere() -> Result<()> {
     for wait in [0, WAIT_SECONDS] {
         let Pair { namespace, a, b } = Pair::start("kept-given", TakeOver::Peer, 15).await?;
         let first = a.acquire_with(&kept(0)).await?.granted()?;
-        a.release(&first.id).await?.expect(204)?;
+        a.release_for_good(&first.id).await?;
         let held = grant(&namespace).await?;
         ensure!(held["holder"]["pod"] == "a", "{held}");
         let (_, metrics) = a.admin("/metrics").await?;
@@ -91,7 +91,7 @@ async fn a_kept_lock_goes_to_whoever_asks_for_it_elsewhere() -> Result<()> {
         // In use it is refused, and says why it took a moment.
         let refused = a.acquire("res").await?.problem(409, "lock_held")?;
         ensure!(refused.json["holder"]["pod"] == "b", "{}", refused.json);
-        b.release(&second.id).await?.expect(204)?;
+        b.release_for_good(&second.id).await?;
 
         let third = a.acquire_with(&kept(0)).await?.granted()?;
         let refused = b.acquire("res").await?.problem(409, "lock_held")?;
@@ -123,7 +123,7 @@ async fn callers_of_one_pod_are_served_from_one_grant() -> Result<()> {
     until_waiting(&a, 10).await?;
     let requests = of_locks(&proxy);
     for waiting in line {
-        a.release(&lease.id).await?.expect(204)?;
+        a.release_for_good(&lease.id).await?;
         let next = waiting.answer().await?.granted()?;
         ensure_follows(&next, &lease)?;
         lease = next;
@@ -134,10 +134,10 @@ async fn callers_of_one_pod_are_served_from_one_grant() -> Result<()> {
     let other = b.wait_for("res", WAIT_SECONDS).await?;
     let own = a.wait_for("res", WAIT_SECONDS).await?;
     until_queued(&namespace, "res", 2).await?;
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     let second = other.answer().await?.granted()?;
     ensure!(second.token > lease.token, "{second:?} after {lease:?}");
-    b.release(&second.id).await?.expect(204)?;
+    b.release_for_good(&second.id).await?;
     let third = own.answer().await?.granted()?;
     ensure!(third.token > second.token, "{third:?} after {second:?}");
     Ok(())
@@ -147,7 +147,7 @@ async fn callers_of_one_pod_are_served_from_one_grant() -> Result<()> {
 async fn the_line_of_a_pod_is_not_served_from_a_grant_that_a_person_took() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("kept-taken", TakeOver::Peer, 15).await?;
     let first = a.acquire_with(&kept(0)).await?.granted()?;
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     let free = json!({"status": {"holder": null, "lease": null}});
     namespace
         .patch("distributedlocks/res/status", &free)
@@ -158,7 +158,7 @@ async fn the_line_of_a_pod_is_not_served_from_a_grant_that_a_person_took() -> Re
     })
     .await?;
     a.acquire_with(&kept(0)).await?.problem(409, "lock_held")?;
-    b.release(&second.id).await?.expect(204)?;
+    b.release_for_good(&second.id).await?;
     let third = a.acquire_with(&kept(0)).await?.granted()?;
     ensure!(third.token > second.token, "{third:?} after {second:?}");
     Ok(())
@@ -168,7 +168,7 @@ async fn the_line_of_a_pod_is_not_served_from_a_grant_that_a_person_took() -> Re
 async fn a_kept_lock_ends_with_its_sidecar() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("kept-dead", TakeOver::Peer, 5).await?;
     let first = a.acquire_with(&kept(0)).await?.granted()?;
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     a.kill9()?;
     let second = acquire_in_time(&b, "res", LIMIT).await?;
     ensure!(second.token > first.token, "{second:?} after {first:?}");
@@ -177,9 +177,9 @@ async fn a_kept_lock_ends_with_its_sidecar() -> Result<()> {
 
     let again = b.acquire_with(&kept(0)).await?.problem(409, "lock_held")?;
     ensure!(again.json["holder"]["pod"] == "b", "{}", again.json);
-    b.release(&second.id).await?.expect(204)?;
+    b.release_for_good(&second.id).await?;
     let third = b.acquire_with(&kept(0)).await?.granted()?;
-    b.release(&third.id).await?.expect(204)?;
+    b.release_for_good(&third.id).await?;
     b.sigterm()?;
     b.ended().await?;
     ensure!(

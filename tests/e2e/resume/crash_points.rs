@@ -162,7 +162,7 @@ async fn a_release_that_is_not_on_file_and_landed() -> Result<()> {
     let (a, b) = (node.start().await?, node.other().await?);
     let lease = acquire(&a, "res").await?.0;
     let older = std::fs::read(node.file())?;
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     kill(a).await?;
     std::fs::write(node.file(), older)?;
     let next = b.acquire("res").await?.granted()?;
@@ -252,7 +252,7 @@ async fn an_api_server_that_is_away_at_the_restart() -> Result<()> {
     ensure!(waited.retry_after.is_some(), "{waited:?}");
     let lost = renewed(&a, &lease).await?.problem(410, "lease_lost")?;
     ensure!(lost.json["reason"] == "session_expired", "{lost:?}");
-    a.release(&other.id).await?.expect(204)?;
+    a.release_for_good(&other.id).await?;
     let said = lines(&a, BEGINS_ANEW);
     ensure!(said.len() == 1, "{}", a.log());
     ensure!(

@@ -315,7 +315,7 @@ async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
     .await?;
     // The write of the name; the grant stays the same.
     proxy.fail(Class::Raise, 1, Fault::AnswerHeld);
-    a.release(&lease.id).await?.expect(204)?;
+    a.release_for_good(&lease.id).await?;
     eventually("the second to be named", LIMIT, async || {
         let lock = namespace.lock("res").await.ok().flatten()?;
         (lock["status"]["holder"]["ownerId"] == "second").then_some(())

@@ -53,7 +53,7 @@ async fn all_served<'a>(
     while let Some((answer, pod)) = answers.next().await {
         let lease = answer?.granted()?;
         ensure!(lease.token > token, "{lease:?} after {token}");
-        pod.release(&lease.id).await?.expect(204)?;
+        pod.release_for_good(&lease.id).await?;
         token = lease.token;
     }
     Ok(())
@@ -80,7 +80,7 @@ async fn who_waits_queues_again_when_the_queue_is_wiped() -> Result<()> {
         "it was wiped"
     );
 
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     all_served(waiting.into_iter().zip([&b, &c]), first.token).await
 }
 
@@ -107,7 +107,7 @@ async fn who_waits_queues_again_at_a_lock_that_was_made_anew() -> Result<()> {
     let new = namespace.lock("res").await?.unwrap_or_default();
     ensure!(new["metadata"]["uid"] != old["metadata"]["uid"], "{new}");
     ensure!(second.token > first.token, "{second:?} after {first:?}");
-    d.release(&second.id).await?.expect(204)?;
+    d.release_for_good(&second.id).await?;
     all_served(waiting.into_iter().zip([&b, &c]), second.token).await?;
     let new = namespace.lock("res").await?.unwrap_or_default();
     ensure!(new["status"]["transitions"] == 3, "{new}");
@@ -121,7 +121,7 @@ async fn a_holder_hears_of_a_deletion_within_a_second() -> Result<()> {
     // The watch is open from some time after the session began; who waits proves that it is.
     let waiting = b.wait_for("res", WAIT_SECONDS).await?;
     until_queued(&namespace, "res", 1).await?;
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     let lease = waiting.answer().await?.granted()?;
 
     let writes = PlainWrites::start(&namespace).await?;
@@ -166,7 +166,7 @@ async fn with_a_stalled_watch_the_grant_is_found_within_a_third_of_the_ttl() -> 
     proxy.stall_watches();
 
     let reads = proxy.count(Class::GetLock);
-    a.release(&first.id).await?.expect(204)?;
+    a.release_for_good(&first.id).await?;
     let released = now();
     let second = waiting.answer().await?.granted()?;
     let took = now().since(released);
@@ -180,12 +180,12 @@ async fn with_a_stalled_watch_the_grant_is_found_within_a_third_of_the_ttl() -> 
 
     // The watch is opened anew, and tells again.
     watches(2).await?;
-    b.release(&second.id).await?.expect(204)?;
+    b.release_for_good(&second.id).await?;
     let third = a.acquire("res").await?.granted()?;
     let waiting = b.wait_for("res", WAIT_SECONDS).await?;
     until_queued(&namespace, "res", 1).await?;
     let reads = proxy.count(Class::GetLock);
-    a.release(&third.id).await?.expect(204)?;
+    a.release_for_good(&third.id).await?;
     let fourth = waiting.answer().await?.granted()?;
     ensure!(proxy.count(Class::GetLock) == reads, "no read was needed");
     ensure!(proxy.count(Class::Watch) == 2, "one watch at a time");
