@@ -1,9 +1,9 @@
 //! `leasehold gate NAME`: ends well when this pod leads an election, and not before; for an init
 //! container that keeps an app from starting.
 //!
-//! It takes no lock of its own and runs for nothing: the sidecar does (`--elect-always`, because nobody asks
-//! when this has ended), and goes on leading then. Invariant: it ends with 0 only on the sidecar's yes that was valid for
-//! longer than the answer took (`verdict`). It waits without a limit: whatever goes wrong with the
+//! It takes no lock of its own and runs for nothing: the sidecar does (`--elect-always`, because no
+//! caller asks after this has ended), and continues to lead. Invariant: it ends with 0 only on the sidecar's
+//! yes that was valid for longer than the answer took (`verdict`). It waits without a limit: whatever goes wrong with the
 //! sidecar is ridden out.
 
 mod verdict;

@@ -201,8 +201,8 @@ async fn who_waits_stays_in_line_through_an_outage() -> Result<()> {
     let first = a.acquire_for_long("res").await?.granted()?;
     let waiting = b.wait_for("res", WAIT_SECONDS).await?;
     let place = until_queued(&namespace, "res", 1).await?;
-    // One that does not know yet that it is queued is told that the store is away.
-    eventually("the waiter to know its place", PATIENCE, async || {
+    // A caller whose queue entry is not confirmed yet gets `store_unavailable`.
+    eventually("the waiter's entry to be confirmed", PATIENCE, async || {
         b.log().contains("waiting in line").then_some(())
     })
     .await?;

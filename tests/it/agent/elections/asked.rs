@@ -127,7 +127,7 @@ async fn a_question_about_its_lease_counts() {
     assert!(leads(&store, &b));
 }
 
-/// Whatever is told in that moment holds: polled between any two steps of the agent's tasks.
+/// A validity that is returned at that moment holds: the question comes between any two steps of the tasks.
 #[tokio::test(start_paused = true)]
 async fn who_asks_when_a_lead_is_given_up_is_told_what_holds() {
     let (mut believed, mut refused) = (0, 0);

@@ -54,7 +54,7 @@ async fn who_finds_the_watch_late_while_it_is_opened_anew_does_not_end_the_new_o
         granted(waiting).await;
     }
     let is_listed = || lists.arrived() == 1;
-    eventually("the first that found it late lists", is_listed).await;
+    eventually("the first waiter lists", is_listed).await;
     lists.open();
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(lists.arrived(), 1);
@@ -226,9 +226,9 @@ async fn a_holder_whose_grant_is_taken_away_hears_of_it_by_the_watch() {
     assert!(a.now().since(since) < Duration::from_secs(1));
 }
 
-/// An API server that dies breaks off thousands of watches at once; each of them lists nothing.
+/// A crashing API server breaks thousands of watches at once; none of them causes a list.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_broke_off_goes_on_where_it_was() {
+async fn broken_watch_continues_at_its_last_revision() {
     let (store, a, b) = two_pods();
     let taken_away = a.lease("taken away").await;
     let lease = a.lease("r").await;
@@ -260,7 +260,7 @@ async fn a_watch_that_broke_off_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_watch_gets_past_is_listed() {
+async fn event_that_breaks_each_watch_is_listed() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let lease = a.lease("r").await;
