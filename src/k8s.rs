@@ -12,6 +12,7 @@ pub mod errors;
 pub mod names;
 
 mod calls;
+mod candidates;
 mod certificates;
 mod connection;
 mod fleet;
@@ -21,6 +22,7 @@ mod notes;
 mod pod_labels;
 mod session_store;
 
+pub use candidates::K8sCandidates;
 pub use certificates::{K8sCertificates, K8sTrust};
 pub use client::connect;
 pub use fleet::K8sFleet;

@@ -22,6 +22,7 @@ mod queue;
 mod scribe;
 mod state;
 mod trouble;
+mod unready;
 pub mod view;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,7 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, Seen};
 use crate::random::Random;
 use crate::store::StoreError;
-use crate::store::cluster::{Notes, PodLabels};
+use crate::store::cluster::{Candidates, Notes, PodLabels};
 use crate::store::fleet::FleetStore;
 use crate::store::namespaces::Namespaces;
 
@@ -87,6 +88,8 @@ pub struct Ports {
     pub notes: Arc<dyn Notes>,
     /// The labels of pods.
     pub labels: Arc<dyn PodLabels>,
+    /// The pods that run for elections.
+    pub candidates: Arc<dyn Candidates>,
     /// The labelled namespaces.
     pub namespaces: Arc<dyn Namespaces>,
     /// The audit log.
@@ -327,6 +330,7 @@ impl Operator {
             Key::Session(_) => "session",
             Key::Lock(_) => "lock",
             Key::Label(_) => "label",
+            Key::Leader(_) => "leader",
             Key::Binding(_) => "binding",
             Key::AskingPod(_) => "asking_pod",
         };
@@ -417,6 +421,11 @@ impl Operator {
             Action::GiveLabel { election, pod, .. } => {
                 tracing::info!(%election, pod = %pod.place.name, "labelled the pod that leads");
             }
+            Action::AskLeader {
+                election, reason, ..
+            } => {
+                tracing::warn!(%election, reason, "asked the leader to resign");
+            }
             Action::CreateBinding { namespace, .. } => {
                 tracing::info!(%namespace, "gave sidecars their right in a namespace");
             }
@@ -434,6 +443,7 @@ impl Operator {
             Action::LookAtPod(_)
             | Action::LookForSession(_)
             | Action::LookForSidecars(_)
+            | Action::LookAtLeader { .. }
             | Action::TakeLabel { .. } => {}
         }
     }

@@ -20,7 +20,9 @@ use crate::admin::{self, Inside};
 use crate::agent::{Agent, Campaign, Config, OnTerm};
 use crate::clock::SystemClock;
 use crate::http::serve::{Bounds, serve};
-use crate::k8s::{K8sFleet, K8sLockStore, K8sNamespaces, K8sNotes, K8sPodLabels, K8sSessionStore};
+use crate::k8s::{
+    K8sCandidates, K8sFleet, K8sLockStore, K8sNamespaces, K8sNotes, K8sPodLabels, K8sSessionStore,
+};
 use crate::operator::{AuditLog, Leadership, Operator, OwnPod, Ports};
 use crate::protocol::election::ElectionName;
 use crate::random::Random;
@@ -189,6 +191,7 @@ fn ports(cluster: &Cluster, pod: &str, fleet: Arc<K8sFleet>, elected: Elected) -
         fleet,
         notes: Arc::new(K8sNotes::new(client.clone(), pod)),
         labels: Arc::new(K8sPodLabels::new(client.clone())),
+        candidates: Arc::new(K8sCandidates::new(client.clone(), &cluster.namespace)),
         namespaces: Arc::new(K8sNamespaces::new(client.clone())),
         audit: Arc::new(StandardOutput),
         leadership: Arc::new(elected),

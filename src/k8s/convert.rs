@@ -238,7 +238,7 @@ pub(super) fn time_text(at: WallTime) -> String {
 }
 
 /// Free text for people, cut to what the schema takes: a long reason must not stop a take-over.
-fn cut(text: &str, longest: usize) -> String {
+pub(super) fn cut(text: &str, longest: usize) -> String {
     text.chars().take(longest).collect()
 }
 

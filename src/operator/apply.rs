@@ -3,6 +3,7 @@
 
 mod bindings;
 mod labels;
+mod leaders;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 use crate::seeded::{self, Bug};
 use crate::store::StoreError;
+use crate::store::cluster::CandidatePod;
 use crate::store::fleet::{FleetStore, Place, Placed, PodReport};
 use crate::store::namespaces::Binding;
 
@@ -47,6 +49,19 @@ pub(super) enum Shown {
     },
     /// Who has it is not known.
     LabelUnclear(Place),
+    /// The pod of this grant, which leads, and whether that of another candidate is Ready.
+    Leader {
+        election: Place,
+        grant: GrantId,
+        /// None where there is none.
+        pod: Option<CandidatePod>,
+        has_heir: bool,
+    },
+    /// The pod of this grant was asked to resign.
+    LeaderAsked {
+        election: Place,
+        grant: GrantId,
+    },
     /// Whether any pod of this namespace has the sidecar.
     Sidecars(Arc<str>, bool),
     Binding(Box<Placed<Binding>>),
@@ -156,6 +171,31 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
             grant,
             pod,
         } => labels::give(&*ports.labels, election, grant, &pod).await,
+        Action::LookAtLeader {
+            election,
+            grant,
+            pod,
+            others,
+        } => leaders::look(&*ports.candidates, election, grant, &pod, &others).await,
+        // Closes the race with the end of that grant: the lock is written at this version only.
+        Action::AskLeader {
+            election,
+            current,
+            grant,
+            reason,
+        } => {
+            let asked = ports.candidates.ask_to_resign(&current, &grant, &reason);
+            match asked.await {
+                Ok(()) => Applied::done(Shown::LeaderAsked { election, grant }),
+                Err(error) if needs_a_look(&error) => {
+                    Applied::after_looking(look_at_lock(fleet, &current.place).await)
+                }
+                Err(error) => Applied {
+                    advice: trouble::label_advice(&error),
+                    ..Applied::failed(error)
+                },
+            }
+        }
     }
 }
 

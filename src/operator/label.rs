@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{GrantId, Resource};
+use crate::protocol::session::PodRef;
 use crate::protocol::time::Moment;
-use crate::store::cluster::LabelledPod;
+use crate::store::cluster::{CandidatePod, LabelledPod};
 use crate::store::fleet::Place;
 
 use super::plan::{Action, Rules, Step};
+use super::unready::Looked;
 use super::view::View;
 
 /// What the label's name begins with; the election's follows.
@@ -37,6 +39,8 @@ struct Election {
     /// When to look once more, because a write of a former active replica, or one that was given
     /// up, may land until then.
     again: Option<Moment>,
+    /// How the pod that leads was when it was last looked at.
+    looked: Option<Looked>,
 }
 
 /// Who has the label, once the others have lost it.
@@ -128,6 +132,40 @@ impl Elections {
     pub(super) fn forget_all(&mut self) {
         for known in self.0.values_mut() {
             known.seen = None;
+            known.looked = None;
+        }
+    }
+
+    /// The one lock that decides an election. Where several say that they do, none does.
+    pub(super) fn lock_of(&self, election: &Place) -> Option<&Place> {
+        let mut locks = self.0.get(election)?.locks.iter();
+        locks.next().filter(|_| locks.next().is_none())
+    }
+
+    /// How the pod that leads an election was when it was last looked at.
+    pub(super) fn looked(&self, election: &Place) -> Option<&Looked> {
+        self.0.get(election)?.looked.as_ref()
+    }
+
+    /// The pod of this grant, which leads, was looked at, and others that would.
+    pub(super) fn note_leader(
+        &mut self,
+        election: &Place,
+        grant: GrantId,
+        pod: Option<CandidatePod>,
+        has_heir: bool,
+        now: Moment,
+    ) {
+        if let Some(known) = self.0.get_mut(election) {
+            let before = known.looked.as_ref();
+            known.looked = Some(Looked::new(before, grant, pod, has_heir, now));
+        }
+    }
+
+    /// The pod of this grant, which leads, was asked to resign.
+    pub(super) fn note_asked(&mut self, election: &Place, grant: GrantId, now: Moment) {
+        if let Some(known) = self.0.get_mut(election) {
+            known.looked = Some(Looked::settled(grant, now));
         }
     }
 }
@@ -140,7 +178,7 @@ pub(super) fn step(view: &View, rules: &Rules, election: &Place, now: Moment) ->
     if !rules.leader_labels {
         return Step::default();
     }
-    let leader = leader(view, known);
+    let leader = leader(view, election);
     let grant = leader.as_ref().map(|(grant, _)| grant.clone());
     let pod = leader.as_ref().and_then(|(_, pod)| pod.clone());
     let seen = known.seen.as_ref().filter(|seen| seen.grant == grant);
@@ -160,24 +198,24 @@ pub(super) fn step(view: &View, rules: &Rules, election: &Place, now: Moment) ->
     }
 }
 
-/// The grant that leads, and its pod if it has one. Where several locks say that they decide the
-/// election, nobody does.
-fn leader(view: &View, election: &Election) -> Option<(GrantId, Option<LabelledPod>)> {
-    let mut locks = election.locks.iter();
-    let (Some(place), None) = (locks.next(), locks.next()) else {
-        return None;
-    };
+/// The grant that leads, and its pod if it has one.
+fn leader(view: &View, election: &Place) -> Option<(GrantId, Option<LabelledPod>)> {
+    let place = view.elections().lock_of(election)?;
     let grant = view.lock(place)?.grant()?;
-    let pod = &grant.holder.pod;
+    Some((grant.id.clone(), labelled(place, &grant.holder.pod)))
+}
+
+/// The pod that a lock names, if it is in the cluster.
+pub(super) fn labelled(lock: &Place, pod: &PodRef) -> Option<LabelledPod> {
     let labelled = LabelledPod {
         place: Place {
-            namespace: place.namespace.clone(),
+            namespace: lock.namespace.clone(),
             name: pod.name.clone(),
         },
         uid: pod.uid.clone(),
     };
     let is_in_cluster = !pod.uid.is_empty();
-    Some((grant.id.clone(), is_in_cluster.then_some(labelled)))
+    is_in_cluster.then_some(labelled)
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ impl Metrics {
 
     /// What has not happened yet is 0 and not absent: alerts compare with it.
     fn make_series(&self) {
-        for kind in ["session", "lock", "incident", "label", "binding"] {
+        for kind in ["session", "lock", "incident", "label", "leader", "binding"] {
             for outcome in ["done", "conflict", "failed"] {
                 self.reconciles.with_label_values(&[kind, outcome]);
             }

@@ -28,6 +28,7 @@ use self::reclaim::{dead_holder, is_dead};
 use super::binding::{self, BindSidecars};
 use super::label;
 use super::trouble::Kind;
+use super::unready;
 use super::view::{FreeLock, KeptLock, Key, SeenLock, SeenSession, View};
 
 /// What the operator is set to.
@@ -46,6 +47,9 @@ pub struct Rules {
     pub long_held: Duration,
     /// Whether the pod of an election's leader gets a label that says so.
     pub leader_labels: bool,
+    /// For how long a pod that runs for an election unasked may lead while it is not Ready; only
+    /// looked after where leaders are labelled.
+    pub unready_leader: Duration,
     /// To whom the sidecar's role is given in labelled namespaces.
     pub bind_sidecars: BindSidecars,
     /// Whether pods that ask for a sidecar and have none are told of.
@@ -129,6 +133,28 @@ pub enum Action {
         /// Its pod.
         pod: LabelledPod,
     },
+    /// Look whether the pod that leads is Ready, and where it is not, whether any other's is.
+    LookAtLeader {
+        /// The election, by namespace and name.
+        election: Place,
+        /// The grant that leads.
+        grant: GrantId,
+        /// Its pod.
+        pod: LabelledPod,
+        /// Pods that would lead, in the order of the queue.
+        others: Vec<LabelledPod>,
+    },
+    /// Ask the pod that leads to resign, on exactly this version of the lock.
+    AskLeader {
+        /// The election, by namespace and name.
+        election: Place,
+        /// The lock as it was seen.
+        current: Arc<Placed<Lock>>,
+        /// The grant that leads.
+        grant: GrantId,
+        /// Why, for people.
+        reason: String,
+    },
     /// Give the sidecar's role in a namespace.
     CreateBinding {
         /// The namespace.
@@ -154,7 +180,9 @@ impl Action {
     #[must_use]
     pub fn version(&self) -> Option<Revision> {
         match self {
-            Self::Write { current, .. } => Some(current.stored.version),
+            Self::Write { current, .. } | Self::AskLeader { current, .. } => {
+                Some(current.stored.version)
+            }
             Self::DeleteLock(lock) => Some(lock.version),
             Self::Revoke { current, .. } | Self::DeleteSession(current) => {
                 Some(current.stored.version)
@@ -167,6 +195,7 @@ impl Action {
             | Self::LookForSidecars(_)
             | Self::CreateBinding { .. }
             | Self::TakeLabel { .. }
+            | Self::LookAtLeader { .. }
             | Self::GiveLabel { .. } => None,
         }
     }
@@ -233,6 +262,7 @@ pub fn step(view: &View, rules: &Rules, key: &Key, now: Now) -> Step {
                 KeptLock::Free(free) => idle(view, rules, place, free, now),
             }),
         Key::Label(election) => label::step(view, rules, election, now.moment),
+        Key::Leader(election) => unready::step(view, rules, election, now.moment),
         Key::Binding(namespace) => binding::step(view, rules, namespace, now.moment),
         // It is told of, and nothing is done about it.
         Key::AskingPod(_) => Step::default(),

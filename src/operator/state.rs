@@ -224,7 +224,11 @@ impl State {
         match key {
             // Locks wait for it.
             Key::Session(place) if self.view.is_named(place) => Urgency::Session,
-            Key::Session(_) | Key::Label(_) | Key::Binding(_) | Key::AskingPod(_) => Urgency::Other,
+            Key::Session(_)
+            | Key::Label(_)
+            | Key::Leader(_)
+            | Key::Binding(_)
+            | Key::AskingPod(_) => Urgency::Other,
             Key::Lock(place) => match self.view.lock(place).and_then(KeptLock::full) {
                 Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Urgency::Contended,
                 _ => Urgency::Other,
@@ -283,6 +287,19 @@ impl State {
             Shown::LabelGiven { election, grant } => {
                 self.view.elections_mut().note_given(&election, &grant);
             }
+            Shown::Leader {
+                election,
+                grant,
+                pod,
+                has_heir,
+            } => {
+                let elections = self.view.elections_mut();
+                elections.note_leader(&election, grant, pod, has_heir, received);
+            }
+            Shown::LeaderAsked { election, grant } => {
+                let elections = self.view.elections_mut();
+                elections.note_asked(&election, grant, received);
+            }
             Shown::Sidecars(namespace, are_there) => {
                 let labelled = self.view.labelled_mut();
                 labelled.note_sidecars(namespace, are_there, received);
@@ -308,6 +325,12 @@ impl State {
                 }
                 found.map(|found| found.stored.version)
             }
+            Key::Leader(_) => match action {
+                Action::AskLeader { current, .. } => {
+                    self.view.lock(&current.place).map(KeptLock::version)
+                }
+                _ => None,
+            },
             Key::Label(_) | Key::AskingPod(_) => None,
         };
         known.is_some() && known == action.version()

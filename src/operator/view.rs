@@ -97,9 +97,11 @@ impl View {
         let sessions = self.sessions.keys().cloned().map(Key::Session);
         let locks = self.locks.keys().cloned().map(Key::Lock);
         let labels = self.elections.places().cloned().map(Key::Label);
+        let leaders = self.elections.places().cloned().map(Key::Leader);
         sessions
             .chain(locks)
             .chain(labels)
+            .chain(leaders)
             .chain(self.bound_namespaces())
             .chain(self.pods_without_sidecar())
     }
@@ -337,7 +339,8 @@ impl View {
         if let Some(election) = election {
             self.elections.note_lock(election.clone(), lock.clone());
             self.deciding.insert(lock.clone(), election.clone());
-            self.changed.push(Key::Label(election));
+            self.changed.push(Key::Label(election.clone()));
+            self.changed.push(Key::Leader(election));
         }
     }
 

@@ -1,4 +1,4 @@
-//! The operator's other ports: what it tells people, and the labels of pods.
+//! The operator's other ports: what it tells people, the labels of pods, and candidates' readiness.
 //!
 //! Only a cluster has them; nothing about who holds a lock hangs on either.
 
@@ -8,7 +8,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::StoreError;
-use super::fleet::Place;
+use super::fleet::{Place, Placed};
+use crate::protocol::ids::GrantId;
+use crate::protocol::lock::Lock;
 use crate::protocol::time::WallTime;
 
 /// What kind of object a note is about.
@@ -77,4 +79,33 @@ pub trait PodLabels: Send + Sync + 'static {
 
     /// Takes it from a pod, if the pod is still this one. `NotFound` or `Conflict` when it is not.
     async fn take(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError>;
+}
+
+/// A pod that runs for an election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CandidatePod {
+    /// Whether it is annotated to run for it whether its app asks or not.
+    pub runs_unasked: bool,
+    /// Since when it is not Ready, in the words of its object: to be compared with nothing else.
+    /// None while it is Ready.
+    pub unready_since: Option<Arc<str>>,
+}
+
+/// The pods that run for elections.
+#[async_trait]
+pub trait Candidates: Send + Sync + 'static {
+    /// A pod that runs for the election of this name; none where this very pod is gone.
+    async fn pod(
+        &self,
+        pod: &LabelledPod,
+        election: &str,
+    ) -> Result<Option<CandidatePod>, StoreError>;
+
+    /// Asks the holder of this grant to resign, if the lock is still at this version.
+    async fn ask_to_resign(
+        &self,
+        current: &Placed<Lock>,
+        grant: &GrantId,
+        reason: &str,
+    ) -> Result<(), StoreError>;
 }

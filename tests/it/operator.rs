@@ -216,6 +216,29 @@ async fn the_pod_that_leads_is_labelled_by_the_active_replica_and_by_the_next_on
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_leader_that_is_not_ready_is_asked_once_to_resign_where_another_is() {
+    for (others, expected) in [("since never", 0), ("", 1)] {
+        let cluster = Cluster::start().await;
+        cluster.hold("election:jobs", "a");
+        cluster.wait("election:jobs", "b");
+        cluster.unready("a", "noon");
+        if !others.is_empty() {
+            cluster.unready("b", others);
+        }
+        cluster.lead(true);
+        tokio::time::sleep(TTL * 9 / 10).await;
+        let asked = cluster.asked_to_resign();
+        assert_eq!(asked.len(), expected, "{asked:?}");
+        let (grant, why) = ("g-a", "pod a is not Ready since noon");
+        assert!(
+            asked
+                .iter()
+                .all(|(asked, reason)| asked.as_str() == grant && reason.contains(why))
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_lost_the_lead_leaves_what_it_could_not_do_to_the_next_one() {
     let cluster = Cluster::start().await;
     cluster.lead(true);

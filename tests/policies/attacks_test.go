@@ -193,7 +193,7 @@ func TestHeldLockOutlivesItsFinalizers(t *testing.T) {
 	collector := who{name: "system:serviceaccount:kube-system:generic-garbage-collector", verbs: admin.verbs}
 	for _, of := range bothModes {
 		c := clusters[of]()
-		for _, by := range []who{editor, admin, collector, operator} {
+		for _, by := range []who{editor, admin, collector} {
 			verdict(t, c.refusals(t, update(by, held)), words)
 			verdict(t, c.refusals(t, update(by, two)), words)
 			verdict(t, c.refusals(t, update(by, two, "x/y")), allowed)

@@ -220,9 +220,10 @@ func TestEndOfAGrantTakesTheVerbAReasonAndOnesOwnName(t *testing.T) {
 		{"reworded in another's name", asker, own("releaser"), changed(func(r *request) { r.Reason = "x" }), "put \"other\" there"},
 		{"reworded", releaser, own("releaser"), changed(func(r *request) { r.Reason = "x" }), allowed},
 		{"removed by another", asker, own("releaser"), nil, allowed},
-		{"by the operator", operator, nil, own(operatorName), "carries out what others ask for"},
-		{"by the operator for another", operator, nil, own("releaser"), "carries out what others ask for"},
-		{"changed by the operator", operator, own("releaser"), changed(func(r *request) { r.Mode = "Ask" }), "carries out what others ask for"},
+		{"by the operator", operator, nil, own(operatorName), onlyLeaders},
+		{"asked by the operator", operator, nil, &request{LeaseID: "g", Mode: "Ask", Reason: "x", Actor: operatorName}, onlyLeaders},
+		{"by the operator for another", operator, nil, own("releaser"), onlyLeaders},
+		{"changed by the operator", operator, own("releaser"), changed(func(r *request) { r.Mode = "Ask" }), onlyLeaders},
 		{"removed by the operator", operator, own("releaser"), nil, allowed},
 	} {
 		for _, of := range bothModes {

@@ -12,6 +12,7 @@ const (
 	nobodyBut   = "nobody but the first of status.waiters that is left"
 	onlyDrops   = "drops entries of status.waiters and does nothing else"
 	leavesAlone = "ends a grant or leaves it alone"
+	onlyLeaders = "asks for nothing but that the leader of an election resigns"
 	byForce     = "by force only for a spec.releaseRequest with mode Force"
 )
 
@@ -133,6 +134,48 @@ func TestOperatorRevokesSessions(t *testing.T) {
 	after := sessionOf(holder, map[string]any{"renewals": 1, "revoked": revocation("Expired", "leasehold-operator")})
 	for _, of := range bothModes {
 		verdict(t, clusters[of]().refusals(t, sessionWrite(operator, after, before)), allowed)
+	}
+}
+
+func TestOperatorAsksLeadersAndChangesNothingElseOfALock(t *testing.T) {
+	const onlyRequest = "changes nothing of a lock but spec.releaseRequest"
+	asked := func(change func(*request)) func(*lock) {
+		return func(l *lock) {
+			l.Spec.ReleaseRequest = &request{LeaseID: holder.leaseID(), Mode: "Ask", Reason: "not Ready", Actor: operatorName}
+			change(l.Spec.ReleaseRequest)
+		}
+	}
+	asIs := func(*request) {}
+	also := func(field string, value any) func(*lock) {
+		return func(l *lock) { asked(asIs)(l); l.Metadata[field] = value }
+	}
+	retain := 60
+	for _, each := range []struct {
+		what     string
+		resource string
+		change   func(*lock)
+		refused  string
+	}{
+		{"asked", "election:jobs", asked(asIs), allowed},
+		{"by force", "election:jobs", asked(func(r *request) { r.Mode = "Force" }), onlyLeaders},
+		{"no election", "jobs", asked(asIs), onlyLeaders},
+		{"in another's name", "election:jobs", asked(func(r *request) { r.Actor = "releaser" }), "put \"" + operatorName + "\" there"},
+		{"without a reason", "election:jobs", asked(func(r *request) { r.Reason = " " }), "reason is blank"},
+		{"kept for shorter", "election:jobs", func(l *lock) { l.Spec.RetainSeconds = &retain }, onlyRequest},
+		{"kept for shorter, and asked", "election:jobs", func(l *lock) { asked(asIs)(l); l.Spec.RetainSeconds = &retain }, onlyRequest},
+		{"marked later", "jobs", func(l *lock) { l.Spec.LongHeldSeconds = &retain }, onlyRequest},
+		{"labelled", "election:jobs", also("labels", map[string]any{"a": "b"}), onlyRequest},
+		{"annotated", "election:jobs", also("annotations", map[string]any{"a": "b"}), onlyRequest},
+		{"finalizers", "election:jobs", also("finalizers", []any{"a.example/b"}), onlyRequest},
+		{"owned", "election:jobs", also("ownerReferences", []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}}), onlyRequest},
+	} {
+		for _, of := range bothModes {
+			t.Run(string(of)+"/"+each.what, func(t *testing.T) {
+				before, after := lockOf(each.resource, held(holder)), lockOf(each.resource, held(holder))
+				each.change(&after)
+				verdict(t, clusters[of]().refusals(t, writes(operator, admission.Update, lockKind, after, before)), each.refused)
+			})
+		}
 	}
 }
 

@@ -76,6 +76,14 @@ pub(in crate::cli) struct Args {
     /// that select it. The operator must be allowed to patch pods.
     #[arg(long, env = "LEASEHOLD_LEADER_LABELS")]
     leader_labels: bool,
+    /// For how many seconds a pod may lead that is not Ready, where its annotation elect-always names the
+    /// election; then it is asked to resign if another candidate's pod is Ready. Goes with
+    /// --leader-labels.
+    #[arg(
+        long, env = "LEASEHOLD_UNREADY_LEADER_SECONDS", value_name = "SECONDS", default_value_t = 60,
+        value_parser = RangedU64ValueParser::<u64>::new().range(5..=86_400),
+    )]
+    unready_leader_seconds: u64,
     /// To whom the operator gives the right to run a sidecar, in each namespace that is labelled
     /// leasehold.dev/injection. It must be allowed to make role bindings.
     #[arg(
@@ -150,6 +158,7 @@ impl Args {
             keep_sessions: Duration::from_secs(self.keep_sessions_seconds),
             long_held: Duration::from_secs(self.long_held_seconds),
             leader_labels: self.leader_labels,
+            unready_leader: Duration::from_secs(self.unready_leader_seconds),
             bind_sidecars,
             // It may see the labelled namespaces then.
             tell_of_missing: bind_sidecars != BindSidecars::None || self.webhook.is_served(),

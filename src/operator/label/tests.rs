@@ -22,14 +22,14 @@ fn now(seconds: u64) -> plan::Now {
     }
 }
 
-fn place(name: &str) -> Place {
+pub(in crate::operator) fn place(name: &str) -> Place {
     Place {
         namespace: "n".into(),
         name: name.into(),
     }
 }
 
-fn pod(who: &str) -> LabelledPod {
+pub(in crate::operator) fn pod(who: &str) -> LabelledPod {
     LabelledPod {
         place: place(who),
         uid: format!("uid-{who}").into(),
@@ -40,7 +40,7 @@ fn free(resource: &str) -> Lock {
     Lock::unheld(Resource::parse(resource).unwrap())
 }
 
-fn led_by(resource: &str, who: &str, pod_uid: &str) -> Lock {
+pub(in crate::operator) fn led_by(resource: &str, who: &str, pod_uid: &str) -> Lock {
     let claim = Claim {
         grant: format!("g-{who}").into(),
         claimant: Claimant {

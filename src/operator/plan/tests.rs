@@ -31,6 +31,7 @@ pub(in crate::operator) fn rules() -> Rules {
         keep_sessions: Duration::from_secs(600),
         long_held: Duration::from_secs(3_600),
         leader_labels: false,
+        unready_leader: Duration::from_secs(60),
         bind_sidecars: BindSidecars::None,
         tell_of_missing: false,
         namespace: "leasehold-system".into(),

@@ -17,6 +17,8 @@ pub enum Key {
     Lock(Place),
     /// The label of an election's leader, by the election's namespace and name.
     Label(Place),
+    /// The pod that leads an election, by the election's namespace and name.
+    Leader(Place),
     /// The binding of the sidecar's role in a namespace.
     Binding(Arc<str>),
     /// A pod that asks for a sidecar and has none.

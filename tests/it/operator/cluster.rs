@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use leasehold::operator::plan::Rules;
 use leasehold::operator::{BindSidecars, Operator, Ports};
-use leasehold::protocol::ids::{OwnerId, Resource};
+use leasehold::protocol::ids::{GrantId, OwnerId, Resource};
 use leasehold::protocol::incident::{Incident, IncidentKind};
 use leasehold::protocol::lock::{Grant, Lock};
+use leasehold::protocol::queue::{Queue, Waiter};
 use leasehold::protocol::session::{Claimant, PodRef, RenewalFailures, Session};
 use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use leasehold::protocol::time::{SessionTtl, WallTime};
@@ -47,6 +48,9 @@ struct Inside {
     writes: usize,
     lines: Vec<Value>,
     labelled: Vec<LabelledPod>,
+    /// Since when a candidate's pod is not Ready, by its name; the others are.
+    unready: BTreeMap<String, &'static str>,
+    asked_to_resign: Vec<(GrantId, String)>,
     tenancy: Tenancy,
     leads: bool,
     asked_whether_it_leads: usize,
@@ -171,6 +175,7 @@ impl Cluster {
             fleet: fleet.unwrap_or_else(|| Arc::new(self.clone())),
             notes: Arc::new(self.clone()),
             labels: Arc::new(self.clone()),
+            candidates: Arc::new(self.clone()),
             namespaces: Arc::new(self.clone()),
             audit: Arc::new(self.clone()),
             leadership: Arc::new(self.clone()),
@@ -185,6 +190,7 @@ impl Cluster {
             keep_sessions: Duration::from_secs(600),
             long_held: Duration::from_secs(3_600),
             leader_labels: true,
+            unready_leader: TTL / 2,
             bind_sidecars,
             tell_of_missing: bind_sidecars != BindSidecars::None,
             namespace: "leasehold-system".into(),
@@ -236,6 +242,36 @@ impl Cluster {
             ..Lock::unheld(Resource::parse(lock).unwrap())
         };
         inside.put_lock(lock, held);
+    }
+
+    /// A pod waits for a lock that is held.
+    pub(crate) fn wait(&self, lock: &str, pod: &str) {
+        let mut inside = self.inside();
+        let before = inside.locks[&place(lock)].stored.value.clone();
+        let mut claimant = before.grant.clone().unwrap().holder;
+        claimant.pod.name = pod.into();
+        claimant.session = pod.into();
+        let waiter = Waiter {
+            grant: format!("g-{pod}").into(),
+            claimant,
+            queued_at: WallTime(0),
+            preferred: false,
+        };
+        let queued = Lock {
+            waiters: Queue::from_entries(vec![waiter]),
+            ..before
+        };
+        inside.put_lock(lock, queued);
+    }
+
+    /// Since when the pod of a candidate is not Ready.
+    pub(crate) fn unready(&self, pod: &str, since: &'static str) {
+        self.inside().unready.insert(pod.to_owned(), since);
+    }
+
+    /// Who was asked to resign, by the grant, and why.
+    pub(crate) fn asked_to_resign(&self) -> Vec<(GrantId, String)> {
+        self.inside().asked_to_resign.clone()
     }
 
     /// A free lock with an incident of just now.

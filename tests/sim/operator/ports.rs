@@ -9,8 +9,10 @@ use futures::StreamExt as _;
 use leasehold::agent::Agent;
 use leasehold::operator::{AuditLog, Leadership};
 use leasehold::protocol::election::ElectionName;
+use leasehold::protocol::ids::GrantId;
+use leasehold::protocol::lock::Lock;
 use leasehold::store::StoreError;
-use leasehold::store::cluster::{LabelledPod, Note, Notes, PodLabels};
+use leasehold::store::cluster::{CandidatePod, Candidates, LabelledPod, Note, Notes, PodLabels};
 use leasehold::store::fleet::{Feed, Place, Placed, Told};
 use leasehold::store::namespaces::{AskingPod, Binding, Namespaces, Subject};
 use tokio::sync::watch;
@@ -63,6 +65,26 @@ impl AuditLog for Outside {
 
 fn not_here<T>() -> Result<T, StoreError> {
     Err(StoreError::Denied("not here".into()))
+}
+
+#[async_trait]
+impl Candidates for Outside {
+    async fn pod(
+        &self,
+        _pod: &LabelledPod,
+        _election: &str,
+    ) -> Result<Option<CandidatePod>, StoreError> {
+        not_here()
+    }
+
+    async fn ask_to_resign(
+        &self,
+        _current: &Placed<Lock>,
+        _grant: &GrantId,
+        _reason: &str,
+    ) -> Result<(), StoreError> {
+        not_here()
+    }
 }
 
 #[async_trait]

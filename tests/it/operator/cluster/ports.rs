@@ -6,7 +6,7 @@ use std::io;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use leasehold::operator::{AuditLog, Leadership};
-use leasehold::store::cluster::{Note, Notes, PodLabels};
+use leasehold::store::cluster::{CandidatePod, Candidates, Note, Notes, PodLabels};
 use leasehold::store::fleet::{Exact, Feed, PodReport};
 
 use super::*;
@@ -152,6 +152,38 @@ impl PodLabels for Cluster {
         let mut inside = self.inside();
         inside.try_write()?;
         inside.labelled.retain(|labelled| labelled != pod);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Candidates for Cluster {
+    async fn pod(
+        &self,
+        pod: &LabelledPod,
+        election: &str,
+    ) -> Result<Option<CandidatePod>, StoreError> {
+        assert_eq!(election, "jobs");
+        let unready = self.inside().unready.get(&*pod.place.name).copied();
+        Ok(Some(CandidatePod {
+            runs_unasked: true,
+            unready_since: unready.map(Into::into),
+        }))
+    }
+
+    async fn ask_to_resign(
+        &self,
+        current: &Placed<Lock>,
+        grant: &GrantId,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let mut inside = self.inside();
+        if inside.locks[&current.place].stored.version != current.stored.version {
+            return Err(StoreError::Conflict);
+        }
+        inside.try_write()?;
+        let asked = (grant.clone(), reason.to_owned());
+        inside.asked_to_resign.push(asked);
         Ok(())
     }
 }

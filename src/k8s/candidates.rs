@@ -1,0 +1,175 @@
+//! The pods that run for elections, and the word to one that leads that it is to resign.
+//!
+//! That word is the same `spec.releaseRequest` by which a person asks. The write is a merge patch that
+//! names the lock's uid and resourceVersion: the API server takes both for preconditions.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Client;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::calls::Calls;
+use super::convert::cut;
+use super::errors::in_short;
+use crate::crd::{DistributedLock, REASON_MAX};
+use crate::protocol::ids::GrantId;
+use crate::protocol::lock::Lock;
+use crate::store::StoreError;
+use crate::store::cluster::{CandidatePod, Candidates, LabelledPod};
+use crate::store::fleet::Placed;
+
+/// Names elections, with commas between them.
+const ALWAYS: &str = "config.leasehold.dev/elect-always";
+
+/// The candidates that `client` reaches.
+#[derive(Clone)]
+pub struct K8sCandidates {
+    client: Client,
+    /// Who asks: an admission policy lets nobody write another name.
+    actor: String,
+}
+
+impl K8sCandidates {
+    /// Those that `client` reaches, for an operator in this namespace.
+    #[must_use]
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self {
+            client,
+            actor: format!("system:serviceaccount:{namespace}:leasehold-operator"),
+        }
+    }
+}
+
+#[async_trait]
+impl Candidates for K8sCandidates {
+    async fn pod(
+        &self,
+        pod: &LabelledPod,
+        election: &str,
+    ) -> Result<Option<CandidatePod>, StoreError> {
+        let calls = Calls::new::<Pod>(self.client.clone(), &pod.place.namespace);
+        let Some(object) = calls.get(&pod.place.name).await? else {
+            return Ok(None);
+        };
+        let is_it = object["metadata"]["uid"].as_str() == Some(&*pod.uid);
+        is_it.then(|| candidate(object, election)).transpose()
+    }
+
+    async fn ask_to_resign(
+        &self,
+        current: &Placed<Lock>,
+        grant: &GrantId,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let patch = json!({
+            "metadata": {
+                "uid": &*current.uid,
+                "resourceVersion": current.stored.version.to_string(),
+            },
+            "spec": {"releaseRequest": {
+                "leaseId": grant.as_str(), "mode": "Ask", "actor": self.actor,
+                "reason": cut(reason, REASON_MAX),
+            }},
+        });
+        let place = &current.place;
+        let calls = Calls::new::<DistributedLock>(self.client.clone(), &place.namespace);
+        calls.merge(&place.name, &patch).await
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SeenPod {
+    metadata: Metadata,
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Condition {
+    r#type: String,
+    status: String,
+    last_transition_time: Option<Time>,
+}
+
+/// A pod without the condition was not looked at by any kubelet: it is not Ready.
+fn candidate(object: Value, election: &str) -> Result<CandidatePod, StoreError> {
+    let seen: SeenPod = serde_json::from_value(object).map_err(|error| {
+        StoreError::Unreadable(in_short(&format!("a pod that is none: {error}")))
+    })?;
+    let always = seen.metadata.annotations.get(ALWAYS);
+    let mut conditions = seen.status.conditions.into_iter();
+    let ready = conditions
+        .find(|condition| condition.r#type == "Ready")
+        .unwrap_or_default();
+    let since = ready.last_transition_time.map(|time| time.0.to_string());
+    Ok(CandidatePod {
+        runs_unasked: always.is_some_and(|names| {
+            let mut names = names.split(',').map(str::trim);
+            names.any(|name| name == election)
+        }),
+        unready_since: (ready.status != "True")
+            .then(|| since.unwrap_or_else(|| "it was made".to_owned()).into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pod_says_of_itself_as_a_candidate() {
+        let at = "2026-01-02T03:04:05Z";
+        let condition = |status: &str| {
+            json!([
+                {"type": "Initialized", "status": "True"},
+                {"type": "Ready", "status": status, "lastTransitionTime": at},
+            ])
+        };
+        let (none, made) = (json!([]), Some("it was made"));
+        for (always, conditions, runs_unasked, since) in [
+            (json!({}), condition("True"), false, None),
+            (json!({ALWAYS: "jobs"}), condition("True"), true, None),
+            (
+                json!({ALWAYS: "web, jobs"}),
+                condition("False"),
+                true,
+                Some(at),
+            ),
+            (
+                json!({ALWAYS: "job,jobs2"}),
+                condition("Unknown"),
+                false,
+                Some(at),
+            ),
+            (json!({ALWAYS: "jobs"}), none, true, made),
+        ] {
+            let pod = json!({
+                "metadata": {"annotations": always}, "status": {"conditions": conditions},
+            });
+            let expected = CandidatePod {
+                runs_unasked,
+                unready_since: since.map(Into::into),
+            };
+            assert_eq!(candidate(pod.clone(), "jobs").unwrap(), expected, "{pod}");
+        }
+        let broken = candidate(json!({"status": {"conditions": 7}}), "jobs").unwrap_err();
+        assert!(matches!(broken, StoreError::Unreadable(_)), "{broken}");
+    }
+}
