@@ -15,7 +15,10 @@ use crate::pods::LIMIT;
 const CHART: &str = "charts/leasehold";
 pub(crate) const NAME: &str = "leasehold";
 /// Beside the chart's defaults. The Service of an election's leader needs the label.
-const VALUES: [&str; 2] = ["--set", "operator.leaderLabels=true"];
+const VALUES: [&str; 2] = [
+    "--set",
+    "operator.leaderLabels=true,operator.unreadyLeaderSeconds=5",
+];
 
 /// The release that the tests share.
 pub(crate) struct Leasehold {

@@ -1,4 +1,4 @@
-//! Pods whose app does not run: they take no lead, or lose it to a pod whose app asks.
+//! Pods whose app does not run or serve: they take no lead, or lose it to a pod whose app does.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -26,11 +26,10 @@ async fn until_app(namespace: &Namespace, pod: &str, reason: &str) -> Result<()>
     .await
 }
 
-/// The status of the election's lock; null where there is none.
+/// The status of the namespace's one lock, which is the election's; null where there is none.
 async fn status(namespace: &Namespace) -> Result<Value> {
     let locks = namespace.all("distributedlocks").await?;
-    let is_ours = |lock: &&Value| lock["spec"]["resource"] == "election:billing";
-    let lock = locks.iter().find(is_ours);
+    let lock = locks.first();
     Ok(lock.map_or(Value::Null, |lock| lock["status"].clone()))
 }
 
@@ -85,5 +84,52 @@ async fn a_pod_whose_app_does_not_run_does_not_lead() -> Result<()> {
     })
     .await?;
     ensure!(status(&namespace).await?["holder"]["pod"] == "asks");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_operator_moves_a_lead_to_a_pod_that_is_ready() -> Result<()> {
+    let leasehold = Leasehold::installed().await?;
+    let namespace = leasehold.namespace("not-ready").await?;
+    let candidate = |name: &str, ready: &str| {
+        let wanted = Wanted {
+            config: vec![("elect-always", "web"), ("session-ttl", "3")],
+            readiness: json!({"exec": {"command": [ready]}, "periodSeconds": 1}),
+            ..Wanted::default()
+        };
+        asking_pod(
+            name,
+            "trap 'exit 0' TERM\nwhile sleep 1; do :; done",
+            &wanted,
+        )
+    };
+    let mut pulls = candidate("pulls", "true");
+    pulls["spec"]["containers"][0]["image"] = json!("registry.example/no-such-image:1");
+    namespace.apply(&pulls).await?;
+    until_leads(&namespace, "pulls").await?;
+    namespace.apply(&candidate("unready", "false")).await?;
+    eventually("unready to wait in line", LIMIT, async || {
+        let status = status(&namespace).await.ok()?;
+        (status["waiters"][0]["pod"] == "unready").then_some(())
+    })
+    .await?;
+    // Now there is somebody to lead. It is the last in the queue.
+    namespace.apply(&candidate("serves", "true")).await?;
+    let status = until_leads(&namespace, "serves").await?;
+    let incidents = status["incidents"].as_array().into_iter().flatten();
+    let ended: Vec<_> = incidents
+        .map(|incident| (&incident["pod"], &incident["kind"], &incident["actor"]))
+        .collect();
+    let kind = json!("ReleasedOnRequest");
+    let actor = json!("system:serviceaccount:leasehold-system:leasehold-operator");
+    let by_request = |pod| (pod, &kind, &actor);
+    let pods = [json!("pulls"), json!("unready")];
+    ensure!(ended == pods.each_ref().map(by_request), "{status}");
+    eventually("the label of the leader", LIMIT, async || {
+        let pod = namespace.get("pod", "serves").await.ok()?;
+        let label = &pod["metadata"]["labels"]["leasehold.dev/leader-web"];
+        (*label == "true").then_some(())
+    })
+    .await?;
     Ok(())
 }
