@@ -111,17 +111,7 @@ impl Applied {
 pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
     let fleet = &ports.fleet;
     match action {
-        // Closes the race with the session's own renewal: both write on this version, one wins.
-        Action::Revoke { current, next } => match fleet.update_session(&current, &next).await {
-            Ok(written) => Applied::done(Shown::Session(Box::new(written))),
-            Err(StoreError::Conflict) if seeded::has(Bug::OperatorRevokesAnyVersion) => {
-                Applied::after_looking(revoke_any_version(fleet, &current.place, &next).await)
-            }
-            Err(error) if needs_a_look(&error) => {
-                Applied::after_looking(look_at_session(fleet, &current.place).await)
-            }
-            Err(error) => Applied::failed(error),
-        },
+        Action::Revoke { current, next } => revoke(fleet, &current, &next).await,
         // Closes the race with the holder's release and with whoever joins or leaves the queue.
         Action::Write { current, next, .. } => match fleet.update_lock(&current, &next).await {
             Ok(written) => Applied::done(Shown::Lock(Box::new(written))),
@@ -177,25 +167,26 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
             pod,
             others,
         } => leaders::look(&*ports.candidates, election, grant, &pod, &others).await,
-        // Closes the race with the end of that grant: the lock is written at this version only.
         Action::AskLeader {
             election,
             current,
             grant,
             reason,
-        } => {
-            let asked = ports.candidates.ask_to_resign(&current, &grant, &reason);
-            match asked.await {
-                Ok(()) => Applied::done(Shown::LeaderAsked { election, grant }),
-                Err(error) if needs_a_look(&error) => {
-                    Applied::after_looking(look_at_lock(fleet, &current.place).await)
-                }
-                Err(error) => Applied {
-                    advice: trouble::label_advice(&error),
-                    ..Applied::failed(error)
-                },
-            }
+        } => leaders::ask(ports, election, &current, grant, &reason).await,
+    }
+}
+
+/// Closes the race with the session's own renewal: both write on this version, one wins.
+async fn revoke(fleet: &Arc<dyn FleetStore>, current: &Placed<Session>, next: &Session) -> Applied {
+    match fleet.update_session(current, next).await {
+        Ok(written) => Applied::done(Shown::Session(Box::new(written))),
+        Err(StoreError::Conflict) if seeded::has(Bug::OperatorRevokesAnyVersion) => {
+            Applied::after_looking(revoke_any_version(fleet, &current.place, next).await)
         }
+        Err(error) if needs_a_look(&error) => {
+            Applied::after_looking(look_at_session(fleet, &current.place).await)
+        }
+        Err(error) => Applied::failed(error),
     }
 }
 

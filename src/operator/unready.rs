@@ -133,7 +133,6 @@ fn decide(
     let due = match looked.map(|looked| (&looked.leader, looked.at)) {
         None => now,
         Some((Leader::Settled, _)) => return Step::default(),
-        Some((Leader::Ready, at)) => at.after(bound),
         Some((Leader::Unready { first, .. }, at)) if at < first.after(bound) => first.after(bound),
         Some((
             Leader::Unready {
@@ -143,7 +142,7 @@ fn decide(
             },
             _,
         )) => return Step::act(ask(seen, grant, election, since)),
-        Some((Leader::Unready { .. }, at)) => at.after(bound),
+        Some((Leader::Ready | Leader::Unready { .. }, at)) => at.after(bound),
     };
     if now < due {
         return Step::at(due);
