@@ -20,6 +20,7 @@ const RULES: &[&str] = &[
     "leasehold-operator-certificates in leasehold-system: core secrets: create",
     "leasehold-operator-certificates: admissionregistration.k8s.io mutatingwebhookconfigurations [leasehold-injector]: get list patch watch",
     "leasehold-operator-leader-labels: core pods: patch",
+    "leasehold-operator-leader-labels: leasehold.dev distributedlocks: patch",
     "leasehold-operator-namespaces: core namespaces: get list watch",
     "leasehold-operator: core pods: get list watch",
     "leasehold-operator: events.k8s.io events: create list",
