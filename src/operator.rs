@@ -421,11 +421,6 @@ impl Operator {
             Action::GiveLabel { election, pod, .. } => {
                 tracing::info!(%election, pod = %pod.place.name, "labelled the pod that leads");
             }
-            Action::AskLeader {
-                election, reason, ..
-            } => {
-                tracing::warn!(%election, reason, "asked the leader to resign");
-            }
             Action::CreateBinding { namespace, .. } => {
                 tracing::info!(%namespace, "gave sidecars their right in a namespace");
             }
@@ -443,7 +438,7 @@ impl Operator {
             Action::LookAtPod(_)
             | Action::LookForSession(_)
             | Action::LookForSidecars(_)
-            | Action::LookAtLeader { .. }
+            | Action::CheckLeader { .. }
             | Action::TakeLabel { .. } => {}
         }
     }

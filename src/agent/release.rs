@@ -66,6 +66,8 @@ impl Held {
 enum WhoEnds {
     /// Its app.
     App,
+    /// The lock's releaseRequest, for which the campaign acts.
+    Request,
     /// The agent, because it stops.
     Agent {
         /// Whether a lease that an app was promised is left as it is.
@@ -182,6 +184,14 @@ impl Agent {
         Err(self.explained(lease, error).await)
     }
 
+    /// Releases the lead of a campaign because the lock's releaseRequest asks for it, when no app was promised
+    /// it any longer. Returns when the store confirmed it, or the lease ended otherwise.
+    pub(super) async fn resign(&self, lease: &LeaseId) {
+        if let Ok(Some(released)) = self.start_release(lease, WhoEnds::Request) {
+            let _released = released.await;
+        }
+    }
+
     /// Releases a lease whose caller hung up, unless a repetition of its request was answered
     /// with it: then somebody believes in it.
     pub(super) fn release_undelivered(&self, lease: &LeaseId) {
@@ -252,10 +262,11 @@ impl Agent {
             %resource, ownerId = %ended.owner, leaseId = %lease,
             fencingToken = ended.token.get(), "lease released"
         );
+        let is_by_request = matches!(who, WhoEnds::App | WhoEnds::Request);
         Ok(Some(self.spawn_give_back(Returning {
             resource,
             grant: held.key(),
-            asked: held.asked().filter(|_| who == WhoEnds::App).cloned(),
+            asked: held.asked().filter(|_| is_by_request).cloned(),
             lease: Some(Ending {
                 lease: lease.clone(),
                 gone: Gone::from(&held),

@@ -1,6 +1,6 @@
-//! The pods that run for elections, and the word to one that leads that it is to resign.
+//! The pods that run for elections, and the request that the leader resigns.
 //!
-//! That word is the same `spec.releaseRequest` by which a person asks. The write is a merge patch that
+//! It is the same `spec.releaseRequest` that a person writes. The write is a merge patch that
 //! names the lock's uid and resourceVersion: the API server takes both for preconditions.
 
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::calls::Calls;
+use super::convert::binding::OPERATOR;
 use super::convert::cut;
 use super::errors::in_short;
 use crate::crd::{DistributedLock, REASON_MAX};
@@ -24,6 +25,8 @@ use crate::store::fleet::Placed;
 
 /// Names elections, with commas between them.
 const ALWAYS: &str = "config.leasehold.dev/elect-always";
+/// Names the election for which the app waits before it starts. Such an app relies on the lead until it ends.
+const GATE: &str = "config.leasehold.dev/gate-lock";
 
 /// The candidates that `client` reaches.
 #[derive(Clone)]
@@ -39,7 +42,7 @@ impl K8sCandidates {
     pub fn new(client: Client, namespace: &str) -> Self {
         Self {
             client,
-            actor: format!("system:serviceaccount:{namespace}:leasehold-operator"),
+            actor: format!("system:serviceaccount:{namespace}:{OPERATOR}"),
         }
     }
 }
@@ -89,9 +92,10 @@ struct SeenPod {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Metadata {
     annotations: BTreeMap<String, String>,
+    deletion_timestamp: Option<Time>,
 }
 
 #[derive(Default, Deserialize)]
@@ -108,24 +112,30 @@ struct Condition {
     last_transition_time: Option<Time>,
 }
 
-/// A pod without the condition was not looked at by any kubelet: it is not Ready.
+/// A pod without the condition is not known to any kubelet yet: it is not Ready.
 fn candidate(object: Value, election: &str) -> Result<CandidatePod, StoreError> {
-    let seen: SeenPod = serde_json::from_value(object).map_err(|error| {
-        StoreError::Unreadable(in_short(&format!("a pod that is none: {error}")))
-    })?;
-    let always = seen.metadata.annotations.get(ALWAYS);
+    let seen: SeenPod = serde_json::from_value(object)
+        .map_err(|error| StoreError::Unreadable(in_short(&format!("invalid pod: {error}"))))?;
+    let Metadata {
+        annotations,
+        deletion_timestamp,
+    } = seen.metadata;
+    let names_it = |key| {
+        annotations.get(key).is_some_and(|names| {
+            let mut names = names.split(',').map(str::trim);
+            names.any(|name| name == election)
+        })
+    };
     let mut conditions = seen.status.conditions.into_iter();
     let ready = conditions
         .find(|condition| condition.r#type == "Ready")
         .unwrap_or_default();
     let since = ready.last_transition_time.map(|time| time.0.to_string());
     Ok(CandidatePod {
-        runs_unasked: always.is_some_and(|names| {
-            let mut names = names.split(',').map(str::trim);
-            names.any(|name| name == election)
-        }),
+        runs_unasked: names_it(ALWAYS) && !names_it(GATE),
         unready_since: (ready.status != "True")
-            .then(|| since.unwrap_or_else(|| "it was made".to_owned()).into()),
+            .then(|| since.unwrap_or_else(|| "its creation".to_owned()).into()),
+        is_deleted: deletion_timestamp.is_some(),
     })
 }
 
@@ -134,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_pod_says_of_itself_as_a_candidate() {
+    fn candidate_is_read_from_annotations_and_conditions() {
         let at = "2026-01-02T03:04:05Z";
         let condition = |status: &str| {
             json!([
@@ -142,7 +152,8 @@ mod tests {
                 {"type": "Ready", "status": status, "lastTransitionTime": at},
             ])
         };
-        let (none, made) = (json!([]), Some("it was made"));
+        let (none, made) = (json!([]), Some("its creation"));
+        let gate = json!({ALWAYS: "jobs", GATE: "jobs"});
         for (always, conditions, runs_unasked, since) in [
             (json!({}), condition("True"), false, None),
             (json!({ALWAYS: "jobs"}), condition("True"), true, None),
@@ -159,6 +170,7 @@ mod tests {
                 Some(at),
             ),
             (json!({ALWAYS: "jobs"}), none, true, made),
+            (gate, condition("False"), false, Some(at)),
         ] {
             let pod = json!({
                 "metadata": {"annotations": always}, "status": {"conditions": conditions},
@@ -166,9 +178,13 @@ mod tests {
             let expected = CandidatePod {
                 runs_unasked,
                 unready_since: since.map(Into::into),
+                is_deleted: false,
             };
             assert_eq!(candidate(pod.clone(), "jobs").unwrap(), expected, "{pod}");
         }
+        let deleted = json!({"metadata": {"deletionTimestamp": at},
+            "status": {"conditions": condition("True")}});
+        assert!(!candidate(deleted, "jobs").unwrap().is_ready());
         let broken = candidate(json!({"status": {"conditions": 7}}), "jobs").unwrap_err();
         assert!(matches!(broken, StoreError::Unreadable(_)), "{broken}");
     }

@@ -49,18 +49,11 @@ pub(super) enum Shown {
     },
     /// Who has it is not known.
     LabelUnclear(Place),
-    /// The pod of this grant, which leads, and whether that of another candidate is Ready.
+    /// The pod of this grant, which leads; none where the pod is gone.
     Leader {
         election: Place,
         grant: GrantId,
-        /// None where there is none.
         pod: Option<CandidatePod>,
-        has_heir: bool,
-    },
-    /// The pod of this grant was asked to resign.
-    LeaderAsked {
-        election: Place,
-        grant: GrantId,
     },
     /// Whether any pod of this namespace has the sidecar.
     Sidecars(Arc<str>, bool),
@@ -161,18 +154,22 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
             grant,
             pod,
         } => labels::give(&*ports.labels, election, grant, &pod).await,
-        Action::LookAtLeader {
-            election,
-            grant,
-            pod,
-            others,
-        } => leaders::look(&*ports.candidates, election, grant, &pod, &others).await,
-        Action::AskLeader {
+        Action::CheckLeader {
             election,
             current,
             grant,
-            reason,
-        } => leaders::ask(ports, election, &current, grant, &reason).await,
+            pod,
+            others,
+            unready_since,
+        } => {
+            let leader = leaders::Leader {
+                election,
+                current: &current,
+                grant,
+                pod: &pod,
+            };
+            leaders::check(ports, leader, &others, unready_since).await
+        }
     }
 }
 

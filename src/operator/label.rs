@@ -13,11 +13,11 @@ use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::session::PodRef;
 use crate::protocol::time::Moment;
-use crate::store::cluster::{CandidatePod, LabelledPod};
+use crate::store::cluster::LabelledPod;
 use crate::store::fleet::Place;
 
 use super::plan::{Action, Rules, Step};
-use super::unready::Looked;
+use super::unready::LeaderCheck;
 use super::view::View;
 
 /// What the label's name begins with; the election's follows.
@@ -39,8 +39,8 @@ struct Election {
     /// When to look once more, because a write of a former active replica, or one that was given
     /// up, may land until then.
     again: Option<Moment>,
-    /// How the pod that leads was when it was last looked at.
-    looked: Option<Looked>,
+    /// The last check of the leader's pod.
+    checked: Option<LeaderCheck>,
 }
 
 /// Who has the label, once the others have lost it.
@@ -132,7 +132,7 @@ impl Elections {
     pub(super) fn forget_all(&mut self) {
         for known in self.0.values_mut() {
             known.seen = None;
-            known.looked = None;
+            known.checked = None;
         }
     }
 
@@ -142,30 +142,15 @@ impl Elections {
         locks.next().filter(|_| locks.next().is_none())
     }
 
-    /// How the pod that leads an election was when it was last looked at.
-    pub(super) fn looked(&self, election: &Place) -> Option<&Looked> {
-        self.0.get(election)?.looked.as_ref()
+    /// The last check of the pod of an election's leader.
+    pub(super) fn checked(&self, election: &Place) -> Option<&LeaderCheck> {
+        self.0.get(election)?.checked.as_ref()
     }
 
-    /// The pod of this grant, which leads, was looked at, and others that would.
-    pub(super) fn note_leader(
-        &mut self,
-        election: &Place,
-        grant: GrantId,
-        pod: Option<CandidatePod>,
-        has_heir: bool,
-        now: Moment,
-    ) {
+    /// Records a check of the pod of an election's leader.
+    pub(super) fn note_leader(&mut self, election: &Place, check: LeaderCheck) {
         if let Some(known) = self.0.get_mut(election) {
-            let before = known.looked.as_ref();
-            known.looked = Some(Looked::new(before, grant, pod, has_heir, now));
-        }
-    }
-
-    /// The pod of this grant, which leads, was asked to resign.
-    pub(super) fn note_asked(&mut self, election: &Place, grant: GrantId, now: Moment) {
-        if let Some(known) = self.0.get_mut(election) {
-            known.looked = Some(Looked::settled(grant, now));
+            known.checked = Some(check);
         }
     }
 }

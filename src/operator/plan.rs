@@ -47,8 +47,8 @@ pub struct Rules {
     pub long_held: Duration,
     /// Whether the pod of an election's leader gets a label that says so.
     pub leader_labels: bool,
-    /// For how long a pod that runs for an election unasked may lead while it is not Ready; only
-    /// looked after where leaders are labelled.
+    /// How far apart the checks are of a leader's pod that runs with `elect-always`. Only where leaders are
+    /// labelled.
     pub unready_leader: Duration,
     /// To whom the sidecar's role is given in labelled namespaces.
     pub bind_sidecars: BindSidecars,
@@ -133,27 +133,21 @@ pub enum Action {
         /// Its pod.
         pod: LabelledPod,
     },
-    /// Look whether the pod that leads is Ready, and where it is not, whether any other's is.
-    LookAtLeader {
+    /// Check the pod of an election's leader. If it is not Ready since the moment of the check before, and
+    /// another candidate's pod is Ready, ask the leader to resign, on exactly this version of the lock.
+    CheckLeader {
         /// The election, by namespace and name.
         election: Place,
+        /// The lock as it was seen; it is held.
+        current: Arc<Placed<Lock>>,
         /// The grant that leads.
         grant: GrantId,
         /// Its pod.
         pod: LabelledPod,
-        /// Pods that would lead, in the order of the queue.
+        /// The pods of the other candidates, in the order of the queue.
         others: Vec<LabelledPod>,
-    },
-    /// Ask the pod that leads to resign, on exactly this version of the lock.
-    AskLeader {
-        /// The election, by namespace and name.
-        election: Place,
-        /// The lock as it was seen.
-        current: Arc<Placed<Lock>>,
-        /// The grant that leads.
-        grant: GrantId,
-        /// Why, for people.
-        reason: String,
+        /// Since when the pod was not Ready at the check before; none if it was, or if there was no check.
+        unready_since: Option<Arc<str>>,
     },
     /// Give the sidecar's role in a namespace.
     CreateBinding {
@@ -180,7 +174,7 @@ impl Action {
     #[must_use]
     pub fn version(&self) -> Option<Revision> {
         match self {
-            Self::Write { current, .. } | Self::AskLeader { current, .. } => {
+            Self::Write { current, .. } | Self::CheckLeader { current, .. } => {
                 Some(current.stored.version)
             }
             Self::DeleteLock(lock) => Some(lock.version),
@@ -195,7 +189,6 @@ impl Action {
             | Self::LookForSidecars(_)
             | Self::CreateBinding { .. }
             | Self::TakeLabel { .. }
-            | Self::LookAtLeader { .. }
             | Self::GiveLabel { .. } => None,
         }
     }

@@ -13,6 +13,7 @@ use super::plan::{Action, Now, Rules};
 use super::queue::{Queue, Urgency};
 use super::scribe::Scribe;
 use super::trouble::{About, Kind, Troubles, with_advice};
+use super::unready::LeaderCheck;
 use super::view::{KeptLock, Key, Unreadable, View};
 use super::{ASK_AGAIN, ASK_ANYWAY, LONGEST_SLEEP, audit, binding, missing};
 
@@ -291,14 +292,9 @@ impl State {
                 election,
                 grant,
                 pod,
-                has_heir,
             } => {
                 let elections = self.view.elections_mut();
-                elections.note_leader(&election, grant, pod, has_heir, received);
-            }
-            Shown::LeaderAsked { election, grant } => {
-                let elections = self.view.elections_mut();
-                elections.note_asked(&election, grant, received);
+                elections.note_leader(&election, LeaderCheck::new(grant, pod, received));
             }
             Shown::Sidecars(namespace, are_there) => {
                 let labelled = self.view.labelled_mut();
@@ -326,7 +322,7 @@ impl State {
                 found.map(|found| found.stored.version)
             }
             Key::Leader(_) => match action {
-                Action::AskLeader { current, .. } => {
+                Action::CheckLeader { current, .. } => {
                     self.view.lock(&current.place).map(KeptLock::version)
                 }
                 _ => None,

@@ -1,12 +1,11 @@
-//! Moves the lead of an election away from a pod that runs for it whether its app asks or not, and
-//! has not been Ready for long: only its readiness says that its app serves nothing.
+//! Moves the lead of an election away from a pod that is not Ready, if the pod runs for it with
+//! `elect-always`: no question of its app shows then that the app serves.
 //!
-//! Pure. The pod is looked at twice, as far apart as it may be unready. It was unready for all of
-//! that time where its object still says the same moment since when; no clocks are compared. It is
-//! asked to resign as a person asks, and only while another candidate's pod is Ready.
+//! Pure. The pod is checked at intervals. If two checks in a row find it not Ready since the same moment, as its
+//! object has it, it was not Ready in between; no clocks are compared. The second check asks the leader to
+//! resign, as a person would, if another candidate's pod is Ready.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Grant;
@@ -18,159 +17,91 @@ use super::label::labelled;
 use super::plan::{Action, Rules, Step};
 use super::view::{KeptLock, SeenLock, View};
 
-/// How many candidates that wait are looked at.
-const OTHERS: usize = 10;
-
-/// The pod of a grant that leads, as it was seen last.
+/// The last check of the pod of a grant that leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Looked {
+pub(super) struct LeaderCheck {
     grant: GrantId,
     at: Moment,
-    leader: Leader,
+    found: Found,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Leader {
-    /// It keeps the lead however it is: its app asks, or it was asked to resign.
-    Settled,
+enum Found {
+    /// The pod does not run with `elect-always`, so that its readiness does not count.
+    Exempt,
     Ready,
-    Unready {
-        /// In the words of its object.
-        since: Arc<str>,
-        /// When it was first seen so.
-        first: Moment,
-        /// Whether the pod of another candidate is Ready.
-        has_heir: bool,
-    },
+    /// With the moment since when, as its object has it.
+    Unready(Arc<str>),
 }
 
-impl Looked {
-    /// What a look at the pod showed; none where the pod is gone.
-    pub(super) fn new(
-        before: Option<&Self>,
-        grant: GrantId,
-        pod: Option<CandidatePod>,
-        has_heir: bool,
-        now: Moment,
-    ) -> Self {
-        let before = before.filter(|before| before.grant == grant);
-        let leader = match pod {
-            Some(pod) if !pod.runs_unasked => Leader::Settled,
-            Some(CandidatePod {
-                unready_since: Some(since),
-                ..
-            }) => {
-                let first = match before.map(|before| &before.leader) {
-                    Some(Leader::Unready {
-                        since: s, first, ..
-                    }) if *s == since => *first,
-                    _ => now,
-                };
-                Leader::Unready {
-                    since,
-                    first,
-                    has_heir,
-                }
-            }
-            // What is gone gives the lead up with its session.
-            Some(_) | None => Leader::Ready,
+impl LeaderCheck {
+    /// The pod is none where it is gone: then its session ends, and the grant with it.
+    pub(super) fn new(grant: GrantId, pod: Option<CandidatePod>, at: Moment) -> Self {
+        let found = match pod {
+            Some(pod) if !pod.runs_unasked => Found::Exempt,
+            Some(pod) => pod.unready_since.map_or(Found::Ready, Found::Unready),
+            None => Found::Ready,
         };
-        Self {
-            grant,
-            at: now,
-            leader,
-        }
-    }
-
-    /// This grant's holder was asked to resign.
-    pub(super) const fn settled(grant: GrantId, now: Moment) -> Self {
-        Self {
-            grant,
-            at: now,
-            leader: Leader::Settled,
-        }
+        Self { grant, at, found }
     }
 }
 
-/// What is to be done about the pod that leads an election.
+/// Decides about the pod that leads an election.
 pub(super) fn step(view: &View, rules: &Rules, election: &Place, now: Moment) -> Step {
-    if !rules.leader_labels {
+    let elections = view.elections();
+    let lock = elections
+        .lock_of(election)
+        .and_then(|place| view.lock(place));
+    let Some(KeptLock::Full(seen)) = lock.filter(|_| rules.leader_labels) else {
+        return Step::default();
+    };
+    let value = &seen.lock.stored.value;
+    let Some(grant) = &value.grant else {
+        return Step::default();
+    };
+    // Each change of the lock leads to another step.
+    if value.waiters.is_empty() || is_asked(seen, grant) {
         return Step::default();
     }
-    let Some(seen) = view.elections().lock_of(election) else {
-        return Step::default();
+    let before = elections.checked(election);
+    let before = before.filter(|before| before.grant == grant.id);
+    let due = match before {
+        None => now,
+        Some(before) if before.found == Found::Exempt => return Step::default(),
+        Some(before) => before.at.after(rules.unready_leader),
     };
-    let Some(KeptLock::Full(seen)) = view.lock(seen) else {
-        return Step::default();
-    };
-    let Some(grant) = &seen.lock.stored.value.grant else {
-        return Step::default();
-    };
-    // Each change of the lock gives rise to another step.
-    let nobody_waits = seen.lock.stored.value.waiters.is_empty();
-    if nobody_waits || is_asked(seen, grant) {
-        return Step::default();
+    if now < due {
+        return Step::at(due);
     }
-    let looked = view.elections().looked(election);
-    let looked = looked.filter(|looked| looked.grant == grant.id);
-    decide(seen, grant, election, looked, rules.unready_leader, now)
+    check(seen, grant, election, before).map_or_else(Step::default, Step::act)
 }
 
-/// Whether somebody asked for the end of this grant already.
+/// Whether the end of this grant is requested already, by whomever.
 fn is_asked(seen: &SeenLock, grant: &Grant) -> bool {
     let request = seen.lock.stored.value.settings.release_request.as_ref();
     request.is_some_and(|request| request.names(&grant.id))
 }
 
-fn decide(
+/// None if the leader is not in a pod.
+fn check(
     seen: &SeenLock,
     grant: &Grant,
     election: &Place,
-    looked: Option<&Looked>,
-    bound: Duration,
-    now: Moment,
-) -> Step {
-    let due = match looked.map(|looked| (&looked.leader, looked.at)) {
-        None => now,
-        Some((Leader::Settled, _)) => return Step::default(),
-        Some((Leader::Unready { first, .. }, at)) if at < first.after(bound) => first.after(bound),
-        Some((
-            Leader::Unready {
-                since,
-                has_heir: true,
-                ..
-            },
-            _,
-        )) => return Step::act(ask(seen, grant, election, since)),
-        Some((Leader::Ready | Leader::Unready { .. }, at)) => at.after(bound),
-    };
-    if now < due {
-        return Step::at(due);
-    }
-    look(seen, grant, election).map_or_else(Step::default, Step::act)
-}
-
-fn ask(seen: &SeenLock, grant: &Grant, election: &Place, since: &str) -> Action {
-    let pod = &grant.holder.pod.name;
-    Action::AskLeader {
+    before: Option<&LeaderCheck>,
+) -> Option<Action> {
+    let lock = &seen.lock.place;
+    let waiters = seen.lock.stored.value.waiters.entries().iter();
+    let others = waiters.filter_map(|waiter| labelled(lock, &waiter.claimant.pod));
+    Some(Action::CheckLeader {
         election: election.clone(),
         current: seen.lock.clone(),
         grant: grant.id.clone(),
-        reason: format!("pod {pod} is not Ready since {since}, and another candidate's pod is"),
-    }
-}
-
-/// None where the leader is in no pod.
-fn look(seen: &SeenLock, grant: &Grant, election: &Place) -> Option<Action> {
-    let waiters = seen.lock.stored.value.waiters.entries();
-    let others = waiters
-        .iter()
-        .filter_map(|waiter| labelled(&seen.lock.place, &waiter.claimant.pod));
-    Some(Action::LookAtLeader {
-        election: election.clone(),
-        grant: grant.id.clone(),
-        pod: labelled(&seen.lock.place, &grant.holder.pod)?,
-        others: others.take(OTHERS).collect(),
+        pod: labelled(lock, &grant.holder.pod)?,
+        others: others.collect(),
+        unready_since: match before.map(|before| &before.found) {
+            Some(Found::Unready(since)) => Some(since.clone()),
+            _ => None,
+        },
     })
 }
 

@@ -84,11 +84,21 @@ pub trait PodLabels: Send + Sync + 'static {
 /// A pod that runs for an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidatePod {
-    /// Whether it is annotated to run for it whether its app asks or not.
+    /// Whether its annotation `elect-always` names the election, and no gate waits for it.
     pub runs_unasked: bool,
-    /// Since when it is not Ready, in the words of its object: to be compared with nothing else.
-    /// None while it is Ready.
+    /// Since when it is not Ready, as its object has it; to be compared, and not calculated with. None while it
+    /// is Ready.
     pub unready_since: Option<Arc<str>>,
+    /// Whether it is being deleted.
+    pub is_deleted: bool,
+}
+
+impl CandidatePod {
+    /// Whether it is Ready, and is to stay.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.unready_since.is_none() && !self.is_deleted
+    }
 }
 
 /// The pods that run for elections.

@@ -200,6 +200,9 @@ func TestHeldLockOutlivesItsFinalizers(t *testing.T) {
 			verdict(t, c.refusals(t, update(by, free)), allowed)
 			verdict(t, c.refusals(t, terminating(update(by, held))), allowed)
 		}
+		for _, finalizers := range [][]string{nil, {"x/y"}} {
+			verdict(t, c.refusals(t, update(operator, two, finalizers...)), "the operator changes nothing of a lock")
+		}
 		// Not being deleted: finalizers come and go.
 		plain := lockOf("l", held.Status)
 		plain.object = plain.with("finalizers", []string{"x/y"})

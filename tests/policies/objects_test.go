@@ -224,7 +224,8 @@ func TestEndOfAGrantTakesTheVerbAReasonAndOnesOwnName(t *testing.T) {
 		{"asked by the operator", operator, nil, &request{LeaseID: "g", Mode: "Ask", Reason: "x", Actor: operatorName}, onlyLeaders},
 		{"by the operator for another", operator, nil, own("releaser"), onlyLeaders},
 		{"changed by the operator", operator, own("releaser"), changed(func(r *request) { r.Mode = "Ask" }), onlyLeaders},
-		{"removed by the operator", operator, own("releaser"), nil, allowed},
+		{"removed by the operator", operator, own("releaser"), nil, onlyLeaders},
+		{"left alone by the operator", operator, own("releaser"), own("releaser"), allowed},
 	} {
 		for _, of := range bothModes {
 			t.Run(string(of)+"/"+each.what, func(t *testing.T) {

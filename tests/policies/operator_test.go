@@ -161,6 +161,9 @@ func TestOperatorAsksLeadersAndChangesNothingElseOfALock(t *testing.T) {
 		{"no election", "jobs", asked(asIs), onlyLeaders},
 		{"in another's name", "election:jobs", asked(func(r *request) { r.Actor = "releaser" }), "put \"" + operatorName + "\" there"},
 		{"without a reason", "election:jobs", asked(func(r *request) { r.Reason = " " }), "reason is blank"},
+		{"another grant", "election:jobs", asked(func(r *request) { r.LeaseID += "x" }), onlyLeaders},
+		{"one of its leases", "election:jobs", asked(func(r *request) { r.LeaseID += ".3" }), onlyLeaders},
+		{"free", "election:jobs", func(l *lock) { asked(asIs)(l); l.Status = freed() }, onlyLeaders},
 		{"kept for shorter", "election:jobs", func(l *lock) { l.Spec.RetainSeconds = &retain }, onlyRequest},
 		{"kept for shorter, and asked", "election:jobs", func(l *lock) { asked(asIs)(l); l.Spec.RetainSeconds = &retain }, onlyRequest},
 		{"marked later", "jobs", func(l *lock) { l.Spec.LongHeldSeconds = &retain }, onlyRequest},
@@ -173,8 +176,19 @@ func TestOperatorAsksLeadersAndChangesNothingElseOfALock(t *testing.T) {
 			t.Run(string(of)+"/"+each.what, func(t *testing.T) {
 				before, after := lockOf(each.resource, held(holder)), lockOf(each.resource, held(holder))
 				each.change(&after)
+				before.Status = after.Status
 				verdict(t, clusters[of]().refusals(t, writes(operator, admission.Update, lockKind, after, before)), each.refused)
 			})
+		}
+	}
+	for lease, refused := range map[string]string{
+		holder.leaseID(): onlyLeaders, holder.leaseID() + ".3": onlyLeaders, "g-before": allowed, holder.leaseID() + "1": allowed,
+	} {
+		before, after := lockOf("election:jobs", held(holder)), lockOf("election:jobs", held(holder))
+		before.Spec.ReleaseRequest = &request{LeaseID: lease, Mode: "Force", Reason: "stuck", Actor: "jane"}
+		asked(asIs)(&after)
+		for _, of := range bothModes {
+			verdict(t, clusters[of]().refusals(t, writes(operator, admission.Update, lockKind, after, before)), refused)
 		}
 	}
 }

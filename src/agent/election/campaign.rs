@@ -1,9 +1,9 @@
 //! The agent as a candidate: it runs for an election by itself, so that an app only asks who leads.
 //!
 //! A campaign is a caller in line whom no connection holds: it waits, leads until its lease is
-//! over, whatever ended it, and runs again after a pause with full jitter. It ends with the agent. Asked
-//! by a person to let go it resigns at once: who asks the pod's leader to go means the pod. So it does
-//! while whoever is to lead here is not fit to.
+//! over, whatever ended it, and runs again after a pause with full jitter. It ends with the agent. It
+//! resigns when the lock's releaseRequest asks for that, as soon as no app of the pod was promised the lead any longer;
+//! its next candidacy is not preferred, so that the lead moves on. It also resigns while its pod is not fit to lead.
 //! Invariant: one campaign runs for an election, and a lease that it has is told in full, because
 //! no connection can end it.
 
@@ -52,13 +52,20 @@ impl Agent {
         let ttl = self.0.config.session_ttl.get();
         let mut failures = 0;
         let mut complaint = Complaint::default();
+        let mut was_asked = false;
         while !self.is_draining() {
             tokio::select! {
                 biased;
                 () = self.0.stop.cancelled() => return,
                 () = until(&mut fit, true) => {}
             }
-            let led_for = self.run_once(&campaign, &mut fit, &mut complaint).await;
+            let next = Campaign {
+                preferred: campaign.preferred && !was_asked,
+                ..campaign.clone()
+            };
+            let term = self.run_once(&next, &mut fit, &mut complaint).await;
+            was_asked = term.as_ref().map_or(was_asked, |term| term.was_asked);
+            let led_for = term.map(|term| term.lasted);
             // Who lost the lead again and again does not hurry back to it.
             failures = match led_for {
                 Some(led_for) if led_for > ttl => 0,
@@ -69,13 +76,13 @@ impl Agent {
         }
     }
 
-    /// One candidacy, and the term that came of it: how long that was, if there was one.
+    /// Runs one candidacy; returns the term that it led to, if it won.
     async fn run_once(
         &self,
         campaign: &Campaign,
         fit: &mut watch::Receiver<bool>,
         complaint: &mut Complaint,
-    ) -> Option<Duration> {
+    ) -> Option<Term> {
         let election = &campaign.election;
         let lease = match self.own_lead(campaign) {
             // Of a task that died.
@@ -95,10 +102,10 @@ impl Agent {
         };
         let since = self.now();
         tracing::info!(%election, leaseId = %lease, "leading");
-        self.until_over(election, &lease, fit).await;
-        let led_for = self.now().since(since);
+        let was_asked = self.until_over(election, &lease, fit).await;
+        let lasted = self.now().since(since);
         tracing::info!(%election, leaseId = %lease, "no longer leading");
-        Some(led_for)
+        Some(Term { lasted, was_asked })
     }
 
     fn own_lead(&self, campaign: &Campaign) -> Option<LeaseId> {
@@ -140,39 +147,51 @@ impl Agent {
         }
     }
 
-    /// Waits until the term is over, and ends it when somebody asks for that, or is not fit to lead.
+    /// Waits until the term is over. Ends it when the lock's releaseRequest asks for that (then returns true), or
+    /// when the pod is not fit to lead.
     async fn until_over(
         &self,
         election: &ElectionName,
         lease: &LeaseId,
         fit: &mut watch::Receiver<bool>,
-    ) {
+    ) -> bool {
         loop {
             // Made before the state is read: what changes in between is not missed.
             let changed = self.0.streams_changed.notified();
             let (mut over, is_asked) = {
                 let mut state = self.state();
                 let Some(held) = state.held_mut(lease) else {
-                    return;
+                    return false;
                 };
                 (held.follow(), held.asked().is_some())
             };
+            if is_asked {
+                self.resign(lease).await;
+                return true;
+            }
             // A grant may arrive just after the interest ended; a question since then keeps it.
             let is_unfit = !*fit.borrow() && self.close_unasked(election, lease);
-            if is_asked || is_unfit {
+            if is_unfit {
                 // As by a DELETE. Lost meanwhile it is over too.
                 let _released = self.release(lease).await;
-                return;
+                return false;
             }
             tokio::select! {
                 biased;
                 // The lease keeps the other end for as long as it is not over.
-                _over = over.wait_for(Option::is_some) => return,
+                _over = over.wait_for(Option::is_some) => return false,
                 () = until(fit, false) => {}
                 () = changed => {}
             }
         }
     }
+}
+
+/// A term as leader.
+struct Term {
+    lasted: Duration,
+    /// Whether it ended because the lock's releaseRequest asked for that.
+    was_asked: bool,
 }
 
 /// Why a candidacy came to nothing, as it was said last.

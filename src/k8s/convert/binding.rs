@@ -16,7 +16,7 @@ pub const NAME: &str = "leasehold-sidecar";
 /// The label that says who looks after an object.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// What it says on the operator's bindings.
-const OPERATOR: &str = "leasehold-operator";
+pub(in crate::k8s) const OPERATOR: &str = "leasehold-operator";
 /// Their kind.
 pub const KIND: &str = "RoleBinding";
 const GROUP: &str = "rbac.authorization.k8s.io";

@@ -1,4 +1,6 @@
-//! Looks at the pod that leads an election, and at others that would; asks it to resign.
+//! Checks the pod of an election's leader, and asks the leader to resign.
+
+use std::sync::Arc;
 
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
@@ -8,17 +10,77 @@ use crate::store::fleet::{Place, Placed};
 
 use super::{Applied, Ports, Shown, look_at_lock, needs_a_look, trouble};
 
-/// Closes the race with the end of that grant: the lock is written at this version only.
-pub(super) async fn ask(
+/// The leader of an election, as it was seen.
+pub(super) struct Leader<'a> {
+    pub(super) election: Place,
+    pub(super) current: &'a Placed<Lock>,
+    pub(super) grant: GrantId,
+    pub(super) pod: &'a LabelledPod,
+}
+
+/// The others are only checked if the leader may have to resign. The request is written only after a check that
+/// confirms both, in the same action: a retry checks again.
+pub(super) async fn check(
     ports: &Ports,
-    election: Place,
-    current: &Placed<Lock>,
-    grant: GrantId,
-    reason: &str,
+    leader: Leader<'_>,
+    others: &[LabelledPod],
+    unready_since: Option<Arc<str>>,
 ) -> Applied {
-    let asked = ports.candidates.ask_to_resign(current, &grant, reason);
+    let candidates = &*ports.candidates;
+    let name = &leader.election.name;
+    let pod = match candidates.pod(leader.pod, name).await {
+        Ok(pod) => pod,
+        Err(error) => return Applied::failed(error),
+    };
+    let since = pod.as_ref().filter(|pod| pod.runs_unasked);
+    let since = since.and_then(|pod| pod.unready_since.clone());
+    if let Some(since) = since.filter(|since| Some(since) == unready_since.as_ref()) {
+        match is_any_ready(candidates, others, name).await {
+            Ok(true) => return ask(ports, &leader, &since).await,
+            Ok(false) => {}
+            Err(error) => return Applied::failed(error),
+        }
+    }
+    Applied::done(Shown::Leader {
+        election: leader.election,
+        grant: leader.grant,
+        pod,
+    })
+}
+
+async fn is_any_ready(
+    candidates: &dyn Candidates,
+    others: &[LabelledPod],
+    election: &str,
+) -> Result<bool, StoreError> {
+    for other in others {
+        let found = match candidates.pod(other, election).await {
+            // It cannot keep the others from being checked.
+            Err(StoreError::Unreadable(_)) => None,
+            found => found?,
+        };
+        if found.as_ref().is_some_and(CandidatePod::is_ready) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Closes the race with the end of that grant: the lock is written at this version only.
+async fn ask(ports: &Ports, leader: &Leader<'_>, since: &str) -> Applied {
+    let (current, pod) = (leader.current, &leader.pod.place.name);
+    let reason = format!("pod {pod} is not Ready since {since}, and another candidate's pod is");
+    let asked = ports
+        .candidates
+        .ask_to_resign(current, &leader.grant, &reason);
     match asked.await {
-        Ok(()) => Applied::done(Shown::LeaderAsked { election, grant }),
+        Ok(()) => {
+            tracing::warn!(election = %leader.election, reason, "asked leader to resign");
+            match look_at_lock(&ports.fleet, &current.place).await {
+                Ok(shown) => Applied::done(shown),
+                Err(error) => Applied::failed(error),
+            }
+        }
         Err(error) if needs_a_look(&error) => {
             Applied::after_looking(look_at_lock(&ports.fleet, &current.place).await)
         }
@@ -27,44 +89,4 @@ pub(super) async fn ask(
             ..Applied::failed(error)
         },
     }
-}
-
-/// The others only where the leader's pod is one that may have to go.
-pub(super) async fn look(
-    candidates: &dyn Candidates,
-    election: Place,
-    grant: GrantId,
-    pod: &LabelledPod,
-    others: &[LabelledPod],
-) -> Applied {
-    match look_at(candidates, &election, pod, others).await {
-        Ok((pod, has_heir)) => Applied::done(Shown::Leader {
-            election,
-            grant,
-            pod,
-            has_heir,
-        }),
-        Err(error) => Applied::failed(error),
-    }
-}
-
-async fn look_at(
-    candidates: &dyn Candidates,
-    election: &Place,
-    pod: &LabelledPod,
-    others: &[LabelledPod],
-) -> Result<(Option<CandidatePod>, bool), StoreError> {
-    let name = &election.name;
-    let leader = candidates.pod(pod, name).await?;
-    let may_have_to_go = |pod: &CandidatePod| pod.runs_unasked && pod.unready_since.is_some();
-    if !leader.as_ref().is_some_and(may_have_to_go) {
-        return Ok((leader, false));
-    }
-    for other in others {
-        let other = candidates.pod(other, name).await?;
-        if other.is_some_and(|other| other.unready_since.is_none()) {
-            return Ok((leader, true));
-        }
-    }
-    Ok((leader, false))
 }

@@ -1,4 +1,6 @@
-//! When a pod that leads is looked at, asked to resign, and left alone.
+//! When the pod of a leader is checked, and when it is not.
+
+use std::time::Duration;
 
 use super::*;
 use crate::operator::label::tests::{led_by, place, pod};
@@ -81,50 +83,45 @@ impl World {
         self.step_with(true, seconds)
     }
 
-    /// The pod of this grant was looked at.
-    fn looked(&mut self, grant: &str, unready_since: Option<&str>, has_heir: bool, seconds: u64) {
+    /// Records that the pod of this grant was checked.
+    fn checked(&mut self, grant: &str, unready_since: Option<&str>, seconds: u64) {
+        self.checked_as(true, grant, unready_since, seconds);
+    }
+
+    fn checked_as(
+        &mut self,
+        runs_unasked: bool,
+        grant: &str,
+        unready_since: Option<&str>,
+        seconds: u64,
+    ) {
         let pod = CandidatePod {
-            runs_unasked: true,
+            runs_unasked,
             unready_since: unready_since.map(Into::into),
+            is_deleted: false,
         };
-        let elections = self.view.elections_mut();
-        elections.note_leader(
-            &place("jobs"),
-            grant.into(),
-            Some(pod),
-            has_heir,
-            at(seconds),
-        );
+        let check = LeaderCheck::new(grant.into(), Some(pod), at(seconds));
+        self.view.elections_mut().note_leader(&place("jobs"), check);
     }
 }
 
 #[track_caller]
-fn looks(step: Step, leader: &str, waiting: &[&str]) {
-    let Some(Action::LookAtLeader {
+fn checks(step: Step, leader: &str, waiting: &[&str], since: Option<&str>) {
+    let Some(Action::CheckLeader {
         grant,
-        pod: at,
+        pod: checked,
         others,
+        unready_since,
         ..
     }) = step.action
     else {
         panic!("{step:?}");
     };
     assert_eq!(grant, GrantId::from(format!("g-{leader}").as_str()));
-    assert_eq!(at, pod(leader));
-    let waiting: Vec<_> = waiting.iter().map(|who| pod(who)).collect();
+    assert_eq!(checked, pod(leader));
+    let waiting: Vec<_> = waiting.iter().map(|name| pod(name)).collect();
     assert_eq!(others, waiting);
-}
-
-#[track_caller]
-fn asks(step: Step, leader: &str) {
-    let Some(Action::AskLeader { grant, reason, .. }) = step.action else {
-        panic!("{step:?}");
-    };
-    assert_eq!(grant, GrantId::from(format!("g-{leader}").as_str()));
-    assert!(
-        reason.contains(leader) && reason.contains("since noon"),
-        "{reason}"
-    );
+    assert_eq!(unready_since.as_deref(), since);
 }
 
 #[track_caller]
@@ -134,52 +131,32 @@ fn rests(step: &Step, until: Option<u64>) {
 }
 
 #[test]
-fn who_is_unready_for_the_bound_is_asked_once() {
+fn unready_leader_is_checked_again_after_the_interval() {
     let mut world = World::default();
     world.tell(led("a", &["b"]));
-    looks(world.step(0), "a", &["b"]);
-    world.looked("g-a", Some("noon"), true, 10);
-    rests(&world.step(10), Some(70));
-    // Another look is needed, even if something gave rise to none until long after.
-    looks(world.step(500), "a", &["b"]);
-    world.looked("g-a", Some("noon"), true, 500);
-    asks(world.step(500), "a");
-    let elections = world.view.elections_mut();
-    elections.note_asked(&place("jobs"), "g-a".into(), at(500));
-    rests(&world.step(9_999), None);
-    // So is the next one that leads, by looks of its own.
+    checks(world.step(0), "a", &["b"], None);
+    world.checked("g-a", Some("noon"), 10);
+    rests(&world.step(69), Some(70));
+    checks(world.step(70), "a", &["b"], Some("noon"));
+    // No other pod was Ready.
+    world.checked("g-a", Some("noon"), 70);
+    rests(&world.step(70), Some(130));
+    // The next leader has checks of its own.
     world.tell(led("b", &["a"]));
-    looks(world.step(501), "b", &["a"]);
-    world.looked("g-b", Some("noon"), true, 501);
-    rests(&world.step(501), Some(561));
+    checks(world.step(71), "b", &["a"], None);
 }
 
 #[test]
-fn who_was_ready_in_between_begins_anew() {
+fn ready_leader_is_checked_at_intervals() {
     let mut world = World::default();
-    world.tell(led("a", &["b"]));
-    world.looked("g-a", Some("morning"), true, 0);
-    world.looked("g-a", Some("noon"), true, 60);
-    rests(&world.step(60), Some(120));
-    world.looked("g-a", None, false, 120);
-    rests(&world.step(120), Some(180));
-    looks(world.step(180), "a", &["b"]);
+    world.tell(led("a", &["b", "c"]));
+    world.checked("g-a", None, 0);
+    rests(&world.step(59), Some(60));
+    checks(world.step(60), "a", &["b", "c"], None);
 }
 
 #[test]
-fn nobody_is_asked_while_no_other_pod_is_ready() {
-    let mut world = World::default();
-    world.tell(led("a", &["b"]));
-    world.looked("g-a", Some("noon"), false, 0);
-    world.looked("g-a", Some("noon"), false, 60);
-    rests(&world.step(60), Some(120));
-    looks(world.step(120), "a", &["b"]);
-    world.looked("g-a", Some("noon"), true, 120);
-    asks(world.step(120), "a");
-}
-
-#[test]
-fn these_are_left_alone() {
+fn leader_is_not_checked_needlessly() {
     let mut asked = led("a", &["b"]);
     asked.settings.release_request = Some(Arc::new(ReleaseRequest {
         lease: "g-a".into(),
@@ -200,23 +177,9 @@ fn these_are_left_alone() {
     let mut world = World::default();
     world.tell(led("a", &["b"]));
     rests(&world.step_with(false, 0), None);
-    let asks_itself = CandidatePod {
-        runs_unasked: false,
-        unready_since: Some("noon".into()),
-    };
-    let elections = world.view.elections_mut();
-    elections.note_leader(&place("jobs"), "g-a".into(), Some(asks_itself), true, at(0));
+    world.checked_as(false, "g-a", Some("noon"), 0);
     rests(&world.step(9_999), None);
-    // Another replica looks by itself.
+    // Another active replica has checks of its own.
     world.view.elections_mut().forget_all();
-    looks(world.step(9_999), "a", &["b"]);
-}
-
-#[test]
-fn only_a_few_of_many_others_are_looked_at() {
-    let names: Vec<String> = (0..30).map(|number| format!("w{number:02}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut world = World::default();
-    world.tell(led("a", &names));
-    looks(world.step(0), "a", &names[..OTHERS]);
+    checks(world.step(9_999), "a", &["b"], None);
 }

@@ -76,16 +76,8 @@ async fn who_steps_down_queues_behind_the_others() {
     }
 }
 
-/// Who asks the pod's leader to go means the pod: no app is needed for that.
-#[tokio::test(start_paused = true)]
-async fn a_leader_that_a_person_asks_to_go_resigns_and_queues_behind_the_others() {
-    let store = MemoryStore::default();
-    let [a, b] = pods(&store, ["a", "b"]);
-    a.run();
-    let first = a.until_leader().await;
-    b.run();
-    until_waiting(&store, 1).await;
-    let since = a.now();
+/// Asks the holder of the election's lock to release it.
+fn ask(store: &MemoryStore) {
     store.edit_lock(RESOURCE, |lock| {
         let grant = lock.grant.as_ref().unwrap();
         lock.settings.release_request = Some(Arc::new(ReleaseRequest {
@@ -95,8 +87,66 @@ async fn a_leader_that_a_person_asks_to_go_resigns_and_queues_behind_the_others(
             actor: "alice".into(),
         }));
     });
+}
+
+/// Reads the lock itself: an answer to an app would be a promise to it.
+async fn until_held_by(store: &MemoryStore, pod: &str) {
+    eventually("the pod leads", || {
+        let grant = store.lock(RESOURCE).and_then(|lock| lock.grant);
+        grant.is_some_and(|grant| &*grant.holder.pod.name == pod)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_asked_to_resign_waits_out_what_its_app_was_promised() {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    a.run();
+    let first = a.until_leader().await;
+    let promised_until = a.now().after(first.lead.unwrap().valid_for);
+    b.run();
+    until_waiting(&store, 1).await;
+    ask(&store);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(a.leads_until().await, None, "no further promise is made");
     let second = b.until_leader().await;
     assert!(second.token > first.token);
+    assert!(b.now() >= promised_until);
+    until_waiting(&store, 1).await;
+    assert_eq!(store.lock(RESOURCE).unwrap().incidents.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn preferred_leaders_asked_to_resign_queue_behind_the_others() {
+    let store = MemoryStore::default();
+    let [a, b, c] = pods(&store, ["a", "b", "c"]);
+    a.run_as(true);
+    until_held_by(&store, "a").await;
+    b.run_as(true);
+    until_waiting(&store, 1).await;
+    c.run();
+    until_waiting(&store, 2).await;
+    for (asked, next) in [("a", "b"), ("b", "c")] {
+        until_held_by(&store, asked).await;
+        ask(&store);
+        until_held_by(&store, next).await;
+        until_waiting(&store, 2).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_asked_to_resign_queues_behind_the_others() {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    a.run();
+    until_held_by(&store, "a").await;
+    b.run();
+    until_waiting(&store, 1).await;
+    let since = a.now();
+    ask(&store);
+    until_held_by(&store, "b").await;
+    let second = b.until_leader().await;
     assert!(b.now().since(since) < Duration::from_secs(1));
     assert_eq!(a.leads_until().await, None);
     let [incident] = &store.lock(RESOURCE).unwrap().incidents[..] else {

@@ -168,6 +168,7 @@ impl Candidates for Cluster {
         Ok(Some(CandidatePod {
             runs_unasked: true,
             unready_since: unready.map(Into::into),
+            is_deleted: false,
         }))
     }
 
@@ -182,8 +183,17 @@ impl Candidates for Cluster {
             return Err(StoreError::Conflict);
         }
         inside.try_write()?;
-        let asked = (grant.clone(), reason.to_owned());
-        inside.asked_to_resign.push(asked);
+        inside
+            .asked_to_resign
+            .push((grant.clone(), reason.to_owned()));
+        let mut asked = current.stored.value.clone();
+        asked.settings.release_request = Some(Arc::new(ReleaseRequest {
+            lease: grant.as_str().into(),
+            mode: ReleaseMode::Ask,
+            reason: reason.into(),
+            actor: "operator".into(),
+        }));
+        inside.put_lock(&current.place.name, asked);
         Ok(())
     }
 }
