@@ -101,8 +101,8 @@ pub struct DistributedLockSpec {
     #[schemars(range(min = 1, max = 315_360_000))]
     pub long_held_seconds: Option<i32>,
 
-    /// Asks or forces the holder to give the lock up. Only users with the verb `force-release` on
-    /// distributedlocks may write it.
+    /// Asks or forces the holder to release the lock. Only users with the verb `force-release` on
+    /// distributedlocks may write it; and the operator, to ask the leader of an election to resign.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_request: Option<ReleaseRequest>,
 }

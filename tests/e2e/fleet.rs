@@ -1,6 +1,7 @@
 //! The operator's ports on a real API server, with the operator's rights. No operator runs beside them: a
 //! second one would write, and tell, what the tests do.
 
+mod candidates;
 mod feeds;
 mod labels;
 mod notes;
