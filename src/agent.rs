@@ -24,6 +24,7 @@ mod kept;
 mod leases;
 mod line;
 mod local;
+mod loss;
 mod metrics;
 mod observe;
 mod pursuit;

@@ -103,6 +103,10 @@ impl Agent {
             ask(held, now, deadline)
         };
         let told = told.map_err(LeaseError::Lost)?;
+        if held.life == Life::Campaign {
+            // Whichever call an app learns of the lead by, it acts on that.
+            held.readers_until = held.readers_until.max(told.until);
+        }
         Ok(self.view(&resource, held, told, Span { arrived, now }))
     }
 

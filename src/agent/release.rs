@@ -8,6 +8,7 @@
 //! A lock that does not name the grant is a success only when a release of ours may have landed.
 //! Before one was sent it means that the lease was lost, and nobody here knew.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -25,7 +26,7 @@ use crate::store::{StoreError, Stored, within};
 use super::cleanup::CLEARED_WITHIN;
 use super::events::Over;
 use super::gone::Gone;
-use super::state::{End, Ended, Held, State};
+use super::state::{End, Held, State};
 use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Life, Released};
 
 /// How long the app waits for the store before it is told `Pending`.
@@ -63,7 +64,7 @@ impl Held {
 
 /// Who ends a lease that is not over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WhoEnds {
+pub(super) enum WhoEnds {
     /// Its app.
     App,
     /// The lock's releaseRequest, for which the campaign acts.
@@ -185,10 +186,22 @@ impl Agent {
     }
 
     /// Releases the lead of a campaign because the lock's releaseRequest asks for it, when no app was promised
-    /// it any longer. Returns when the store confirmed it, or the lease ended otherwise.
+    /// it any longer. Returns when the lease has ended, for whatever reason, or the agent stops.
     pub(super) async fn resign(&self, lease: &LeaseId) {
-        if let Ok(Some(released)) = self.start_release(lease, WhoEnds::Request) {
-            let _released = released.await;
+        // It has begun already, or the lease has ended, where this finds nothing.
+        let _released = self.start_release(lease, WhoEnds::Request);
+        loop {
+            let mut ended = pin!(self.0.something_ended.notified());
+            // Before the state is read: an end in between is not missed.
+            ended.as_mut().enable();
+            if self.state().held_mut(lease).is_none() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.0.stop.cancelled() => return,
+                () = ended => {}
+            }
         }
     }
 
@@ -224,7 +237,7 @@ impl Agent {
     /// by an election's answer may no longer believe in it. None when there is no such lease (any
     /// more), when that has begun before, or when it was told to somebody although its caller is
     /// gone. The checks and the end are one step under the state's mutex.
-    fn start_release(
+    pub(super) fn start_release(
         &self,
         lease: &LeaseId,
         who: WhoEnds,
@@ -238,7 +251,7 @@ impl Agent {
                 PlannedEnd::Later(until) => {
                     state.close(lease, now);
                     drop(state);
-                    return Ok(Some(self.spawn_release_at(lease.clone(), until)));
+                    return Ok(Some(self.spawn_release_at(lease.clone(), until, who)));
                 }
                 PlannedEnd::Now => state.end_or_keep(lease, End::Releasing, now),
             };
@@ -281,13 +294,24 @@ impl Agent {
 
     /// Releases a lease that is over for its holder when its readers' time is over too. The receiver
     /// hears when the store has said what became of it.
-    fn spawn_release_at(&self, lease: LeaseId, until: Moment) -> oneshot::Receiver<()> {
+    fn spawn_release_at(
+        &self,
+        lease: LeaseId,
+        until: Moment,
+        who: WhoEnds,
+    ) -> oneshot::Receiver<()> {
+        // An app speaks for the whole pod, and not for a lead that it was only asked to give up: if the agent
+        // stops before that time, its readers keep what they were promised.
+        let who = match who {
+            WhoEnds::Request => who,
+            WhoEnds::App | WhoEnds::Agent { .. } | WhoEnds::CallerGone => WhoEnds::App,
+        };
         let (done, receiver) = oneshot::channel();
         let agent = self.clone();
         self.spawn(async move {
             agent.until_or_stop(until).await;
             // Its clock may have ended it meanwhile, or the agent's stop; then nothing is left to do.
-            if let Ok(Some(heard)) = agent.start_release(&lease, WhoEnds::App) {
+            if let Ok(Some(heard)) = agent.start_release(&lease, who) {
                 let _heard = heard.await;
             }
             // Nobody may be waiting any more.
@@ -428,72 +452,5 @@ impl Agent {
                 Err(error)
             }
         }
-    }
-
-    /// A lease that the clock has ended is taken out, reported and given back.
-    pub(super) fn end_if_lost(&self, lease: &LeaseId) {
-        let session = {
-            let mut state = self.state();
-            let now = self.now();
-            let Some((held, loss)) = state.lost_lease(lease, now) else {
-                return;
-            };
-            let (session, is_closing) = (held.session.id.clone(), held.is_closing);
-            if state.deadline_of(&session).is_none_or(|until| now < until) {
-                if is_closing {
-                    drop(state);
-                    // Its app ended it long ago. Its readers were told of no more than it had itself,
-                    // so their time is over too.
-                    let _done = self.start_release(lease, WhoEnds::App);
-                    return;
-                }
-                // Only this lease; judged and taken out in one step, so that no renewal comes
-                // between. Who waits for the lock in this pod may have its grant.
-                let ended = state.end_or_keep(lease, End::Lost(loss), now);
-                drop(state);
-                self.after_loss(ended, loss, now);
-                return;
-            }
-            session
-        };
-        // With the session everything goes. Its deadline has passed, so nothing can revive it.
-        self.lose_session(&session, Loss::SessionExpired);
-    }
-
-    /// Ends a lease that the store no longer knows.
-    pub(super) fn lose_lease(&self, lease: &LeaseId, loss: Loss) {
-        let now = self.now();
-        let ended = self.state().end(lease, End::Lost(loss), now);
-        let ended = ended.map(|(resource, held)| (resource, held.ended(), Some(held)));
-        self.after_loss(ended, loss, now);
-    }
-
-    /// Reports a lease that was lost and gives its grant back.
-    pub(super) fn after_loss(
-        &self,
-        ended: Option<(Resource, Ended, Option<Held>)>,
-        loss: Loss,
-        now: Moment,
-    ) {
-        let Some((resource, ended, held)) = ended else {
-            return;
-        };
-        self.0.something_ended.notify_waiters();
-        self.report_lost(&resource, &ended, loss, now);
-        let Some(held) = held else {
-            return self.wake_sweeper_for_kept(&resource);
-        };
-        // Nobody waits for it; the task goes on by itself.
-        let _done = self.spawn_give_back(held.into_returning(resource));
-    }
-
-    /// One log line and the counters for a lease that its app did not end.
-    pub(super) fn report_lost(&self, resource: &Resource, ended: &Ended, loss: Loss, now: Moment) {
-        self.0.metrics.lease_lost(loss.as_str());
-        self.0.metrics.lease_ended(now.since(ended.since));
-        tracing::warn!(
-            %resource, ownerId = %ended.owner, leaseId = %ended.lease,
-            fencingToken = ended.token.get(), reason = loss.as_str(), "lease lost"
-        );
     }
 }

@@ -183,6 +183,7 @@ func TestOperatorAsksLeadersAndChangesNothingElseOfALock(t *testing.T) {
 	}
 	for lease, refused := range map[string]string{
 		holder.leaseID(): onlyLeaders, holder.leaseID() + ".3": onlyLeaders, "g-before": allowed, holder.leaseID() + "1": allowed,
+		holder.leaseID() + ".1.x": allowed,
 	} {
 		before, after := lockOf("election:jobs", held(holder)), lockOf("election:jobs", held(holder))
 		before.Spec.ReleaseRequest = &request{LeaseID: lease, Mode: "Force", Reason: "stuck", Actor: "jane"}

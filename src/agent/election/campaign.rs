@@ -158,14 +158,14 @@ impl Agent {
         loop {
             // Made before the state is read: what changes in between is not missed.
             let changed = self.0.streams_changed.notified();
-            let (mut over, is_asked) = {
+            let (mut over, resigns) = {
                 let mut state = self.state();
                 let Some(held) = state.held_mut(lease) else {
                     return false;
                 };
-                (held.follow(), held.asked().is_some())
+                (held.follow(), held.is_closing || held.asked().is_some())
             };
-            if is_asked {
+            if resigns {
                 self.resign(lease).await;
                 return true;
             }

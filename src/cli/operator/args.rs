@@ -76,9 +76,9 @@ pub(in crate::cli) struct Args {
     /// that select it. The operator must be allowed to patch pods.
     #[arg(long, env = "LEASEHOLD_LEADER_LABELS")]
     leader_labels: bool,
-    /// For how many seconds a pod may lead that is not Ready, where its annotation elect-always names the
-    /// election; then it is asked to resign if another candidate's pod is Ready. Goes with
-    /// --leader-labels.
+    /// How many seconds apart the operator checks the pod of a leader whose annotation elect-always names the
+    /// election. If the pod is not Ready from one check to the next, and another candidate's pod is, the leader is
+    /// asked to resign. Goes with --leader-labels.
     #[arg(
         long, env = "LEASEHOLD_UNREADY_LEADER_SECONDS", value_name = "SECONDS", default_value_t = 60,
         value_parser = RangedU64ValueParser::<u64>::new().range(5..=86_400),

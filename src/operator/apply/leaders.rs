@@ -26,26 +26,36 @@ pub(super) async fn check(
     others: &[LabelledPod],
     unready_since: Option<Arc<str>>,
 ) -> Applied {
-    let candidates = &*ports.candidates;
-    let name = &leader.election.name;
-    let pod = match candidates.pod(leader.pod, name).await {
-        Ok(pod) => pod,
+    let found = look(&*ports.candidates, &leader, others, unready_since.is_some()).await;
+    let (pod, is_other_ready) = match found {
+        Ok(found) => found,
         Err(error) => return Applied::failed(error),
     };
     let since = pod.as_ref().filter(|pod| pod.runs_unasked);
     let since = since.and_then(|pod| pod.unready_since.clone());
-    if let Some(since) = since.filter(|since| Some(since) == unready_since.as_ref()) {
-        match is_any_ready(candidates, others, name).await {
-            Ok(true) => return ask(ports, &leader, &since).await,
-            Ok(false) => {}
-            Err(error) => return Applied::failed(error),
-        }
+    if let Some(since) = since.filter(|since| Some(since) == unready_since.as_ref())
+        && is_other_ready
+    {
+        return ask(ports, &leader, &since).await;
     }
     Applied::done(Shown::Leader {
         election: leader.election,
         grant: leader.grant,
         pod,
     })
+}
+
+/// The leader's pod, and whether any other is Ready, if that counts. The leader's comes last: it may have become
+/// Ready meanwhile.
+async fn look(
+    candidates: &dyn Candidates,
+    leader: &Leader<'_>,
+    others: &[LabelledPod],
+    may_ask: bool,
+) -> Result<(Option<CandidatePod>, bool), StoreError> {
+    let name = &leader.election.name;
+    let is_other_ready = may_ask && is_any_ready(candidates, others, name).await?;
+    Ok((candidates.pod(leader.pod, name).await?, is_other_ready))
 }
 
 async fn is_any_ready(

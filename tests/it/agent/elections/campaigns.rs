@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::agent::{OnTerm, Released};
+use leasehold::agent::{LeaseView, OnTerm, Released};
 use leasehold::protocol::incident::IncidentKind;
 use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest};
 use leasehold::store::StoreError;
@@ -115,6 +115,45 @@ async fn leader_asked_to_resign_waits_out_what_its_app_was_promised() {
     assert!(b.now() >= promised_until);
     until_waiting(&store, 1).await;
     assert_eq!(store.lock(RESOURCE).unwrap().incidents.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_asked_to_resign_waits_out_renewals_by_its_app() {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    a.run();
+    let lease = a.until_leader().await.lead.unwrap().lease;
+    b.run();
+    until_waiting(&store, 1).await;
+    // The answer about the election is over, and those that name the lease are not.
+    let calls: [&dyn Fn() -> LeaseView; 2] =
+        [&|| a.agent.renew(&lease, None, a.now()).unwrap(), &|| {
+            a.agent.lease(&lease, a.now()).unwrap()
+        }];
+    let mut promised_until = a.now();
+    for call in calls {
+        tokio::time::sleep(SHARE * 2).await;
+        promised_until = a.now().after(call().valid_for);
+    }
+    ask(&store);
+    until_held_by(&store, "b").await;
+    assert!(b.now() >= promised_until);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resignation_under_way_is_left_alone_by_a_stop() {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    a.run();
+    a.until_leader().await;
+    b.run();
+    until_waiting(&store, 1).await;
+    ask(&store);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    a.agent.shut_down(OnTerm::ReleaseNow).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let holder = store.lock(RESOURCE).unwrap().grant.unwrap().holder;
+    assert_eq!(&*holder.pod.name, "a", "an app was promised the lead");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,80 @@
+//! Leases that end without a release by their app: they are taken out, reported, and their grants released.
+//!
+//! Why a grant is gone from the store is found out in `gone`.
+
+use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::lease::Loss;
+use crate::protocol::time::Moment;
+
+use super::Agent;
+use super::release::WhoEnds;
+use super::state::{End, Ended, Held};
+
+impl Agent {
+    /// A lease that the clock has ended is taken out, reported and given back.
+    pub(super) fn end_if_lost(&self, lease: &LeaseId) {
+        let session = {
+            let mut state = self.state();
+            let now = self.now();
+            let Some((held, loss)) = state.lost_lease(lease, now) else {
+                return;
+            };
+            let (session, is_closing) = (held.session.id.clone(), held.is_closing);
+            if state.deadline_of(&session).is_none_or(|until| now < until) {
+                if is_closing {
+                    drop(state);
+                    // Its app ended it long ago. Its readers were told of no more than it had itself,
+                    // so their time is over too.
+                    let _done = self.start_release(lease, WhoEnds::App);
+                    return;
+                }
+                // Only this lease; judged and taken out in one step, so that no renewal comes
+                // between. Who waits for the lock in this pod may have its grant.
+                let ended = state.end_or_keep(lease, End::Lost(loss), now);
+                drop(state);
+                self.after_loss(ended, loss, now);
+                return;
+            }
+            session
+        };
+        // With the session everything goes. Its deadline has passed, so nothing can revive it.
+        self.lose_session(&session, Loss::SessionExpired);
+    }
+
+    /// Ends a lease that the store no longer knows.
+    pub(super) fn lose_lease(&self, lease: &LeaseId, loss: Loss) {
+        let now = self.now();
+        let ended = self.state().end(lease, End::Lost(loss), now);
+        let ended = ended.map(|(resource, held)| (resource, held.ended(), Some(held)));
+        self.after_loss(ended, loss, now);
+    }
+
+    /// Reports a lease that was lost and gives its grant back.
+    pub(super) fn after_loss(
+        &self,
+        ended: Option<(Resource, Ended, Option<Held>)>,
+        loss: Loss,
+        now: Moment,
+    ) {
+        let Some((resource, ended, held)) = ended else {
+            return;
+        };
+        self.0.something_ended.notify_waiters();
+        self.report_lost(&resource, &ended, loss, now);
+        let Some(held) = held else {
+            return self.wake_sweeper_for_kept(&resource);
+        };
+        // Nobody waits for it; the task goes on by itself.
+        let _done = self.spawn_give_back(held.into_returning(resource));
+    }
+
+    /// One log line and the counters for a lease that its app did not end.
+    pub(super) fn report_lost(&self, resource: &Resource, ended: &Ended, loss: Loss, now: Moment) {
+        self.0.metrics.lease_lost(loss.as_str());
+        self.0.metrics.lease_ended(now.since(ended.since));
+        tracing::warn!(
+            %resource, ownerId = %ended.owner, leaseId = %ended.lease,
+            fencingToken = ended.token.get(), reason = loss.as_str(), "lease lost"
+        );
+    }
+}
