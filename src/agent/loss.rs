@@ -11,7 +11,7 @@ use super::release::WhoEnds;
 use super::state::{End, Ended, Held};
 
 impl Agent {
-    /// A lease that the clock has ended is taken out, reported and given back.
+    /// Ends a lease whose time is over: removes and reports it, and releases its grant.
     pub(super) fn end_if_lost(&self, lease: &LeaseId) {
         let session = {
             let mut state = self.state();
@@ -28,8 +28,8 @@ impl Agent {
                     let _done = self.start_release(lease, WhoEnds::App);
                     return;
                 }
-                // Only this lease; judged and taken out in one step, so that no renewal comes
-                // between. Who waits for the lock in this pod may have its grant.
+                // Only this lease; judged and removed in one step, so that no renewal comes
+                // between. A waiter in this pod may get its grant.
                 let ended = state.end_or_keep(lease, End::Lost(loss), now);
                 drop(state);
                 self.after_loss(ended, loss, now);
@@ -49,7 +49,7 @@ impl Agent {
         self.after_loss(ended, loss, now);
     }
 
-    /// Reports a lease that was lost and gives its grant back.
+    /// Reports a lease that was lost and releases its grant.
     pub(super) fn after_loss(
         &self,
         ended: Option<(Resource, Ended, Option<Held>)>,
@@ -64,7 +64,7 @@ impl Agent {
         let Some(held) = held else {
             return self.wake_sweeper_for_kept(&resource);
         };
-        // Nobody waits for it; the task goes on by itself.
+        // The task finishes without a caller.
         let _done = self.spawn_give_back(held.into_returning(resource));
     }
 

@@ -275,11 +275,11 @@ impl Agent {
             %resource, ownerId = %ended.owner, leaseId = %lease,
             fencingToken = ended.token.get(), "lease released"
         );
-        let is_by_request = matches!(who, WhoEnds::App | WhoEnds::Request);
+        let may_answer_request = matches!(who, WhoEnds::App | WhoEnds::Request);
         Ok(Some(self.spawn_give_back(Returning {
             resource,
             grant: held.key(),
-            asked: held.asked().filter(|_| is_by_request).cloned(),
+            asked: held.asked().filter(|_| may_answer_request).cloned(),
             lease: Some(Ending {
                 lease: lease.clone(),
                 gone: Gone::from(&held),

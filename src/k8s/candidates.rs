@@ -32,7 +32,7 @@ const GATE: &str = "config.leasehold.dev/gate-lock";
 #[derive(Clone)]
 pub struct K8sCandidates {
     client: Client,
-    /// Who asks: an admission policy lets nobody write another name.
+    /// The operator's user name. An admission policy refuses a request under any other name.
     actor: String,
 }
 

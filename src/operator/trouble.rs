@@ -16,7 +16,7 @@ use super::plan::Action;
 
 /// What to do where a right is missing.
 const RIGHTS: &str = "apply charts/leasehold/files/rbac/operator.yaml, or install the chart";
-/// What to do where the rights to patch pods and to ask leaders are missing.
+/// What to do if the rights to patch pods and locks are missing.
 const LABEL_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-leader-labels.yaml (the chart: \
                             operator.leaderLabels), or leave --leader-labels out";
 /// What to do where the right to see namespaces is missing.
@@ -197,7 +197,7 @@ pub(super) const fn advice(error: &StoreError) -> Option<&'static str> {
     }
 }
 
-/// The same, where pods were to be patched, or a leader asked.
+/// The same, for patches of pods and locks.
 pub(super) const fn label_advice(error: &StoreError) -> Option<&'static str> {
     match error {
         StoreError::Denied(_) => Some(LABEL_RIGHTS),

@@ -108,7 +108,7 @@ async fn the_operator_moves_a_lead_to_a_pod_that_is_ready() -> Result<()> {
     namespace.apply(&pulls).await?;
     until_leads(&namespace, "pulls").await?;
     namespace.apply(&candidate("unready", "false")).await?;
-    eventually("unready to wait in line", LIMIT, async || {
+    eventually("unready to be queued", LIMIT, async || {
         let status = status(&namespace).await.ok()?;
         (status["waiters"][0]["pod"] == "unready").then_some(())
     })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::agent::{LeaseView, OnTerm, Released};
+use leasehold::agent::{ElectionView, LeaseView, OnTerm, Released};
 use leasehold::protocol::incident::IncidentKind;
 use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest};
 use leasehold::store::StoreError;
@@ -15,6 +15,17 @@ use crate::memory_store::MemoryStore;
 
 fn pods<const N: usize>(store: &MemoryStore, names: [&str; N]) -> [Pod; N] {
     names.map(|name| Pod::in_paused_time(name, store))
+}
+
+/// Pod a leads, and its app received an answer that says so; pod b is queued.
+async fn leader_and_candidate() -> (MemoryStore, Pod, Pod, ElectionView) {
+    let store = MemoryStore::default();
+    let [a, b] = pods(&store, ["a", "b"]);
+    a.run();
+    let view = a.until_leader().await;
+    b.run();
+    until_waiting(&store, 1).await;
+    (store, a, b, view)
 }
 
 async fn until_waiting(store: &MemoryStore, count: usize) {
@@ -119,12 +130,8 @@ async fn leader_asked_to_resign_waits_out_what_its_app_was_promised() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_asked_to_resign_waits_out_renewals_by_its_app() {
-    let store = MemoryStore::default();
-    let [a, b] = pods(&store, ["a", "b"]);
-    a.run();
-    let lease = a.until_leader().await.lead.unwrap().lease;
-    b.run();
-    until_waiting(&store, 1).await;
+    let (store, a, b, first) = leader_and_candidate().await;
+    let lease = first.lead.unwrap().lease;
     // The answer about the election is over, and those that name the lease are not.
     let calls: [&dyn Fn() -> LeaseView; 2] =
         [&|| a.agent.renew(&lease, None, a.now()).unwrap(), &|| {
@@ -142,12 +149,7 @@ async fn leader_asked_to_resign_waits_out_renewals_by_its_app() {
 
 #[tokio::test(start_paused = true)]
 async fn resignation_under_way_is_left_alone_by_a_stop() {
-    let store = MemoryStore::default();
-    let [a, b] = pods(&store, ["a", "b"]);
-    a.run();
-    a.until_leader().await;
-    b.run();
-    until_waiting(&store, 1).await;
+    let (store, a, _b, _) = leader_and_candidate().await;
     ask(&store);
     tokio::time::sleep(Duration::from_secs(1)).await;
     a.agent.shut_down(OnTerm::ReleaseNow).await;
@@ -285,12 +287,7 @@ async fn a_store_that_is_away_at_the_start_is_tried_until_it_is_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_candidate_that_stops_hands_on_when_what_was_told_is_over() {
-    let store = MemoryStore::default();
-    let [a, b] = pods(&store, ["a", "b"]);
-    a.run();
-    a.until_leader().await;
-    b.run();
-    until_waiting(&store, 1).await;
+    let (_, a, b, _) = leader_and_candidate().await;
     let told = a.leads_until().await.unwrap();
     let stopping = tokio::spawn({
         let agent = a.agent.clone();
@@ -312,12 +309,7 @@ async fn a_candidate_that_stops_hands_on_when_what_was_told_is_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_candidate_that_waits_leaves_the_queue_when_it_stops() {
-    let store = MemoryStore::default();
-    let [a, b] = pods(&store, ["a", "b"]);
-    a.run();
-    a.until_leader().await;
-    b.run();
-    until_waiting(&store, 1).await;
+    let (store, a, b, _) = leader_and_candidate().await;
     b.agent.shut_down(OnTerm::Wait).await;
     until_waiting(&store, 0).await;
     assert!(a.leads_until().await.is_some());
