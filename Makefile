@@ -21,22 +21,42 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-.PHONY: test
-test: lint unit policies api-schema bugs porcupine alerts chart together e2e crowd elections comparison $(NODE) ## Everything that CI runs: lint, unit, policies, api-schema, bugs, porcupine, alerts, chart, fault beside model, sim and image, e2e, crowd, elections, comparison, node-e2e
+# The ladder: `check` before each commit, `test` before a change is merged, `prove` for what takes long. CI runs the
+# last two. A step that one of them has run is not run again by the next.
 
-.PHONY: together
-together: # Of two cores the faults leave one idle, and no clock decides what is computed on it.
-	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault model sim $(IMAGE)
+.PHONY: check
+check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and integration tests, 40 simulated worlds
+
+.PHONY: test
+test: check policies api-schema chart alerts quick-proofs e2e ## What a change must pass: check, the policies, API schema, chart, alerts, model, one minute of faults, e2e
+
+.PHONY: prove
+prove: lint-bugs bugs long-proofs floor crowd elections comparison $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, oldest Kubernetes, crowd, elections, client-go, node
+
+.PHONY: quick-proofs
+quick-proofs: # Faults leave one core of two idle.
+	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault-short model
+
+.PHONY: long-proofs
+long-proofs:
+	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault sim $(IMAGE)
 
 .PHONY: lint
 lint: need-cargo ## Formatting and clippy, warnings denied
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
+
+.PHONY: lint-bugs
+lint-bugs: need-cargo # Clippy over the code of the seeded bugs
 	cargo clippy --locked --all-targets --features seeded-bugs -- -D warnings
 
 .PHONY: unit
 unit: need-cargo ## Unit and integration tests and a short fuzzing: fast, no cluster
 	cargo test --locked --lib --bins --test it --test history --test fuzz
+
+.PHONY: sim-short
+sim-short: need-cargo # 40 of the simulation's worlds, without optimization
+	SIM_SEEDS=0..40 scripts/ran.sh cargo test --locked --test sim what_must_hold
 
 .PHONY: policies
 policies: need-go ## The admission policies and the definitions' rules, by Kubernetes' own validators: seconds, no cluster
@@ -94,7 +114,7 @@ soak: need-cargo ## The same in SEEDS=100000 worlds that nobody has seen yet, or
 	SIM_SOAK=$(SEEDS) scripts/ran.sh cargo test --locked --profile model --features seeded-bugs --test sim soak -- --nocapture --ignored
 
 .PHONY: e2e
-e2e: need-cargo controlplane controlplane-floor helm ## Our binaries against a real etcd and kube-apiserver
+e2e: need-cargo controlplane helm ## Our binaries against a real etcd and kube-apiserver
 	cargo test --locked --test e2e -- --test-threads 4
 
 .PHONY: crowd
@@ -116,6 +136,15 @@ fault: need-cargo controlplane porcupine ## Ten minutes of faults on a real cont
 	cargo test --locked --features seeded-bugs --test fault -- --test-threads 1
 	scripts/ran.sh cargo test --locked --test fault run:: -- --ignored --nocapture
 
+.PHONY: fault-short
+fault-short: need-cargo controlplane porcupine # One minute of faults
+	scripts/need.sh fault
+	FAULT_MINUTES=1 scripts/ran.sh cargo test --locked --test fault run:: -- --ignored --nocapture
+
+.PHONY: floor
+floor: need-cargo controlplane-floor helm ## The end-to-end tests that are about the oldest supported Kubernetes
+	scripts/ran.sh cargo test --locked --test e2e _promised_floor -- --ignored --test-threads 4
+
 .PHONY: node-e2e
 node-e2e: need-cargo controlplane-node image ## Our image on a real node: kubelet, containerd and the rest (needs root)
 	tests/node/app-image.sh "$(TARGET)/node/app.tar"
@@ -136,6 +165,11 @@ no-node: # What is said instead of it
 image: need-cargo ## The container image, its binary and its SBOM, under target/image (needs buildah)
 	scripts/need.sh image
 	scripts/image.sh
+
+.PHONY: release
+release: need-cargo helm ## What a release consists of, under target/dist: binaries, image and SBOM for amd64 and arm64, chart, plain YAML, checksums
+	scripts/need.sh release
+	scripts/release.sh
 
 .PHONY: run
 run: need-cargo ## Locks without a cluster, to try curl on; flags in ARGS (docs/dev.md)

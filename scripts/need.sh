@@ -3,6 +3,7 @@
 # may, and names it where not.
 #
 #   scripts/need.sh image      what `make image` needs
+#   scripts/need.sh release    what `make release` needs
 #   scripts/need.sh node       what `make node-e2e` needs beside that
 #   scripts/need.sh fault      what `make fault` needs
 set -euo pipefail
@@ -11,6 +12,10 @@ set -euo pipefail
 needs() {
   case $1 in
     image) echo 'buildah=buildah musl-gcc=musl-tools' ;;
+    release)
+      echo 'buildah=buildah musl-gcc=musl-tools aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu' \
+        '/usr/aarch64-linux-gnu/include/stdlib.h=libc6-dev-arm64-cross'
+      ;;
     fault) echo 'faketime=faketime ip=iproute2 unshare=util-linux' ;;
     node)
       echo 'curl=curl busybox=busybox-static ip=iproute2 nft=nftables sysctl=procps' \
@@ -18,7 +23,7 @@ needs() {
         '/usr/include/seccomp.h=libseccomp-dev'
       ;;
     *)
-      echo "usage: need.sh image|node|fault" >&2
+      echo "usage: need.sh image|release|node|fault" >&2
       return 1
       ;;
   esac

@@ -120,7 +120,7 @@ mod chosen {
             Self::TokensForgotten,
         ];
 
-        /// Its name, as the environment and the tests' README have it: `validity-from-answer`.
+        /// Its name, as the environment and tests/seeded-bugs.md have it: `validity-from-answer`.
         #[must_use]
         pub fn name(self) -> String {
             let mut name = String::new();

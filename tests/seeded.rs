@@ -1,4 +1,4 @@
-//! The seeded bugs of one rung, each shown to be noticed: the tests that the table in README.md names
+//! The seeded bugs of one rung, each shown to be noticed: the tests that the table in seeded-bugs.md names
 //! pass as they stand, and fail with the bug. They are run by the same binary, once more.
 //!
 //! The table is read and not repeated here, so it cannot say what was not tried. A test that hangs, is
@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/README.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/seeded-bugs.md");
 /// How the table begins.
 const HEAD: &str = "| seeded bug |";
 /// What names the bug of a process.
@@ -44,8 +44,8 @@ pub(crate) struct Row {
 
 /// The table. Its cells: the bug, what is missing, the rung, the test with the words.
 pub(crate) fn table() -> Vec<Row> {
-    let readme = std::fs::read_to_string(README).unwrap();
-    let lines = readme.lines().skip_while(|line| !line.starts_with(HEAD));
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let lines = page.lines().skip_while(|line| !line.starts_with(HEAD));
     let rows: Vec<Row> = lines
         .skip(2)
         .take_while(|line| line.starts_with('|'))
@@ -63,7 +63,7 @@ pub(crate) fn table() -> Vec<Row> {
             }
         })
         .collect();
-    assert!(!rows.is_empty(), "no table of seeded bugs in {README}");
+    assert!(!rows.is_empty(), "no table of seeded bugs in {PAGE}");
     rows
 }
 

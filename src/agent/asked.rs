@@ -6,6 +6,11 @@
 //! end a lease that an app has (but for a campaign's, which is the agent's own). Invariant: only what
 //! was known here when a lease ended, and is asked in the version that the release is decided on, is
 //! recorded as the cause of its end.
+//!
+//! A request counts if it names the grant or one of its leases. Streams report it once, and again when it
+//! changes; a renewal has it in its answer. The lease that is served then is the last of its grant, so
+//! callers of the same pod queue in the store. Answers about an election do not have the request, because
+//! their readers may be other apps; the stream of a candidacy has it.
 
 use std::sync::Arc;
 

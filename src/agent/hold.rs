@@ -1,7 +1,8 @@
 //! A lock that is held for as long as a connection: the caller waits in line without a limit, has
 //! a lease that no silence ends, and releases it by going away.
 //!
-//! The release is at once, but where readers of an election were told of the lease (`election`).
+//! The release is at once, but where readers of an election were told of the lease (`election`). The end of
+//! `maxHoldSeconds` is fixed: no event claims validity beyond it, and the app is asked to release before.
 //!
 //! What it does not do: take the lock (the line does). Invariant: from the moment that the lease is
 //! taken out of the line, a guard stands for it; dropping the [`Hold`] at any time leaves the line

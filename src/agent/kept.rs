@@ -4,6 +4,11 @@
 //! What it does not do: keep a grant that others wait for longer than their share of waiting
 //! (`protocol::fair_share`). Invariant: a kept grant serves no lease, so no app believes in it, and
 //! it may be given back at any moment; once that has begun it serves nobody again.
+//!
+//! `keepSeconds` keeps only a grant that says so in the store from its first write on (`lease.kept`): a
+//! caller of another pod that finds it held then queues for a moment instead of being refused. A grant that
+//! was handed over does not say so, because a lock that others want is not worth keeping. A restarted agent
+//! resumes no kept grant: the state file does not tell whether its last lease is over.
 
 use std::time::Duration;
 

@@ -3,6 +3,9 @@
 //!
 //! What it does not do: keep grants or give them back (`kept`). Invariant: a lease is made of a
 //! kept grant in one step under the state's mutex, so no two callers get the same token.
+//!
+//! The n-th lease of a grant has the id `<grantId>.<n>` and the token base + n. All thousand numbers from the
+//! base on belong to the grant; when they are used up it is released.
 
 use crate::protocol::ids::Resource;
 use crate::protocol::time::Moment;

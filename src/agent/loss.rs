@@ -1,6 +1,12 @@
 //! Leases that end without a release by their app: they are taken out, reported, and their grants released.
 //!
 //! Why a grant is gone from the store is found out in `gone`.
+//!
+//! What the store shows of a loss depends on its reason. `app_silent`, `max_hold` and `agent_stopping`: this
+//! agent released the lock. `session_expired` and `session_revoked`: others took over, or this agent released
+//! it when the store answered again. `force_released`: free or the next waiter's, with an incident.
+//! `grant_gone`: another's, or no object. `store_restored`: whatever the backup had. `agent_restarted`: the
+//! lock is released when the old deadline has passed, or taken over.
 
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Loss;

@@ -5,6 +5,9 @@
 //! a watch only makes things fast. A place that vanished is taken again, a grant that arrives for
 //! nobody is released at once.
 //!
+//! The holder's session is polled. A watch on it would notice its end earlier by a twentieth of a TTL on
+//! average, and would cost the API server one more watch for each contended lock.
+//!
 //! Invariant: whatever the store may hold for a line, its queue entry or its grant, is in the
 //! line's bid; a bid that is given up leaves a task behind that clears it from the store.
 

@@ -6,6 +6,9 @@
 //! was sent before the process died may have made it, or somebody else. All has to be done before the
 //! deadline that the apps were told at most; then the session is left to expire, and a new one is
 //! begun with the next acquire.
+//!
+//! Until it is known what continues, a renewal is refused as resuming, a release is accepted, an acquire
+//! waits for a few seconds, and a lease that had ended is answered as it ended.
 
 mod bound;
 mod past;

@@ -4,6 +4,8 @@
 //! It only makes things fast. What it tells is older than what it is told in, so both a grant and a
 //! loss are checked against the revisions that the agent knows; whoever waits reads the lock again
 //! from time to time as if there were no watch.
+//!
+//! It also reports the sessions that join a held lock's queue, so that a release needs no read.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,5 +1,8 @@
 //! The operator's port on a real API server: all locks and sessions, and the pods that ended.
 //!
+//! What the feeds cost: an event for each write to a lock, three for each session and TTL, and of pods only
+//! those in a terminal phase, which the kubelet sets for each pod that ended.
+//!
 //! It keeps nothing of what it tells: who listens does. A write is the same compare-and-swap that
 //! an agent makes, one request that is never repeated.
 

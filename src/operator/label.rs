@@ -4,6 +4,10 @@
 //! It is taken from all others first, and only when that was seen to have worked is it given, in a
 //! second step that is decided on what is known by then. It is a convenience for routing and no
 //! fence: a pod may have it for a moment longer than the lead.
+//!
+//! The pods that have it are listed consistently when the grant changes, when a replica becomes the active
+//! one, and after a failure; in the last two cases once more when no earlier write can land any longer. So a
+//! change of leaders costs one listing and two patches, and nothing while the leader stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

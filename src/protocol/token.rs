@@ -5,6 +5,9 @@
 //! deleting and re-creating the lock object too. (Kleppmann, "How to do distributed locking",
 //! 2016; Burrows, "The Chubby lock service", OSDI 2006, calls them sequencers.)
 //!
+//! `base = max(floor + scale(max(R, L)), previous base + 1000)`: R is the resourceVersion that the grant
+//! consumes, L the highest one that the agent has seen. The thousand numbers from the base on are the grant's.
+//!
 //! What this module does not do: it trusts that the store's revisions never go back. A restored
 //! backup breaks that unless its revision was bumped (`etcdutl snapshot restore
 //! --bump-revision`); [`Mint::must_raise`] and [`Seen::list_answered`] are what notices.

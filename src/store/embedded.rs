@@ -3,7 +3,8 @@
 //! It answers as the API server does: one revision counter for everything that rises with every
 //! write, compare-and-swap on an object's revision, consistent listings and pages, a watch of a
 //! session's locks from any revision that is still remembered, and the same invariants guarded.
-//! What was acknowledged is on disk. It decides nothing about locks, and does not share its
+//! What was acknowledged is on disk. One mutex is held from before a write until its event is sent, so events
+//! come in the order of revisions. It decides nothing about locks, and does not share its
 //! directory with another process.
 //!
 //! Not here: access control and more than one namespace. What nobody needs any more is deleted when

@@ -32,7 +32,7 @@ fn the_committed_session_definition_is_the_generated_one() {
 #[test]
 fn one_command_installs_the_definitions_wherever_it_is_told() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let tellers = ["README.md", "src/http/explain.rs"];
+    let tellers = ["docs/install.md", "src/http/explain.rs"];
     for teller in tellers {
         let text = fs::read_to_string(repository.join(teller)).unwrap();
         assert!(text.contains(crd::INSTALL_COMMAND), "{teller}");

@@ -1,4 +1,4 @@
-//! What is generated is committed as it is generated; `make generate` writes it anew.
+//! What is generated is committed as it is generated; `make generate` rewrites it.
 
 use std::path::Path;
 
@@ -13,4 +13,14 @@ pub(crate) fn assert_committed(file: &str, generated: &str) {
         committed == generated,
         "{file} is not what the code generates; run `make generate` and commit it"
     );
+}
+
+/// The same for the part of a page between `<!-- NAME -->` and `<!-- /NAME -->`.
+pub(crate) fn assert_committed_part(file: &str, name: &str, generated: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let text = std::fs::read_to_string(path).expect("the page must be readable");
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
+    let (before, rest) = text.split_once(&begin).expect("the part must begin");
+    let (_, after) = rest.split_once(&end).expect("the part must end");
+    assert_committed(file, &format!("{before}{begin}{generated}{end}{after}"));
 }

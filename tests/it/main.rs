@@ -12,10 +12,13 @@ mod cli;
 mod contract;
 mod crd_drift;
 mod dev;
+mod docs;
 mod drift;
 mod embedded_store;
 mod faulty_store;
 mod http_api;
+#[path = "../markdown.rs"]
+mod markdown;
 mod memory_store;
 mod openapi;
 mod operator;

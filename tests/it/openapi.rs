@@ -8,11 +8,75 @@ use leasehold::protocol::ids::{
 };
 use serde_json::Value;
 
-use crate::drift::assert_committed;
+use crate::drift::{assert_committed, assert_committed_part};
 
 #[test]
 fn the_committed_description_has_not_drifted() {
     assert_committed("docs/openapi.json", &openapi_document());
+}
+
+/// The table of calls in the documentation.
+#[test]
+fn documented_calls_have_not_drifted() {
+    let description: Value = serde_json::from_str(&openapi_document()).unwrap();
+    let mut table = String::from("| call | does | takes | answers |\n| --- | --- | --- | --- |\n");
+    for (path, calls) in description["paths"].as_object().unwrap() {
+        for (method, call) in calls.as_object().unwrap() {
+            let row = [
+                format!("`{} {path}`", method.to_uppercase()),
+                call["summary"].as_str().unwrap().to_owned(),
+                taken_by(&description, call),
+                answers_of(call),
+            ];
+            table = table + "| " + &row.join(" | ") + " |\n";
+        }
+    }
+    assert_committed_part("docs/http-api.md", "calls", &table);
+}
+
+/// The fields of a call's body and query; those with `?` may be left out.
+fn taken_by(description: &Value, call: &Value) -> String {
+    let content = &call["requestBody"]["content"]["application/json"]["schema"];
+    let schema = one_of(content)
+        .and_then(|schema| schema["$ref"].as_str())
+        .and_then(|reference| reference.strip_prefix('#'))
+        .and_then(|pointer| description.pointer(pointer));
+    let required = |field: &str| {
+        let required = schema.and_then(|schema| schema["required"].as_array());
+        required.is_some_and(|all| all.iter().any(|name| name == field))
+    };
+    let fields = schema.and_then(|schema| schema["properties"].as_object());
+    let fields = fields.into_iter().flat_map(|fields| fields.keys());
+    let fields = fields.map(|field| {
+        let mark = if required(field) { "" } else { "?" };
+        format!("`{field}{mark}`")
+    });
+    let query = call["parameters"].as_array().into_iter().flatten();
+    let query = query.filter(|parameter| parameter["in"] == "query");
+    let query = query.filter_map(|parameter| Some(format!("`?{}=`", parameter["name"].as_str()?)));
+    fields.chain(query).collect::<Vec<_>>().join(", ")
+}
+
+/// A schema, or the one of its alternatives that is not `null`.
+fn one_of(schema: &Value) -> Option<&Value> {
+    let Some(alternatives) = schema["oneOf"].as_array() else {
+        return Some(schema);
+    };
+    alternatives.iter().find(|one| one["type"] != "null")
+}
+
+/// The statuses of a call, each refusal with its codes.
+fn answers_of(call: &Value) -> String {
+    let responses = call["responses"].as_object().unwrap();
+    let answers = responses.iter().map(|(status, response)| {
+        let examples = &response["content"]["application/problem+json"]["examples"];
+        let codes = examples.as_object().into_iter().flatten();
+        let codes: Vec<_> = codes.map(|(code, _)| format!("`{code}`")).collect();
+        format!("{status} {}", codes.join(" "))
+            .trim_end()
+            .to_owned()
+    });
+    answers.collect::<Vec<_>>().join(", ")
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! network, clocks, faults, the apps and the resource that they write to) is the model's. Each
 //! configuration is checked to its end: every state that its budgets allow. `checks.rs` says what
 //! must hold in all of them; the configurations say what may go wrong. Numbers of states are
-//! printed with `--nocapture`; tests/README.md says how to run and replay.
+//! printed with `--nocapture`; README.md says how to run and replay.
 
 #![cfg(test)]
 

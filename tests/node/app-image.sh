@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the image that the node's pods run: busybox for a shell, and this machine's curl with its
-# libraries. Nothing is downloaded. What it runs by default sleeps, so it is the pods' sandbox as well.
+# libraries. Nothing is downloaded. What it runs by default sleeps, so it is the pods' sandbox as well. It also stands
+# for the images of the examples: curl's, and agnhost with its commands `netexec` and `pause`.
 #
 #   tests/node/app-image.sh FILE      an OCI archive, named registry.test/app:1
 set -euo pipefail
@@ -20,6 +21,10 @@ main() {
     [ "$applet" = busybox ] || ln -s busybox "$work/root/bin/$applet"
   done
   add_program curl "$work/root"
+  printf '#!/bin/sh\nmkdir -p /tmp/www; echo ok >/tmp/www/healthz; hostname >/tmp/www/hostname\nexec httpd -f -p 8080 -h /tmp/www\n' \
+    >"$work/root/bin/netexec"
+  printf '#!/bin/sh\nexec sleep infinity\n' >"$work/root/bin/pause"
+  chmod 755 "$work/root/bin/netexec" "$work/root/bin/pause"
   pack "$work" "$file"
 }
 

@@ -52,6 +52,7 @@ impl Machine {
         for archive in ["node/app.tar", "image/leasehold.tar"] {
             parts::load_image(&folder, &target_directory().join(archive))?;
         }
+        parts::name_image_as_in_examples(&folder)?;
         let access = |user: &str| control_plane.component(user);
         let kubelet = parts::start_kubelet(&folder, &access("system:node:node-1")?)?;
         let proxy = parts::start_proxy(&folder, &access("system:kube-proxy")?)?;

@@ -9,10 +9,13 @@ mod app;
 mod harness;
 mod install;
 mod machine;
+#[path = "../markdown.rs"]
+mod markdown;
 mod parts;
 mod pods;
 
 mod death;
+mod docs;
 mod election;
 mod flood;
 mod freeze;

@@ -1,4 +1,4 @@
-//! The programs that make a node, and the files that they read. tests/README.md says why the
+//! The programs that make a node, and the files that they read. README.md says why the
 //! settings are as they are.
 //!
 //! Everything that they write is in one folder, or where `enter.sh` put folders of the node's own.
@@ -219,6 +219,22 @@ pub(crate) fn load_image(folder: &Folder, archive: &Path) -> Result<()> {
             archive.display(),
             String::from_utf8_lossy(&output.stderr)
         );
+    }
+    Ok(())
+}
+
+/// Gives the pods' image the names that the examples use, so that nothing is pulled for them either.
+pub(crate) fn name_image_as_in_examples(folder: &Folder) -> Result<()> {
+    for name in [
+        "docker.io/curlimages/curl:8.10.1",
+        "registry.k8s.io/e2e-test-images/agnhost:2.53",
+    ] {
+        let output = ctr(folder)?
+            .args(["images", "tag", APP_IMAGE, name])
+            .output()?;
+        if !output.status.success() {
+            bail!("{name}: {}", String::from_utf8_lossy(&output.stderr));
+        }
     }
     Ok(())
 }

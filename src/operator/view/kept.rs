@@ -2,6 +2,11 @@
 //!
 //! One namespace can make as many free locks as it likes, and an operator that kept them whole would
 //! not be there for the others. A delete needs no more than what is kept here.
+//!
+//! How long a lock had been idle when an operator starts is the one thing here that wall clocks decide: the
+//! API server's (`metadata.managedFields`) and the operator's. A wrong clock deletes a free lock too early or
+//! too late, and no more. The delete has uid and version as preconditions, and the token rule, which has no
+//! clock in it, keeps the next lock of that name from repeating a token.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -35,37 +35,45 @@ async fn events(namespace: &Namespace) -> Result<Vec<Event>> {
     Ok(api.list(&ListParams::default()).await?.items)
 }
 
-/// On all versions: the field selector is the API server's own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_note_is_seen_with_its_lock_and_known_afterwards() -> Result<()> {
-    for version in [KubeVersion::Default, KubeVersion::Floor] {
-        let cluster = Cluster::fresh_on(version, TakeOver::Strict).await?;
-        let namespace = cluster.namespace("notes").await?;
-        make_lock(&namespace, "res", "res").await?;
-        let notes = K8sNotes::new(operator(&cluster, &namespace.name).await?, "operator-0");
-        foreign_event(&namespace).await?;
-        assert_eq!(notes.known().await?, [].into());
+    noted_and_known(KubeVersion::from_env()?).await
+}
 
-        let note = note(&namespace, "res.expired").await?;
-        notes.write(&note).await?;
-        let described = namespace
-            .kubectl(&["describe", "dlock", "res"])
-            .await?
-            .ok()?;
-        let shown = described.split_once("Events:").context("no events")?.1;
-        let is_shown = shown.lines().any(|line| {
-            let words: Vec<_> = line.split_whitespace().collect();
-            words.starts_with(&["Warning", "Expired"])
-                && words
-                    .join(" ")
-                    .ends_with("leasehold.dev/operator the session of app-1 was not renewed")
-        });
-        assert!(is_shown, "{described}");
-        assert_eq!(
-            notes.known().await?,
-            [place(&namespace, "res.expired")].into()
-        );
-    }
+/// The field selector by which notes are known is the API server's own.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "Kubernetes 1.33; `make floor` runs it"]
+async fn a_note_is_known_on_the_promised_floor() -> Result<()> {
+    noted_and_known(KubeVersion::Floor).await
+}
+
+async fn noted_and_known(version: KubeVersion) -> Result<()> {
+    let cluster = Cluster::fresh_on(version, TakeOver::Strict).await?;
+    let namespace = cluster.namespace("notes").await?;
+    make_lock(&namespace, "res", "res").await?;
+    let notes = K8sNotes::new(operator(&cluster, &namespace.name).await?, "operator-0");
+    foreign_event(&namespace).await?;
+    assert_eq!(notes.known().await?, [].into());
+
+    let note = note(&namespace, "res.expired").await?;
+    notes.write(&note).await?;
+    let described = namespace
+        .kubectl(&["describe", "dlock", "res"])
+        .await?
+        .ok()?;
+    let shown = described.split_once("Events:").context("no events")?.1;
+    let is_shown = shown.lines().any(|line| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        words.starts_with(&["Warning", "Expired"])
+            && words
+                .join(" ")
+                .ends_with("leasehold.dev/operator the session of app-1 was not renewed")
+    });
+    assert!(is_shown, "{described}");
+    assert_eq!(
+        notes.known().await?,
+        [place(&namespace, "res.expired")].into()
+    );
     Ok(())
 }
 

@@ -121,9 +121,9 @@ async fn the_command_that_a_refused_deletion_tells_asks_for_the_end_of_the_grant
     let general = general.into_iter().fold(command, |command, (ours, any)| {
         command.replacen(ours, any, 1)
     });
-    let readme = include_str!("../../../README.md");
+    let page = include_str!("../../../docs/force-release.md");
     assert!(
-        readme.contains(&general),
-        "the README tells another command: {general}"
+        page.contains(&general),
+        "docs/force-release.md has another command: {general}"
     );
 }

@@ -4,7 +4,7 @@ use leasehold::webhook::{ANNOTATIONS, Decision, Injection, TakeOver};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::drift::assert_committed;
+use crate::drift::{assert_committed, assert_committed_part};
 use crate::pods::{self, EXPECTED, FOLDER};
 
 /// What may be wrong with each annotation.
@@ -190,13 +190,7 @@ fn the_documented_annotations_have_not_drifted() {
         ];
         table = table + "| " + &row.join(" | ") + " |\n";
     }
-    let file = "docs/injection.md";
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    let text = std::fs::read_to_string(path).unwrap();
-    let (begin, end) = ("<!-- annotations -->\n", "<!-- /annotations -->");
-    let (before, rest) = text.split_once(begin).expect("the beginning of the table");
-    let (_, after) = rest.split_once(end).expect("the end of the table");
-    assert_committed(file, &format!("{before}{begin}{table}{end}{after}"));
+    assert_committed_part("docs/injection.md", "annotations", &table);
 }
 
 /// What the chart renders is what the operator reads.

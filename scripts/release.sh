@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Builds everything that a release consists of, for the version in Cargo.toml. It publishes nothing: the workflow
+# .github/workflows/release.yaml does that with these files.
+#
+#   scripts/release.sh        (make release)
+#
+# Lays into target/dist: the binaries, the multi-arch image (an OCI archive), an SBOM for each architecture, the packaged
+# chart, the same installation as plain YAML, and SHA256SUMS.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly ARCHS=(amd64 arm64)
+# What the chart supports at least. Plain YAML cannot ask a cluster for its version.
+readonly KUBE_VERSION=1.33
+
+target=${CARGO_TARGET_DIR:-$PWD/target}
+dist=$target/dist
+helm=$target/controlplane/helm/helm
+
+die() {
+  printf 'release.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+version_of() { awk -F "$2" -v key="$3" '$0 ~ "^" key { gsub(/[" ]/, "", $2); print $2; exit }' "$1"; }
+
+main() {
+  [ -x "$helm" ] || die "Helm is missing: make helm"
+  local version arch
+  version=$(version_of Cargo.toml = version)
+  [ "$(version_of charts/leasehold/Chart.yaml : version)" = "$version" ] ||
+    die "charts/leasehold/Chart.yaml has another version than Cargo.toml ($version)"
+  rm -rf "$dist"
+  mkdir -p "$dist"
+  scripts/image.sh "${ARCHS[@]}"
+  for arch in "${ARCHS[@]}"; do
+    cp "$target/image/leasehold-linux-$arch" "$dist/leasehold-$version-linux-$arch"
+    cp "$target/image/sbom-$arch.cdx.json" "$dist/leasehold-$version-sbom-$arch.cdx.json"
+  done
+  cp "$target/image/leasehold.tar" "$dist/leasehold-$version-image.tar"
+  "$helm" package charts/leasehold --destination "$dist" >/dev/null
+  plain_yaml >"$dist/leasehold-$version-install.yaml"
+  (cd "$dist" && sha256sum -- * >SHA256SUMS)
+  echo "release $version:"
+  (cd "$dist" && ls -l)
+}
+
+# The namespace, and what the chart renders with its defaults. `kubectl apply --server-side -f` installs it.
+plain_yaml() {
+  printf 'apiVersion: v1\nkind: Namespace\nmetadata:\n  name: leasehold-system\n'
+  printf '  labels:\n    pod-security.kubernetes.io/enforce: restricted\n'
+  "$helm" template leasehold charts/leasehold --namespace leasehold-system --include-crds --skip-tests --no-hooks \
+    --kube-version "$KUBE_VERSION"
+}
+
+main
