@@ -37,6 +37,7 @@ use error::{Code, Problem};
 
 pub use axum::Router;
 pub use compat::{Compat, compat_router};
+pub use examples::all as problem_examples;
 pub use faults::router_with_faults;
 pub use openapi::document as openapi_document;
 

@@ -17,6 +17,7 @@ mod embedded_store;
 mod faulty_store;
 mod http_api;
 mod memory_store;
+mod messages;
 mod openapi;
 mod operator;
 mod paused_clock;
