@@ -105,7 +105,7 @@ impl Args {
                 tracing::info!(%election, "campaign started");
                 agent.run_for(campaign);
             } else {
-                tracing::info!(%election, "campaign configured: while an app asks");
+                tracing::info!(%election, "campaign configured; starts when an app polls it");
                 agent.run_for_while_asked(campaign);
             }
         }

@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     block_on(async {
         // The first process of a container ends by no signal that it does not handle.
         let signalled = shutdown::on_signal().context("signals cannot be handled")?;
-        tracing::info!(election = %args.election, sidecar = %args.url, "waiting for the lead");
+        tracing::info!(election = %args.election, sidecar = %args.url, "waiting to lead");
         tokio::select! {
             biased;
             () = signalled.cancelled() => {
@@ -91,9 +91,9 @@ async fn until_leads(sidecar: &Server, election: &ElectionName) {
         };
         if said.as_ref() != Some(&reason) {
             if matches!(reason, Reason::NotTold(_)) {
-                tracing::warn!(%election, "waiting: {reason}");
+                tracing::warn!(%election, %reason, "not leading");
             } else {
-                tracing::info!(%election, "waiting: {reason}");
+                tracing::info!(%election, %reason, "not leading");
             }
             said = Some(reason);
         }

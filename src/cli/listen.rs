@@ -145,8 +145,10 @@ pub(super) async fn bind_api(asked: &[Address]) -> anyhow::Result<Vec<TcpListene
             Address::Localhost(port) => listeners.extend(bind_local(port, "--listen").await?),
             Address::At(address) => {
                 if !address.ip().is_loopback() {
-                    tracing::warn!(%address, "this address is not local: whoever reaches it can \
-                        take and release locks here");
+                    tracing::warn!(
+                        %address, advice = "let only trusted clients reach it",
+                        "listening on a non-loopback address"
+                    );
                 }
                 listeners.push(bind(address, "--listen").await?);
             }
@@ -163,7 +165,7 @@ pub(super) async fn bind_local(port: u16, flag: &str) -> anyhow::Result<Vec<TcpL
         match TcpListener::bind(address).await {
             Ok(listener) => listeners.push(listener),
             Err(error) if address.is_ipv6() && has_no_ipv6(&error) => {
-                tracing::warn!(%address, %error, "not listening there: no IPv6 on this machine");
+                tracing::warn!(%address, %error, "IPv6 not available; address skipped");
             }
             Err(error) => return Err(cannot_listen(error, address, flag)),
         }
@@ -232,8 +234,8 @@ pub(super) fn announce(listener: &TcpListener, what: &'static str) -> anyhow::Re
 }
 
 /// Logs where something is served.
-pub(super) fn say(addr: &impl fmt::Display, what: &'static str) {
-    tracing::info!(%addr, api = what, "listening");
+pub(super) fn say(address: &impl fmt::Display, what: &'static str) {
+    tracing::info!(%address, api = what, "listening");
 }
 
 #[cfg(test)]

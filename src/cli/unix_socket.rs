@@ -81,7 +81,7 @@ async fn remove_stale(path: &Path) -> anyhow::Result<()> {
     }
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "replacing the socket of a process that is gone");
+            tracing::info!(file = %path.display(), "replacing stale socket");
             Ok(fs::remove_file(path)?)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -116,7 +116,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = identity(&self.path).is_ok_and(|found| found == self.identity);
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "the socket could not be removed");
+            tracing::warn!(%error, file = %self.path.display(), "removing socket failed");
         }
     }
 }

@@ -210,7 +210,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let meaning = self.code.meaning();
         if meaning.status.is_server_error() {
-            tracing::warn!(code = meaning.name, detail = %self.detail, "a request failed");
+            tracing::warn!(code = meaning.name, detail = %self.detail, "request failed");
         }
         let mut response = (meaning.status, Json(self.document())).into_response();
         let headers = response.headers_mut();

@@ -232,7 +232,7 @@ fn signal(process: &Child, name: &str) {
 }
 
 fn url(listening: &Value, path: &str) -> String {
-    format!("http://{}{path}", listening["addr"].as_str().unwrap())
+    format!("http://{}{path}", listening["address"].as_str().unwrap())
 }
 
 async fn verify(listening: &Value) -> (u16, Value) {

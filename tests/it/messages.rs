@@ -5,6 +5,7 @@
 //! code that makes the real ones.
 
 mod scan;
+mod words;
 
 use std::fmt::Write as _;
 
@@ -16,6 +17,17 @@ use scan::{Log, shipped_logs};
 #[test]
 fn the_committed_list_of_messages_has_not_drifted() {
     assert_committed("tests/golden/messages.txt", &listed(&shipped_logs()));
+}
+
+#[test]
+fn log_messages_keep_to_the_rules_for_words() {
+    let logs = shipped_logs();
+    let mut faults = words::two_spellings(&logs);
+    for log in &logs {
+        let of_it = words::faults_of(log).into_iter();
+        faults.extend(of_it.map(|fault| format!("{}: {:?}: {fault}", log.module, log.message)));
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
 }
 
 fn listed(logs: &[Log]) -> String {

@@ -46,18 +46,19 @@ fn sources(root: &Path) -> Vec<PathBuf> {
         }
     }
     // The unit tests of a module have files of their own.
-    files.retain(|path| {
-        path.components().all(|part| {
-            let name = part.as_os_str();
-            name != "tests" && name != "tests.rs"
-        }) || !path.starts_with(root)
-    });
+    let is_test = |path: &Path| {
+        let inside = path.strip_prefix(root).unwrap_or(path);
+        inside
+            .iter()
+            .any(|part| part == "tests" || part == "tests.rs")
+    };
+    files.retain(|path| !is_test(path));
     files
 }
 
 /// The log macros of one file, in their order.
 fn logs_in(module: &str, source: &str) -> Result<Vec<Log>, String> {
-    let tokens = shipped(tokens(source)?);
+    let tokens = shipped(&tokens(source)?);
     let mut logs = Vec::new();
     for (at, window) in tokens.windows(3).enumerate() {
         let [Token::Word(name), Token::Sign('!'), Token::Sign(open)] = window else {
@@ -156,7 +157,7 @@ fn until_closed(tokens: &[Token]) -> Option<&[Token]> {
 }
 
 /// The tokens without the items that are only compiled for tests.
-fn shipped(tokens: Vec<Token>) -> Vec<Token> {
+fn shipped(tokens: &[Token]) -> Vec<Token> {
     let word = |name: &str| Token::Word(name.into());
     let cfg_test = [
         Token::Sign('#'),
@@ -168,7 +169,7 @@ fn shipped(tokens: Vec<Token>) -> Vec<Token> {
         Token::Sign(']'),
     ];
     let mut kept = Vec::new();
-    let mut rest = tokens.as_slice();
+    let mut rest = tokens;
     while let Some(first) = rest.first() {
         let Some(item) = rest.strip_prefix(&cfg_test) else {
             kept.push(first.clone());
@@ -248,9 +249,10 @@ fn quoted(rest: &str) -> usize {
 }
 
 fn raw_string(rest: &str) -> Result<(String, usize), String> {
-    let (open, close) = match rest.starts_with("r#") {
-        true => (3, "\"#"),
-        false => (2, "\""),
+    let (open, close) = if rest.starts_with("r#") {
+        (3, "\"#")
+    } else {
+        (2, "\"")
     };
     let end = rest[open..].find(close).ok_or("a raw string has no end")?;
     let text = rest[open..open + end].to_owned();
