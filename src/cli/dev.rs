@@ -95,7 +95,7 @@ fn greeting(directory: &str, found: &Found, fault_api: bool) -> String {
         format!(" (health and metrics: http://{admin})")
     });
     let faults = if fault_api {
-        "Faults can be asked for at /dev/faults (docs/dev.md): for tests, and for nothing else.\n"
+        "Faults can be injected at /dev/faults (docs/dev.md), for tests only.\n"
     } else {
         ""
     };

@@ -31,10 +31,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// The flags.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The election that the sidecar of this pod runs for.
+    /// An election that the sidecar of this pod runs for.
     #[arg(value_name = "NAME", value_parser = name)]
     election: ElectionName,
-    /// The sidecar: `http://HOST:PORT`, or `unix:///PATH`.
+    /// The URL of the sidecar: `http://HOST:PORT`, or `unix:///PATH`.
     #[arg(
         long, env = "LEASEHOLD_URL", value_name = "URL", default_value = "http://127.0.0.1:7373",
         value_parser = Server::parse,

@@ -210,8 +210,8 @@ func TestHolderChangesItsGrantAndNobodyElseDoes(t *testing.T) {
 		row{"raised by a waiter", first.token(), of, raise, tokenWithGrant},
 		row{"free one raised", first.token(), lockOf("l", freed()), raise, tokenWithGrant},
 		row{"transitions", holder.token(), of, func(s *status) { s.Transitions++ }, tokenWithGrant},
-		row{"session", holder.token(), of, func(s *status) { s.Holder.Session = holder.otherSession() }, "the holder of a grant can never be changed"},
-		row{"pod", holder.token(), of, func(s *status) { s.Holder.PodUID = first.uid }, "the holder of a grant can never be changed"},
+		row{"session", holder.token(), of, func(s *status) { s.Holder.Session = holder.otherSession() }, "the holder of a grant is immutable"},
+		row{"pod", holder.token(), of, func(s *status) { s.Holder.PodUID = first.uid }, "the holder of a grant is immutable"},
 	)
 }
 

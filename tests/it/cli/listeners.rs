@@ -103,12 +103,15 @@ fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {
         let line = line.expect("one line says why");
         assert!(line.contains(words), "{line}");
     };
-    refused(&path, "another process has it");
+    refused(&path, "another process uses it");
     is_healthy(&[&socket]);
-    refused(&directory.path().join("no/s"), "its directory is not there");
+    refused(
+        &directory.path().join("no/s"),
+        "its directory does not exist",
+    );
     let notes = directory.path().join("notes");
     std::fs::write(&notes, "notes").unwrap();
-    refused(&notes, "something else of that name");
+    refused(&notes, "is not a socket");
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "notes");
 }
 
