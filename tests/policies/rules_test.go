@@ -128,7 +128,7 @@ func TestRulesOfSessions(t *testing.T) {
 	verdict(t, update(map[string]any{"renewals": 3, "revoked": revocation("Expired", "b")}, ended), "can never be renewed")
 	other := clone(before)
 	other.Spec["ttlSeconds"] = 30
-	verdict(t, clusters[strict]().refusals(t, writes(admin, admission.Update, sessionKind, other, before)), "the spec of a session can never be changed")
+	verdict(t, clusters[strict]().refusals(t, writes(admin, admission.Update, sessionKind, other, before)), "the spec of a session is immutable")
 }
 
 // The API server refuses a definition whose rules could cost too much, and on an older one those that it
