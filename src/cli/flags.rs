@@ -79,7 +79,7 @@ impl Flags {
         let prefixes = self.metrics_prefixes().len();
         if prefixes > METRICS_PREFIXES_MAX {
             return Err(format!(
-                "{prefixes} values for --metrics-prefix; the maximum is {METRICS_PREFIXES_MAX}"
+                "{prefixes} values for --metrics-prefix; give at most {METRICS_PREFIXES_MAX}"
             ));
         }
         self.listening.check()?;

@@ -15,8 +15,8 @@ use crate::protocol::ids::{
     METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES, RESOURCE_MAX_BYTES,
 };
 
-/// What a lock guards and how long its object is kept. An agent sets `resource` when it makes the
-/// object and nothing else; the rest is for people and their tools.
+/// The resource of a lock and the settings of its object. Agents set only `resource`, when they create
+/// the object; the other fields are set by users and their tools.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "leasehold.dev",
@@ -27,16 +27,16 @@ use crate::protocol::ids::{
     category = "leasehold",
     status = "DistributedLockStatus",
     derive = "PartialEq",
-    doc = "A lock: who holds a resource, under which fencing token, and who waits for it. Made and \
+    doc = "The lock of a resource: its holder, its fencing token and its queue. Created and \
            written by Leasehold's agents; read it with `kubectl get dlock`. Deleting the object of \
-           a held lock or editing its status breaks the promise that only one holds it; to end \
-           somebody's grant, stop its app or delete its pod.",
+           a held lock or editing its status breaks mutual exclusion; to end a grant, stop its app \
+           or delete its pod.",
     selectable = ".status.holder.session",
     printcolumn(
         name = "Holder",
         type_ = "string",
         json_path = ".status.holder.ownerId",
-        description = "Who holds the lock; empty when it is free"
+        description = "The holder; empty if the lock is free"
     ),
     printcolumn(
         name = "Pod",

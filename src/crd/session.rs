@@ -20,20 +20,20 @@ use super::{REASON_MAX, rules};
     category = "leasehold",
     status = "LockSessionStatus",
     derive = "PartialEq",
-    doc = "One running agent's claim to be alive, which it renews. All locks that the agent holds \
-           live and die with it. Made, renewed and ended by Leasehold's agents; deleting one does \
-           not free its locks any sooner.",
+    doc = "The session of a running agent, which renews it. When it ends, all locks of the agent are \
+           released. Created, renewed and ended by Leasehold's agents; deleting a session does not \
+           release its locks any sooner.",
     printcolumn(
         name = "Pod",
         type_ = "string",
         json_path = ".spec.pod",
-        description = "The pod that the agent speaks for"
+        description = "The pod of the agent"
     ),
     printcolumn(
         name = "TTL",
         type_ = "integer",
         json_path = ".spec.ttlSeconds",
-        description = "How many seconds it may be silent"
+        description = "How many seconds after its last renewal it expires"
     ),
     printcolumn(
         name = "Renewed",

@@ -85,7 +85,7 @@ pub(in crate::cli) struct Args {
     )]
     unready_leader_seconds: u64,
     /// Which service accounts the operator binds to the sidecar's role, in each namespace with the label
-    /// leasehold.dev/injection. It needs permission to create RoleBindings.
+    /// leasehold.dev/injection. It needs permission to create role bindings.
     #[arg(
         long, env = "LEASEHOLD_BIND_SIDECARS", value_enum,
         default_value_t = BindSidecarsFlag::None,
@@ -104,7 +104,7 @@ enum BindSidecarsFlag {
     Namespace,
     /// The service accounts with the label leasehold.dev/sidecar=true.
     ServiceAccount,
-    /// None: the RoleBindings are managed elsewhere.
+    /// None: role bindings are managed elsewhere.
     None,
 }
 
