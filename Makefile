@@ -216,7 +216,7 @@ helm: # Helm 4 and Helm 3, built once, under target/
 	tests/controlplane/build.sh helm helm3
 
 .PHONY: generate
-generate: need-cargo ## Rewrites what is generated: crds/, docs/openapi.json, tests/golden/webhook and a table in docs/
+generate: need-cargo ## Rewrites what is generated: crds/, docs/openapi.json, goldens of the webhook and the messages, a table in docs/
 	LEASEHOLD_REGENERATE=1 cargo test --locked --quiet --test it drift
 
 .PHONY: deny

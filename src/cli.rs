@@ -41,17 +41,17 @@ struct Cli {
 enum Role {
     /// Serves locks to the apps of one pod.
     Sidecar(Box<sidecar::Args>),
-    /// Clears what dead holders leave behind, carries out what people force, and keeps the record;
+    /// Revokes expired sessions, hands over their locks, performs force releases and records incidents,
     /// for a whole cluster.
     Operator(Box<operator::Args>),
-    /// Serves locks without a cluster, from a directory of this machine: to try it out, for tests,
-    /// and for apps that share one machine.
+    /// Serves locks without a cluster, from a local directory: for evaluation, for tests, and for apps
+    /// that share one machine.
     Dev(Box<dev::Args>),
-    /// Exits 0 when the sidecar of this container answers: a probe for where no port is to be
-    /// opened. It takes the sidecar's own flags and variables.
+    /// Exits 0 if the sidecar of this container answers: a probe that needs no open port. Takes the
+    /// flags and variables of the sidecar.
     Health(health::Args),
-    /// Waits until this pod leads an election that its sidecar runs for (`--elect`), and exits 0
-    /// then; for an init container.
+    /// Waits until this pod leads an election of its sidecar (`--elect`), then exits 0; for an init
+    /// container.
     Gate(gate::Args),
     /// Prints the custom resource definitions, for `kubectl apply --server-side -f -`.
     Crd,

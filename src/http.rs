@@ -37,6 +37,7 @@ use error::{Code, Problem};
 
 pub use axum::Router;
 pub use compat::{Compat, compat_router};
+pub use examples::all as problem_examples;
 pub use faults::router_with_faults;
 pub use openapi::document as openapi_document;
 
@@ -128,14 +129,14 @@ async fn method_not_allowed() -> Problem {
 fn no_such_path(path: &str) -> Problem {
     Problem::new(
         Code::NotFound,
-        format!("there is no {path}; /openapi.json lists what there is"),
+        format!("{path} not found; /openapi.json lists all paths"),
     )
 }
 
 fn wrong_method() -> Problem {
     Problem::new(
         Code::MethodNotAllowed,
-        "this path does not take this method; the Allow header lists those that it takes",
+        "this path does not allow this method; the Allow header lists the methods that it does",
     )
 }
 
@@ -143,7 +144,7 @@ fn wrong_method() -> Problem {
 fn internal() -> Problem {
     Problem::new(
         Code::Internal,
-        "the agent made a mistake while it answered, and its log says which; a lock that this \
-         request may have taken is given up after ttlSeconds, try again then",
+        "internal error, see the agent's log; a lock that this request may have acquired is released \
+         after ttlSeconds, retry then",
     )
 }

@@ -364,7 +364,7 @@ impl Operator {
                 failures == 0 || failures.is_power_of_two()
             };
             if is_said {
-                tracing::warn!(?key, %error, failures, advice, "this could not be done; trying on");
+                tracing::warn!(?key, %error, failures, advice, "reconcile failed; requeued");
             }
             let pause = pause_after(failures, &self.0.ports.random);
             state.queue.finish(key);
@@ -389,7 +389,7 @@ impl Operator {
                     .revoked
                     .as_ref()
                     .map(|revoked| format!("{:?}", revoked.reason));
-                tracing::info!(session = %current.place, reason, "revoked a session");
+                tracing::info!(session = %current.place, reason, "session revoked");
             }
             Action::Write {
                 current,
@@ -397,8 +397,8 @@ impl Operator {
                 why: Why::Reclaim { kind, last_seen },
             } => {
                 let next = next.grant.as_ref().map(|grant| &*grant.holder.pod.name);
-                let cause = kind.name();
-                tracing::info!(lock = %current.place, cause, next, "took a lock from a dead holder");
+                let reason = kind.name();
+                tracing::info!(lock = %current.place, reason, nextPod = next, "reclaimed lock from expired holder");
                 self.0.metrics.note_reclaimed(*kind, now.since(*last_seen));
             }
             Action::Write {
@@ -406,34 +406,31 @@ impl Operator {
                 why: Why::Force,
                 ..
             } => {
-                tracing::warn!(lock = %current.place, "ended a grant because a person forced it");
+                tracing::warn!(lock = %current.place, "force-released lock");
                 self.0.metrics.note_forced();
             }
             Action::Write {
                 current,
                 why: Why::LongHeld,
                 ..
-            } => tracing::info!(lock = %current.place, "marked how long a lock is held"),
-            Action::DeleteLock(lock) => tracing::info!(lock = %lock.place, "deleted an idle lock"),
+            } => tracing::info!(lock = %current.place, "updated condition LongHeld"),
+            Action::DeleteLock(lock) => tracing::info!(lock = %lock.place, "deleted idle lock"),
             Action::DeleteSession(session) => {
-                tracing::debug!(session = %session.place, "deleted an ended session");
+                tracing::debug!(session = %session.place, "deleted ended session");
             }
             Action::GiveLabel { election, pod, .. } => {
-                tracing::info!(%election, pod = %pod.place.name, "labelled the pod that leads");
+                tracing::info!(%election, pod = %pod.place.name, "labelled leader pod");
             }
             Action::CreateBinding { namespace, .. } => {
-                tracing::info!(%namespace, "gave sidecars their right in a namespace");
+                tracing::info!(%namespace, "created sidecar RoleBinding");
             }
             Action::UpdateBinding { current, .. } => {
                 let namespace = &*current.place.namespace;
-                tracing::info!(
-                    namespace,
-                    "changed who has the right of sidecars in a namespace"
-                );
+                tracing::info!(namespace, "updated sidecar RoleBinding");
             }
             Action::DeleteBinding(current) => {
                 let namespace = &*current.place.namespace;
-                tracing::info!(namespace, "took the right of sidecars in a namespace away");
+                tracing::info!(namespace, "deleted sidecar RoleBinding");
             }
             Action::LookAtPod(_)
             | Action::LookForSession(_)

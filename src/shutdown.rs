@@ -23,14 +23,11 @@ pub fn on_signal() -> io::Result<CancellationToken> {
         let first = signals.next().await;
         tracing::info!(
             signal = first,
-            "stopping; a second signal ends the process at once"
+            "stopping; a second signal exits immediately"
         );
         stopping.cancel();
         let second = signals.next().await;
-        tracing::warn!(
-            signal = second,
-            "ended by a second signal; what is held expires by its TTL"
-        );
+        tracing::warn!(signal = second, "second signal; exiting");
         process::exit(128 + second);
     });
     Ok(stop)

@@ -162,7 +162,7 @@ impl Journal for StateFile {
             && error.kind() != io::ErrorKind::NotFound
         {
             // It takes the space that the next records need.
-            tracing::warn!(%error, file = %unfinished.display(), "an unfinished file stays");
+            tracing::warn!(%error, file = %unfinished.display(), "removing unfinished file failed");
         }
         self.open = Some(Open {
             file: finished?,

@@ -110,7 +110,7 @@ pub type LockWatch = BoxStream<'static, Result<LockEvent, StoreError>>;
 pub enum StoreError {
     /// Somebody else's write came first, or (for a create) the object is there. It may have been
     /// one's own write whose answer was lost: re-read.
-    #[error("another write came first")]
+    #[error("conflict: the object was modified concurrently")]
     Conflict,
     /// The object is not there.
     #[error("not found: {0}")]
@@ -132,7 +132,7 @@ pub enum StoreError {
     #[error("quota exceeded: {0}")]
     QuotaExceeded(String),
     /// The store's own rules refused the content; a bug, or an object that somebody edited.
-    #[error("the store refused the object: {0}")]
+    #[error("the store rejected the object: {0}")]
     Invalid(String),
     /// The lock object of that name guards another resource; it is never shared.
     #[error("the lock object {name} guards another resource, {found:?}")]
@@ -144,20 +144,20 @@ pub enum StoreError {
     },
     /// A listing cannot go on from there: the place is too old, or none that the store gave. Only
     /// `list` with a `next` answers it. Carries the store's words.
-    #[error("the listing cannot go on from there: {0}")]
+    #[error("the continue token expired: {0}")]
     ListingOver(String),
     /// A watch was to begin after a revision whose events are no longer kept: list anew, and
     /// watch from there.
-    #[error("the events since then are no longer kept: {0}")]
+    #[error("the watch's resourceVersion expired: {0}")]
     WatchExpired(String),
     /// What was read makes no sense to this version; nothing may be decided by it.
     #[error("unreadable object: {0}")]
     Unreadable(String),
     /// The store could not be reached, or said that it did nothing. Not applied.
-    #[error("the store is not available: {0}")]
+    #[error("the store is unavailable: {0}")]
     Unavailable(String),
     /// No answer, or one that does not say. It may have been applied, or be applied later.
-    #[error("the store gave no clear answer: {0}")]
+    #[error("the outcome is unknown: {0}")]
     Ambiguous(String),
 }
 

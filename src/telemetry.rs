@@ -67,7 +67,7 @@ pub fn init(format: LogFormat, filter: EnvFilter) {
             .try_init(),
     };
     // A panic goes the way of every other event, so that it is one line in a JSON log too.
-    panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a task panicked")));
+    panic::set_hook(Box::new(|panic| tracing::error!(%panic, "task panicked")));
 }
 
 #[cfg(test)]

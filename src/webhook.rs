@@ -115,7 +115,7 @@ impl Injector {
                 ([(CONTENT_TYPE, "application/json")], review).into_response()
             }
             Err(error) => {
-                tracing::warn!(%error, "a request was no review of a pod");
+                tracing::warn!(%error, "rejected malformed AdmissionReview");
                 self.refuse(StatusCode::BAD_REQUEST, &error.to_string())
             }
         }

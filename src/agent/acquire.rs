@@ -449,7 +449,7 @@ impl Agent {
         self.state().forget_kept_before(resource, seen.version, now);
         let served = self.served_grant(resource);
         if let Some((lease, older, _)) = served.filter(|(_, served, _)| served != grant) {
-            tracing::debug!(grantId = %older.id, "another grant came in its place");
+            tracing::debug!(grantId = %older.id, "superseded by another grant");
             self.lose_gone(&lease, &Found::Read(Some(&seen.value)));
         }
     }

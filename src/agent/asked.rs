@@ -66,7 +66,7 @@ impl Returning {
         if let Some(request) = &asked {
             tracing::warn!(
                 resource = %self.resource, actor = %request.actor,
-                "the record of a release on request was refused; releasing without it"
+                "release request not recorded; releasing anyway"
             );
         }
         asked.is_some()
@@ -123,7 +123,7 @@ impl Agent {
         if let Some((lease, request)) = asked {
             tracing::info!(
                 %resource, leaseId = %lease, actor = ?request.actor, reason = ?request.reason,
-                "somebody asks the app to release its lock"
+                "release requested"
             );
         }
         self.0.streams_changed.notify_waiters();

@@ -66,7 +66,7 @@ impl Agent {
         let agent = self.clone();
         self.spawn(async move {
             while let Err(error) = agent.spawn_joined(task()).await {
-                tracing::error!(%error, task = name, "a task died; starting it again");
+                tracing::error!(%error, task = name, "task failed; restarting");
                 tokio::time::sleep(RESTART_PAUSE).await;
             }
         });
@@ -167,7 +167,7 @@ impl Agent {
         loop {
             match self.read_lock(&resource).await {
                 Ok(Some(found)) if found.value.is_held_by(&grant) => {
-                    tracing::info!(%resource, grantId = %grant.id, "a grant came for nobody; releasing");
+                    tracing::info!(%resource, grantId = %grant.id, "grant has no caller; releasing");
                     let known = Some(found);
                     let what = Returning {
                         resource,
@@ -215,7 +215,7 @@ impl Agent {
                 true
             }
             Err(error) => {
-                tracing::debug!(resource = %current.value.resource, %error, "still in the queue");
+                tracing::debug!(resource = %current.value.resource, %error, "leaving the queue failed; retrying");
                 false
             }
         }
@@ -227,7 +227,7 @@ impl Agent {
         let give_up = self.now().after(CLEARED_WITHIN);
         let mut backoff = Backoff::until(give_up);
         while let Err(error) = self.revoke_own(&session).await {
-            tracing::debug!(session = %session.id, %error, "the lost session's end is not written yet");
+            tracing::debug!(session = %session.id, %error, "revoking lost session failed; retrying");
             if !self.pause(&mut backoff).await {
                 break;
             }
@@ -298,7 +298,7 @@ impl Agent {
             }
             tracing::info!(
                 leases = state.lease_count(),
-                "leases are left to their session"
+                "leaving leases to the next process"
             );
             state.elections.wake_streams();
         }

@@ -80,7 +80,7 @@ pub struct Lead {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ElectionError {
     /// Nobody has run for it.
-    #[error("nobody has run for the election {0}")]
+    #[error("election {0} has had no candidate yet")]
     Unknown(ElectionName),
     /// The store is not asked with success, and nothing is known from before.
     #[error(transparent)]

@@ -57,7 +57,7 @@ impl Agent {
         tracing::warn!(
             resource = %lock.resource, grantId = %grant.id, session = %grant.holder.session,
             pod = %grant.holder.pod.name, podUid = %grant.holder.pod.uid,
-            "another pod holds a lock under this pod's session or grant id; it is not served here"
+            "grant belongs to another pod; ignored"
         );
     }
 }

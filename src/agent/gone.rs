@@ -160,14 +160,14 @@ impl Agent {
         let (actor, reason) = said.unzip();
         match loss {
             Loss::ForceReleased => tracing::warn!(
-                leaseId = %lease, ?actor, ?reason, "a person ended this lease's grant by force"
+                leaseId = %lease, ?actor, ?reason, "grant ended by force release"
             ),
             Loss::SessionRevoked => {
                 // Its app could still believe in it.
                 self.0.metrics.dual_owner_suspected();
                 tracing::error!(
                     leaseId = %lease, ?actor, ?reason,
-                    "this agent's session was revoked, and the lease's lock taken from it"
+                    "session revoked and lock reassigned"
                 );
             }
             _ => self.report_gone(lease),
@@ -179,8 +179,8 @@ impl Agent {
     fn report_gone(&self, lease: &LeaseId) {
         self.0.metrics.dual_owner_suspected();
         tracing::error!(
-            leaseId = %lease,
-            "the store no longer names this lease's grant; was the lock deleted or edited?"
+            leaseId = %lease, advice = "check whether the lock was deleted or edited",
+            "lock no longer names the lease's grant"
         );
     }
 

@@ -193,8 +193,8 @@ impl State {
         let was_short = std::mem::replace(&mut writer.is_short, begun.is_err());
         if let (Err(error), false) = (begun, was_short) {
             tracing::warn!(
-                %error, bytes = writer.journal.bytes(),
-                "the state file cannot be written anew and goes on growing; give its volume more space"
+                %error, bytes = writer.journal.bytes(), advice = "give its volume more space",
+                "compacting the state file failed"
             );
         }
     }
@@ -214,10 +214,10 @@ impl State {
         };
         tracing::warn!(
             %error,
-            "the state file cannot be written; from now on a restart loses all leases"
+            "state file not writable; restarts lose leases"
         );
         if let Err(error) = writer.journal.void() {
-            tracing::error!(%error, "the state file is out of date and cannot be removed");
+            tracing::error!(%error, "removing stale state file failed");
         }
     }
 
@@ -226,7 +226,7 @@ impl State {
         if let Some(mut writer) = self.journal.take()
             && let Err(error) = writer.journal.void()
         {
-            tracing::warn!(%error, "the state file is of no use any more and cannot be removed");
+            tracing::warn!(%error, "removing unused state file failed");
         }
     }
 

@@ -176,7 +176,7 @@ impl State {
             if let Some(line) = self.lines.get(resource) {
                 line.changed.notify_one();
             }
-            tracing::warn!(%resource, "the store no longer names a grant that was kept");
+            tracing::warn!(%resource, "warm grant lost");
         }
     }
 
@@ -315,7 +315,7 @@ impl Agent {
                         self.note_listed(session, page);
                     }
                 }
-                Err(error) => tracing::debug!(%session, %error, "the kept grants cannot be listed"),
+                Err(error) => tracing::debug!(%session, %error, "listing warm grants failed"),
             }
         }
     }

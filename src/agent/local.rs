@@ -135,7 +135,7 @@ impl Agent {
         self.wake_sweeper_for(&view.lease);
         tracing::debug!(
             resource = %view.resource, ownerId = %view.owner, leaseId = %view.lease,
-            fencingToken = view.token.get(), "lock acquired from the grant that this pod has"
+            fencingToken = view.token.get(), "lock acquired from warm grant"
         );
         FromKept::Lease(view)
     }

@@ -154,7 +154,7 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut text = Vec::new();
         if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
-            tracing::error!(%error, "metrics could not be encoded");
+            tracing::error!(%error, "encoding metrics failed");
         }
         String::from_utf8_lossy(&text).into_owned()
     }

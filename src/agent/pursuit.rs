@@ -257,7 +257,7 @@ impl Agent {
         if pursuit.queued.is_none() {
             tracing::info!(
                 resource = %bid.request.resource, ownerId = %bid.request.owner,
-                ahead = queued.value.waiters.len().saturating_sub(1), "waiting in line"
+                ahead = queued.value.waiters.len().saturating_sub(1), "queued for lock"
             );
         }
         if is_a_read || pursuit.queued.is_none() {
@@ -382,8 +382,7 @@ impl Agent {
         };
         let resource = &current.value.resource;
         tracing::warn!(
-            %resource, %error,
-            "the lock may show the app that waited first and has gone, not the one that has it"
+            %resource, %error, "updating the holder's owner failed"
         );
         let is_settled = !error.is_transient()
             && !matches!(error, StoreError::Conflict | StoreError::NotFound(_));

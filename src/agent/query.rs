@@ -168,7 +168,7 @@ impl Agent {
         listed: Revision,
     ) -> Result<(), StoreWentBack> {
         if let Some(Err(error)) = before.map(|mut before| before.list_answered(listed)) {
-            tracing::error!(%error, "nothing is granted until the store is restored again");
+            tracing::error!(%error, "store went back; granting suspended");
             self.state().went_back = Some(error);
             // The store may have forgotten our grants, and others may be given them.
             if let Some(id) = self.current_session() {
@@ -188,8 +188,7 @@ impl Agent {
         let from_before = self.state().note_revision(revision);
         if let Some(session) = from_before {
             tracing::warn!(
-                %revision,
-                "the store's revision leapt: a backup was restored, and may have forgotten our grants"
+                %revision, "store revision jumped; assuming a restored backup"
             );
             self.lose_session(&session, Loss::StoreRestored);
         }

@@ -212,7 +212,7 @@ impl Agent {
             return;
         }
         if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::CallerGone) {
-            tracing::info!(leaseId = %lease, "the caller hung up; released");
+            tracing::info!(leaseId = %lease, "caller disconnected; lease released");
         }
     }
 
@@ -223,7 +223,7 @@ impl Agent {
             return;
         }
         if let Ok(Some(_done)) = self.start_release(lease, WhoEnds::App) {
-            tracing::info!(leaseId = %lease, "the connection that held it ended; released");
+            tracing::info!(leaseId = %lease, "connection closed; lease released");
         }
     }
 
@@ -263,7 +263,7 @@ impl Agent {
         let Some(held) = held else {
             tracing::debug!(
                 %resource, ownerId = %ended.owner, leaseId = %lease,
-                fencingToken = ended.token.get(), "lease released; its grant is kept"
+                fencingToken = ended.token.get(), "lease released; grant kept"
             );
             self.wake_sweeper_for_kept(&resource);
             let (done, heard) = oneshot::channel();
@@ -379,7 +379,7 @@ impl Agent {
                 }
                 Err(error) => {
                     self.0.metrics.release("retried");
-                    tracing::warn!(resource = %what.resource, %error, "release not written yet; trying on");
+                    tracing::warn!(resource = %what.resource, %error, "release failed; retrying");
                     let is_refused = !error.is_transient();
                     let now = self.now();
                     refused_since = is_refused.then(|| refused_since.unwrap_or(now));

@@ -130,7 +130,7 @@ impl Agent {
         let leases = is_known.then_some(left.leases.len());
         let session = session.as_ref().map(|session| session.id.as_str());
         let put = put.transpose().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the state file cannot be put aside; it is overwritten");
+            tracing::warn!(%error, "renaming state file failed; overwriting it");
             None
         });
         why.report(session, leases, put.as_deref());
@@ -252,7 +252,7 @@ impl Agent {
                 }
                 Err(error) => error,
             };
-            tracing::debug!(%error, "the session of the process before cannot be taken up yet");
+            tracing::debug!(%error, "resuming session failed; retrying");
             let pause = self
                 .pause_after(tries, LONGEST_PAUSE)
                 .min(until.since(self.now()));
@@ -276,7 +276,7 @@ impl Agent {
         let session = stored.value.id.clone();
         let revision = page.revision;
         if !page.unreadable.is_empty() {
-            tracing::warn!(%session, locks = ?page.unreadable, "locks cannot be read");
+            tracing::warn!(%session, locks = ?page.unreadable, "unreadable locks");
         }
         let (live, over) = LiveSession::new(stored, keep_alive);
         let now = self.now();
@@ -293,8 +293,8 @@ impl Agent {
         self.look_after_session(session.clone(), revision, over);
         tracing::info!(
             %session, leases = plan.resumed.len(), lost = plan.lost.len(),
-            released = plan.at_once.len(), released_later = plan.in_time.len(),
-            "went on with the session of the process before"
+            released = plan.at_once.len(), releasedLater = plan.in_time.len(),
+            "resumed session from state file"
         );
         for (lease, loss) in &plan.lost {
             self.0.metrics.lease_lost(loss.as_str());

@@ -150,7 +150,7 @@ impl Agent {
         if !keep_alive.is_valid(self.now()) {
             return Err(AcquireError::SessionLost);
         }
-        tracing::info!(session = %session.id, ttl_seconds = session.ttl.as_secs(), "session begun");
+        tracing::info!(session = %session.id, sessionTtlSeconds = session.ttl.as_secs(), "session started");
         let (live, over) = LiveSession::new(stored, keep_alive);
         {
             let mut state = self.state();
@@ -350,7 +350,7 @@ impl Agent {
     fn renewal_failed(&self, id: &SessionId, error: &StoreError) -> Renewal {
         self.0.metrics.renewal("failed");
         let remaining = self.session_remaining(id);
-        tracing::warn!(session = %id, %error, remaining_ms = remaining.as_millis(), "renewal failed");
+        tracing::warn!(session = %id, %error, remainingMs = remaining.as_millis(), "renewal failed");
         let mut state = self.state();
         if let Some(live) = state.session.as_mut().filter(|live| live.id() == id) {
             live.is_failing = true;
@@ -432,7 +432,7 @@ impl Agent {
             live
         };
         let Some(live) = live else { return false };
-        tracing::info!(session = %id, "session ended: nothing was locked for a while");
+        tracing::info!(session = %id, "idle session ended");
         self.write_end(&live.stored.value).await;
         true
     }
@@ -448,7 +448,7 @@ impl Agent {
 
     async fn write_end(&self, session: &Session) {
         if let Err(error) = self.revoke_own(session).await {
-            tracing::warn!(session = %session.id, %error, "the session's end could not be written");
+            tracing::warn!(session = %session.id, %error, "ending session failed");
         }
     }
 

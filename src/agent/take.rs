@@ -313,7 +313,7 @@ impl Agent {
         // The lock may have been read before a release that is done by now: only a grant that a
         // second read still shows is an orphan.
         if !is_returning && self.state().suspected_before(&grant.id) {
-            tracing::warn!(%resource, grantId = %grant.id, "an own grant that nobody awaits; releasing");
+            tracing::warn!(%resource, grantId = %grant.id, "orphaned grant; releasing");
             let (resource, grant) = (resource.clone(), grant.key());
             // Nobody waits for it; the task goes on by itself.
             let _done = self.spawn_give_back(Returning {
@@ -409,7 +409,7 @@ impl Agent {
             tracing::warn!(
                 resource = %stored.value.resource, fencingToken = stored.value.token.get(),
                 revision = stored.version.0,
-                "the store's revision leapt (a restored backup?); raising the token first"
+                "store revision jumped; raising the fencing token"
             );
             let raised = stored.value.rebase(stored.version, &mint, &grant)?;
             let raised = raised.ok_or(AcquireError::SessionLost)?;

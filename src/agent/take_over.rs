@@ -98,7 +98,7 @@ impl Agent {
             for waiter in ahead.iter().rev() {
                 if let Err(error) = self.fate_of(&waiter.claimant, waiter.queued_at).await {
                     let session = &waiter.claimant.session;
-                    tracing::debug!(%session, %error, "no look at a waiter");
+                    tracing::debug!(%session, %error, "checking a waiter's session failed");
                     if error.is_transient() {
                         return;
                     }
@@ -205,7 +205,7 @@ impl Agent {
                 let now = self.now();
                 self.state()
                     .observe(&stored.value.key(), Sight::Revoked, now);
-                tracing::info!(%session, "revoked a session that was silent for 1.05 TTL");
+                tracing::info!(%session, "revoked expired session");
                 Ok(Fate::Dead)
             }
             // It renewed, or somebody else revoked it; the next look sees which.
@@ -253,7 +253,7 @@ impl Agent {
         self.state().strict_until = until;
         tracing::info!(
             reason,
-            "a take-over was refused; leaving take-overs to the operator"
+            "take-over denied; leaving take-overs to the operator"
         );
         only_the_operator()
     }

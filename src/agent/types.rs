@@ -117,7 +117,7 @@ pub struct HolderView {
 
 /// As many streams of events are open as may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this agent has {limit} streams of events open, the most it may")]
+#[error("this agent has {limit} event streams open, the maximum")]
 pub struct TooManyStreams {
     /// The bound.
     pub limit: usize,
@@ -127,13 +127,13 @@ pub struct TooManyStreams {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcquireError {
     /// The agent serves as many leases as it may.
-    #[error("this agent already serves {limit} leases, the most it may")]
+    #[error("this agent serves {limit} leases, the maximum")]
     TooManyLeases {
         /// The bound.
         limit: usize,
     },
     /// As many callers stand in line as may.
-    #[error("{limit} callers of this agent wait for locks already, the most that may")]
+    #[error("{limit} callers of this agent wait for locks, the maximum")]
     TooManyWaiting {
         /// The bound.
         limit: usize,
@@ -142,10 +142,10 @@ pub enum AcquireError {
     #[error(transparent)]
     TooManyStreams(#[from] TooManyStreams),
     /// The request id was used with another body.
-    #[error("this requestId was used before with another body")]
+    #[error("this requestId was already used with another body")]
     RequestIdReused,
     /// The request was answered before, with a lease that is over.
-    #[error("this requestId was answered with lease {lease}, which has ended")]
+    #[error("this requestId returned lease {lease}, which has ended")]
     RequestEnded {
         /// The lease.
         lease: LeaseId,
@@ -154,7 +154,7 @@ pub enum AcquireError {
         why: LeaseError,
     },
     /// The agent was started anew, and does not know yet which locks it holds.
-    #[error("the agent was started anew and is not sure of its session yet")]
+    #[error("the agent restarted and has not yet resumed its session")]
     Resuming,
     /// The agent is stopping.
     #[error("the agent is shutting down and takes no new leases")]
@@ -166,13 +166,13 @@ pub enum AcquireError {
     #[error(transparent)]
     StoreWentBack(#[from] StoreWentBack),
     /// Somebody ended the grant before its lease could be told.
-    #[error("somebody ended the grant before it could be told")]
+    #[error("the grant was ended before it was returned")]
     GrantEnded,
     /// Another pod has an entry in the lock's queue under this pod's session, which can have one
     /// only.
     #[error(
-        "pod {pod} waits for this lock under the session of this pod, which cannot queue beside it; \
-         delete that pod or its entry in status.waiters"
+        "pod {pod} has a queue entry for this lock under this pod's session; delete that pod or its \
+         entry in status.waiters"
     )]
     QueuedByAnotherPod {
         /// The other pod's name, as its entry says.
@@ -180,7 +180,7 @@ pub enum AcquireError {
     },
     /// The pod was reported as ended, so each session of it is revoked as soon as it is seen.
     #[error(
-        "this pod was reported as ended, so its sessions are revoked; no other is begun for {} s",
+        "this pod was reported as ended, so its session was revoked; no new session starts for {} s",
         left.as_secs() + 1
     )]
     ReportedEnded {
@@ -188,7 +188,7 @@ pub enum AcquireError {
         left: Duration,
     },
     /// The session ended while the lock was being taken.
-    #[error("the session ended while the lock was being taken")]
+    #[error("the session ended during the acquire")]
     SessionLost,
     /// The store did not do its part.
     #[error(transparent)]
@@ -199,10 +199,10 @@ pub enum AcquireError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
     /// The agent never gave it, or it ended more than 10 minutes ago.
-    #[error("no such lease")]
+    #[error("lease not found")]
     Unknown,
     /// The agent was started anew, and it is not sure yet that the lease goes on.
-    #[error("the agent was started anew and is not sure yet that the lease goes on")]
+    #[error("the agent restarted and has not yet resumed the lease")]
     Resuming,
     /// It ended without the app's asking.
     #[error("the lease was lost: {0}")]

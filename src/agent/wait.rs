@@ -33,7 +33,7 @@ impl Drop for Standing {
             self.agent.0.metrics.waited("hung_up", waited);
             tracing::info!(
                 resource = %self.request.resource, ownerId = %self.request.owner,
-                waited_ms = waited.as_millis(), "a caller in line hung up"
+                waitedMs = waited.as_millis(), "waiting caller disconnected"
             );
         }
         // A repetition of its request may take its place now.

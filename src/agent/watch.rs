@@ -90,7 +90,7 @@ impl Agent {
                 Err(error) => Closed::by(error, after),
             };
             if let Closed::After(_, Some(error)) | Closed::Missed(Some(error)) = &closed {
-                tracing::debug!(%session, %error, "the watch of the session's locks ended");
+                tracing::debug!(%session, %error, "watch interrupted; retrying");
             }
             self.pause_watch(opened_at, &mut failures).await;
             after = match closed {
@@ -251,7 +251,7 @@ impl Agent {
                     return revision;
                 }
                 Err(error) => {
-                    tracing::debug!(%session, %error, "the session's locks cannot be listed yet");
+                    tracing::debug!(%session, %error, "listing the session's locks failed; retrying");
                     tokio::time::sleep(self.pause_after(failures, LONGEST_PAUSE)).await;
                     failures = (failures + 1).min(16);
                 }
@@ -265,7 +265,7 @@ impl Agent {
             self.note_missing(session, &page.items, page.revision);
         } else {
             // What is missing may be what somebody made unreadable.
-            tracing::warn!(%session, locks = ?page.unreadable, "locks cannot be read");
+            tracing::warn!(%session, locks = ?page.unreadable, "unreadable locks");
         }
         for stored in page.items {
             self.note_held(stored);

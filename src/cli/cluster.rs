@@ -14,14 +14,14 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 #[derive(Debug, clap::Args)]
 #[group(id = "cluster")]
 pub(super) struct Args {
-    /// A kubeconfig file; without it KUBECONFIG, then what the kubelet mounts into a pod, then
-    /// `~/.kube/config`. An http:// `proxy-url` in it is used; proxy variables are not.
+    /// A kubeconfig file; default: KUBECONFIG, then the service account that the kubelet mounts, then
+    /// `~/.kube/config`. An http:// `proxy-url` in it is used; proxy variables are ignored.
     #[arg(long, env = "LEASEHOLD_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context; its current one unless said.
+    /// The context of the kubeconfig; default: the current context.
     #[arg(long, env = "LEASEHOLD_CONTEXT", value_name = "NAME")]
     context: Option<String>,
-    /// The namespace of the locks; the pod's own, or the context's, unless said.
+    /// The namespace of the locks; default: the pod's namespace, or the context's.
     #[arg(long, env = "LEASEHOLD_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     namespace: Option<String>,
 }

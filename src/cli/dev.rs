@@ -39,12 +39,12 @@ async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
     let listeners = Listeners::bind(&args.flags, AdminDefault::Local).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), pod = %config.pod.name, podUid = %config.pod.uid,
-        dataDir = %directory.display(), faultApi = args.fault_api,
+        directory = %directory.display(), faultApi = args.fault_api,
         sessionTtlSeconds = config.session_ttl.as_secs(), "dev starting"
     );
     let (agent, router) = agent_and_router(args, config, store);
     if let Err(error) = agent.observe_holders().await {
-        tracing::warn!(%error, "who holds locks could not be looked at; it is when they are asked for");
+        tracing::warn!(%error, "reading lock holders failed");
     }
     let directory = directory.display().to_string();
     output::print(&greeting(&directory, &listeners.found()?, args.fault_api))
@@ -95,7 +95,7 @@ fn greeting(directory: &str, found: &Found, fault_api: bool) -> String {
         format!(" (health and metrics: http://{admin})")
     });
     let faults = if fault_api {
-        "Faults can be asked for at /dev/faults (docs/dev.md): for tests, and for nothing else.\n"
+        "Faults can be injected at /dev/faults (docs/dev.md), for tests only.\n"
     } else {
         ""
     };

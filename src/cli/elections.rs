@@ -12,29 +12,29 @@ use crate::protocol::election::ElectionName;
 #[derive(Debug, clap::Args)]
 #[group(id = "elections")]
 pub(super) struct Args {
-    /// An election that this process runs for while an app asks who leads, with GET
-    /// /v1/elections/NAME or its events: from the first question on, until none has come for two
-    /// session TTLs. Can be repeated or comma-separated.
+    /// An election that this process runs for while an app polls GET /v1/elections/NAME or reads its
+    /// events: from the first request on, until none has come for two session TTLs. Can be repeated or
+    /// comma-separated.
     #[arg(
         long, env = "LEASEHOLD_ELECT", value_name = "NAME", value_delimiter = ',',
         value_parser = name,
     )]
     elect: Vec<ElectionName>,
-    /// An election that this process runs for from its start on, until it stops, whether an app asks or
-    /// not; whether --elect names it too makes no difference. Can be repeated or comma-separated.
+    /// An election that this process runs for from its start until it stops, whether or not an app polls
+    /// it. Takes precedence over --elect. Can be repeated or comma-separated.
     #[arg(
         long, env = "LEASEHOLD_ELECT_ALWAYS", value_name = "NAME", value_delimiter = ',',
         value_parser = name,
     )]
     elect_always: Vec<ElectionName>,
-    /// Runs as a preferred candidate: the lead is handed to it before others that wait and are not
-    /// preferred, and taken from nobody.
+    /// Runs as a preferred candidate: it is queued before candidates that are not preferred. A current
+    /// leader is not interrupted.
     #[arg(long, env = "LEASEHOLD_ELECT_PREFERRED")]
     elect_preferred: bool,
-    /// Answers apps also as an older sidecar did, about the one election of --elect or --elect-always, on
-    /// --compat-port: leader-elector (GET / names the leader) or nais (`ELECTOR_GET_URL` is
-    /// `http://localhost:4040/`, `ELECTOR_SSE_URL` `http://localhost:4040/sse`). There is no token
-    /// and no validity in such an answer.
+    /// Also serves the API of an older elector on --compat-port, for the one election of --elect or
+    /// --elect-always: leader-elector (GET / names the leader) or nais (`ELECTOR_GET_URL` is
+    /// `http://localhost:4040/`, `ELECTOR_SSE_URL` `http://localhost:4040/sse`). Its responses have
+    /// neither a token nor a validity.
     #[arg(
         long,
         env = "LEASEHOLD_COMPAT",
@@ -43,7 +43,7 @@ pub(super) struct Args {
         value_enum
     )]
     compat: Vec<CompatFlag>,
-    /// The port of --compat, on 127.0.0.1 and, where there is IPv6, `[::1]`.
+    /// The port of --compat, on 127.0.0.1 and, if IPv6 is available, `[::1]`.
     // Not LEASEHOLD_COMPAT_PORT: the kubelet sets that where there is a Service `leasehold-compat`.
     #[arg(
         long,
@@ -68,11 +68,11 @@ impl Args {
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.elections().len();
         if count == 0 && self.elect_preferred {
-            return Err("--elect-preferred goes with --elect or --elect-always; give one".into());
+            return Err("--elect-preferred requires --elect or --elect-always".into());
         }
         if !self.compat.is_empty() && count != 1 {
             return Err(format!(
-                "--compat speaks of one election, and --elect names {count}; give one"
+                "--compat serves one election, and --elect names {count}; name one"
             ));
         }
         Ok(())
@@ -105,7 +105,7 @@ impl Args {
                 tracing::info!(%election, "campaign started");
                 agent.run_for(campaign);
             } else {
-                tracing::info!(%election, "campaign configured: while an app asks");
+                tracing::info!(%election, "campaign configured; starts when an app polls it");
                 agent.run_for_while_asked(campaign);
             }
         }

@@ -24,7 +24,7 @@ pub(super) fn raise() {
                 limit.current
             },
             wanted = WANTED,
-            "few files may be open at once; connections beyond that wait until others end"
+            "open file limit is low"
         );
     }
 }

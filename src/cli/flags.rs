@@ -26,24 +26,24 @@ const METRICS_PREFIXES_MAX: usize = 50;
 pub(super) struct Flags {
     #[command(flatten)]
     pub(super) listening: listen::Args,
-    /// A name beside localhost that a request's Host header may have, without a port; can be
+    /// A name besides localhost that is allowed in the Host header, without a port; can be
     /// repeated.
     #[arg(
         long, env = "LEASEHOLD_ALLOW_HOST", value_name = "NAME", value_delimiter = ',',
         value_parser = host,
     )]
     pub(super) allow_host: Vec<String>,
-    /// For how many seconds, 3 to 120, the process may be silent before its locks can be taken
-    /// over.
+    /// The session TTL in seconds, 3 to 120: how long after the last renewal the locks of this process
+    /// can be taken over.
     #[arg(
         long, env = "LEASEHOLD_SESSION_TTL", value_name = "SECONDS", default_value = "15",
         value_parser = session_ttl,
     )]
     session_ttl: SessionTtl,
-    /// What becomes of held locks on SIGTERM.
+    /// How SIGTERM treats held locks.
     #[arg(long, env = "LEASEHOLD_ON_TERM", value_enum, default_value_t = OnTermFlag::Wait)]
     on_term: OnTermFlag,
-    /// Added to every fencing token; the same in the whole installation, and never lowered.
+    /// Added to every fencing token. Must be the same in the whole installation, and never lowered.
     #[arg(
         long, env = "LEASEHOLD_TOKEN_FLOOR", value_name = "TOKEN", default_value_t = 0,
         value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_BASE),
@@ -64,12 +64,12 @@ pub(super) struct Flags {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OnTermFlag {
-    /// Wait until each was released or its promise has passed.
+    /// Wait until each lease is released or its validity has passed.
     Wait,
-    /// Release at once what no app was promised, and stop; promised leases stay with the session, for
-    /// a sidecar that is restarted (--state-dir), or until the pod has ended or the session has expired.
+    /// Release all locks without a valid lease and stop. Valid leases stay with the session, for a
+    /// restarted sidecar (--state-dir), or until the pod ends or the session expires.
     ReleaseNow,
-    /// Release everything at once; only where the apps have ended by then.
+    /// Release all locks immediately; only if the apps have already exited.
     AppsEnded,
 }
 
@@ -143,7 +143,7 @@ fn prefix(text: &str) -> Result<String, String> {
     match Resource::parse(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => Err(format!(
-            "give 1 to {RESOURCE_MAX_BYTES} bytes of printable text that resources begin with"
+            "give 1 to {RESOURCE_MAX_BYTES} bytes of printable text, the prefix of resources"
         )),
     }
 }

@@ -31,10 +31,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 /// The flags.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The election that the sidecar of this pod runs for.
+    /// An election that the sidecar of this pod runs for.
     #[arg(value_name = "NAME", value_parser = name)]
     election: ElectionName,
-    /// The sidecar: `http://HOST:PORT`, or `unix:///PATH`.
+    /// The URL of the sidecar: `http://HOST:PORT`, or `unix:///PATH`.
     #[arg(
         long, env = "LEASEHOLD_URL", value_name = "URL", default_value = "http://127.0.0.1:7373",
         value_parser = Server::parse,
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     block_on(async {
         // The first process of a container ends by no signal that it does not handle.
         let signalled = shutdown::on_signal().context("signals cannot be handled")?;
-        tracing::info!(election = %args.election, sidecar = %args.url, "waiting for the lead");
+        tracing::info!(election = %args.election, sidecar = %args.url, "waiting to lead");
         tokio::select! {
             biased;
             () = signalled.cancelled() => {
@@ -91,9 +91,9 @@ async fn until_leads(sidecar: &Server, election: &ElectionName) {
         };
         if said.as_ref() != Some(&reason) {
             if matches!(reason, Reason::NotTold(_)) {
-                tracing::warn!(%election, "waiting: {reason}");
+                tracing::warn!(%election, %reason, "not leading");
             } else {
-                tracing::info!(%election, "waiting: {reason}");
+                tracing::info!(%election, %reason, "not leading");
             }
             said = Some(reason);
         }

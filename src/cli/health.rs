@@ -43,7 +43,7 @@ impl Args {
             }
         };
         if addresses.iter().any(|address| address.port() == 0) {
-            return Err("which port 0 came to cannot be known here; give the port".into());
+            return Err("--listen or --admin-listen has port 0; give the actual port".into());
         }
         Ok(addresses.into_iter().map(Server::own).collect())
     }

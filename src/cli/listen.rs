@@ -19,24 +19,23 @@ use super::unix_socket;
 #[derive(Debug, clap::Args)]
 #[group(id = "listening")]
 pub(super) struct Args {
-    /// Where the API listens: ADDRESS:PORT, or localhost:PORT (127.0.0.1 and, where there is IPv6,
-    /// `[::1]`); can be repeated or comma-separated, and port 0 takes any free one. With none there
-    /// is only --unix-socket. Unless said: localhost:7373.
+    /// Address of the API: ADDRESS:PORT, or localhost:PORT (127.0.0.1 and, if IPv6 is available,
+    /// `[::1]`); can be repeated or comma-separated. Port 0 selects a free port; none leaves only
+    /// --unix-socket. Default: localhost:7373.
     #[arg(
         long, env = "LEASEHOLD_LISTEN", value_name = "ADDRESS", value_delimiter = ',',
         value_parser = api_address,
     )]
     pub(super) listen: Vec<Address>,
-    /// The API also on a Unix socket of this path, with /healthz beside it. Whoever may enter its
-    /// directory can take and release locks; only this process should be able to write to it.
+    /// Also serves the API and /healthz on a Unix socket with this path. Every process that can access
+    /// its directory can acquire and release locks; only this process should be able to write to it.
     #[arg(
         long, env = "LEASEHOLD_UNIX_SOCKET", value_name = "PATH",
         value_parser = PathBufValueParser::new().try_map(unix_socket::path),
     )]
     pub(super) unix_socket: Option<PathBuf>,
-    /// Where /healthz, /readyz and /metrics are; none to be without. Unless said: port 7374, in a
-    /// pod on all of its addresses, because kubelet and Prometheus come from outside, else on
-    /// 127.0.0.1.
+    /// Address of /healthz, /readyz and /metrics; none disables them. Default: port 7374, in a pod on
+    /// all addresses, for the kubelet and Prometheus, otherwise on 127.0.0.1.
     #[arg(
         long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS",
         value_parser = admin_address,
@@ -69,10 +68,10 @@ impl Args {
             return Ok(());
         }
         if self.listen.len() > 1 {
-            return Err("--listen none stands alone; leave it out, or the addresses".into());
+            return Err("--listen none cannot be combined with addresses; omit one of them".into());
         }
         if self.unix_socket.is_none() {
-            return Err("--listen none leaves no way to ask for a lock; give --unix-socket".into());
+            return Err("--listen none requires --unix-socket".into());
         }
         Ok(())
     }
@@ -145,8 +144,10 @@ pub(super) async fn bind_api(asked: &[Address]) -> anyhow::Result<Vec<TcpListene
             Address::Localhost(port) => listeners.extend(bind_local(port, "--listen").await?),
             Address::At(address) => {
                 if !address.ip().is_loopback() {
-                    tracing::warn!(%address, "this address is not local: whoever reaches it can \
-                        take and release locks here");
+                    tracing::warn!(
+                        %address, advice = "let only trusted clients reach it",
+                        "listening on a non-loopback address"
+                    );
                 }
                 listeners.push(bind(address, "--listen").await?);
             }
@@ -163,7 +164,7 @@ pub(super) async fn bind_local(port: u16, flag: &str) -> anyhow::Result<Vec<TcpL
         match TcpListener::bind(address).await {
             Ok(listener) => listeners.push(listener),
             Err(error) if address.is_ipv6() && has_no_ipv6(&error) => {
-                tracing::warn!(%address, %error, "not listening there: no IPv6 on this machine");
+                tracing::warn!(%address, %error, "IPv6 not available; address skipped");
             }
             Err(error) => return Err(cannot_listen(error, address, flag)),
         }
@@ -205,7 +206,7 @@ pub(super) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpL
 
 fn cannot_listen(error: io::Error, address: SocketAddr, flag: &str) -> anyhow::Error {
     let advice = match error.kind() {
-        ErrorKind::AddrInUse => format!("something else listens there; choose another {flag}"),
+        ErrorKind::AddrInUse => format!("the address is in use; choose another {flag}"),
         ErrorKind::PermissionDenied => format!("ports below 1024 are privileged; change {flag}"),
         _ => format!("choose another {flag}"),
     };
@@ -232,8 +233,8 @@ pub(super) fn announce(listener: &TcpListener, what: &'static str) -> anyhow::Re
 }
 
 /// Logs where something is served.
-pub(super) fn say(addr: &impl fmt::Display, what: &'static str) {
-    tracing::info!(%addr, api = what, "listening");
+pub(super) fn say(address: &impl fmt::Display, what: &'static str) {
+    tracing::info!(%address, api = what, "listening");
 }
 
 #[cfg(test)]

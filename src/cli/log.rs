@@ -9,10 +9,10 @@ use crate::telemetry::{self, LogFormat};
 #[derive(Debug, clap::Args)]
 #[group(id = "log")]
 pub(super) struct Args {
-    /// How log lines look.
+    /// The format of log lines.
     #[arg(long, env = "LEASEHOLD_LOG_FORMAT", value_enum, default_value_t = LogFormatFlag::Text)]
     log_format: LogFormatFlag,
-    /// What is logged: error, warn, info, debug, trace, or directives such as
+    /// The log level: error, warn, info, debug, trace, or directives such as
     /// `info,leasehold::agent=debug`.
     #[arg(
         long, env = "LEASEHOLD_LOG_LEVEL", value_name = "LEVEL", default_value = "info",
@@ -23,9 +23,9 @@ pub(super) struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LogFormatFlag {
-    /// For people.
+    /// Human-readable text.
     Text,
-    /// One object a line.
+    /// One JSON object per line.
     Json,
 }
 

@@ -92,8 +92,8 @@ async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()>
     };
     agent.run_for_while(campaign, fit);
     tokio::spawn(async move {
-        if let Some(what) = own_pod.what_is_wrong(&*fleet).await {
-            tracing::error!("this replica is in another pod than it says: {what}");
+        if let Some(reason) = own_pod.what_is_wrong(&*fleet).await {
+            tracing::error!(reason, "pod identity mismatch");
         }
     });
     while_served(&mut servers, replica.run(&signalled)).await??;
@@ -119,7 +119,7 @@ impl Replica {
         let looked_after = async {
             // What it does ends before it gives the lead away.
             let ran = self.operator.run(signalled.clone()).await;
-            ran.context("a task of the operator died")?;
+            ran.context("a task of the operator failed")?;
             self.agent.shut_down(OnTerm::AppsEnded).await;
             anyhow::Ok(())
         };
@@ -178,9 +178,9 @@ impl Leadership for Elected {
             return;
         }
         if is_fit {
-            tracing::info!("locks and sessions are seen; running for the lead");
+            tracing::info!("locks and sessions synced; running for leader");
         } else {
-            tracing::error!("locks or sessions may not be seen any more; not running for the lead");
+            tracing::error!("locks or sessions forbidden; not running for leader");
         }
     }
 }

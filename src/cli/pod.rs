@@ -6,7 +6,7 @@ use crate::protocol::session::PodRef;
 #[derive(Debug, clap::Args)]
 #[group(id = "pod")]
 pub(super) struct Args {
-    /// The pod that this process is in (downward API: metadata.name); HOSTNAME unless said.
+    /// The name of this pod (downward API: metadata.name); default: HOSTNAME.
     #[arg(long, env = "LEASEHOLD_POD_NAME", value_name = "NAME", value_parser = name)]
     pod_name: Option<String>,
     /// The pod's uid (downward API: metadata.uid).
@@ -32,7 +32,9 @@ impl Args {
         match (&self.pod_name, std::env::var("HOSTNAME")) {
             (Some(given), _) => Ok(given.clone()),
             (None, Ok(host)) => name(&host).map_err(|error| format!("HOSTNAME: {error}")),
-            (None, Err(_)) => Err("which pod is this? give --pod-name, or set HOSTNAME".into()),
+            (None, Err(_)) => {
+                Err("the pod name is missing; give --pod-name, or set HOSTNAME".into())
+            }
         }
     }
 }

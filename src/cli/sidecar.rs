@@ -61,9 +61,8 @@ fn memory(directory: &Path, namespace: &str) -> anyhow::Result<Option<Memory>> {
     let boot_id = clock::boot_id().context("--state-dir needs to know the run of the machine")?;
     let Some(mut file) = StateFile::open(directory)? else {
         tracing::warn!(
-            stateDir = %directory.display(),
-            "another process uses the state directory; this one begins a session of its own, and \
-             its leases do not outlive it"
+            directory = %directory.display(),
+            "state directory in use; resumption disabled"
         );
         return Ok(None);
     };

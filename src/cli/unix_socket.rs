@@ -77,22 +77,22 @@ async fn remove_stale(path: &Path) -> anyhow::Result<()> {
         found => found?,
     };
     if !found.file_type().is_socket() {
-        bail!("there is something else of that name; remove it, or choose another --unix-socket");
+        bail!("the path exists and is not a socket; remove it, or choose another --unix-socket");
     }
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "replacing the socket of a process that is gone");
+            tracing::info!(file = %path.display(), "replacing stale socket");
             Ok(fs::remove_file(path)?)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         // One that is too busy, or that we may not ask, may be alive.
-        _ => bail!("another process has it; end that one, or choose another --unix-socket"),
+        _ => bail!("another process uses it; stop that process, or choose another --unix-socket"),
     }
 }
 
 fn cannot_bind(error: io::Error) -> anyhow::Error {
     let advice = match error.kind() {
-        ErrorKind::NotFound => "its directory is not there; make it, or change --unix-socket",
+        ErrorKind::NotFound => "its directory does not exist; create it, or change --unix-socket",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             "this process may not write to its directory"
         }
@@ -116,7 +116,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = identity(&self.path).is_ok_and(|found| found == self.identity);
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "the socket could not be removed");
+            tracing::warn!(%error, file = %self.path.display(), "removing socket failed");
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             unreachable!("a live socket must be refused");
         };
         let said = format!("{error:#}");
-        assert!(said.contains("another process has it"), "{said}");
+        assert!(said.contains("another process uses it"), "{said}");
         UnixStream::connect(&path).await.unwrap();
         drop(socket);
     }
@@ -192,12 +192,12 @@ mod tests {
         let Err(error) = bind(&path).await else {
             unreachable!("a file must be refused");
         };
-        assert!(format!("{error:#}").contains("something else of that name"));
+        assert!(format!("{error:#}").contains("is not a socket"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
         let Err(error) = bind(&directory.path().join("no/s")).await else {
             unreachable!("a directory that is missing must be refused");
         };
-        assert!(format!("{error:#}").contains("its directory is not there"));
+        assert!(format!("{error:#}").contains("its directory does not exist"));
     }
 
     #[test]

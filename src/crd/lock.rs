@@ -15,8 +15,8 @@ use crate::protocol::ids::{
     METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES, OWNER_ID_MAX_BYTES, RESOURCE_MAX_BYTES,
 };
 
-/// What a lock guards and how long its object is kept. An agent sets `resource` when it makes the
-/// object and nothing else; the rest is for people and their tools.
+/// The resource of a lock and the settings of its object. Agents set only `resource`, when they create
+/// the object; the other fields are set by users and their tools.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "leasehold.dev",
@@ -27,16 +27,16 @@ use crate::protocol::ids::{
     category = "leasehold",
     status = "DistributedLockStatus",
     derive = "PartialEq",
-    doc = "A lock: who holds a resource, under which fencing token, and who waits for it. Made and \
+    doc = "The lock of a resource: its holder, its fencing token and its queue. Created and \
            written by Leasehold's agents; read it with `kubectl get dlock`. Deleting the object of \
-           a held lock or editing its status breaks the promise that only one holds it; to end \
-           somebody's grant, stop its app or delete its pod.",
+           a held lock or editing its status breaks mutual exclusion; to end a grant, stop its app \
+           or delete its pod.",
     selectable = ".status.holder.session",
     printcolumn(
         name = "Holder",
         type_ = "string",
         json_path = ".status.holder.ownerId",
-        description = "Who holds the lock; empty when it is free"
+        description = "The holder; empty if the lock is free"
     ),
     printcolumn(
         name = "Pod",
@@ -81,94 +81,93 @@ use crate::protocol::ids::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DistributedLockSpec {
-    /// What apps lock: 1 to 512 bytes of printable text, like `tenant_123:billing-close:2026-04`.
-    /// It can never be changed.
+    /// The resource that apps lock: 1 to 512 bytes of printable text, like
+    /// `tenant_123:billing-close:2026-04`. Immutable.
     #[schemars(
         length(min = 1, max = RESOURCE_MAX_BYTES),
         extend("x-kubernetes-validations" = [rules::resource_is_printable()])
     )]
     pub resource: String,
 
-    /// How many seconds a free and idle lock object is kept before the operator deletes it. Without
-    /// it the operator's own setting applies (one day, unless it was set otherwise).
+    /// How many seconds a free and idle lock object is kept before the operator deletes it. Default:
+    /// the operator's setting (--retain-seconds).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 315_360_000))]
     pub retain_seconds: Option<i32>,
 
     /// A lock that is held longer than this many seconds gets the condition `LongHeld`, an Event and
-    /// a metric. Nothing is taken from its holder.
+    /// a metric. Its holder is not affected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 315_360_000))]
     pub long_held_seconds: Option<i32>,
 
     /// Asks or forces the holder to release the lock. Only users with the verb `force-release` on
-    /// distributedlocks may write it; and the operator, to ask the leader of an election to resign.
+    /// distributedlocks may write it, and the operator, to ask the leader of an election to resign.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release_request: Option<ReleaseRequest>,
 }
 
-/// A person's wish that a grant ends, on the record.
+/// A recorded request to end a grant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseRequest {
-    /// The grant to end: the `status.lease.id` that the request is about. A request for a grant
-    /// that is over does nothing.
+    /// The grant to end: its `status.lease.id`. A request for a grant that has ended has no effect.
     #[schemars(length(min = 1, max = 64))]
     pub lease_id: String,
-    /// `Ask` tells the app, which then decides. `Force` ends the grant whether its app still works
-    /// or not: from then on only the fencing token protects the resource.
+    /// `Ask` notifies the app, which then decides. `Force` ends the grant even if its app is still
+    /// working: from then on only the fencing token protects the resource.
     pub mode: ReleaseMode,
-    /// Why; it is recorded in the lock's incidents, the Event and the audit log.
+    /// The reason. It is recorded in the lock's incidents, the Event and the audit log.
     #[schemars(length(min = 1, max = REASON_MAX))]
     pub reason: String,
-    /// Who asks: the user name that the API server knows the writer by.
+    /// The user who writes the request, by the name that the API server has authenticated.
     #[schemars(length(min = 1, max = 512))]
     pub actor: String,
 }
 
-/// How a release request is meant.
+/// The mode of a release request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReleaseMode {
-    /// The app is told and decides.
+    /// The app is notified and decides.
     Ask,
     /// The grant ends.
     Force,
 }
 
-/// Who holds the lock and who waits. Written by agents and the operator; every write carries the
-/// resourceVersion that it was decided on.
+/// The holder of the lock and its queue. Written by agents and the operator; every write carries the
+/// resourceVersion that it is based on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DistributedLockStatus {
-    /// Who holds the lock. Absent when the lock is free.
+    /// The holder. Absent if the lock is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Holder>,
 
-    /// The current grant. Absent when the lock is free.
+    /// The current grant. Absent if the lock is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseRecord>,
 
-    /// The first fencing token of the current or last grant; the grant owns it and the 999 after
-    /// it. Every grant has larger ones than the grant before. Never removed, never smaller.
+    /// The first fencing token of the current or last grant, which owns it and the 999 after it. Every
+    /// grant has larger tokens than the previous one. Never removed, never decreased.
     #[schemars(range(min = 0, max = 9_007_199_254_739_992_i64))]
     pub token: i64,
 
-    /// Who waits for the lock, oldest first (in an election the preferred candidates before all
-    /// others), at most one entry per session. The lock is handed to
-    /// the first in the same write that releases it, so a free lock has no waiters.
+    /// The queue, oldest entry first (in an election preferred candidates before all others), with at
+    /// most one entry per session. The lock is handed over to the first waiter in the same write that
+    /// releases it, so a free lock has no waiters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     // As a map by session, each entry has its own managedFields: at 32 waiters half of what a write
     // costs the API server.
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub waiters: Vec<WaiterRecord>,
 
-    /// The last 8 ends of grants that their holders did not ask for, oldest first.
+    /// The last 8 incidents, oldest first: grants that ended without a release by their holder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "atomic"))]
     pub incidents: Vec<IncidentRecord>,
 
-    /// What is worth knowing about the lock. `LongHeld` is there while one grant has lasted longer
-    /// than `longHeldSeconds`: the operator writes it once, and it goes with the grant.
+    /// The conditions of the lock. `LongHeld` is present while one grant has lasted longer than
+    /// `longHeldSeconds`: the operator writes it once, and it is removed with the grant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 8),
@@ -177,38 +176,38 @@ pub struct DistributedLockStatus {
     )]
     pub conditions: Vec<ConditionRecord>,
 
-    /// How often the lock was granted since its object was made.
+    /// The number of grants since the object was created.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub transitions: i64,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 // Written as a whole: managedFields that name each field would be longer than the fields.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct Holder {
-    /// Who the app says it is.
+    /// The name that the app gave.
     #[schemars(length(max = OWNER_ID_MAX_BYTES))]
     pub owner_id: String,
     /// The pod whose agent holds the lock.
     #[schemars(length(max = 253))]
     pub pod: String,
-    /// The uid of that pod, which its token proved. Empty for an agent outside of any pod.
+    /// The uid of that pod, verified by its token. Empty for an agent outside of a pod.
     #[schemars(length(max = 64))]
     pub pod_uid: String,
-    /// The node that the pod runs on, where its agent knows it.
+    /// The node of the pod, if its agent knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node: Option<String>,
-    /// The name of the `LockSession` object with which the grant lives and dies.
+    /// The `LockSession` object that the grant belongs to: when the session ends, the grant ends.
     #[schemars(length(min = 1, max = 253))]
     pub session: String,
-    /// How long that session may be silent, so that it can be timed when its object is gone.
+    /// The TTL of that session, with which it expires even after its object was deleted.
     #[schemars(range(min = 3, max = 120))]
     pub session_ttl_seconds: i32,
-    /// What the app wrote about itself, at most 16 entries.
+    /// Informational key-value pairs of the app, at most 16 entries.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(
         extend("maxProperties" = METADATA_MAX_ENTRIES),
@@ -223,13 +222,14 @@ pub struct Holder {
 // Written as a whole: managedFields that name each field would be longer than the fields.
 #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
 pub struct LeaseRecord {
-    /// Names the grant. An app's lease id is this with a dot and a number behind it.
+    /// The id of the grant. The id of an app's lease is this id, a dot and a number.
     #[schemars(length(min = 1, max = 64))]
     pub id: String,
-    /// Since when, by the wall clock of the agent that wrote it.
+    /// When it was written, by the wall clock of the agent.
     #[schemars(length(max = 40), extend("format" = "date-time"))]
     pub acquired_at: String,
-    /// Whether the agent keeps the grant while its app does not use it: queue, and it is given.
+    /// Whether the agent keeps the grant while its app does not use it. It is handed over to the first
+    /// waiter.
     #[serde(default)]
     pub kept: bool,
 }
@@ -238,41 +238,41 @@ pub struct LeaseRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaiterRecord {
-    /// The id that the grant will have when its turn comes.
+    /// The id that the grant will have.
     #[schemars(length(min = 1, max = 64))]
     pub lease_id: String,
-    /// Who the app says it is.
+    /// The name that the app gave.
     #[schemars(length(max = OWNER_ID_MAX_BYTES))]
     pub owner_id: String,
     /// The pod whose agent waits.
     #[schemars(length(max = 253))]
     pub pod: String,
-    /// The uid of that pod, which its token proved. Empty for an agent outside of any pod.
+    /// The uid of that pod, verified by its token. Empty for an agent outside of a pod.
     #[schemars(length(max = 64))]
     pub pod_uid: String,
-    /// The name of the `LockSession` object with which the entry lives and dies.
+    /// The `LockSession` object that the entry belongs to: when the session ends, the entry is removed.
     #[schemars(length(min = 1, max = 253))]
     pub session: String,
-    /// How long that session may be silent.
+    /// The TTL of that session.
     #[schemars(range(min = 3, max = 120))]
     pub session_ttl_seconds: i32,
-    /// Since when, by the wall clock of the agent that wrote it.
+    /// When it was written, by the wall clock of the agent.
     #[schemars(length(max = 40), extend("format" = "date-time"))]
     pub queued_at: String,
-    /// Whether it goes before those that are not preferred. Only in elections.
+    /// Whether it is queued before waiters that are not preferred. Only in elections.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preferred: bool,
 }
 
-/// The end of a grant that its holder did not ask for.
+/// The end of a grant without a release by its holder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IncidentRecord {
-    /// When, by the wall clock of whoever wrote it.
+    /// The time, by the wall clock of the writer.
     #[schemars(length(max = 40), extend("format" = "date-time"))]
     pub at: String,
-    /// What happened: `Expired` (its session was silent for too long), `PodEnded`,
-    /// `ForceReleased` (a person ended it), `ReleasedOnRequest` (a person asked, the app let go).
+    /// The kind: `Expired` (its session was not renewed in time), `PodEnded`, `ForceReleased` (a person
+    /// ended it), `ReleasedOnRequest` (a person requested it, the app released).
     #[schemars(length(max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
     pub kind: String,
     /// The grant that ended: its `status.lease.id`.
@@ -282,37 +282,37 @@ pub struct IncidentRecord {
     /// The first fencing token of the grant that ended.
     #[schemars(range(min = 0, max = 9_007_199_254_739_992_i64))]
     pub token: i64,
-    /// Who held the lock.
+    /// The owner who held the lock.
     #[schemars(length(max = OWNER_ID_MAX_BYTES))]
     pub owner_id: String,
-    /// In which pod.
+    /// The holder's pod.
     #[schemars(length(max = 253))]
     pub pod: String,
-    /// Who ended the grant.
+    /// The pod or user that ended the grant.
     #[schemars(length(max = 512))]
     pub actor: String,
-    /// Why, in words.
+    /// The reason, as text.
     #[schemars(length(max = REASON_MAX))]
     pub reason: String,
 }
 
-/// A condition, in the form that Kubernetes' own kinds have.
+/// A condition, in the form of Kubernetes' own kinds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionRecord {
-    /// Which one it is: `LongHeld`.
+    /// The type of the condition: `LongHeld`.
     #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
     pub r#type: String,
-    /// Whether it holds: `True`, `False` or `Unknown`.
+    /// The status of the condition: `True`, `False` or `Unknown`.
     #[schemars(length(max = 7), regex(pattern = "^(True|False|Unknown)$"))]
     pub status: String,
-    /// Why, in one word.
+    /// The reason, as one word.
     #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
     pub reason: String,
-    /// Why, in words.
+    /// The reason, as text.
     #[schemars(length(max = REASON_MAX))]
     pub message: String,
-    /// Since when, by the wall clock of the operator.
+    /// The time of the last transition, by the wall clock of the operator.
     #[schemars(length(max = 40), extend("format" = "date-time"))]
     pub last_transition_time: String,
 }

@@ -12,7 +12,7 @@ use crate::protocol::ids::{METADATA_KEY_MAX_BYTES, RESOURCE_MAX_BYTES, is_blank,
 #[must_use]
 pub fn resource_never_changes() -> Rule {
     Rule::new("self.spec.resource == oldSelf.spec.resource")
-        .message("spec.resource can never be changed; make another lock for another resource")
+        .message("spec.resource is immutable; create another lock for another resource")
 }
 
 /// `maxLength` counts characters; names of objects, headers and metrics are counted in bytes.
@@ -22,7 +22,7 @@ pub fn resource_fits() -> Rule {
         "size(bytes(self.spec.resource)) <= {RESOURCE_MAX_BYTES}"
     ))
     .message(&*format!(
-        "spec.resource has more than {RESOURCE_MAX_BYTES} bytes; use a hash of what is longer"
+        "spec.resource has more than {RESOURCE_MAX_BYTES} bytes; hash longer names"
     ))
 }
 
@@ -40,7 +40,7 @@ pub fn resource_is_printable() -> Rule {
     ))
     .message(
         "spec.resource must be printable text: no control characters (no tabs or line breaks), no \
-         marks that hide or reverse text, and at least one character that can be seen",
+         marks that hide or reverse text, and at least one visible character",
     )
 }
 
@@ -86,7 +86,7 @@ pub fn token_never_goes_back() -> Rule {
          (has(self.status) && self.status.token >= oldSelf.status.token)",
     )
     .message(
-        "status.token can never be removed or made smaller: fencing depends on it; write the \
+        "status.token can never be removed or decreased: fencing depends on it; write the \
          status with the token that the lock has",
     )
 }
@@ -100,8 +100,8 @@ pub fn new_grant_has_larger_token() -> Rule {
          self.status.token >= oldSelf.?status.token.orValue(0) + 1000",
     )
     .message(
-        "a new status.lease.id needs a status.token at least 1000 above the last one: the grant \
-         before owns the numbers in between",
+        "a new status.lease.id needs a status.token at least 1000 above the last one: the \
+         previous grant owns the numbers in between",
     )
 }
 
@@ -115,7 +115,7 @@ pub fn grant_keeps_its_holder() -> Rule {
          oldSelf.?status.holder.podUid.orValue('') == self.status.holder.podUid)",
     )
     .message(
-        "the holder of a grant can never be changed; another holder needs a new status.lease.id \
+        "the holder of a grant is immutable; another holder needs a new status.lease.id \
          and a larger status.token",
     )
 }
@@ -124,7 +124,7 @@ pub fn grant_keeps_its_holder() -> Rule {
 #[must_use]
 pub fn holder_and_lease_together() -> Rule {
     Rule::new("!has(self.status) || has(self.status.holder) == has(self.status.lease)").message(
-        "status.holder and status.lease come and go together: a held lock has both, a free one \
+        "status.holder and status.lease must be set together: a held lock has both, a free one \
          neither",
     )
 }
@@ -150,7 +150,7 @@ pub fn no_grant_waits_for_itself() -> Rule {
          self.status.waiters.all(waiter, waiter.leaseId != self.status.lease.id)",
     )
     .message(
-        "status.lease.id holds the lock and cannot wait for it too; take it out of the waiters",
+        "status.lease.id holds the lock and cannot wait for it too; remove it from the waiters",
     )
 }
 
@@ -165,14 +165,14 @@ pub fn one_entry_per_session() -> Rule {
          [self.status.waiters.map(waiter, waiter.session)].all(sessions, \
          sessions.all(session, sessions.indexOf(session) == sessions.lastIndexOf(session)))",
     )
-    .message("a session has at most one place in status.waiters; leave the older entry alone")
+    .message("a session has at most one entry in status.waiters; keep the older entry")
 }
 
 /// What a session says about its pod and TTL is what others time it by.
 #[must_use]
 pub fn session_never_changes() -> Rule {
     Rule::new("self.spec == oldSelf.spec")
-        .message("the spec of a session can never be changed; start another session")
+        .message("the spec of a session is immutable; start another session")
 }
 
 /// Its locks were given to others on the strength of it.
@@ -184,8 +184,8 @@ pub fn revoked_is_final() -> Rule {
          self.status.revoked == oldSelf.status.revoked)",
     )
     .message(
-        "status.revoked is final and can never be changed or removed: the session's locks may \
-         be another's by now; start another session",
+        "status.revoked is final and immutable: the session's locks may already have another \
+         holder; start another session",
     )
 }
 
@@ -207,7 +207,7 @@ pub fn renewals_never_go_back() -> Rule {
          self.status.?renewals.orValue(0) >= oldSelf.status.?renewals.orValue(0))",
     )
     .message(
-        "status.renewals can never be removed or made smaller; write the status with the count \
+        "status.renewals can never be removed or decreased; write the status with the count \
          that the session has",
     )
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{REASON_MAX, rules};
 
-/// Whose claim to be alive this is. It can never be changed.
+/// The agent that the session belongs to. Immutable.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "leasehold.dev",
@@ -20,20 +20,20 @@ use super::{REASON_MAX, rules};
     category = "leasehold",
     status = "LockSessionStatus",
     derive = "PartialEq",
-    doc = "One running agent's claim to be alive, which it renews. All locks that the agent holds \
-           live and die with it. Made, renewed and ended by Leasehold's agents; deleting one does \
-           not free its locks any sooner.",
+    doc = "The session of a running agent, which renews it. When it ends, all locks of the agent are \
+           released. Created, renewed and ended by Leasehold's agents; deleting a session does not \
+           release its locks any sooner.",
     printcolumn(
         name = "Pod",
         type_ = "string",
         json_path = ".spec.pod",
-        description = "The pod that the agent speaks for"
+        description = "The pod of the agent"
     ),
     printcolumn(
         name = "TTL",
         type_ = "integer",
         json_path = ".spec.ttlSeconds",
-        description = "How many seconds it may be silent"
+        description = "How many seconds after its last renewal it expires"
     ),
     printcolumn(
         name = "Renewed",
@@ -60,39 +60,39 @@ use super::{REASON_MAX, rules};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LockSessionSpec {
-    /// The pod that the agent speaks for.
+    /// The pod of the agent.
     #[schemars(length(min = 1, max = 253))]
     pub pod: String,
-    /// The uid of that pod, which its token proved. Empty for an agent outside of any pod.
+    /// The uid of that pod, verified by its token. Empty for an agent outside of a pod.
     #[schemars(length(max = 64))]
     pub pod_uid: String,
-    /// The node that the pod runs on, where the agent knows it.
+    /// The node of the pod, if the agent knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node: Option<String>,
-    /// How many seconds the session may be silent. Its agent stops believing in it a little
+    /// How many seconds after its last renewal the session expires. Its agent stops using it a little
     /// earlier, and others may revoke it a little later.
     #[schemars(range(min = 3, max = 120))]
     pub ttl_seconds: i32,
-    /// The version of the agent that made it.
+    /// The version of the agent that created it.
     #[schemars(length(max = 64))]
     pub agent_version: String,
 }
 
-/// How the session is doing.
+/// The renewals of the session, and its end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LockSessionStatus {
-    /// How often it was renewed. Every renewal raises it, so that each one changes the object.
+    /// The number of renewals. Every renewal increases it, so that each one changes the object.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub renewals: i64,
-    /// When it was last renewed, by its agent's wall clock. For people: whether it is alive is
-    /// judged by how long the object has not changed.
+    /// When it was last renewed, by its agent's wall clock. Informational: expiry depends on how long the
+    /// object has not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 40), extend("format" = "date-time"))]
     pub renewed_at: Option<String>,
-    /// The renewals that failed before the last successful one, as its agent reports them.
+    /// The failed renewals before the last successful one, reported by its agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewal_failures: Option<RenewalFailuresRecord>,
     /// The end of the session. Once written it is never changed or removed.
@@ -100,19 +100,19 @@ pub struct LockSessionStatus {
     pub revoked: Option<RevocationRecord>,
 }
 
-/// What went wrong with renewals.
+/// Failed renewals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RenewalFailuresRecord {
-    /// How many failed since the session began.
+    /// The number of failures since the session started.
     #[serde(default)]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub count: i64,
-    /// What the last failure was.
+    /// The last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = REASON_MAX))]
     pub last_reason: Option<String>,
-    /// When the last failure was.
+    /// The time of the last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 40), extend("format" = "date-time"))]
     pub last_at: Option<String>,
@@ -122,13 +122,13 @@ pub struct RenewalFailuresRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevocationRecord {
-    /// When, by the wall clock of whoever wrote it.
+    /// The time, by the wall clock of the writer.
     #[schemars(length(max = 40), extend("format" = "date-time"))]
     pub at: String,
-    /// Who revoked it: a pod or a user.
+    /// The pod or user that revoked it.
     #[schemars(length(max = 512))]
     pub by: String,
-    /// Why: `Expired` (it was silent for too long), `PodEnded`, `Ended` (by its own agent).
+    /// The reason: `Expired` (not renewed in time), `PodEnded`, `Ended` (by its own agent).
     #[schemars(length(max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
     pub reason: String,
 }

@@ -64,7 +64,7 @@ impl<S: Send + Sync> FromRequestParts<S> for LeaseInPath {
             Problem::new(
                 Code::InvalidRequest,
                 format!(
-                    "{}; send the leaseId as it was given",
+                    "{}; send the leaseId that acquire returned",
                     rejection.body_text()
                 ),
             )
@@ -98,7 +98,7 @@ pub(super) fn too_slow() -> Problem {
     Problem::new(
         Code::RequestTimeout,
         format!(
-            "the body did not arrive within {} s; send it at once",
+            "the body did not arrive within {} s; send it without delay",
             BODY_TIMEOUT.as_secs()
         ),
     )
@@ -114,7 +114,7 @@ async fn read_bounded(body: Body) -> Result<Vec<u8>, Problem> {
         let chunk = chunk.map_err(|error| {
             Problem::new(
                 Code::InvalidRequest,
-                format!("the body broke off: {error}; send it again"),
+                format!("the body ended early: {error}; send it again"),
             )
         })?;
         if bytes.len() + chunk.len() > BODY_MAX_BYTES {
@@ -137,7 +137,7 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Pr
     if !headers.get(CONTENT_TYPE).is_some_and(is_json) {
         return Err(Problem::new(
             Code::InvalidRequest,
-            "the body must be JSON and say so; add the header `Content-Type: application/json`",
+            "the body must be JSON; add the header `Content-Type: application/json`",
         ));
     }
     // serde would fill the fields from an array, in an order that no client can know.
@@ -155,7 +155,7 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Pr
         )),
         Err(error) => Err(Problem::new(
             Code::InvalidRequest,
-            format!("the body is not JSON: {}; mend it", cause_of(&error)),
+            format!("the body is not JSON: {}; fix it", cause_of(&error)),
         )),
     }
 }

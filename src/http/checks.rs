@@ -92,7 +92,7 @@ pub(super) fn token(number: &Number) -> Result<Token, Problem> {
     let token = whole(number).filter(|token| i64::try_from(*token).is_ok());
     token.map(Token::from_raw).ok_or_else(|| {
         invalid(format!(
-            "fencingToken is {number}; send the number that came with the lease"
+            "fencingToken is {number}; send the fencingToken of the lease"
         ))
     })
 }
@@ -111,7 +111,7 @@ pub(super) fn ttl(seconds: &Number) -> Result<Duration, Problem> {
             Code::TtlOutOfRange,
             format!(
                 "ttlSeconds is {seconds}; send a whole number of seconds from 1 to \
-                 {TTL_MAX_SECONDS}, and renew while the work goes on"
+                 {TTL_MAX_SECONDS}, and renew while the work continues"
             ),
         )
         .with("minimum", 1)
@@ -128,7 +128,7 @@ fn wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
         Some(whole @ 0..=WAIT_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
         _ => Err(invalid(format!(
             "waitSeconds is {seconds}; send a whole number of seconds from 0 to \
-             {WAIT_MAX_SECONDS}, and ask again where that is not enough"
+             {WAIT_MAX_SECONDS}, and send the request again to wait longer"
         ))),
     }
 }
@@ -139,7 +139,7 @@ fn max_hold(seconds: Option<&Number>) -> Result<Duration, Problem> {
         Some(whole @ 1..=MAX_HOLD_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
         _ => Err(invalid(format!(
             "maxHoldSeconds must be a whole number of seconds from 1 to {MAX_HOLD_MAX_SECONDS}; \
-             leave it out for a day"
+             default: {MAX_HOLD_DEFAULT_SECONDS}"
         ))),
     }
 }
@@ -153,7 +153,7 @@ fn keep(seconds: Option<&Number>) -> Result<Duration, Problem> {
         Some(whole @ 0..=KEEP_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
         _ => Err(invalid(format!(
             "keepSeconds is {seconds}; send a whole number of seconds from 0 to \
-             {KEEP_MAX_SECONDS}, for how long the pod keeps the lock in case it is asked for again"
+             {KEEP_MAX_SECONDS}, for which the pod keeps the lock after its release"
         ))),
     }
 }
@@ -163,8 +163,8 @@ fn owner(text: &str) -> Result<OwnerId, Problem> {
         return Ok(OwnerId::from(text));
     }
     Err(invalid(format!(
-        "ownerId must be 1 to {OWNER_ID_MAX_BYTES} bytes of printable text that people can see, \
-         without control characters; change it or leave it out"
+        "ownerId must be 1 to {OWNER_ID_MAX_BYTES} bytes of printable, visible text without \
+         control characters; change it or omit it"
     )))
 }
 
@@ -174,8 +174,8 @@ fn request_id(text: String) -> Result<String, Problem> {
         return Ok(text);
     }
     Err(invalid(format!(
-        "requestId must be 1 to {REQUEST_ID_MAX_BYTES} printable ASCII characters; a UUID is a \
-         good one"
+        "requestId must be 1 to {REQUEST_ID_MAX_BYTES} printable ASCII characters, such as \
+         a UUID"
     )))
 }
 

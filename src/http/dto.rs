@@ -19,7 +19,7 @@ use crate::protocol::token::Token;
 /// Why an app is asked to release: a person asks for it.
 pub(super) const PERSON_ASKED: &str = "person_asked";
 
-/// One try to take a lock.
+/// A request for a lock.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = AcquireRequest)]
@@ -31,29 +31,28 @@ pub(super) struct AcquireBody {
         example = "tenant_123:billing-close:2026-04"
     )]
     pub(super) resource: String,
-    /// Who asks, for people: printable text of at most 256 bytes; the pod's name when left out.
+    /// The caller's name, informational: printable text of at most 256 bytes; default: the pod's name.
     #[schema(min_length = 1, max_length = 256, example = "worker-7")]
     pub(super) owner_id: Option<String>,
-    /// After how many seconds of the app's silence the agent gives the lock up.
+    /// After how many seconds without a renewal the agent releases the lock.
     #[schema(value_type = u32, minimum = 1, maximum = 86_400, example = 30)]
     pub(super) ttl_seconds: Number,
-    /// How long to wait in line while somebody else holds the lock; 0 is one try. Set the
-    /// client's own timeout a few seconds higher. Who hangs up leaves the line; with a requestId
-    /// the place is kept for 10 seconds.
+    /// How long to wait in the queue while the lock is held; 0: one attempt. Set the client's own
+    /// timeout a few seconds higher. A caller that disconnects is removed from the queue; with a
+    /// requestId its queue entry is kept for 10 seconds.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 240, default = 0)]
     pub(super) wait_seconds: Option<Number>,
-    /// For how many seconds the pod keeps the lock after this lease, in case the app comes back:
-    /// acquiring it again is then local, without a write. It goes at once to any other pod that
-    /// asks for it meanwhile, waiting or not. 0 is not at all.
+    /// For how many seconds the pod keeps the lock after this lease: acquiring it again in that time is
+    /// local, without a write. Another pod that requests it gets it immediately. 0: not kept.
     #[schema(value_type = Option<u32>, minimum = 0, maximum = 3_600, default = 0)]
     pub(super) keep_seconds: Option<Number>,
-    /// What the app says of itself, for people: at most 16 entries of printable text, with keys of
-    /// at most 63 and values of at most 256 bytes.
+    /// Informational key-value pairs: at most 16 entries of printable text, with keys of at most 63 and
+    /// values of at most 256 bytes.
     #[serde(default, deserialize_with = "unique_entries")]
     pub(super) metadata: Option<BTreeMap<String, String>>,
-    /// The app's name for this request, 1 to 128 printable ASCII characters. Repeating the
-    /// request with it gets the same lease again, or 410 `lease_lost` when that is over (for the
-    /// 10 minutes that an end is remembered): a late repetition takes nothing anew.
+    /// An idempotency key, 1 to 128 printable ASCII characters. A repeated request returns the same
+    /// lease, or 410 `lease_lost` if that has ended (for 10 minutes after its end): a late repetition
+    /// acquires nothing.
     #[schema(min_length = 1, max_length = 128)]
     pub(super) request_id: Option<String>,
 }
@@ -70,10 +69,10 @@ pub(super) struct HoldBody {
         example = "tenant_123:billing-close:2026-04"
     )]
     pub(super) resource: String,
-    /// Who asks, for people: printable text of at most 256 bytes; the pod's name when left out.
+    /// The caller's name, informational: printable text of at most 256 bytes; default: the pod's name.
     #[schema(min_length = 1, max_length = 256, example = "worker-7")]
     pub(super) owner_id: Option<String>,
-    /// After how many seconds from the grant on the lease ends in any case.
+    /// How many seconds after the grant the lease ends in any case.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 604_800,
         default = 86_400)]
     pub(super) max_hold_seconds: Option<Number>,
@@ -90,19 +89,19 @@ pub(super) struct HoldBody {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = CandidacyRequest)]
 pub(super) struct CandidacyBody {
-    /// Who runs, for people: printable text of at most 256 bytes; the pod's name when left out.
+    /// The candidate's name, informational: printable text of at most 256 bytes; default: the pod's name.
     #[schema(min_length = 1, max_length = 256, example = "worker-7")]
     pub(super) owner_id: Option<String>,
-    /// After how many seconds from its beginning the term ends in any case.
+    /// How many seconds after its start the term ends in any case.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 604_800,
         default = 86_400)]
     pub(super) max_hold_seconds: Option<Number>,
     /// As in acquire.
     #[serde(default, deserialize_with = "unique_entries")]
     pub(super) metadata: Option<BTreeMap<String, String>>,
-    /// Whether this candidate goes before all that are not preferred and wait: then the lead is
-    /// handed to it at the next term. It is taken from nobody. Of several candidates in one pod, who
-    /// came first counts; and it makes no room in a queue that is full.
+    /// Whether this candidate is queued before all candidates that are not preferred: it gets the lead
+    /// at the next term. A current leader is not interrupted. Of several candidates in one pod, the
+    /// first one decides. A full queue stays full.
     #[schema(default = false)]
     pub(super) preferred: Option<bool>,
 }
@@ -139,22 +138,22 @@ fn unique_entries<'de, D: Deserializer<'de>>(
     from.deserialize_any(Entries)
 }
 
-/// How long the lease shall live from now on.
+/// A new TTL for the lease.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = RenewRequest)]
 pub(super) struct RenewBody {
-    /// As in acquire; as it was when left out.
+    /// As in acquire; default: unchanged.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 86_400)]
     pub(super) ttl_seconds: Option<Number>,
 }
 
-/// A token that came with a write.
+/// A fencing token to check.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = VerifyRequest)]
 pub(super) struct VerifyBody {
-    /// The resource whose lock it came from.
+    /// The resource that it was granted for.
     #[schema(
         min_length = 1,
         max_length = 512,
@@ -183,20 +182,20 @@ pub(super) struct ListQuery {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Lease)]
 pub(super) struct LeaseDto {
-    /// What is locked.
+    /// The locked resource.
     #[schema(example = "tenant_123:billing-close:2026-04")]
     resource: String,
-    /// Who holds it.
+    /// The owner's name.
     #[schema(example = "worker-7")]
     owner_id: String,
-    /// Names the lease in renew and release.
+    /// Identifies the lease in renew and release.
     #[schema(example = "0f8a4c6e-5b1d-4c52-9d0a-7a3d9c1be0aa.0")]
     lease_id: String,
-    /// Larger than every token given before for this resource. Send it with every write to what
-    /// the lock guards, and have it checked there.
+    /// Larger than every earlier token of this resource. Send it with every write to the guarded
+    /// resource, which must reject smaller tokens.
     #[schema(example = 1_842_000)]
     fencing_token: u64,
-    /// `validForMs` as a wall-clock time, for people.
+    /// `validForMs` as a wall-clock time, informational.
     #[schema(format = DateTime, example = "2026-04-01T00:00:14.25Z")]
     expires_at: String,
     /// For how many milliseconds the app may act, counted from when it sent this request.
@@ -205,13 +204,13 @@ pub(super) struct LeaseDto {
     /// After how many milliseconds to renew, counted from when the app sent this request.
     #[schema(example = 4_750)]
     renew_after_ms: u64,
-    /// A person asks the app to finish and to release; it decides. Absent while nobody does.
+    /// A person requested the release of this lease; the app decides. Absent without a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     release_requested: Option<AskedDto>,
 }
 
-/// A person's wish that the lease ends.
+/// A request to release the lease.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReleaseRequested)]
@@ -219,15 +218,15 @@ pub(super) struct AskedDto {
     /// Always `person_asked`, for now.
     #[schema(example = "person_asked")]
     reason: &'static str,
-    /// Who asks.
+    /// The person who requested it.
     #[schema(example = "alice@example.com")]
     actor: String,
-    /// Why, in that person's words.
+    /// The reason that the person gave.
     #[schema(example = "maintenance of the ledger")]
     message: String,
 }
 
-/// A lock taken.
+/// An acquired lock.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Acquired)]
 pub(super) struct AcquiredDto {
@@ -235,7 +234,7 @@ pub(super) struct AcquiredDto {
     acquired: bool,
     #[serde(flatten)]
     lease: LeaseDto,
-    /// Whether this repeats the answer to the same `requestId`.
+    /// Whether this repeats the response to an earlier request with the same `requestId`.
     replayed: bool,
 }
 
@@ -244,7 +243,7 @@ pub(super) struct AcquiredDto {
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReleasePending)]
 pub(super) struct PendingDto {
-    /// The lease, which is over.
+    /// The lease, which has ended.
     lease_id: String,
     /// Always `pending`.
     #[schema(example = "pending")]
@@ -253,25 +252,25 @@ pub(super) struct PendingDto {
     detail: &'static str,
 }
 
-/// The holder of a lock, as the store says.
+/// The holder of a lock.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Holder)]
 pub(super) struct HolderDto {
-    /// Who the app said it is.
+    /// The name that the app gave.
     #[schema(example = "worker-3")]
     owner_id: String,
-    /// Its pod.
+    /// The holder's pod.
     #[schema(example = "billing-6d5f-x2x9k")]
     pod: String,
     /// The first token of its grant.
     #[schema(example = 1_842_000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     fencing_token: Option<u64>,
-    /// Since when, by the clock of its pod.
+    /// When the lock was granted, by the clock of the holder's pod.
     #[schema(format = DateTime, example = "2026-04-01T00:00:00Z")]
     held_since: String,
-    /// What it wrote about itself.
+    /// The metadata that the app gave.
     metadata: BTreeMap<String, String>,
 }
 
@@ -280,29 +279,29 @@ pub(super) struct HolderDto {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Lock)]
 pub(super) struct LockDto {
-    /// What it guards.
+    /// The guarded resource.
     resource: String,
-    /// Who has it; absent when it is free.
+    /// The holder; absent if the lock is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     holder: Option<HolderDto>,
-    /// The first token of the current or last grant; absent when it was never granted.
+    /// The first token of the current or last grant; absent if it was never granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     fencing_token: Option<u64>,
-    /// How many wait for it.
+    /// The number of waiters.
     queue_length: usize,
-    /// How often it was granted.
+    /// The number of grants so far.
     transitions: u64,
 }
 
-/// Some of the namespace's locks.
+/// One page of the namespace's locks.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = LockList)]
 pub(super) struct LocksDto {
-    /// The locks, in the store's order. There may be none on a page although more follow.
+    /// The locks, in the store's order. A page may be empty although more follow.
     locks: Vec<LockDto>,
-    /// Send it as `continue` for the next page; absent on the last one.
+    /// Send it as `continue` for the next page; absent on the last page.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     next: Option<String>,
@@ -316,9 +315,9 @@ pub(super) struct LocksDto {
 pub(super) struct VerifiedDto {
     /// Always true.
     pub(super) current: bool,
-    /// Whether it is known to be the very lease's token: only the agent that gave it knows. Without
-    /// that it may be an earlier lease's of the same pod, when the pod used its grant again: what
-    /// refuses smaller tokens than it has seen tells them apart.
+    /// Whether it is known to be the current lease's token: only the agent that granted it knows. If
+    /// false, it may belong to an earlier lease of the same grant in the same pod. A guarded resource
+    /// that rejects tokens smaller than the largest one it has accepted can tell them apart.
     pub(super) exact: bool,
 }
 
@@ -362,9 +361,9 @@ impl PendingDto {
         Self {
             lease_id,
             release: "pending",
-            detail: "the lease is over; the store has not confirmed it yet, and the agent goes on \
-                     trying until it has freed the lock there (its log says what is in the way). \
-                     A lead that others were told of is freed when their time is over",
+            detail: "the lease has ended; the store has not confirmed the release yet, and the agent \
+                     retries until it has (its log names the error). A lead that was returned to \
+                     other callers is released when their validForMs have passed",
         }
     }
 }

@@ -35,24 +35,24 @@ impl<S: Send + Sync> FromRequestParts<S> for ElectionInPath {
     }
 }
 
-/// Says who leads
+/// Returns the leader of an election
 ///
-/// `leader` is true only while this very pod leads, by its sidecar's own clock; then the app may act
-/// as the leader for `validForMs`, counted from when it sent this request. Ask as often as you like:
-/// it is answered from memory, and of other pods' leads the API server is asked once a second at
-/// most. That is waited for for 100 ms, or a second where nothing is known from before; while it is
-/// away, `leader` is still right, and `ageMs` says how old the rest is.
+/// `leader` is true only while this pod leads, by its sidecar's own clock. The app may then act as the
+/// leader for `validForMs`, counted from when it sent this request. Polling is cheap: the response comes
+/// from memory, and the API server is read at most once a second. A response waits up to 100 ms for
+/// that read, or a second if nothing is cached. While the API server is unavailable, `leader` is still
+/// correct, and `ageMs` is the age of the other fields.
 ///
-/// To ask is to run: where the sidecar was told to (`--elect`), this pod is a candidate from the first
-/// question on, until none has come for two session TTLs. So the first answer is seldom yes.
+/// If the sidecar runs with `--elect`, this call also starts the candidacy of this pod. It ends when no
+/// request has come for two session TTLs. The first response is therefore rarely `true`.
 ///
-/// A lead that an app holds (a candidacy) is told for a tenth of the session's TTL (at least a second):
-/// so soon after its connection ended, or it was released, the next one leads. One that the sidecar
-/// holds by itself (`--elect`) is told to its deadline.
+/// The lead of a candidacy is valid for a tenth of the session's TTL, at least a second: that soon after
+/// its connection ends, or its release, the next candidate leads. The lead of a sidecar with `--elect`
+/// is valid until its deadline.
 #[utoipa::path(
     get, operation_id = "getElection", path = "/v1/elections/{name}", tag = "elections",
     params(("name" = String, Path, description = "A DNS label of at most 56 characters")),
-    responses((status = 200, description = "Who leads", body = ElectionDto)),
+    responses((status = 200, description = "The leader", body = ElectionDto)),
 )]
 pub(super) async fn get(
     State(api): State<Api>,
@@ -64,13 +64,13 @@ pub(super) async fn get(
     Ok((headers, Json(ElectionDto::from(&view))).into_response())
 }
 
-/// Tells who leads, and each change
+/// Streams the leader of an election
 ///
-/// Server-sent events: `leader` when this pod leads and `follower` when it does not, with the same
-/// data as the question. The first comes at once, then one with every change and as a sign of life,
-/// in time for who acts by it. Each `validForMs` counts from when the app sent this request. A change
-/// between other pods is heard of within a second, by a candidate within a third of the session's
-/// TTL. The stream ends when the sidecar stops.
+/// Server-sent events: `leader` when this pod leads and `follower` when it does not, with the data of
+/// getElection. The first event is immediate. Another follows each change, and before `validForMs` of
+/// the last one passes. Each `validForMs` counts from when the app sent this request. A change between
+/// other pods is observed within a second, by a candidate within a third of the session's TTL. The
+/// stream ends when the sidecar stops.
 #[utoipa::path(
     get, operation_id = "followElection", path = "/v1/elections/{name}/events", tag = "elections",
     params(("name" = String, Path, description = "A DNS label of at most 56 characters")),
@@ -93,9 +93,10 @@ pub(super) async fn events(
 
 /// Runs for an election for as long as the connection
 ///
-/// As hold, on the resource `election:<name>`: it waits in line without a limit, leads from
-/// `acquired` on, and hands the lead on when the connection ends, or its app dies, or it is released. If
-/// others were told of the lead by `GET`, the next one leads when their time is over.
+/// Like holdLock, on the resource `election:<name>`: it is queued without a time limit, leads from
+/// `acquired` on, and hands the lead over when the connection ends, the app crashes, or the lease is
+/// released. If getElection returned the lead to other callers, the next candidate leads when their
+/// `validForMs` has passed.
 #[utoipa::path(
     post, operation_id = "runForElection", path = "/v1/elections/{name}/candidacy",
     tag = "elections",

@@ -118,43 +118,43 @@ impl Code {
     /// The one place that maps a refusal to its status and name.
     const fn row(self) -> (u16, &'static str, &'static str) {
         match self {
-            Self::InvalidRequest => (400, "invalid_request", "The request is not valid"),
-            Self::ResourceInvalid => (400, "resource_invalid", "The resource cannot be locked"),
-            Self::ElectionInvalid => (400, "election_invalid", "No election can have this name"),
-            Self::TtlOutOfRange => (400, "ttl_out_of_range", "The TTL is out of range"),
-            Self::HostNotAllowed => (403, "host_not_allowed", "The Host header is not local"),
-            Self::OriginRefused => (403, "origin_refused", "Web pages may not use this API"),
-            Self::Forbidden => (403, "forbidden", "The API server does not allow it"),
-            Self::QuotaExceeded => (403, "quota_exceeded", "The namespace's quota is used up"),
-            Self::NotFound => (404, "not_found", "There is no such path"),
-            Self::LeaseUnknown => (404, "lease_unknown", "There is no such lease"),
-            Self::ElectionUnknown => (404, "election_unknown", "Nobody has run for it"),
-            Self::MethodNotAllowed => (405, "method_not_allowed", "Not with this method"),
-            Self::RequestTimeout => (408, "request_timeout", "The body did not arrive in time"),
-            Self::LockHeld => (409, "lock_held", "Somebody else holds the lock"),
-            Self::NameCollision => (409, "name_collision", "The object guards another resource"),
-            Self::StaleToken => (409, "stale_token", "The fencing token is no longer current"),
-            Self::UnknownToken => (409, "unknown_token", "The fencing token was never given"),
-            Self::LeaseLost => (410, "lease_lost", "The lease is over"),
-            Self::BodyTooLarge => (413, "body_too_large", "The body is too large"),
-            Self::RequestIdReused => (422, "request_id_reused", "The requestId was used before"),
-            Self::TooManyWaiting => (429, "too_many_waiting", "No more callers can wait here"),
-            Self::TooManyStreams => (429, "too_many_streams", "No more streams can be open here"),
-            Self::TooManyLeases => (429, "too_many_leases", "This agent serves no more leases"),
-            Self::Internal => (500, "internal", "The agent made a mistake"),
-            Self::TokenExhausted => (500, "token_exhausted", "No fencing token can be made"),
-            Self::ObjectUnreadable => (502, "object_unreadable", "A stored object makes no sense"),
-            Self::ObjectRefused => (502, "object_refused", "The store refused the object"),
-            Self::StoreUnavailable => (503, "store_unavailable", "The store did not answer"),
-            Self::StoreWentBack => (503, "store_went_back", "The store lost writes"),
-            Self::NotInstalled => (
-                503,
-                "not_installed",
-                "The namespace or the CRDs are missing",
+            Self::InvalidRequest => (400, "invalid_request", "Invalid request"),
+            Self::ResourceInvalid => (400, "resource_invalid", "Invalid resource"),
+            Self::ElectionInvalid => (400, "election_invalid", "Invalid election name"),
+            Self::TtlOutOfRange => (400, "ttl_out_of_range", "TTL out of range"),
+            Self::HostNotAllowed => (403, "host_not_allowed", "Host header not allowed"),
+            Self::OriginRefused => (
+                403,
+                "origin_refused",
+                "Requests from web pages are rejected",
             ),
-            Self::SessionLost => (503, "session_lost", "The agent's session ended"),
-            Self::Resuming => (503, "resuming", "The agent was started anew"),
-            Self::ShuttingDown => (503, "shutting_down", "The agent is shutting down"),
+            Self::Forbidden => (403, "forbidden", "Forbidden by the API server"),
+            Self::QuotaExceeded => (403, "quota_exceeded", "Namespace quota exceeded"),
+            Self::NotFound => (404, "not_found", "Path not found"),
+            Self::LeaseUnknown => (404, "lease_unknown", "Lease not found"),
+            Self::ElectionUnknown => (404, "election_unknown", "Election not found"),
+            Self::MethodNotAllowed => (405, "method_not_allowed", "Method not allowed"),
+            Self::RequestTimeout => (408, "request_timeout", "Request body timed out"),
+            Self::LockHeld => (409, "lock_held", "Lock is held"),
+            Self::NameCollision => (409, "name_collision", "Lock object guards another resource"),
+            Self::StaleToken => (409, "stale_token", "Fencing token is stale"),
+            Self::UnknownToken => (409, "unknown_token", "Fencing token is unknown"),
+            Self::LeaseLost => (410, "lease_lost", "Lease has ended"),
+            Self::BodyTooLarge => (413, "body_too_large", "Request body too large"),
+            Self::RequestIdReused => (422, "request_id_reused", "requestId already used"),
+            Self::TooManyWaiting => (429, "too_many_waiting", "Too many waiting callers"),
+            Self::TooManyStreams => (429, "too_many_streams", "Too many open streams"),
+            Self::TooManyLeases => (429, "too_many_leases", "Too many leases"),
+            Self::Internal => (500, "internal", "Internal error"),
+            Self::TokenExhausted => (500, "token_exhausted", "Fencing tokens exhausted"),
+            Self::ObjectUnreadable => (502, "object_unreadable", "Stored object is invalid"),
+            Self::ObjectRefused => (502, "object_refused", "Store rejected the object"),
+            Self::StoreUnavailable => (503, "store_unavailable", "Store unavailable"),
+            Self::StoreWentBack => (503, "store_went_back", "Store lost writes"),
+            Self::NotInstalled => (503, "not_installed", "Namespace or CRDs missing"),
+            Self::SessionLost => (503, "session_lost", "Agent session ended"),
+            Self::Resuming => (503, "resuming", "Agent is resuming"),
+            Self::ShuttingDown => (503, "shutting_down", "Agent is shutting down"),
         }
     }
 }
@@ -210,7 +210,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let meaning = self.code.meaning();
         if meaning.status.is_server_error() {
-            tracing::warn!(code = meaning.name, detail = %self.detail, "a request failed");
+            tracing::warn!(code = meaning.name, detail = %self.detail, "request failed");
         }
         let mut response = (meaning.status, Json(self.document())).into_response();
         let headers = response.headers_mut();

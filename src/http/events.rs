@@ -27,20 +27,20 @@ const EVENT_STREAM: &str = "text/event-stream";
 
 /// Holds a lock for as long as the connection
 ///
-/// Waits in line without a limit, and answers with server-sent events. The lock is held until the
-/// client closes the connection, or dies: then it is released at once (a lead that others were told
-/// of by an election's answer: when their time is over). No renewing is needed, and
-/// the app may act for as long as the newest `validForMs` says, counted from when it sent this
-/// request. There is no requestId: a repetition is a second caller.
+/// The request is queued without a time limit, and the response is a stream of server-sent events. The
+/// lock is held until the client closes the connection or crashes, and is then released immediately.
+/// (A lead that getElection returned to other callers is released when their `validForMs` has passed.)
+/// No renewals are needed: the app may act for the newest `validForMs`, counted from when it sent this
+/// request. This call has no requestId: a repeated request is another caller.
 ///
-/// The events: `waiting` at once when somebody else has the lock, and again as a sign of life;
-/// `acquired`; then `heartbeat` at least every third of the session's TTL, and, when there is cause,
-/// `at-risk`, `release-requested` and `lost`. What is refused while it waits is an event `error`,
-/// whose data is a problem document. The stream ends after `lost` or `error`, and, without an event,
-/// when the lease was released by DELETE.
+/// Events: `waiting`, immediately if the lock is held and again as a keep-alive; `acquired`; then
+/// `heartbeat` at least every third of the session's TTL; and, if they apply, `at-risk`,
+/// `release-requested` and `lost`. An error while waiting is an event `error`, whose data is a problem
+/// document. The stream ends after `lost` or `error`, and without an event when the lease was released
+/// by DELETE.
 ///
-/// A slow reader is not cut off. Events that it could not take are not kept for it; the next one
-/// says what is true then.
+/// A slow reader is not disconnected. Events that it does not read in time are dropped; the next event
+/// has the current state.
 #[utoipa::path(
     post, operation_id = "holdLock", path = "/v1/locks/hold", tag = "locks",
     request_body = HoldBody,
@@ -58,16 +58,16 @@ pub(super) async fn hold(
     Ok(of_hold(hold, connection))
 }
 
-/// Tells what happens to a lease
+/// Streams the events of a lease
 ///
-/// Server-sent events: a `heartbeat` at once and then at least every third of the session's TTL; and,
-/// when there is cause, `at-risk`, `release-requested` and `lost`, as in hold. Each `validForMs`
-/// counts from when the app sent this request. Listening is no sign of the app's life, only renewing
-/// is, and the lease does not end with the connection. The stream ends after `lost`, and, without an
-/// event, when the lease was released.
+/// Server-sent events: a `heartbeat` immediately and then at least every third of the session's TTL;
+/// and, if they apply, `at-risk`, `release-requested` and `lost`, as in holdLock. Each `validForMs`
+/// counts from when the app sent this request. Reading the stream does not renew the lease, and the
+/// lease does not end with the connection. The stream ends after `lost`, and without an event when the
+/// lease was released.
 #[utoipa::path(
     get, operation_id = "followLease", path = "/v1/locks/{leaseId}/events", tag = "locks",
-    params(("leaseId" = String, Path, description = "As acquire gave it")),
+    params(("leaseId" = String, Path, description = "The leaseId that acquire returned")),
     responses((status = 200, description = "The data of the events, each a line of JSON",
         body = EventData, content_type = "text/event-stream")),
 )]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::error::{Code, Problem};
 use super::{body, checks, explain, guard, internal};
 use crate::agent::{AcquireError, ElectionError, HolderView, LeaseError, TooManyStreams};
@@ -14,6 +16,18 @@ use crate::store::StoreError;
 
 /// 2026-04-01T00:00:00Z.
 const SINCE: WallTime = WallTime(1_775_001_600_000_000);
+
+/// Returns an example of every problem document: one of each code, and one of each way to lose a lease.
+#[must_use]
+pub fn all() -> Vec<Value> {
+    let lost = |loss| Problem::from(LeaseError::Lost(loss));
+    let of_codes = Code::ALL.into_iter().map(of);
+    let of_losses = Loss::ALL.into_iter().map(lost);
+    of_codes
+        .chain(of_losses)
+        .map(|problem| problem.document())
+        .collect()
+}
 
 /// What a client gets under this code, by an example.
 pub(super) fn of(code: Code) -> Problem {

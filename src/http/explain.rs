@@ -23,14 +23,14 @@ impl From<AcquireError> for Problem {
         match error {
             AcquireError::TooManyLeases { limit } => Self::new(
                 Code::TooManyLeases,
-                format!("{words}; release leases that are no longer needed, then try again"),
+                format!("{words}; release leases that are no longer needed, then retry"),
             )
             .with("limit", limit),
             AcquireError::TooManyWaiting { limit } => Self::new(
                 Code::TooManyWaiting,
                 format!(
-                    "{words}; try again later without waitSeconds, or let fewer callers wait: one \
-                     that takes a lock for several tasks, for example"
+                    "{words}; retry later without waitSeconds, or let one caller take the lock for \
+                     several tasks"
                 ),
             )
             .with("limit", limit),
@@ -47,11 +47,11 @@ impl From<AcquireError> for Problem {
             .with("reason", reason(why)),
             AcquireError::Resuming => Self::new(
                 Code::Resuming,
-                format!("{words}; this request got nothing, try again after Retry-After"),
+                format!("{words}; nothing was acquired, retry after Retry-After"),
             ),
             AcquireError::ShuttingDown => Self::new(
                 Code::ShuttingDown,
-                format!("{words}; acquire from another pod, or when this one has restarted"),
+                format!("{words}; acquire from another pod, or after this one has restarted"),
             ),
             AcquireError::TokenExhausted(_) => Self::new(Code::TokenExhausted, words),
             AcquireError::StoreWentBack(_) => Self::new(Code::StoreWentBack, words),
@@ -59,7 +59,7 @@ impl From<AcquireError> for Problem {
             AcquireError::GrantEnded => unavailable(&words),
             AcquireError::SessionLost => Self::new(
                 Code::SessionLost,
-                format!("{words}; nothing is held through this request, try again"),
+                format!("{words}; nothing was acquired, retry"),
             ),
             AcquireError::ReportedEnded { .. } => Self::new(
                 Code::SessionLost,
@@ -75,7 +75,7 @@ impl From<TooManyStreams> for Problem {
         Self::new(
             Code::TooManyStreams,
             format!(
-                "{error}; close those that nobody reads, or use acquire and renew, which keep no \
+                "{error}; close unused streams, or use acquire and renew, which keep no \
                  connection open"
             ),
         )
@@ -99,7 +99,7 @@ impl From<ElectionError> for Problem {
             ElectionError::Unknown(name) => Self::new(
                 Code::ElectionUnknown,
                 format!(
-                    "{words} yet; start the sidecars of its candidates with --elect {name}, or send \
+                    "{words}; start the sidecars of its candidates with --elect {name}, or send \
                      POST /v1/elections/{name}/candidacy"
                 ),
             )
@@ -124,25 +124,25 @@ impl From<LeaseError> for Problem {
         match error {
             LeaseError::Unknown => Self::new(
                 Code::LeaseUnknown,
-                "this agent knows no such lease: it never gave it, or it ended more than 10 \
-                 minutes ago; treat the lock as lost and acquire it again",
+                "lease not found: this agent did not grant it, or it ended more than 10 minutes ago; \
+                 treat the lock as lost and acquire it again",
             ),
             LeaseError::Resuming => Self::new(
                 Code::Resuming,
                 format!(
-                    "{error}; act no longer than you were told before, and ask again after \
+                    "{error}; act only until the validForMs of an earlier response, and retry after \
                      Retry-After"
                 ),
             ),
             LeaseError::Released => Self::new(
                 Code::LeaseLost,
-                "the lease was released by its app; acquire the lock again before acting on it",
+                "the lease was released by its app; acquire the lock again before you act",
             )
             .with("reason", reason(error)),
             LeaseError::Lost(loss) => Self::new(
                 Code::LeaseLost,
                 format!(
-                    "{}; stop what the lock guards and acquire it again",
+                    "{}; stop the guarded work and acquire the lock again",
                     what_happened(loss)
                 ),
             )
@@ -166,22 +166,19 @@ pub(super) const fn what_happened(loss: Loss) -> &'static str {
         Loss::SessionExpired => {
             "the lease was lost: the agent could not renew its session with the API server in time"
         }
-        Loss::SessionRevoked => "the lease was lost: somebody revoked the agent's session",
+        Loss::SessionRevoked => "the lease was lost: the agent's session was revoked",
         Loss::GrantGone => "the lease was lost: the lock was taken over, deleted or edited",
         Loss::ForceReleased => {
-            "the lease was lost: a person ended it by force; the lock's status.incidents say who and why"
+            "the lease was lost: it was ended by a force release; the lock's status.incidents name the \
+             actor and the reason"
         }
         Loss::StoreRestored => {
-            "the lease was lost: the API server's store was restored from a backup, which may have \
-             forgotten it"
+            "the lease was lost: the API server's store was restored from a backup, which may not \
+             contain it"
         }
-        Loss::AgentStopping => {
-            "the lease was lost: the agent was told to stop and gave the lock up"
-        }
-        Loss::AgentRestarted => {
-            "the lease was lost: the agent was started anew and could not go on with it"
-        }
-        Loss::MaxHold => "the lease is over: it was held for its maxHoldSeconds",
+        Loss::AgentStopping => "the lease was lost: the agent is stopping and released the lock",
+        Loss::AgentRestarted => "the lease was lost: the agent restarted and could not resume it",
+        Loss::MaxHold => "the lease ended: its maxHoldSeconds have passed",
         Loss::AppSilent => "the lease was lost: it was not renewed within its own ttlSeconds",
     }
 }
@@ -195,15 +192,15 @@ impl From<StoreError> for Problem {
             StoreError::QuotaExceeded(words) => Self::new(
                 Code::QuotaExceeded,
                 format!(
-                    "the API server says: {words}; raise the namespace's ResourceQuota or delete \
-                     locks that are no longer used"
+                    "the API server answered: {words}; raise the namespace's ResourceQuota or delete \
+                     unused locks"
                 ),
             ),
             StoreError::Collision { name, found } => Self::new(
                 Code::NameCollision,
                 format!(
                     "the lock object {name} guards another resource, {found:?}; delete that \
-                     object if it was made by hand, or lock under another name"
+                     object if it was created by hand, or use another resource"
                 ),
             )
             .with("object", name)
@@ -211,14 +208,14 @@ impl From<StoreError> for Problem {
             StoreError::ListingOver(words) => Self::new(
                 Code::InvalidRequest,
                 format!(
-                    "this listing cannot go on (the API server says: {words}); start the listing \
-                     anew, without continue"
+                    "the continue token expired (the API server answered: {words}); list again \
+                     without continue"
                 ),
             ),
             StoreError::Unreadable(_) => Self::new(
                 Code::ObjectUnreadable,
                 format!(
-                    "{said}; look at it with `kubectl get dlock -o yaml` and mend or delete it"
+                    "{said}; inspect it with `kubectl get dlock -o yaml`, then fix or delete it"
                 ),
             ),
             StoreError::Invalid(_) => Self::new(
@@ -229,8 +226,12 @@ impl From<StoreError> for Problem {
                 ),
             ),
             StoreError::NotInstalled(words) => Self::new(Code::NotInstalled, words),
-            StoreError::NotFound(words) => unavailable(&format!("the API server says: {words}")),
-            StoreError::Conflict => unavailable("others write this lock at the same time"),
+            StoreError::NotFound(words) => {
+                unavailable(&format!("the API server answered: {words}"))
+            }
+            StoreError::Conflict => {
+                unavailable("conflict: other clients write this lock at the same time")
+            }
             StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::WatchExpired(_) => {
                 unavailable(&said)
             }
@@ -242,22 +243,22 @@ impl From<StoreError> for Problem {
 fn unavailable(why: &str) -> Problem {
     Problem::new(
         Code::StoreUnavailable,
-        format!("{why}; this request got nothing, try again after Retry-After"),
+        format!("{why}; nothing was acquired, retry after Retry-After"),
     )
 }
 
 fn forbidden(words: &str) -> Problem {
     let problem = |remedy: &str| {
-        let detail = format!("the API server says: {words}; {remedy}");
+        let detail = format!("the API server answered: {words}; {remedy}");
         Problem::new(Code::Forbidden, detail)
     };
     match missing_right(words) {
         Some(right) => problem(
-            "bind the pod's ServiceAccount to the ClusterRole leasehold-sidecar by a RoleBinding in \
+            "bind the pod's ServiceAccount to the ClusterRole leasehold-sidecar with a RoleBinding in \
              its namespace",
         )
         .with("missingRight", right),
-        None => problem("if that does not say what to change, ask who installed the policy"),
+        None => problem("if this does not name a fix, contact the cluster administrator"),
     }
 }
 
@@ -284,9 +285,9 @@ pub(super) fn lock_held(
     waited: Duration,
 ) -> Problem {
     let advice = if waited.is_zero() {
-        "send waitSeconds to wait in line, or try again later, with a pause that grows and varies"
+        "send waitSeconds to join the queue, or retry later with backoff and jitter"
     } else {
-        "the time to wait is up; ask again to wait longer"
+        "waitSeconds have passed; send the request again to wait longer"
     };
     let since = time_text(holder.acquired_at);
     let detail = format!(
@@ -307,7 +308,7 @@ pub(super) fn lock_held(
 pub(super) fn stale_token(latest: Token) -> Problem {
     not_current(
         Code::StaleToken,
-        "the lock is free or was granted again since; refuse the write that carries this token",
+        "the lock is free or was granted again; reject the write that carries this token",
         latest,
     )
 }
@@ -316,8 +317,8 @@ pub(super) fn stale_token(latest: Token) -> Problem {
 pub(super) fn unknown_token(latest: Token) -> Problem {
     not_current(
         Code::UnknownToken,
-        "the store knows of no such token for this resource; check that resource and token belong \
-         together, and refuse the write that carries it",
+        "this token was not granted for this resource; check that resource and token belong \
+         together, and reject the write that carries it",
         latest,
     )
 }

@@ -10,14 +10,14 @@ use super::error::Problem;
 use super::{Api, checks, explain};
 use crate::agent::Verified;
 
-/// Says whether a fencing token is current, as the store says now
+/// Checks whether a fencing token is current
 ///
-/// The answer may be old when it arrives: what a guard wants is to keep the highest token that
-/// it saw and to refuse a smaller one. This call is for where that cannot be done.
+/// The response may be outdated when it arrives. Prefer to store the highest token beside the guarded
+/// resource and to reject smaller ones; use this call where that is not possible.
 #[utoipa::path(
     post, operation_id = "verifyToken", path = "/v1/fencing/verify", tag = "fencing",
     request_body = VerifyBody,
-    responses((status = 200, description = "It belongs to the current grant", body = VerifiedDto)),
+    responses((status = 200, description = "The token belongs to the current grant", body = VerifiedDto)),
 )]
 pub(super) async fn verify(
     State(api): State<Api>,

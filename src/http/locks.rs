@@ -16,19 +16,19 @@ use crate::agent::{Acquired, LeaseView, Released};
 
 const FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
 
-/// Takes a lock, at once or after waiting in line
+/// Acquires a lock, immediately or after waiting in the queue
 ///
-/// With `waitSeconds` the call is a long poll: its answer comes when the lock is had or the time
-/// is up. Locks are handed on in the order in which pods queued.
+/// With `waitSeconds` the call is a long poll: the response comes when the lock is acquired or the time
+/// has passed. Locks are handed over in the order in which pods were queued.
 ///
-/// The lock is the caller's for `validForMs`, counted from when it sent this request; renew it
-/// after `renewAfterMs`. Send the fencing token with every write to what the lock guards, and
-/// have it checked there: a lock that nobody fences is a polite suggestion. Locks are not
-/// reentrant: a second acquire of a held lock is refused or waits, its holder's too.
+/// The lock is valid for `validForMs`, counted from when the caller sent this request; renew it after
+/// `renewAfterMs`. Send the fencing token with every write to the guarded resource, which must reject
+/// smaller tokens: without fencing, a lock is only advisory. Locks are not reentrant: a second acquire
+/// of a held lock is refused or waits, also for its holder.
 #[utoipa::path(
     post, operation_id = "acquireLock", path = "/v1/locks/acquire", tag = "locks",
     request_body = AcquireBody,
-    responses((status = 200, description = "The lock is the caller's", body = AcquiredDto,
+    responses((status = 200, description = "The lock was acquired", body = AcquiredDto,
         headers(("X-Fencing-Token" = u64, description = "The fencing token")))),
 )]
 pub(super) async fn acquire(
@@ -51,15 +51,15 @@ pub(super) async fn acquire(
     }
 }
 
-/// Tells the agent that the app lives
+/// Renews a lease
 ///
-/// Local to the pod: it costs the API server nothing. `ttlSeconds` starts anew, and `validForMs`
-/// says how long the app may act, counted from when it sent this request.
+/// Local to the pod, without a request to the API server. `ttlSeconds` starts again, and the app may
+/// act for `validForMs`, counted from when it sent this request.
 #[utoipa::path(
     post, operation_id = "renewLease", path = "/v1/locks/{leaseId}/renew", tag = "locks",
-    params(("leaseId" = String, Path, description = "As acquire gave it")),
+    params(("leaseId" = String, Path, description = "The leaseId that acquire returned")),
     request_body = Option<RenewBody>,
-    responses((status = 200, description = "The lease goes on", body = LeaseDto,
+    responses((status = 200, description = "The renewed lease", body = LeaseDto,
         headers(("X-Fencing-Token" = u64, description = "The fencing token")))),
 )]
 pub(super) async fn renew(
@@ -75,12 +75,12 @@ pub(super) async fn renew(
     }
 }
 
-/// Says what the app holds
+/// Returns a lease
 ///
-/// Local to the pod. It is no sign of the app's life; only renewing is.
+/// Local to the pod. This call does not renew the lease.
 #[utoipa::path(
     get, operation_id = "getLease", path = "/v1/locks/{leaseId}", tag = "locks",
-    params(("leaseId" = String, Path, description = "As acquire gave it")),
+    params(("leaseId" = String, Path, description = "The leaseId that acquire returned")),
     responses((status = 200, description = "The lease", body = LeaseDto,
         headers(("X-Fencing-Token" = u64, description = "The fencing token")))),
 )]
@@ -95,23 +95,23 @@ pub(super) async fn get(
     }
 }
 
-/// Gives a lock back
+/// Releases a lock
 ///
-/// The lease is over at once, whatever the answer; stop before sending this. Repeating it is no
-/// error. A lease that was lost before is 410 `lease_lost`, also when the agent learns it only
-/// now: then somebody else may have had the lock meanwhile.
+/// The lease ends immediately, whatever the response; stop the guarded work before this call. Repeating
+/// it is not an error. A lease that was lost before is 410 `lease_lost`, also if the agent detects the
+/// loss only now: another holder may have had the lock in the meantime.
 ///
-/// A candidacy's lease is over for all who ask at once; who was told by `GET /v1/elections/{name}` that
-/// this pod leads has its time, and the answer waits for that, two seconds at most. A lead that the
-/// sidecar has by itself (`--elect`) is handed on at once: whoever sends this speaks for the pod.
+/// If getElection returned the lead of a candidacy to other callers, the response waits until their
+/// `validForMs` has passed, two seconds at most. The lead of a sidecar with `--elect` is handed over
+/// immediately.
 #[utoipa::path(
     delete, operation_id = "releaseLease", path = "/v1/locks/{leaseId}", tag = "locks",
-    params(("leaseId" = String, Path, description = "As acquire gave it")),
+    params(("leaseId" = String, Path, description = "The leaseId that acquire returned")),
     responses(
-        (status = 204, description = "Released, now or before"),
-        (status = 202, description = "The lease is over, and the store has not confirmed it yet; \
-            the agent goes on trying. Or it is the lead of an election that others were told of, and \
-            their time is not over yet",
+        (status = 204, description = "Released, now or earlier"),
+        (status = 202, description = "The lease has ended. The store has not confirmed the \
+            release yet, and the agent retries; or the lead of an election was returned to other \
+            callers, and their validForMs has not passed yet",
             body = PendingDto),
     ),
 )]
@@ -128,17 +128,17 @@ pub(super) async fn release(
     })
 }
 
-/// Lists the namespace's locks, as the store says now
+/// Lists the locks of the namespace
 #[utoipa::path(
     get, operation_id = "listLocks", path = "/v1/locks", tag = "locks",
     params(
-        ("prefix" = Option<String>, Query, description = "Only resources that start with it",
+        ("prefix" = Option<String>, Query, description = "Only resources with this prefix",
             max_length = 512),
-        ("limit" = Option<u32>, Query, description = "At most so many on a page; 100 unless said",
+        ("limit" = Option<u32>, Query, description = "The maximum number per page; default: 100",
             minimum = 1, maximum = 500),
-        ("continue" = Option<String>, Query, description = "As the page before gave it"),
+        ("continue" = Option<String>, Query, description = "The `continue` of the previous page"),
     ),
-    responses((status = 200, description = "Some of the locks", body = LocksDto)),
+    responses((status = 200, description = "One page of locks", body = LocksDto)),
 )]
 pub(super) async fn list(
     State(api): State<Api>,

@@ -93,16 +93,16 @@ const OF_VERIFY: [Code; 4] = [
         title = "Leasehold",
         description = "Locks with fencing tokens, for the apps of one pod. Every refusal is an \
                        RFC 9457 problem document with a stable `code`; an unknown path gives \
-                       `not_found`, a wrong method `method_not_allowed`. Only what is no \
-                       readable HTTP request is answered without a document: 400 (malformed) or \
-                       414 or 431 (the URL or the headers are too large), with an empty body and a \
-                       closed connection. A request that is refused leaves the store \
-                       as it was.",
+                       `not_found`, a wrong method `method_not_allowed`. Only \
+                       requests that are not valid HTTP are answered without a document: 400 \
+                       (malformed), 414 or 431 (the URL or the headers are too large), with an \
+                       empty body and a closed connection. A refused request does not change \
+                       the store.",
     ),
     servers((url = "http://localhost:7373", description = "The sidecar of the pod")),
     tags(
         (name = "locks", description = "Locks and leases"),
-        (name = "elections", description = "Who leads"),
+        (name = "elections", description = "Leader elections"),
         (name = "fencing", description = "Fencing tokens"),
         (name = "meta", description = "The API itself"),
     ),
@@ -226,7 +226,7 @@ fn problem_response(codes: &[Code]) -> ApiResponse {
         return response.build();
     }
     let mut retry_after = Header::new(Object::with_type(Type::Integer));
-    retry_after.description = Some("Seconds; only where time alone can help".into());
+    retry_after.description = Some("Seconds; present if the same request may succeed later".into());
     response.header("Retry-After", retry_after).build()
 }
 
@@ -237,7 +237,7 @@ fn problem_schema() -> Object {
             .description(Some(description))
     };
     let names = Code::ALL.map(|code| code.meaning().name);
-    let code = text("What went wrong, for programs. New codes may come.").enum_values(Some(names));
+    let code = text("The stable error code. New codes may be added.").enum_values(Some(names));
     let status = ObjectBuilder::new()
         .schema_type(SchemaType::new(Type::Integer))
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int32)))
@@ -247,7 +247,7 @@ fn problem_schema() -> Object {
         .property("type", text("`urn:leasehold:problem:` and the code"))
         .property("title", text("What the code means"))
         .property("status", status)
-        .property("detail", text("What happened here, and what to do"))
+        .property("detail", text("What failed, and what to do"))
         .property("code", code)
         .required("type")
         .required("title")

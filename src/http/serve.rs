@@ -121,7 +121,7 @@ pub async fn serve(
         .await
         .is_err()
     {
-        tracing::warn!(connections = connections.len(), "connections were cut off");
+        tracing::warn!(connections = connections.len(), "closing open connections");
         cut_off.cancel();
         connections.wait().await;
     }
@@ -137,7 +137,7 @@ async fn accept<L: Listener>(listener: &L, places: &Places) -> Option<(L::Raw, C
         Err(error) => {
             // As likely as not no file descriptor is left; an idle connection has one.
             let is_one_closed = places.close_one();
-            tracing::warn!(%error, is_one_closed, "a connection could not be accepted");
+            tracing::warn!(%error, closedIdle = is_one_closed, "accepting a connection failed");
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
@@ -149,11 +149,11 @@ async fn open<L: Listener>(listener: Arc<L>, raw: L::Raw) -> Option<L::Stream> {
     match tokio::time::timeout(OPEN_TIMEOUT, listener.open(raw)).await {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
-            tracing::debug!(%error, "a connection could not be opened");
+            tracing::debug!(%error, "opening a connection failed");
             None
         }
         Err(_elapsed) => {
-            tracing::debug!("a connection took too long to open");
+            tracing::debug!("opening a connection timed out");
             None
         }
     }
@@ -195,6 +195,6 @@ async fn serve_one(
     };
     // A client that goes away is no failure of ours.
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended");
+        tracing::debug!(%error, "connection failed");
     }
 }

@@ -170,7 +170,7 @@ fn watched(event: Result<WatchEvent<Value>, StoreError>) -> Option<Result<LockEv
 }
 
 fn skipped(error: &StoreError) {
-    tracing::warn!(%error, "a lock that the watch told of cannot be read");
+    tracing::warn!(%error, "watched lock is unreadable");
 }
 
 fn new_object(namespace: &str, resource: &Resource) -> Value {

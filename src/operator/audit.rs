@@ -158,8 +158,8 @@ pub fn ignored_request(placed: &Placed<Lock>, request: &ReleaseRequest, now: Wal
         reason: "ReleaseRequestIgnored",
         action: "Ignore",
         message: format!(
-            "{} asked for the end of lease {:?}, which does not hold the lock; nothing was done. \
-             The grant that holds it is in status.lease.id",
+            "{} requested the release of lease {:?}, which does not hold the lock; the request was \
+             ignored. The current grant is in status.lease.id",
             request.actor, request.lease
         ),
         ..note(OfLock::placed(placed), &what, now)
@@ -182,9 +182,9 @@ pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> Ne
         reason: "Unreadable",
         action: "Ignore",
         message: format!(
-            "nothing is granted, released or reclaimed here, because the object makes no sense: \
-             {why}. Fix it, or delete it once nothing uses it; one that is free is deleted when it \
-             has been idle for its time"
+            "the lock is not granted, released or reclaimed, because the object is invalid: {why}. \
+             Fix it, or delete it once nothing uses it; a free one is deleted after its retention \
+             time"
         ),
         at: now,
     };
@@ -204,8 +204,9 @@ pub fn foreign_binding(found: &Placed<Binding>, now: WallTime) -> News {
         is_warning: true,
         reason: "ForeignBinding",
         action: "Ignore",
-        message: "the operator did not make this role binding and leaves it alone, so it decides \
-                  who may run a sidecar in this namespace. Delete it, and the operator makes its own"
+        message: "this RoleBinding was not created by the operator and is left unchanged, so it \
+                  decides which service accounts may run a sidecar in this namespace. Delete it to \
+                  let the operator create its own"
             .to_owned(),
         at: now,
     };
@@ -225,12 +226,13 @@ pub fn not_injected(pod: &Placed<AskingPod>, now: WallTime) -> News {
         is_warning: true,
         reason: "NotInjected",
         action: "Look",
-        message: "this pod asks for Leasehold's sidecar by its label leasehold.dev/inject and has \
-                  none, so nobody answers its app: it was made before it or its namespace was \
-                  labelled, or while the API server did not ask the webhook leasehold-injector. \
-                  Delete it, so that its controller makes another; if that has none either, look \
-                  for the webhook (kubectl get mutatingwebhookconfiguration leasehold-injector)"
-            .to_owned(),
+        message:
+            "this pod requests Leasehold's sidecar with its label leasehold.dev/inject and has \
+                  none: it was created before it or its namespace was labelled, or while the API \
+                  server did not call the webhook leasehold-injector. Delete it, so that its \
+                  controller recreates it; if the new pod has none either, check the webhook \
+                  (kubectl get mutatingwebhookconfiguration leasehold-injector)"
+                .to_owned(),
         at: now,
     };
     News { line: None, note }

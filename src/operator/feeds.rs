@@ -98,7 +98,7 @@ impl Operator {
                 state.note_ignored_request(lock, now.wall);
                 let before = state.view.lock(&lock.place);
                 if lock.is_deleted && !before.is_some_and(view::KeptLock::is_deleted) {
-                    tracing::info!(lock = %lock.place, "deleted, and a finalizer keeps it");
+                    tracing::info!(lock = %lock.place, "lock deleted; finalizer remains");
                 }
             }
             Told::Unreadable { place, why, .. } => {
@@ -178,9 +178,9 @@ impl Operator {
         let (kind, error) = (kind.name(), with_advice(kind, error));
         match about {
             Some(About::Refused(_)) => {
-                tracing::error!(kind, error, "these may not be listed or watched; trying on");
+                tracing::error!(kind, error, "list/watch forbidden; retrying");
             }
-            Some(_) => tracing::warn!(kind, error, "a watch was interrupted; trying on"),
+            Some(_) => tracing::warn!(kind, error, "watch interrupted; retrying"),
             None => {}
         }
     }

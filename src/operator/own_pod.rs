@@ -39,13 +39,13 @@ impl OwnPod {
             Some(found) if found.uid == self.uid => return None,
             Some(found) => {
                 let (real, said) = (&found.uid, &self.uid);
-                format!("pod {name} in namespace {namespace} has uid {real}, and not {said}")
+                format!("pod {name} in namespace {namespace} has uid {real}, not {said}")
             }
-            None => format!("there is no pod {name} in namespace {namespace}"),
+            None => format!("no pod {name} in namespace {namespace}"),
         };
         Some(format!(
-            "{what}; --pod-name, --pod-uid and --namespace must be those of the pod that this is \
-             (downward API), or its session is deleted under it and it cannot keep the lead"
+            "{what}; --pod-name, --pod-uid and --namespace must be those of this pod (downward \
+             API), otherwise its session is garbage-collected and it cannot keep the lead"
         ))
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     fn a_pod_that_is_another_or_none_is_named_with_the_flags_that_say_so() {
         assert_eq!(own().differs_from(Some(&found("u-0"))), None);
         for (found, words) in [
-            (Some(found("u-1")), "has uid u-1, and not u-0"),
+            (Some(found("u-1")), "has uid u-1, not u-0"),
             (None, "no pod op-0 in namespace leasehold-system"),
         ] {
             let said = own().differs_from(found.as_ref()).unwrap();

@@ -183,8 +183,7 @@ impl Scribe {
                 self.asked_in_vain += 1;
                 let gives_up = self.asked_in_vain >= ASKED_IN_VAIN;
                 tracing::warn!(
-                    %error, gives_up,
-                    "the Events that there are cannot be listed, so what was told may be told again"
+                    %error, retrying = !gives_up, "listing Events failed; duplicates are possible"
                 );
                 self.knows = if gives_up {
                     Knows::Notes
@@ -228,7 +227,7 @@ fn tell(ports: &Ports, news: News) -> Task {
 async fn write_line(audit: &dyn AuditLog, line: &str, random: &Random) {
     let mut failures = 0;
     while let Err(error) = audit.write(line).await {
-        tracing::error!(%error, %line, "the audit log cannot be written; trying on");
+        tracing::error!(%error, %line, "writing the audit log failed; retrying");
         tokio::time::sleep(pause_after(4 + failures, random)).await;
         failures += 1;
     }
@@ -240,8 +239,8 @@ async fn write(notes: &dyn Notes, note: &Note, random: &Random) -> Result<(), St
         match notes.write(note).await {
             Err(error) if failures >= TRIES => {
                 tracing::warn!(
-                    regarding = ?note.regarding, place = %note.place, reason = note.reason, %error,
-                    "an Event could not be written; what belongs into the audit log is in it"
+                    kind = ?note.regarding, object = %note.place, reason = note.reason, %error,
+                    "writing an Event failed"
                 );
                 return Err(error);
             }

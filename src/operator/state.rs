@@ -20,6 +20,11 @@ use super::{ASK_AGAIN, ASK_ANYWAY, LONGEST_SLEEP, audit, binding, missing};
 /// Of how many locks that cannot be read there is an Event in each namespace.
 const TOLD_OF: usize = 10;
 
+/// What to do about a store that is older than what was observed of it.
+const RESTORE_AGAIN: &str = "the store was restored without raising its revision, so fencing tokens would \
+                             repeat; restore it again with `etcdutl snapshot restore --bump-revision \
+                             1000000000 --mark-compacted`";
+
 /// What is known of the store behind the feeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -82,11 +87,11 @@ impl State {
         self.queue.clear();
         self.scribe.forget();
         if leads {
-            tracing::info!("this replica is the active one now");
+            tracing::info!("became the active replica");
             self.view.elections_mut().forget_all();
             self.look_at_everything(rules, now);
         } else {
-            tracing::warn!("this replica is not the active one any more");
+            tracing::warn!("no longer the active replica");
         }
     }
 
@@ -186,7 +191,7 @@ impl State {
     pub(super) fn log_unreadable(&mut self, kind: Kind, place: &Place, why: &str, now: Moment) {
         if self.troubles.may_say(About::Unreadable(kind), now) {
             let (kind, others) = (kind.name(), self.view.unreadable().len());
-            tracing::warn!(kind, %place, why, others, "object unreadable; left alone while held");
+            tracing::warn!(kind, object = %place, reason = why, others, "object unreadable; left alone while held");
         }
     }
 
@@ -208,7 +213,7 @@ impl State {
         {
             tracing::warn!(
                 binding = %found.place,
-                "somebody else made the binding of the sidecar's role; leaving it alone"
+                "RoleBinding not created by Leasehold; left unchanged"
             );
         }
     }
@@ -346,7 +351,7 @@ impl State {
             Err(error) => {
                 if self.troubles.may_say(About::Revision, now.moment) {
                     let error = with_advice(Kind::Lock, &error);
-                    tracing::warn!(error, "the store does not say how far it is; asking again");
+                    tracing::warn!(error, "reading the store revision failed; retrying");
                 }
                 let again = now.moment.after(LONGEST_SLEEP);
                 self.ask_revision_at.get_or_insert(again);
@@ -370,9 +375,7 @@ impl State {
         };
         if went_back && !had_gone_back {
             tracing::error!(
-                %listed, "the store is older than what was seen of it: it was restored without \
-                 raising its revision, so fencing tokens would repeat. Nothing is granted; restore \
-                 it again with `etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted`"
+                revision = %listed, advice = RESTORE_AGAIN, "store older than observed; granting suspended"
             );
         }
         let is_mended = had_gone_back && !went_back;

@@ -18,7 +18,7 @@ use super::plan::Action;
 const RIGHTS: &str = "apply charts/leasehold/files/rbac/operator.yaml, or install the chart";
 /// What to do if the rights to patch pods and locks are missing.
 const LABEL_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-leader-labels.yaml (the chart: \
-                            operator.leaderLabels), or leave --leader-labels out";
+                            operator.leaderLabels), or omit --leader-labels";
 /// What to do where the right to see namespaces is missing.
 const NAMESPACE_RIGHTS: &str =
     "apply charts/leasehold/files/rbac/operator-namespaces.yaml, or install the chart";

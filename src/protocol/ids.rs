@@ -105,14 +105,14 @@ pub enum InvalidResource {
 impl fmt::Display for InvalidResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("resource is empty; name what is to be locked"),
+            Self::Empty => f.write_str("resource is empty; name the resource to lock"),
             Self::TooLong { bytes } => write!(
                 f,
-                "resource has {bytes} bytes; use at most {RESOURCE_MAX_BYTES} (hash what is longer)"
+                "resource has {bytes} bytes; use at most {RESOURCE_MAX_BYTES} (hash longer names)"
             ),
             Self::NotPrintable => f.write_str(
                 "resource must be printable text without control characters (no tabs or line \
-                 breaks), and not only what nobody sees",
+                 breaks), with at least one visible character",
             ),
         }
     }

@@ -56,9 +56,8 @@ impl fmt::Display for TokenExhausted {
         )?;
         if self.by_last_token {
             return f.write_str(
-                "the lock's last token is that large, and no smaller one may follow: lock under \
-                 another name, or, if whatever checks tokens has never seen that one, delete the \
-                 lock object",
+                "the lock's last token is that large, and the next one must be larger: use another \
+                 resource, or delete the lock object if no guarded system has seen that token",
             );
         }
         f.write_str("check the token floor and the store's resourceVersions")
@@ -159,7 +158,7 @@ impl fmt::Display for StoreWentBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the API server lists revision {} after revision {} was seen: its store was restored \
+            "the API server lists revision {} after revision {} was observed: its store was restored \
              without raising the revision, so fencing tokens would repeat; restore it again with \
              `etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted`",
             self.listed, self.seen

@@ -77,7 +77,7 @@ impl EmbeddedStore {
     pub fn open(directory: &Path, first: Revision) -> Result<Self, OpenError> {
         let mut opened = file::open(directory, first)?;
         if let Err(error) = leftovers::clear_away(&opened.database) {
-            tracing::warn!(%error, "what earlier processes left behind could not be cleared away");
+            tracing::warn!(%error, "cleaning up after earlier processes failed");
             // After a write that failed the database answers nothing until it is opened anew.
             opened = opened.again()?;
         }

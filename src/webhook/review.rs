@@ -97,7 +97,7 @@ pub(super) fn answer(
         tracing::warn!(
             kind = request.kind.kind,
             operation = request.operation,
-            "asked about something else than a new pod; it stays as it is"
+            "AdmissionReview ignored; it has no new pod"
         );
         let verdict = Verdict {
             decision: Decision::LeaveAlone,
@@ -142,17 +142,17 @@ fn is_new_pod(request: &Request) -> bool {
 fn note(request: &Request, verdict: &Verdict) {
     let (namespace, pod) = (&request.namespace, name(&request.object));
     match &verdict.decision {
-        Decision::Deny(why) => tracing::info!(namespace, pod, why, "a pod was refused"),
+        Decision::Deny(why) => tracing::info!(namespace, pod, reason = why, "pod rejected"),
         Decision::Skip => {
-            let why = verdict.warnings.join("; ");
-            tracing::info!(namespace, pod, why, "a pod goes without the sidecar");
+            let reason = verdict.warnings.join("; ");
+            tracing::info!(namespace, pod, reason, "pod admitted without sidecar");
         }
         decision => {
             tracing::debug!(
                 namespace,
                 pod,
                 outcome = metrics::outcome(decision),
-                "decided"
+                "pod reviewed"
             );
         }
     }

@@ -67,7 +67,7 @@ def status_and_code(case):
                 return response.status_code, None
             document = response.json() if response.content else {}
             # The store's own word on a place in a listing that it did not give.
-            if "this listing cannot go on" in document.get("detail", ""):
+            if "the continue token expired" in document.get("detail", ""):
                 return response.status_code, "listing_over"
             return response.status_code, document.get("code", "unreadable")
     except requests.exceptions.ReadTimeout:

@@ -126,8 +126,8 @@ fn lines(sidecar: &Sidecar, words: &str) -> Vec<Value> {
     lines.filter(of_it).collect()
 }
 
-const GOES_ON: &str = "went on with the session of the process before";
-const BEGINS_ANEW: &str = "is not gone on with";
+const GOES_ON: &str = "resumed session from state file";
+const BEGINS_ANEW: &str = "ignoring state file";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_apps_had_goes_on_through_two_deaths() -> Result<()> {
@@ -244,7 +244,7 @@ async fn a_second_process_has_a_session_of_its_own_and_the_first_goes_on() -> Re
     let first = node.start().await?;
     let lease = acquire(&first, "res").await?.0;
     let second = node.start().await?;
-    ensure!(lines(&second, "another process uses the state directory").len() == 1);
+    ensure!(lines(&second, "state directory in use").len() == 1);
     let its = acquire(&second, "its").await?.0;
     ensure!(node.session_of("its").await? != node.session_of("res").await?);
     second

@@ -92,7 +92,7 @@ fn held() -> Value {
 async fn a_token_never_goes_back_and_never_vanishes() {
     let objects = Objects::new().await;
     objects.lock(held()).await.expect("a first grant");
-    let words = "status.token can never be removed or made smaller";
+    let words = "status.token can never be removed or decreased";
     refused(objects.lock(json!({"token": 4999})).await, words);
     refused(
         objects
@@ -126,7 +126,7 @@ async fn what_a_lock_guards_never_changes_and_is_bounded() {
         .locks
         .patch("l", &PatchParams::default(), &patch)
         .await;
-    refused(answer(patched), "spec.resource can never be changed");
+    refused(answer(patched), "spec.resource is immutable");
     for (resource, words) in [
         (String::new(), "should be at least 1 chars long"),
         ("a\nb".to_owned(), "must be printable text"),
@@ -159,10 +159,7 @@ async fn a_sessions_end_is_final() {
         .sessions
         .patch("s", &PatchParams::default(), &patch)
         .await;
-    refused(
-        answer(patched),
-        "the spec of a session can never be changed",
-    );
+    refused(answer(patched), "the spec of a session is immutable");
     let revoked = json!({"revoked": {"at": TIME, "by": "b", "reason": "Expired"}});
     objects.session(revoked).await.expect("a revocation");
     let words = "status.revoked is final";

@@ -197,7 +197,7 @@ pub(crate) fn addresses(log: &str) -> Vec<(String, String)> {
     let found = lines.filter_map(|line: Value| {
         let fields = line.get("fields").unwrap_or(&line);
         let role = fields.get("api")?.as_str()?.to_owned();
-        Some((role, fields.get("addr")?.as_str()?.to_owned()))
+        Some((role, fields.get("address")?.as_str()?.to_owned()))
     });
     found.collect()
 }

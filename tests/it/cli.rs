@@ -39,8 +39,8 @@ fn a_wrong_flag_is_a_usage_error_that_names_it() {
         (&["--log-format=xml"], "json"),
         (&["--allow-host=evil:80"], "no scheme, port, path"),
         (&["--allow-host="], "no scheme, port, path"),
-        (&["--metrics-prefix="], "that resources begin with"),
-        (&["--metrics-prefix=a,,b"], "that resources begin with"),
+        (&["--metrics-prefix="], "the prefix of resources"),
+        (&["--metrics-prefix=a,,b"], "the prefix of resources"),
         (&prefixes, "at most 50"),
         (&["--elect=Billing"], "lower-case letters"),
         (&["--elect=a,,b"], "an election's name is"),
@@ -48,14 +48,14 @@ fn a_wrong_flag_is_a_usage_error_that_names_it() {
         (&["--compat=nais"], "--elect"),
         (
             &["--compat=nais", "--elect=a,b"],
-            "--elect names 2; give one",
+            "--elect names 2; name one",
         ),
         (&["--compat=zookeeper", "--elect=a"], "leader-elector"),
         (&["--compat-port=70000"], "--compat-port"),
         (&["--compat-port=4041"], "--compat <WHOSE>"),
         (&["--listen=localhost:x"], "localhost:PORT"),
         (&["--listen=none"], "give --unix-socket"),
-        (&["--listen=none,127.0.0.1:0"], "stands alone"),
+        (&["--listen=none,127.0.0.1:0"], "cannot be combined"),
         (&["--admin-listen=localhost"], "or none"),
         (&[&too_long], "108 bytes"),
     ];
@@ -232,7 +232,7 @@ fn signal(process: &Child, name: &str) {
 }
 
 fn url(listening: &Value, path: &str) -> String {
-    format!("http://{}{path}", listening["addr"].as_str().unwrap())
+    format!("http://{}{path}", listening["address"].as_str().unwrap())
 }
 
 async fn verify(listening: &Value) -> (u16, Value) {

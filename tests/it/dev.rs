@@ -85,7 +85,7 @@ impl Dev {
                 .filter_map(|line| serde_json::from_str(line).ok());
             let listening = events.filter(|event: &Value| event["message"] == "listening");
             let mut addresses = listening.filter(|event| event["api"] == "locks");
-            let address = addresses.next()?["addr"].as_str()?.to_owned();
+            let address = addresses.next()?["address"].as_str()?.to_owned();
             Some(format!("http://{address}"))
         });
         Self {

@@ -20,6 +20,7 @@ mod http_api;
 #[path = "../markdown.rs"]
 mod markdown;
 mod memory_store;
+mod messages;
 mod openapi;
 mod operator;
 mod paused_clock;

@@ -201,7 +201,7 @@ func TestHeldLockOutlivesItsFinalizers(t *testing.T) {
 			verdict(t, c.refusals(t, terminating(update(by, held))), allowed)
 		}
 		for _, finalizers := range [][]string{nil, {"x/y"}} {
-			verdict(t, c.refusals(t, update(operator, two, finalizers...)), "the operator changes nothing of a lock")
+			verdict(t, c.refusals(t, update(operator, two, finalizers...)), "the operator changes only spec.releaseRequest")
 		}
 		// Not being deleted: finalizers come and go.
 		plain := lockOf("l", held.Status)
@@ -347,7 +347,7 @@ func TestRecordKeepsTheLastEight(t *testing.T) {
 // successors. Whoever writes, a grant that begins has a token that was made with the floor: also where the
 // store has come so far that one without it is above the floor.
 func TestNoGrantHasATokenOfALowerFloor(t *testing.T) {
-	const below = "with the tokenFloor of this installation, 50000000, an agent makes none below that"
+	const below = "with the tokenFloor of this installation, 50000000, an agent creates none below that"
 	take := func(s *status) { s.grant(third) }
 	from := func(change func(*status), token int64) func(*status) {
 		return func(s *status) { change(s); s.Token = token }

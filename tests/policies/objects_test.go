@@ -80,7 +80,7 @@ func TestPodStartsSessionsOfItsOwn(t *testing.T) {
 }
 
 func TestPodRenewsAndEndsItsOwnSession(t *testing.T) {
-	const inStrict, inPeer = "only the operator revokes others", "all that another pod may do is to revoke it"
+	const inStrict, inPeer = "only the operator revokes others", "another pod may only revoke it"
 	before := sessionOf(holder, map[string]any{"renewals": 1, "renewedAt": someTime})
 	for _, each := range []struct {
 		what         string
@@ -113,7 +113,7 @@ func managed(fields any) []any {
 }
 
 func TestSidecarMakesBareLocksUnderNamesThatAgentsLookFor(t *testing.T) {
-	const bare, misnamed = "spec.resource and nothing else", "no agent would look for"
+	const bare, misnamed = "spec.resource and nothing else", "agents do not read this resource"
 	type m = map[string]any
 	with := func(key string, value any) func(*lock) {
 		return func(l *lock) { l.object = l.with(key, value) }
@@ -139,7 +139,7 @@ func TestSidecarMakesBareLocksUnderNamesThatAgentsLookFor(t *testing.T) {
 		{"with more managed fields", with("managedFields", managed(m{"f:spec": m{"f:resource": m{}, "f:x": m{}}})), bare, allowed},
 		{"with fields below", with("managedFields", managed(m{"f:spec": m{"f:resource": m{"f:x": m{}}}})), bare, allowed},
 		{"with a managed status", with("managedFields", managed(m{"f:status": m{}})), bare, allowed},
-		{"with a request", func(l *lock) { l.Spec.ReleaseRequest = asks("g", "Force") }, "it takes the verb `force-release`", "it takes the verb `force-release`"},
+		{"with a request", func(l *lock) { l.Spec.ReleaseRequest = asks("g", "Force") }, "this requires the verb `force-release`", "this requires the verb `force-release`"},
 		{"another name", func(l *lock) { l.Spec.Resource = "another" }, misnamed, misnamed},
 		{"a hashed name", func(l *lock) { l.object = named("another-0123456789abcdef0123") }, allowed, allowed},
 	} {
@@ -186,7 +186,7 @@ func TestNothingThatAnAppWroteBecomesPartOfACommand(t *testing.T) {
 }
 
 func TestEndOfAGrantTakesTheVerbAReasonAndOnesOwnName(t *testing.T) {
-	const noRight = "it takes the verb `force-release`"
+	const noRight = "this requires the verb `force-release`"
 	own := func(name string) *request {
 		return &request{LeaseID: holder.leaseID(), Mode: "Force", Reason: "maintenance", Actor: name}
 	}
@@ -209,15 +209,15 @@ func TestEndOfAGrantTakesTheVerbAReasonAndOnesOwnName(t *testing.T) {
 		{"blank reason", releaser, nil, changed(func(r *request) { r.Reason = "  " }), "reason is blank"},
 		{"no reason", releaser, nil, changed(func(r *request) { r.Reason = "" }), "spec.releaseRequest.reason"},
 		{"no actor", releaser, nil, changed(func(r *request) { r.Actor = "" }), "spec.releaseRequest.actor"},
-		{"another actor", releaser, nil, own("editor"), "put \"releaser\" there"},
-		{"another case", releaser, nil, own("Releaser"), "put \"releaser\" there"},
+		{"another actor", releaser, nil, own("editor"), "set it to \"releaser\""},
+		{"another case", releaser, nil, own("Releaser"), "set it to \"releaser\""},
 		{"no grant", releaser, nil, changed(func(r *request) { r.LeaseID = "" }), "spec.releaseRequest.leaseId"},
 		{"no mode", releaser, nil, changed(func(r *request) { r.Mode = "" }), "spec.releaseRequest.mode"},
 		{"an unknown mode", releaser, nil, changed(func(r *request) { r.Mode = "Please" }), "spec.releaseRequest.mode"},
 		{"removed without the verb", editor, own("releaser"), nil, noRight},
 		{"changed without the verb", editor, own("releaser"), own("editor"), noRight},
 		{"left alone without the verb", editor, own("releaser"), own("releaser"), allowed},
-		{"reworded in another's name", asker, own("releaser"), changed(func(r *request) { r.Reason = "x" }), "put \"other\" there"},
+		{"reworded in another's name", asker, own("releaser"), changed(func(r *request) { r.Reason = "x" }), "set it to \"other\""},
 		{"reworded", releaser, own("releaser"), changed(func(r *request) { r.Reason = "x" }), allowed},
 		{"removed by another", asker, own("releaser"), nil, allowed},
 		{"by the operator", operator, nil, own(operatorName), onlyLeaders},

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	nobodyBut   = "nobody but the first of status.waiters that is left"
-	onlyDrops   = "drops entries of status.waiters and does nothing else"
-	leavesAlone = "ends a grant or leaves it alone"
-	onlyLeaders = "asks for nothing but that the leader of an election resigns"
+	nobodyBut   = "only to the first remaining entry of status.waiters"
+	onlyDrops   = "only removes entries of status.waiters"
+	leavesAlone = "ends a grant or leaves it unchanged"
+	onlyLeaders = "its own requests only ask the leader of an election to resign"
 	byForce     = "by force only for a spec.releaseRequest with mode Force"
 )
 
@@ -138,7 +138,7 @@ func TestOperatorRevokesSessions(t *testing.T) {
 }
 
 func TestOperatorAsksLeadersAndChangesNothingElseOfALock(t *testing.T) {
-	const onlyRequest = "changes nothing of a lock but spec.releaseRequest"
+	const onlyRequest = "changes only spec.releaseRequest"
 	asked := func(change func(*request)) func(*lock) {
 		return func(l *lock) {
 			l.Spec.ReleaseRequest = &request{LeaseID: holder.leaseID(), Mode: "Ask", Reason: "not Ready", Actor: operatorName}
@@ -159,7 +159,7 @@ func TestOperatorAsksLeadersAndChangesNothingElseOfALock(t *testing.T) {
 		{"asked", "election:jobs", asked(asIs), allowed},
 		{"by force", "election:jobs", asked(func(r *request) { r.Mode = "Force" }), onlyLeaders},
 		{"no election", "jobs", asked(asIs), onlyLeaders},
-		{"in another's name", "election:jobs", asked(func(r *request) { r.Actor = "releaser" }), "put \"" + operatorName + "\" there"},
+		{"in another's name", "election:jobs", asked(func(r *request) { r.Actor = "releaser" }), "set it to \"" + operatorName + "\""},
 		{"without a reason", "election:jobs", asked(func(r *request) { r.Reason = " " }), "reason is blank"},
 		{"another grant", "election:jobs", asked(func(r *request) { r.LeaseID += "x" }), onlyLeaders},
 		{"one of its leases", "election:jobs", asked(func(r *request) { r.LeaseID += ".3" }), onlyLeaders},
@@ -197,7 +197,7 @@ func TestOperatorAsksLeadersAndChangesNothingElseOfALock(t *testing.T) {
 var podKind = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 
 func TestOperatorLabelsLeadersAndChangesNothingElseOfPods(t *testing.T) {
-	const onlyLabels, noOtherLabel = "changes nothing of a pod but labels", "writes no labels of a pod but those"
+	const onlyLabels, noOtherLabel = "changes only labels of a pod", "writes only labels of a pod that begin"
 	old := map[string]any{
 		"metadata": map[string]any{"name": "p", "annotations": map[string]any{"note": "x"},
 			"labels": map[string]any{"app": "ours", "leasehold.dev/leader-old": "true"}},
@@ -253,9 +253,9 @@ func onlyTheOperator(t *testing.T, w write, words string) {
 
 func TestOperatorBindsOneRoleToServiceAccountsOfTheNamespace(t *testing.T) {
 	const (
-		oneName, itsOwn = "writes no role bindings but those named leasehold-sidecar", "leaves alone those without it"
-		oneRole         = "gives nobody another role"
-		accounts        = "to nobody but service accounts of the role binding's own namespace"
+		oneName, itsOwn = "writes only RoleBindings named leasehold-sidecar", "and writes only those that have it"
+		oneRole         = "binds only the ClusterRole leasehold-sidecar"
+		accounts        = "only to service accounts of the RoleBinding's own namespace"
 	)
 	kind := schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"}
 	type m = map[string]any
@@ -312,7 +312,7 @@ func TestOperatorBindsOneRoleToServiceAccountsOfTheNamespace(t *testing.T) {
 }
 
 func TestOperatorWritesOneSecret(t *testing.T) {
-	const oneSecret, oneType = "writes no Secrets but leasehold-webhook-cert in its own namespace", "but those of the type kubernetes.io/tls"
+	const oneSecret, oneType = "writes only the Secret leasehold-webhook-cert in its own namespace", "only Secrets of the type kubernetes.io/tls"
 	kind := schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 	for _, each := range []struct{ namespace, name, of, refused string }{
 		{"leasehold-system", "leasehold-webhook-cert", "kubernetes.io/tls", allowed},
@@ -334,7 +334,7 @@ func TestOperatorWritesOneSecret(t *testing.T) {
 }
 
 func TestOperatorChangesTheAuthorityOfItsWebhookOnly(t *testing.T) {
-	const words = "changes nothing of a webhook's configuration"
+	const words = "changes only the trusted CA of a webhook's configuration"
 	kind := schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"}
 	type m = map[string]any
 	configuration := func() m {

@@ -9,22 +9,22 @@ import (
 const (
 	isRecord         = "status.incidents is a record"
 	isOrder          = "the order of status.waiters"
-	queuesItself     = "a pod queues itself and nobody else"
-	removesItself    = "a pod removes nobody but itself"
+	queuesItself     = "a pod queues only itself"
+	removesItself    = "a pod removes only itself"
 	takesForItself   = "a pod takes a lock for itself or hands it to a waiter"
 	othersLonger     = "others have waited longer for this lock"
-	handToFirst      = "handing it to the first of status.waiters, and remove nobody else"
+	handToFirst      = "handing it to the first of status.waiters, and remove no other entry"
 	grantOfAnother   = "this grant is another pod's"
 	tokenWithGrant   = "status.token and status.transitions change with a new grant only"
 	waitsForItself   = "holds the lock and cannot wait for it too"
 	notBound         = "this ServiceAccount token is not bound to a pod"
-	nobodyAsked      = "nobody asked for this release in these words"
+	nobodyAsked      = "no release request matches this incident"
 	onlyOperator     = "only the operator ends a grant of another pod"
 	recordIncident   = "record the incident in the same write"
 	sessionOfAnother = "a pod uses sessions of its own only"
 	tokenTooHigh     = "status.token rises too far"
 	beingDeleted     = "the lock is being deleted"
-	entriesOfPod     = "has as many queue entries as a pod may have"
+	entriesOfPod     = "has two queue entries for this lock"
 )
 
 // How a mode refuses the end of another pod's grant.
@@ -169,7 +169,7 @@ func TestPodQueuesItselfAtTheEnd(t *testing.T) {
 		beside{"one session twice", func(s *status) {
 			s.Waiters = append(s.Waiters, third.waits())
 			s.last().LeaseID = "another"
-		}, "a session has at most one place"},
+		}, "a session has at most one entry"},
 		beside{"id of the grant", func(s *status) { s.last().LeaseID = s.Lease.ID }, waitsForItself},
 		beside{"id of the first", func(s *status) { s.last().LeaseID = first.leaseID() }, queuesItself},
 		beside{"id of the second", func(s *status) { s.last().LeaseID = second.leaseID() }, queuesItself},
@@ -210,8 +210,8 @@ func TestHolderChangesItsGrantAndNobodyElseDoes(t *testing.T) {
 		row{"raised by a waiter", first.token(), of, raise, tokenWithGrant},
 		row{"free one raised", first.token(), lockOf("l", freed()), raise, tokenWithGrant},
 		row{"transitions", holder.token(), of, func(s *status) { s.Transitions++ }, tokenWithGrant},
-		row{"session", holder.token(), of, func(s *status) { s.Holder.Session = holder.otherSession() }, "the holder of a grant can never be changed"},
-		row{"pod", holder.token(), of, func(s *status) { s.Holder.PodUID = first.uid }, "the holder of a grant can never be changed"},
+		row{"session", holder.token(), of, func(s *status) { s.Holder.Session = holder.otherSession() }, "the holder of a grant is immutable"},
+		row{"pod", holder.token(), of, func(s *status) { s.Holder.PodUID = first.uid }, "the holder of a grant is immutable"},
 	)
 }
 

@@ -16,9 +16,9 @@ import (
 // The definitions' rules bind administrators too, who are bound by nothing else here.
 func TestRulesOfLocks(t *testing.T) {
 	const (
-		neverDown = "status.token can never be removed or made smaller"
-		together  = "status.holder and status.lease come and go together"
-		oneHolder = "the holder of a grant can never be changed"
+		neverDown = "status.token can never be removed or decreased"
+		together  = "status.holder and status.lease must be set together"
+		oneHolder = "the holder of a grant is immutable"
 	)
 	of := queued(first.waits(), second.waits())
 	alone := lockOf("l", held(holder))
@@ -34,13 +34,13 @@ func TestRulesOfLocks(t *testing.T) {
 		beside{"no lease", func(s *status) { s.Lease = nil }, together},
 		beside{"free with waiters", func(s *status) { s.Holder, s.Lease = nil, nil }, "a free lock has no waiters"},
 		beside{"waits for itself", func(s *status) { s.Waiters[1].LeaseID = s.Lease.ID }, waitsForItself},
-		beside{"a session twice", func(s *status) { s.Waiters[1].Session = s.Waiters[0].Session }, "a session has at most one place"},
+		beside{"a session twice", func(s *status) { s.Waiters[1].Session = s.Waiters[0].Session }, "a session has at most one entry"},
 		beside{"a session thrice", func(s *status) {
 			s.Waiters = append(s.Waiters, third.waits())
 			for i := range s.Waiters {
 				s.Waiters[i].Session = first.session()
 			}
-		}, "a session has at most one place"},
+		}, "a session has at most one entry"},
 		beside{"33 waiters", func(s *status) { s.Waiters = fullQueue(33) }, "must have at most 32 items"},
 		beside{"32 waiters", func(s *status) { s.Waiters = fullQueue(32) }, allowed},
 		beside{"a long key", func(s *status) { s.Holder.Metadata = map[string]string{long("k", 64): "v"} }, "more than 63 characters"},
@@ -96,7 +96,7 @@ func TestResourceIsWhatAgentsCanRead(t *testing.T) {
 	verdict(t, clusters[strict]().refusals(t, taken.write()), allowed)
 	after := clone(before)
 	after.Spec.Resource = "ab"
-	verdict(t, clusters[strict]().refusals(t, writes(admin, admission.Update, lockKind, after, before)), "spec.resource can never be changed")
+	verdict(t, clusters[strict]().refusals(t, writes(admin, admission.Update, lockKind, after, before)), "spec.resource is immutable")
 }
 
 // The first and last characters of ranges.
@@ -128,7 +128,7 @@ func TestRulesOfSessions(t *testing.T) {
 	verdict(t, update(map[string]any{"renewals": 3, "revoked": revocation("Expired", "b")}, ended), "can never be renewed")
 	other := clone(before)
 	other.Spec["ttlSeconds"] = 30
-	verdict(t, clusters[strict]().refusals(t, writes(admin, admission.Update, sessionKind, other, before)), "the spec of a session can never be changed")
+	verdict(t, clusters[strict]().refusals(t, writes(admin, admission.Update, sessionKind, other, before)), "the spec of a session is immutable")
 }
 
 // The API server refuses a definition whose rules could cost too much, and on an older one those that it

@@ -93,7 +93,7 @@ impl Agent {
                 Err(error) => {
                     if complaint.is_due(&error, self.now()) {
                         tracing::warn!(
-                            %election, %error, "the candidacy came to nothing; trying on"
+                            %election, %error, "candidacy failed; retrying"
                         );
                     }
                     return None;
@@ -101,10 +101,10 @@ impl Agent {
             },
         };
         let since = self.now();
-        tracing::info!(%election, leaseId = %lease, "leading");
+        tracing::info!(%election, leaseId = %lease, "started leading");
         let was_asked = self.until_over(election, &lease, fit).await;
         let lasted = self.now().since(since);
-        tracing::info!(%election, leaseId = %lease, "no longer leading");
+        tracing::info!(%election, leaseId = %lease, "stopped leading");
         Some(Term { lasted, was_asked })
     }
 

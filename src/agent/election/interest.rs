@@ -104,7 +104,7 @@ impl Agent {
                 }
             };
             let unasked = self.now().since(asked_at).as_secs();
-            tracing::info!(%election, unaskedSeconds = unasked, "campaign paused: no app asks");
+            tracing::info!(%election, idleSeconds = unasked, "campaign paused; no app polls it");
             if let Some(lease) = lease {
                 // Its outcome has no reader.
                 let _released = self.release(&lease).await;

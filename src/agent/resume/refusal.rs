@@ -95,9 +95,8 @@ impl Refusal {
     /// that is known, and where the file is now, if it was put aside.
     pub(super) fn report(&self, session: Option<&str>, leases: Option<usize>, put: Option<&Path>) {
         tracing::warn!(
-            reason = %self, session, leases, oldFile = put.map(|path| tracing::field::display(path.display())),
-            whatToDo = self.advice(),
-            "the state file is not gone on with; the next acquire begins a new session"
+            reason = %self, session, leases, file = put.map(|path| tracing::field::display(path.display())),
+            advice = self.advice(), "ignoring state file; starting a new session"
         );
     }
 }

@@ -64,8 +64,8 @@ impl Agent {
             let ttl = self.0.config.session_ttl;
             self.state().rest.note_report(self.now(), ttl);
             tracing::error!(
-                session = %id, by = ?revocation.by,
-                "this pod was reported as ended, and this process runs: no session for a while"
+                session = %id, actor = ?revocation.by,
+                "pod reported as ended; sessions suspended"
             );
         }
         self.renewal_lost(id, Loss::SessionRevoked)

@@ -14,12 +14,12 @@ use crate::protocol::session::PodRef;
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     pub(super) flags: Flags,
-    /// Where locks are kept, made when it is missing; for one process at a time. Unless said:
-    /// `leasehold` in `$XDG_STATE_HOME` or `~/.local/state`.
+    /// The data directory, created if it is missing; for one process at a time. Default: `leasehold` in
+    /// `$XDG_STATE_HOME` or `~/.local/state`.
     #[arg(long, env = "LEASEHOLD_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Serves /dev/faults too, with which tests lose leases and make the store unavailable. Whoever
-    /// reaches the API can then do so.
+    /// Also serves /dev/faults, with which tests end leases and make the store unavailable. Every client
+    /// that can reach the API can then do so.
     #[arg(long, env = "LEASEHOLD_FAULT_API")]
     pub(super) fault_api: bool,
 }
@@ -49,7 +49,7 @@ impl Args {
         set("XDG_STATE_HOME")
             .or_else(|| set("HOME").map(|home| home.join(".local/state")))
             .map(|state| state.join("leasehold"))
-            .context("neither XDG_STATE_HOME nor HOME says where to keep locks; give --data-dir")
+            .context("neither XDG_STATE_HOME nor HOME is set; give --data-dir")
     }
 }
 

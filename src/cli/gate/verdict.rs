@@ -70,7 +70,7 @@ pub(super) fn judge(
     let told = match serde_json::from_slice::<Told>(body) {
         Ok(told) if told.name == election.as_str() => told,
         _ => {
-            let words = "what answers there is no sidecar of ours".to_owned();
+            let words = "the response is not from a Leasehold sidecar".to_owned();
             return Verdict::Waits(Reason::NotTold(words));
         }
     };
@@ -98,9 +98,9 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LedBy(pod) => write!(f, "pod {pod} leads"),
-            Self::LedByNobody => write!(f, "nobody is known to lead"),
-            Self::TooLate => write!(f, "the answer came when what it said was over"),
-            Self::NotTold(why) => write!(f, "the sidecar does not say who leads: {why}"),
+            Self::LedByNobody => write!(f, "no leader is known"),
+            Self::TooLate => write!(f, "the response arrived after its validForMs"),
+            Self::NotTold(why) => write!(f, "the sidecar did not return a leader: {why}"),
         }
     }
 }
@@ -179,9 +179,9 @@ mod tests {
                 "election_unknown",
             ),
             (500, "", "500"),
-            (200, "", "no sidecar of ours"),
-            (200, "[true]", "no sidecar of ours"),
-            (200, r#"{"leader":true}"#, "no sidecar of ours"),
+            (200, "", "not from a Leasehold sidecar"),
+            (200, "[true]", "not from a Leasehold sidecar"),
+            (200, r#"{"leader":true}"#, "not from a Leasehold sidecar"),
         ] {
             let said = waits(status, body).to_string();
             assert!(said.contains(words), "{said}");

@@ -22,9 +22,9 @@ const TEN_YEARS: u64 = 315_360_000;
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8080);
 
 /// What `--namespace` is for, which elsewhere is the namespace of the locks.
-const NAMESPACE_HELP: &str = "The namespace that the operator is in, where its replicas elect the active \
-                              one; the pod's own, or the context's, unless said. It looks after the \
-                              locks of all namespaces";
+const NAMESPACE_HELP: &str = "The namespace of the operator, where its replicas elect the active one; \
+                              default: the pod's namespace, or the context's. The operator reconciles \
+                              the locks of all namespaces";
 
 /// The flags.
 #[derive(Debug, clap::Args)]
@@ -34,58 +34,58 @@ pub(in crate::cli) struct Args {
     pub(super) cluster: cluster::Args,
     #[command(flatten)]
     pod: pod::Args,
-    /// Where /healthz, /readyz and /metrics are. Unless said: port 8080 on all addresses.
+    /// Address of /healthz, /readyz and /metrics. Default: port 8080 on all addresses.
     #[arg(long, env = "LEASEHOLD_ADMIN_LISTEN", value_name = "ADDRESS")]
     admin_listen: Option<SocketAddr>,
-    /// For how many seconds, 3 to 120, the active replica may be silent before another one takes
-    /// its place.
+    /// The session TTL in seconds, 3 to 120: how long after the last renewal of the active replica
+    /// another one becomes active.
     #[arg(
         long, env = "LEASEHOLD_SESSION_TTL", value_name = "SECONDS", default_value = "15",
         value_parser = session_ttl,
     )]
     session_ttl: SessionTtl,
-    /// For how many seconds a free and idle lock object is kept where its spec.retainSeconds does
-    /// not say. For a lock that was free when this process started it counts from when a field
-    /// of the lock was last set.
+    /// For how many seconds a free and idle lock object is kept if it has no spec.retainSeconds. For a
+    /// lock that was free when this process started, the time counts from the last change of a field
+    /// of the lock.
     #[arg(
         long, env = "LEASEHOLD_RETAIN_SECONDS", value_name = "SECONDS", default_value_t = 86_400,
         value_parser = RangedU64ValueParser::<u64>::new().range(60..=TEN_YEARS),
     )]
     retain_seconds: u64,
-    /// For how many seconds an ended session's object is kept when no lock names it; counted from
-    /// when this process first saw it ended.
+    /// For how many seconds the object of an ended session is kept if no lock names it; counted from
+    /// when this process first observed its end.
     #[arg(
         long, env = "LEASEHOLD_KEEP_SESSIONS_SECONDS", value_name = "SECONDS", default_value_t = 600,
         value_parser = RangedU64ValueParser::<u64>::new().range(10..=TEN_YEARS),
     )]
     keep_sessions_seconds: u64,
-    /// After how many seconds a held lock is marked as long-held where its spec.longHeldSeconds does
-    /// not say. Elections are marked only where it does.
+    /// After how many seconds a held lock is marked as long-held if it has no spec.longHeldSeconds.
+    /// Locks of elections are marked only if they have it.
     #[arg(
         long, env = "LEASEHOLD_LONG_HELD_SECONDS", value_name = "SECONDS", default_value_t = 3_600,
         value_parser = RangedU64ValueParser::<u64>::new().range(1..=TEN_YEARS),
     )]
     long_held_seconds: u64,
-    /// Added to every fencing token; the same in the whole installation, and never lowered.
+    /// Added to every fencing token. Must be the same in the whole installation, and never lowered.
     #[arg(
         long, env = "LEASEHOLD_TOKEN_FLOOR", value_name = "TOKEN", default_value_t = 0,
         value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_BASE),
     )]
     token_floor: u64,
-    /// Gives the pod that leads an election the label leasehold.dev/leader-NAME=true, for Services
-    /// that select it. The operator must be allowed to patch pods.
+    /// Labels the pod that leads an election with leasehold.dev/leader-NAME=true, for Services that
+    /// select it. The operator needs permission to patch pods.
     #[arg(long, env = "LEASEHOLD_LEADER_LABELS")]
     leader_labels: bool,
     /// How many seconds apart the operator checks the pod of a leader whose annotation elect-always names the
     /// election. If the pod is not Ready from one check to the next, and another candidate's pod is, the leader is
-    /// asked to resign. Goes with --leader-labels.
+    /// asked to resign. Requires --leader-labels.
     #[arg(
         long, env = "LEASEHOLD_UNREADY_LEADER_SECONDS", value_name = "SECONDS", default_value_t = 60,
         value_parser = RangedU64ValueParser::<u64>::new().range(5..=86_400),
     )]
     unready_leader_seconds: u64,
-    /// To whom the operator gives the right to run a sidecar, in each namespace that is labelled
-    /// leasehold.dev/injection. It must be allowed to make role bindings.
+    /// Which service accounts the operator binds to the sidecar's role, in each namespace with the label
+    /// leasehold.dev/injection. It needs permission to create role bindings.
     #[arg(
         long, env = "LEASEHOLD_BIND_SIDECARS", value_enum,
         default_value_t = BindSidecarsFlag::None,
@@ -100,11 +100,11 @@ pub(in crate::cli) struct Args {
 /// To whom it gives the right.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum BindSidecarsFlag {
-    /// To all service accounts of the namespace.
+    /// All service accounts of the namespace.
     Namespace,
-    /// To the service accounts there that are labelled leasehold.dev/sidecar=true.
+    /// The service accounts with the label leasehold.dev/sidecar=true.
     ServiceAccount,
-    /// To nobody: somebody else makes the role bindings.
+    /// None: role bindings are managed elsewhere.
     None,
 }
 

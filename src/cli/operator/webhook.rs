@@ -31,24 +31,24 @@ const LIFE_SECONDS: u64 = 7_776_000;
 #[derive(Debug, clap::Args)]
 #[group(id = "webhook")]
 pub(in crate::cli) struct Args {
-    /// Where the webhook that adds sidecars listens, by TLS, as ADDRESS:PORT. Unless said: nowhere.
+    /// Address of the webhook that injects sidecars, with TLS, as ADDRESS:PORT. Default: no webhook.
     #[arg(long, env = "LEASEHOLD_WEBHOOK_LISTEN", value_name = "ADDRESS")]
     webhook_listen: Option<SocketAddr>,
-    /// What the sidecars that it adds are like, as YAML.
+    /// The settings of injected sidecars, as YAML.
     #[arg(long, env = "LEASEHOLD_INJECTION_CONFIG", value_name = "FILE")]
     injection_config: Option<PathBuf>,
-    /// A directory where somebody else keeps the webhook's certificate, as tls.crt and tls.key; it
-    /// is read again when they change.
+    /// A directory with the webhook's certificate, as tls.crt and tls.key, that another tool maintains;
+    /// it is re-read when they change.
     #[arg(long, env = "LEASEHOLD_WEBHOOK_CERT_DIR", value_name = "DIRECTORY")]
     webhook_cert_dir: Option<PathBuf>,
-    /// The Service of the webhook, in the operator's namespace: its name is the certificate's that
-    /// the operator makes. With it go the next two.
+    /// The Service of the webhook, in the operator's namespace: the operator issues the certificate for
+    /// its name. Requires the next two flags.
     #[arg(
         long, env = "LEASEHOLD_WEBHOOK_SERVICE", value_name = "NAME",
         requires_all = ["webhook_configuration", "webhook_secret"],
     )]
     webhook_service: Option<String>,
-    /// The MutatingWebhookConfiguration that the operator writes its authority into.
+    /// The MutatingWebhookConfiguration that the operator writes its CA into.
     #[arg(
         long,
         env = "LEASEHOLD_WEBHOOK_CONFIGURATION",
@@ -56,7 +56,7 @@ pub(in crate::cli) struct Args {
         requires = "webhook_service"
     )]
     webhook_configuration: Option<String>,
-    /// The Secret, in the operator's namespace, that the certificate is kept in.
+    /// The Secret of the certificate, in the operator's namespace.
     #[arg(
         long,
         env = "LEASEHOLD_WEBHOOK_SECRET",
@@ -64,15 +64,15 @@ pub(in crate::cli) struct Args {
         requires = "webhook_service"
     )]
     webhook_secret: Option<String>,
-    /// A further DNS name or address that the certificate is for, where the API server reaches the
-    /// webhook by a URL; can be repeated or comma-separated.
+    /// Another DNS name or address of the certificate, for API servers that reach the webhook by a URL;
+    /// can be repeated or comma-separated.
     #[arg(
         long, env = "LEASEHOLD_WEBHOOK_NAME", value_name = "NAME", value_delimiter = ',',
         requires = "webhook_service", value_parser = server_name,
     )]
     webhook_name: Vec<String>,
-    /// For how many seconds a certificate is valid that the operator makes; it is renewed when a
-    /// third is left. For tests: nothing is gained by less than the 90 days that it is unless said.
+    /// For how many seconds an issued certificate is valid; it is renewed when a third is left. For
+    /// tests; default: 90 days.
     #[arg(
         long, env = "LEASEHOLD_WEBHOOK_CERT_SECONDS", value_name = "SECONDS", hide = true,
         default_value_t = LIFE_SECONDS,
@@ -119,7 +119,7 @@ impl Args {
             .into_iter()
             .find_map(|(is_set, flag)| is_set.then_some(flag));
             return match first {
-                Some(flag) => Err(format!("{flag} is for the webhook; add --webhook-listen")),
+                Some(flag) => Err(format!("{flag} requires --webhook-listen")),
                 None => Ok(None),
             };
         };

@@ -18,9 +18,9 @@ pub(in crate::cli) struct Args {
     pub(super) cluster: cluster::Args,
     #[command(flatten)]
     pod: pod::Args,
-    /// Where to keep what a restarted sidecar needs to go on with its leases: a directory that
-    /// outlives the container and is this pod's alone, best an emptyDir with `medium: Memory`.
-    /// Nothing is kept unless said.
+    /// The directory of the state file, with which a restarted sidecar resumes its leases. It must
+    /// outlive the container and belong to this pod alone: best an emptyDir with `medium: Memory`.
+    /// Default: no state file.
     #[arg(long, env = "LEASEHOLD_STATE_DIR", value_name = "DIR")]
     pub(super) state_dir: Option<PathBuf>,
     /// Which process takes over the locks of crashed holders.
@@ -30,10 +30,11 @@ pub(in crate::cli) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TakeOver {
-    /// This one, where the admission policies allow it. It reads the sessions of the holders that it waits
-    /// for.
+    /// This process, if the admission policies allow it. It reads the sessions of the holders that it
+    /// waits for.
     Auto,
-    /// Only the operator, as with the policies of `strict` mode. This one reads no other pod's session.
+    /// Only the operator, as with the policies of `strict` mode. This process does not read sessions of
+    /// other pods.
     Strict,
 }
 

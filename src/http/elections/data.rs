@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::super::dto::{HolderDto, token_number, whole_ms};
 use crate::agent::ElectionView;
 
-/// Who leads.
+/// The leader of an election.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Election)]
@@ -14,15 +14,15 @@ pub(super) struct ElectionDto {
     /// The election.
     #[schema(example = "billing-worker")]
     name: String,
-    /// What its leader holds: the lock to check tokens for.
+    /// The resource of the leader's lock: check tokens against it.
     #[schema(example = "election:billing-worker")]
     resource: String,
     /// Whether this pod leads, now and for `validForMs`.
     leader: bool,
-    /// Who leads; null when nobody does, or when that is not known.
+    /// The leader; null if the election has no leader, or it is not known.
     holder: Option<HolderDto>,
-    /// The token to send with every write as the leader; where this pod does not lead, the first one
-    /// of the current or last term. Null when there was none.
+    /// The token to send with every write as the leader. If this pod does not lead: the first token of
+    /// the current or last term. Null before the first term.
     #[schema(example = 1_842_000)]
     fencing_token: Option<u64>,
     /// The lease of this pod's lead; to step down, release it.
@@ -34,8 +34,8 @@ pub(super) struct ElectionDto {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = 14_250)]
     valid_for_ms: Option<u64>,
-    /// How many milliseconds ago the API server said who leads. Absent where this pod leads, and
-    /// where nothing is known of others.
+    /// How many milliseconds ago the leader was read from the API server. Absent if this pod leads, or
+    /// if nothing was read yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = 240)]
     age_ms: Option<u64>,

@@ -7,14 +7,14 @@ use super::super::dto::{AcquiredDto, HolderDto, PERSON_ASKED, time_text, whole_m
 use super::super::explain::what_happened;
 use crate::agent::{LeaseEvent, LeaseView, Request};
 
-/// The data of an event; the event's name says which it is. That of `error` is a Problem.
+/// The data of an event, by the event's name. The data of `error` is a Problem.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = EventData)]
 pub(in crate::http) enum EventData {
     /// `waiting`
     Waiting(WaitingDto),
-    /// `acquired`: as the answer of acquire
+    /// `acquired`: the response of acquire
     Acquired(AcquiredDto),
     /// `heartbeat`
     Heartbeat(HeartbeatDto),
@@ -26,20 +26,20 @@ pub(in crate::http) enum EventData {
     Lost(LostDto),
 }
 
-/// Somebody else has the lock.
+/// The lock is held by another holder.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = WaitingEvent)]
 pub(in crate::http) struct WaitingDto {
-    /// What is waited for.
+    /// The requested resource.
     resource: String,
-    /// Who has it, as the store said last; null while that is not known.
+    /// The last observed holder; null if it is not known.
     holder: Option<HolderDto>,
-    /// How many wait for it in the store's queue: one for each pod.
+    /// The number of queue entries: one for each waiting pod.
     queue_length: usize,
 }
 
-/// The lease goes on.
+/// The lease is still valid.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = HeartbeatEvent)]
@@ -51,48 +51,48 @@ pub(in crate::http) struct HeartbeatDto {
     #[schema(example = 1_842_000)]
     fencing_token: u64,
     /// For how many milliseconds the app may act, counted from when it sent the request that opened
-    /// this stream: it grows from event to event, and an old event read late misleads nobody.
+    /// this stream. It grows from event to event, so an event that is read late is still correct.
     #[schema(example = 614_250)]
     valid_for_ms: u64,
-    /// The same as a wall-clock time, for people.
+    /// The same as a wall-clock time, informational.
     #[schema(format = DateTime, example = "2026-04-01T00:10:14.25Z")]
     expires_at: String,
 }
 
-/// The lease may be lost soon. Said once for each trouble.
+/// The lease may be lost soon. Sent once per outage.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = AtRiskEvent)]
 pub(in crate::http) struct AtRiskDto {
     #[serde(flatten)]
     lease: HeartbeatDto,
     /// `renewal_failed`: the agent cannot renew its session with the API server, and less than half
-    /// of its validity is left. New reasons may come.
+    /// of its validity is left. New reasons may be added.
     #[schema(example = "renewal_failed")]
     reason: &'static str,
 }
 
-/// The app is asked to finish and to release.
+/// The app should finish and release the lock.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ReleaseRequestedEvent)]
 pub(in crate::http) struct ReleaseRequestedDto {
     #[serde(flatten)]
     lease: HeartbeatDto,
-    /// `agent_stopping`: the agent was told to stop, and `validForMs` grows no more. `max_hold`:
-    /// `maxHoldSeconds` are nearly over. `person_asked`: a person asks for it, and the app decides.
-    /// New reasons may come.
+    /// `agent_stopping`: the agent is stopping, and `validForMs` does not grow any more. `max_hold`:
+    /// `maxHoldSeconds` have nearly passed. `person_asked`: a person requested it, and the app decides.
+    /// New reasons may be added.
     #[schema(example = "agent_stopping")]
     reason: &'static str,
-    /// Who asks, where it is a person.
+    /// The person, for `person_asked`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "alice@example.com")]
     actor: Option<String>,
-    /// Why, in that person's words.
+    /// The reason that the person gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "maintenance of the ledger")]
     message: Option<String>,
 }
 
-/// The lease is over. The last event.
+/// The lease has ended. The last event.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = LostEvent)]
@@ -100,10 +100,10 @@ pub(in crate::http) struct LostDto {
     /// The lease.
     #[schema(example = "0f8a4c6e-5b1d-4c52-9d0a-7a3d9c1be0aa.0")]
     lease_id: String,
-    /// Why, as in 410 `lease_lost`; `max_hold` when `maxHoldSeconds` are over.
+    /// The reason, as in 410 `lease_lost`; `max_hold` if `maxHoldSeconds` have passed.
     #[schema(example = "session_expired")]
     reason: &'static str,
-    /// The same in words.
+    /// The same as text.
     detail: &'static str,
 }
 

@@ -42,7 +42,7 @@ impl Listener for TcpListener {
     /// Answers are small: held back for more to come they would only be late.
     async fn open(&self, stream: TcpStream) -> io::Result<TcpStream> {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
+            tracing::debug!(%error, "setting TCP_NODELAY failed");
         }
         Ok(stream)
     }

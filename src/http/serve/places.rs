@@ -99,14 +99,9 @@ impl Places {
             return;
         }
         if is_one_closed {
-            tracing::warn!(
-                "all connections are taken; unread and idle ones are closed for new ones"
-            );
+            tracing::warn!("connection limit reached; closing idle connections");
         } else {
-            tracing::warn!(
-                "all connections are taken and at work; new ones wait, and with them renewals and \
-                 releases of clients that have none open"
-            );
+            tracing::warn!("connection limit reached; new connections wait");
         }
     }
 

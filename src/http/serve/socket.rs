@@ -50,7 +50,7 @@ impl<T: Transport> Noting<T> {
     fn bound_buffer(&self, bytes: usize) {
         let socket = self.stream.socket();
         if let Err(error) = sockopt::set_socket_send_buffer_size(socket, bytes) {
-            tracing::debug!(%error, "the send buffer could not be bounded");
+            tracing::debug!(%error, "limiting the send buffer failed");
         }
     }
 
@@ -89,7 +89,7 @@ impl<T: Transport> Drop for Noting<T> {
         }
         let socket = self.stream.socket();
         if let Err(error) = sockopt::set_socket_linger(socket, Some(Duration::ZERO)) {
-            tracing::debug!(%error, "what a client does not read could not be dropped");
+            tracing::debug!(%error, "discarding unread data failed");
         }
     }
 }

@@ -66,7 +66,8 @@ pub(super) fn dead_holder(
             if now.moment < told_by_now {
                 return Step::at(told_by_now);
             }
-            let reason = format!("session {session} was ended by its agent and had not released");
+            let reason =
+                format!("session {session} was ended by its agent without releasing the lock");
             (IncidentKind::Expired, reason)
         }
         RevokeReason::Expired => (

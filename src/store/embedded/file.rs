@@ -124,7 +124,7 @@ impl Drop for Beside {
     /// The id may be another process's before long, and people end the one that they read there.
     fn drop(&mut self) {
         if let Err(error) = self.lock.set_len(0) {
-            tracing::warn!(%error, "the process id could not be removed from the data directory");
+            tracing::warn!(%error, "removing the process id failed");
         }
     }
 }
@@ -135,7 +135,7 @@ impl Beside {
     pub(super) fn note(&self, revision: Revision) {
         let text = format!("{:020}\n", revision.0);
         if let Err(error) = self.write(text.as_bytes()) {
-            tracing::warn!(%error, "the last revision could not be noted beside the database");
+            tracing::warn!(%error, "recording the last revision failed");
         }
     }
 
@@ -161,9 +161,9 @@ impl Beside {
         };
         read().unwrap_or_else(|error: io::Error| {
             tracing::warn!(
-                %error,
-                "the file {ACKNOWLEDGED} in the data directory names no revision: an older copy of \
-                 {FILE} would not be noticed, and a new one would begin at the clock's time"
+                %error, file = ACKNOWLEDGED,
+                advice = "make sure that the database is not an older copy; it would not be detected",
+                "reading the recorded revision failed"
             );
             None
         })
@@ -206,8 +206,8 @@ fn after(noted: Option<Revision>, first: Revision) -> Revision {
         return first;
     };
     tracing::warn!(
-        "{FILE} is not in the data directory, where revision {noted} was acknowledged: a new one is \
-         made, its tokens go on rising, and what was held is forgotten"
+        file = FILE, revision = %noted,
+        "database missing; created without its former locks"
     );
     first.max(Revision(noted.0.saturating_add(1)))
 }
@@ -251,8 +251,7 @@ fn make_directory(directory: &Path) -> Result<(), OpenError> {
         let above = above.unwrap_or(Path::new("."));
         if let Err(error) = sync(above) {
             // Who may make a name there need not be allowed to read it.
-            let above = above.display();
-            tracing::warn!(%error, "{above} could not be synced: a crash may lose a directory in it");
+            tracing::warn!(%error, directory = %above.display(), "syncing a directory failed");
         }
     }
     Ok(())

@@ -164,6 +164,6 @@ impl Place {
             let after = Some(String::from_utf8(bytes?).ok()?);
             (revision <= now).then_some(Self { revision, after })
         };
-        place().ok_or_else(|| StoreError::ListingOver(format!("{text:?} is no place in a listing")))
+        place().ok_or_else(|| StoreError::ListingOver(format!("{text:?} is not a continue token")))
     }
 }

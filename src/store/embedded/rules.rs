@@ -16,10 +16,10 @@ use crate::store::StoreError;
 /// `Invalid` with the rule that it breaks.
 pub(super) fn check_lock(before: &Lock, next: &Lock) -> Result<(), StoreError> {
     if next.resource != before.resource {
-        return refuse("a lock's resource can never be changed");
+        return refuse("spec.resource is immutable");
     }
     if next.token < before.token {
-        return refuse("the token of a lock can never be made smaller: fencing depends on it");
+        return refuse("status.token can never be decreased: fencing depends on it");
     }
     match &next.grant {
         None => {}
@@ -38,7 +38,7 @@ fn check_holder(before: &Lock, grant: &Grant) -> Result<(), StoreError> {
     if is_same {
         return Ok(());
     }
-    refuse("the holder of a grant can never be changed; another holder needs a new grant")
+    refuse("the holder of a grant is immutable; another holder needs a new grant")
 }
 
 fn check_new_token(before: Token, next: Token) -> Result<(), StoreError> {
@@ -85,16 +85,16 @@ pub(super) fn check_session(before: &Session, next: &Session) -> Result<(), Stor
         && before.ttl == next.ttl
         && before.agent_version == next.agent_version;
     if !is_same {
-        return refuse("what a session is can never be changed; start another session");
+        return refuse("the spec of a session is immutable; start another session");
     }
     if next.renewals < before.renewals {
-        return refuse("the count of a session's renewals can never be made smaller");
+        return refuse("status.renewals can never be decreased");
     }
     if before.revoked.is_none() {
         return Ok(());
     }
     if next.revoked != before.revoked {
-        return refuse("the end of a session is final and can never be changed or removed");
+        return refuse("status.revoked is final and immutable");
     }
     if next.renewals != before.renewals {
         return refuse("a revoked session can never be renewed; start another session");

@@ -28,8 +28,8 @@ pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
             Ok(None) => {}
             Ok(Some((files, pair))) => {
                 tracing::info!(
-                    directory = %directory.display(), not_after = pair.not_after,
-                    "the webhook serves another certificate"
+                    directory = %directory.display(), notAfter = pair.not_after,
+                    "serving a new certificate"
                 );
                 served.serve(pair);
                 // Whether the API server trusts it, who made it has to see to.
@@ -39,8 +39,7 @@ pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
             Err(words) => {
                 if trouble.as_ref() != Some(&words) {
                     tracing::warn!(
-                        directory = %directory.display(),
-                        "the certificate there cannot be served: {words}"
+                        directory = %directory.display(), error = words, "certificate is unusable"
                     );
                 }
                 served.misses(&words);
@@ -51,8 +50,8 @@ pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
         if is_invalid && !was_invalid {
             tracing::error!(
                 directory = %directory.display(),
-                "the certificate that is served is not valid now, and no API server will trust it: renew it, \
-                 or see to this machine's clock"
+                advice = "renew the certificate, or correct this machine's clock",
+                "served certificate is not valid now"
             );
         }
         tokio::time::sleep(INTERVAL).await;

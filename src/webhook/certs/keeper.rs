@@ -102,7 +102,7 @@ impl Keeper {
                     let words = trouble.to_string();
                     self.served.misses(&words);
                     if said != words {
-                        tracing::warn!("{words}");
+                        tracing::warn!(error = words, "maintaining the webhook certificate failed");
                         said = words;
                     }
                     pause(failures)
@@ -228,7 +228,7 @@ impl Keeper {
         }
         let files = issue(&self.names, self.terms.life(), self.wall_seconds())?;
         self.made = Some(now);
-        tracing::info!(why, "making a certificate for the webhook");
+        tracing::info!(reason = why, "issuing a webhook certificate");
         let certificates = &self.ports.certificates;
         let written = match secret {
             None => certificates.create(&files).await,
@@ -265,7 +265,7 @@ impl Keeper {
         // would be lost otherwise, and with it what that one serves.
         match self.ports.trust.update(configuration, &next).await {
             Ok(()) => {
-                tracing::info!(authorities = ?counts, "the API server is told whom to trust");
+                tracing::info!(authorities = ?counts, "published the CA bundle");
                 Ok(())
             }
             Err(StoreError::Conflict | StoreError::Ambiguous(_)) => Ok(()),
@@ -278,8 +278,8 @@ impl Keeper {
             return;
         };
         tracing::info!(
-            not_after = certificate.not_after,
-            "the webhook serves another certificate"
+            notAfter = certificate.not_after,
+            "serving a new certificate"
         );
         self.served.serve(pair);
         self.serves = Some(certificate);

@@ -44,7 +44,7 @@ async fn ensure_it_is_well(operator: &Operator) -> Result<()> {
     ensure!(operator.admin("/readyz").await?.0 == 200);
     ensure!(operator.metric("leasehold_operator_leading").await? > 0.0);
     let log = operator.log();
-    ensure!(!log.contains("panicked") && !log.contains("a task of the operator died"));
+    ensure!(!log.contains("panicked") && !log.contains("a task of the operator failed"));
     Ok(())
 }
 
@@ -208,7 +208,7 @@ async fn what_cannot_be_cleared_or_read_is_said_and_holds_nothing_up() -> Result
         let log = operator.log();
         let stuck = log
             .lines()
-            .any(|line| line.contains("this could not be done") && line.contains("untouchable"));
+            .any(|line| line.contains("reconcile failed") && line.contains("untouchable"));
         let events = namespace.events().await.ok()?;
         let unreadable = events.iter().any(|event| event["reason"] == "Unreadable");
         (stuck && unreadable).then_some(())

@@ -173,7 +173,7 @@ async fn what_is_edited_is_put_right_what_is_foreign_is_left_alone_and_a_killed_
     let said = operator
         .log()
         .lines()
-        .filter(|l| l.contains("somebody else made"))
+        .filter(|l| l.contains("RoleBinding not created by Leasehold"))
         .count();
     ensure!(said == 1, "{said} times");
 
@@ -288,7 +288,7 @@ async fn an_operator_that_may_not_bind_says_which_file_lets_it_and_goes_on_when_
     label(&namespace, Some("enabled")).await?;
     until_said(
         &operator,
-        &["could not be done", "attempting to grant", FILE],
+        &["reconcile failed", "attempting to grant", FILE],
     )
     .await?;
     ensure!(operator.admin("/readyz").await?.0 == 200);
@@ -296,7 +296,11 @@ async fn an_operator_that_may_not_bind_says_which_file_lets_it_and_goes_on_when_
     // Without any of it there is nothing to decide by.
     api.delete(ROLE, &DeleteParams::default()).await?;
     let blind = Operator::start(BINARY, &cluster.operator_pod("op-1").await?, BY_NAMESPACE).await?;
-    until_said(&blind, &["may not be listed", r#""kind":"binding""#, FILE]).await?;
+    until_said(
+        &blind,
+        &["list/watch forbidden", r#""kind":"binding""#, FILE],
+    )
+    .await?;
     eventually("it to be unready, for its rights", LIMIT, async || {
         let (status, why) = blind.admin("/readyz").await.ok()?;
         (status == 503 && why.contains(FILE)).then_some(())

@@ -226,7 +226,7 @@ async fn a_store_that_went_back_gets_nothing_from_the_operator_until_it_is_mende
     control_plane.restore_etcd(&snapshot, None).await?;
     until_metric(&operator, WENT_BACK, 1.0).await?;
     ensure!(operator.admin("/readyz").await?.0 == 200);
-    let said = operator.log().matches("the store is older").count();
+    let said = operator.log().matches("store older than observed").count();
     ensure!(said == 1, "said {said} times");
 
     // It asks every 10 s; the holder's silence would have lasted long enough by then.

@@ -17,7 +17,7 @@ fn said(operator: &Operator, kind: &str) -> usize {
     let log = operator.log();
     let lines = log.lines();
     lines
-        .filter(|line| line.contains("may not be listed") && line.contains(FILE))
+        .filter(|line| line.contains("list/watch forbidden") && line.contains(FILE))
         .filter(|line| line.contains(&format!(r#""kind":"{kind}""#)))
         .count()
 }
@@ -135,7 +135,7 @@ async fn an_operator_that_is_in_another_pod_than_it_says_is_told_so_once() -> Re
         ),
     ] {
         let operator = Operator::start(BINARY, &said, &[]).await?;
-        let is_it = |line: &&str| line.contains("in another pod than it says");
+        let is_it = |line: &&str| line.contains("pod identity mismatch");
         let word = format!("a word on the wrong {what}");
         let line = eventually(&word, LIMIT, async || {
             operator.log().lines().find(is_it).map(str::to_owned)

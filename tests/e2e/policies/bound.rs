@@ -167,7 +167,7 @@ async fn a_finalizer_ends_no_grant() {
     taken.refused("the lock is being deleted");
     // As it was before the policies, or by a person's hand.
     world.write(&world.admin, &lock, take).await.allowed();
-    finalizers(None).await.refused("off the record");
+    finalizers(None).await.refused("without a record");
     world.write(&a.client, &lock, free).await.allowed();
     finalizers(None).await.allowed();
 }

@@ -89,7 +89,7 @@ async fn may_the_operator(
         .allowed
 }
 
-const NO_OTHER_LABEL: &str = "writes no labels of a pod but those";
+const NO_OTHER_LABEL: &str = "writes only labels of a pod that begin";
 
 #[tokio::test]
 async fn the_operator_labels_leaders_only_where_that_was_installed() {

@@ -9,7 +9,7 @@ use super::stage::{Expect, Outcome, outcome};
 use super::world::{User, World};
 use crate::harness::{PATIENCE, TakeOver, eventually};
 
-const NO_RIGHT: &str = "it takes the verb `force-release`";
+const NO_RIGHT: &str = "this requires the verb `force-release`";
 
 fn request(actor: &str) -> ReleaseRequest {
     ReleaseRequest {

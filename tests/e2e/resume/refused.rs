@@ -36,8 +36,8 @@ async fn begins_anew(
     ensure!(said.len() == 1, "one line says so: {}", a.log());
     let reason = said[0]["reason"].as_str().unwrap_or_default();
     ensure!(reason.contains(case.reason), "{reason:?}");
-    ensure!(said[0]["whatToDo"].is_string(), "{}", said[0]);
-    let old = said[0]["oldFile"].as_str();
+    ensure!(said[0]["advice"].is_string(), "{}", said[0]);
+    let old = said[0]["file"].as_str();
     ensure!(old.is_some() == (case.answer == UNKNOWN), "{}", said[0]);
     ensure!(old.is_none_or(|old| Path::new(old) == node.state.join("state.refused")));
     ensure!(old.is_none_or(|old| Path::new(old).exists()), "{old:?}");

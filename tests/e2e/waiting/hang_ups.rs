@@ -310,7 +310,9 @@ async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
     // The first one's place is the second's now, who is named in it when it gets the lock.
     drop(first);
     eventually("the first to be gone", LIMIT, async || {
-        b.log().contains("a caller in line hung up").then_some(())
+        b.log()
+            .contains("waiting caller disconnected")
+            .then_some(())
     })
     .await?;
     // The write of the name; the grant stays the same.
@@ -329,7 +331,7 @@ async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
             let log = b.log();
             let left = log
                 .lines()
-                .filter(|line| line.contains("a caller in line hung up"));
+                .filter(|line| line.contains("waiting caller disconnected"));
             (left.count() == 2).then_some(())
         },
     )

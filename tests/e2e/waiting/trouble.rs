@@ -203,7 +203,7 @@ async fn who_waits_stays_in_line_through_an_outage() -> Result<()> {
     let place = until_queued(&namespace, "res", 1).await?;
     // A caller whose queue entry is not confirmed yet gets `store_unavailable`.
     eventually("the waiter's entry to be confirmed", PATIENCE, async || {
-        b.log().contains("waiting in line").then_some(())
+        b.log().contains("queued for lock").then_some(())
     })
     .await?;
     cluster.control_plane().kill_api_server().await?;

@@ -85,8 +85,8 @@ async fn a_gate_opens_with_a_yes_that_is_still_valid_and_with_nothing_else() {
     for words in [
         "resuming: soon",
         "pod other leads",
-        "what it said was over",
-        "no sidecar of ours",
+        "after its validForMs",
+        "not from a Leasehold sidecar",
         "this pod leads",
     ] {
         assert_eq!(said.matches(words).count(), 1, "{words}: {said}");

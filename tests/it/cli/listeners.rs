@@ -52,7 +52,7 @@ async fn a_unix_socket_has_the_api_and_health_and_goes_with_the_process() {
     let mut sidecar = start(&["--listen=none", "--admin-listen=none", &socket]);
     let listening = sidecar.logged("listening");
     assert_eq!(listening["api"], "locks");
-    assert_eq!(listening["addr"], path.to_str().unwrap());
+    assert_eq!(listening["address"], path.to_str().unwrap());
     let client = over(&path);
     let healthz = client.get("http://localhost/healthz").send().await.unwrap();
     assert_eq!(healthz.status(), 200);
@@ -103,12 +103,15 @@ fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {
         let line = line.expect("one line says why");
         assert!(line.contains(words), "{line}");
     };
-    refused(&path, "another process has it");
+    refused(&path, "another process uses it");
     is_healthy(&[&socket]);
-    refused(&directory.path().join("no/s"), "its directory is not there");
+    refused(
+        &directory.path().join("no/s"),
+        "its directory does not exist",
+    );
     let notes = directory.path().join("notes");
     std::fs::write(&notes, "notes").unwrap();
-    refused(&notes, "something else of that name");
+    refused(&notes, "is not a socket");
     assert_eq!(std::fs::read_to_string(&notes).unwrap(), "notes");
 }
 
@@ -120,7 +123,7 @@ fn health_says_yes_of_a_listener_that_answers_and_no_of_one_that_does_not() {
     let mut by_admin = start(&["--listen=127.0.0.1:0", "--admin-listen=[::]:0", &socket]);
     let both = [(); 3].map(|()| by_admin.logged("listening"));
     let port = |listening: &Value| {
-        let address = listening["addr"].as_str().unwrap();
+        let address = listening["address"].as_str().unwrap();
         address.rsplit_once(':').unwrap().1.to_owned()
     };
     let admin = both.iter().find(|one| one["api"] == "admin").unwrap();
@@ -183,7 +186,7 @@ async fn localhost_is_both_families_and_a_variable_set_to_nothing_is_none() {
     };
     for family in expected {
         let listening = sidecar.logged("listening");
-        let address = listening["addr"].as_str().unwrap();
+        let address = listening["address"].as_str().unwrap();
         assert!(address.starts_with(family), "{address}");
         let healthz = reqwest::get(super::url(&listening, "/healthz"))
             .await

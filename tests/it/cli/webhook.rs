@@ -29,9 +29,9 @@ fn operator(flags: &[&str]) -> (Output, String) {
 fn flags_that_do_not_go_together_are_usage_errors() {
     let own = [SERVICE, CONFIGURATION, SECRET];
     let cases: &[(&[&str], &str)] = &[
-        (&[INJECTION], "--injection-config is for the webhook"),
-        (&[DIRECTORY], "--webhook-cert-dir is for the webhook"),
-        (&own, "--webhook-service is for the webhook"),
+        (&[INJECTION], "--injection-config requires --webhook-listen"),
+        (&[DIRECTORY], "--webhook-cert-dir requires --webhook-listen"),
+        (&own, "--webhook-service requires --webhook-listen"),
         (&[LISTEN], "needs --injection-config"),
         (&[LISTEN, INJECTION], "give --webhook-cert-dir, or"),
         (

@@ -45,7 +45,7 @@ async fn compat_url(dev: &Dev) -> String {
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok());
         let mut compat = lines.filter(|line: &Value| line["api"] == "compat");
-        Some(format!("http://{}", compat.next()?["addr"].as_str()?))
+        Some(format!("http://{}", compat.next()?["address"].as_str()?))
     })
     .await
 }

@@ -208,17 +208,17 @@ async fn what_is_refused_before_the_first_event_is_a_problem_document() {
     let nothing = json!({"resource": ""});
     hold(nothing).await.is_problem(400, "resource_invalid", "");
     let unknown = sidecar.get("/v1/locks/nope/events").await;
-    unknown.is_problem(404, "lease_unknown", "no such lease");
+    unknown.is_problem(404, "lease_unknown", "lease not found");
     let wrong = send(sidecar.request(Method::GET, "/v1/locks/hold/renew")).await;
     wrong.is_problem(405, "method_not_allowed", "method");
 
     let lease = sidecar.lease("other").await;
     let _open = Stream::hold(&sidecar, "r").await;
     let refused = hold(json!({"resource": "r2"})).await;
-    refused.is_problem(429, "too_many_streams", "1 streams");
+    refused.is_problem(429, "too_many_streams", "1 event streams");
     assert_eq!(refused.body["limit"], 1);
     let refused = sidecar.get(&format!("{lease}/events")).await;
-    refused.is_problem(429, "too_many_streams", "close those that nobody reads");
+    refused.is_problem(429, "too_many_streams", "close unused streams");
 }
 
 #[tokio::test]
@@ -289,7 +289,7 @@ async fn a_grant_that_was_ended_by_force_is_told_as_that_and_by_every_call() {
         sidecar.get(&events).await,
         sidecar.delete(&lease).await,
     ] {
-        answer.is_problem(410, "lease_lost", "ended it by force");
+        answer.is_problem(410, "lease_lost", "ended by a force release");
         assert_eq!(answer.body["reason"], "force_released");
     }
 }

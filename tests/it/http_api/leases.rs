@@ -90,13 +90,13 @@ async fn a_released_lock_moves_with_a_larger_token() {
         json!({"current": true, "exact": false})
     );
     let stale = first.without_a_write(first.verify("r", old)).await;
-    stale.is_problem(409, "stale_token", "refuse the write");
+    stale.is_problem(409, "stale_token", "reject the write");
     assert_eq!(stale.body["current"], false);
     assert_eq!(stale.body["latestFencingToken"], new);
     let unknown = first.without_a_write(first.verify("r", new + 5_000)).await;
-    unknown.is_problem(409, "unknown_token", "no such token");
+    unknown.is_problem(409, "unknown_token", "was not granted for this resource");
     let no_lock = first.without_a_write(first.verify("never", 1)).await;
-    no_lock.is_problem(409, "unknown_token", "no such token");
+    no_lock.is_problem(409, "unknown_token", "was not granted for this resource");
 }
 
 #[tokio::test]
@@ -206,7 +206,12 @@ async fn a_release_while_the_store_is_away_is_pending_and_gets_done() {
     let pending = sidecar.without_a_write(sidecar.delete(&path)).await;
     assert_eq!(pending.status, 202);
     assert_eq!(pending.body["release"], "pending");
-    assert!(pending.body["detail"].as_str().unwrap().contains("goes on"));
+    assert!(
+        pending.body["detail"]
+            .as_str()
+            .unwrap()
+            .contains("retries until")
+    );
     sidecar
         .get(&path)
         .await
@@ -302,7 +307,7 @@ async fn a_listing_that_cannot_go_on_is_to_be_started_anew() {
     for resource in ["a:1", "a:2", "b:1"] {
         sidecar.lease(resource).await;
     }
-    let words = "start the listing anew, without continue";
+    let words = "list again without continue";
     let garbage = sidecar.get("/v1/locks?continue=garbage");
     let refused = sidecar.without_a_write(garbage).await;
     refused.is_problem(400, "invalid_request", words);
@@ -326,7 +331,7 @@ async fn a_listing_that_cannot_go_on_is_to_be_started_anew() {
         (lists == 2).then(|| expired.clone())
     });
     let searched = sidecar.get("/v1/locks?prefix=b:&limit=1").await;
-    searched.is_problem(503, "store_unavailable", "try again");
+    searched.is_problem(503, "store_unavailable", "retry after");
     let searched = sidecar.get("/v1/locks?prefix=b:&limit=1").await;
     assert_eq!(searched.body["locks"][0]["resource"], "b:1");
 }

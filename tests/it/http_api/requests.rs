@@ -71,8 +71,8 @@ async fn a_field_that_is_wrong_is_named_with_its_bound() {
         (json!({"waitSeconds": 241}), "0 to 240"),
         (json!({"ttl": 30}), "unknown field `ttl`"),
         (json!({"ownerId": ""}), "ownerId must be 1 to 256"),
-        (json!({"ownerId": "\u{200b}"}), "that people can see"),
-        (json!({"ownerId": " \u{3164}"}), "that people can see"),
+        (json!({"ownerId": "\u{200b}"}), "printable, visible text"),
+        (json!({"ownerId": " \u{3164}"}), "printable, visible text"),
         (
             json!({"requestId": "x".repeat(129)}),
             "requestId must be 1 to 128",
@@ -238,7 +238,7 @@ async fn an_unknown_path_and_a_wrong_method_are_problems_too() {
     let sidecar = Sidecar::start().await;
     for path in ["/", "/v1", "/v1/lock", "/v1/locks/a/b/c", "/metrics"] {
         let answer = sidecar.get(path).await;
-        answer.is_problem(404, "not_found", &format!("there is no {path}"));
+        answer.is_problem(404, "not_found", &format!("{path} not found"));
     }
     let cases = [
         (Method::GET, ACQUIRE, "POST"),

@@ -41,7 +41,7 @@ async fn a_missing_right_is_named() {
         refused.body["missingRight"],
         "create distributedlocks in leasehold.dev"
     );
-    refused.is_problem(403, "forbidden", "by a RoleBinding");
+    refused.is_problem(403, "forbidden", "with a RoleBinding");
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn a_panic_is_an_answer_and_not_a_broken_connection() {
         _ => None,
     });
     let answer = sidecar.without_a_write(sidecar.get("/v1/locks")).await;
-    answer.is_problem(500, "internal", "made a mistake");
+    answer.is_problem(500, "internal", "internal error");
     sidecar.store.heal();
     assert_eq!(sidecar.get("/v1/locks").await.status, 200);
 }

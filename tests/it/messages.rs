@@ -1,0 +1,107 @@
+//! What users read: a golden file lists every log message and problem document, so that a change of
+//! words is seen in review, and tests hold them to the rules of CONTRIBUTING.md.
+//!
+//! Log messages are read from the source, because no type lists them; problem documents come from the
+//! code that makes the real ones.
+
+mod scan;
+mod words;
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use leasehold::crd;
+use leasehold::http::{openapi_document, problem_examples};
+
+use crate::drift::assert_committed;
+use scan::{Log, shipped_logs};
+
+#[test]
+fn the_committed_list_of_messages_has_not_drifted() {
+    assert_committed("tests/golden/messages.txt", &listed(&shipped_logs()));
+}
+
+#[test]
+fn log_messages_keep_to_the_rules_for_words() {
+    let logs = shipped_logs();
+    let mut faults = words::two_spellings(&logs);
+    for log in &logs {
+        let of_it = words::faults_of(log).into_iter();
+        faults.extend(of_it.map(|fault| format!("{}: {:?}: {fault}", log.module, log.message)));
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn problem_documents_have_no_retired_words() {
+    for document in problem_examples() {
+        for field in ["title", "detail"] {
+            let text = document[field].as_str().unwrap();
+            assert_eq!(words::retired_in(text), Vec::<String>::new(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn api_description_has_no_retired_words() {
+    let description = openapi_document();
+    assert_eq!(words::retired_in(&description), Vec::<String>::new());
+}
+
+/// The help of each command, at a width that no terminal changes.
+fn help() -> String {
+    let mut text = String::new();
+    for command in ["", "sidecar", "operator", "dev", "health", "gate", "crd"] {
+        let mut leasehold = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        leasehold.args((!command.is_empty()).then_some(command));
+        let output = leasehold.arg("--help").env_clear().output().unwrap();
+        assert!(output.status.success(), "leasehold {command} --help");
+        writeln!(text, "$ leasehold {command} --help").expect("a string takes everything");
+        text.push_str(&String::from_utf8(output.stdout).unwrap());
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn the_committed_help_has_not_drifted() {
+    assert_committed("tests/golden/help.txt", &help());
+}
+
+#[test]
+fn help_has_no_retired_words() {
+    assert_eq!(words::retired_in(&help()), Vec::<String>::new());
+}
+
+#[test]
+fn definitions_have_no_retired_words() {
+    for definition in [
+        crd::lock_as_yaml().unwrap(),
+        crd::session_as_yaml().unwrap(),
+    ] {
+        assert_eq!(words::retired_in(&definition), Vec::<String>::new());
+    }
+}
+
+fn listed(logs: &[Log]) -> String {
+    let mut text = String::from(
+        "Log messages and problem documents, as `make generate` lists them.\n\n# Log messages\n",
+    );
+    for log in logs {
+        let fields = log.fields.join(", ");
+        writeln!(
+            text,
+            "{}: {} {:?} [{fields}]",
+            log.module, log.level, log.message
+        )
+        .expect("a string takes everything");
+    }
+    text.push_str("\n# Problem documents\n");
+    for document in problem_examples() {
+        let field = |name: &str| document[name].as_str().expect("a problem has this text");
+        let (code, title, detail) = (field("code"), field("title"), field("detail"));
+        writeln!(text, "{} {code}: {title}\n    {detail}", document["status"])
+            .expect("a string takes everything");
+    }
+    text
+}
