@@ -48,7 +48,7 @@ impl Default for Served {
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 pair: None,
-                missing: Some("there is no certificate yet".to_owned()),
+                missing: Some("no certificate exists yet".to_owned()),
             }),
             registry,
             not_before,
