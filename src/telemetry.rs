@@ -30,7 +30,9 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidFilter {
     /// A word that is no level. The library would take it for a module's name and log nothing.
-    #[error("{0:?} is no log level; use off, error, warn, info, debug or trace, or MODULE=LEVEL")]
+    #[error(
+        "{0:?} is not a log level; use off, error, warn, info, debug or trace, or MODULE=LEVEL"
+    )]
     NoLevel(String),
     /// The library cannot read it.
     #[error("it cannot be read; use a level, or MODULE=LEVEL")]

@@ -149,11 +149,11 @@ async fn answer_to(injector: &Injector, body: Body) -> Response {
         Ok(Ok(bytes)) => injector.answer(&bytes),
         Ok(Err(_too_large_or_broken)) => injector.refuse(
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the body broke off or has more than 4 MiB; a review of a pod is smaller",
+            "the body ended early or has more than 4 MiB; an AdmissionReview of a pod is smaller",
         ),
         Err(_elapsed) => injector.refuse(
             StatusCode::REQUEST_TIMEOUT,
-            "the body did not arrive within 5 s; send it at once",
+            "the body did not arrive within 5 s; send it without delay",
         ),
     }
 }

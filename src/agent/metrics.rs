@@ -66,7 +66,7 @@ const RELEASE_OUTCOMES: [&str; 3] = ["released", "retried", "abandoned"];
 /// What contention is counted under where no prefix was configured.
 const OTHER_PREFIXES: &str = "other";
 
-const STATE_FILE_HELP: &str = "1 while the state file is written, so that a restart goes on.";
+const STATE_FILE_HELP: &str = "1 while the state file is written, so that a restart resumes.";
 
 /// What is so just now.
 pub(super) struct Gauges {
@@ -91,7 +91,7 @@ impl Metrics {
         Self {
             acquires: outcomes(
                 "leasehold_acquire_attempts_total",
-                "Tries to acquire a lock, by outcome.",
+                "Attempts to acquire a lock, by outcome.",
                 &ACQUIRE_OUTCOMES,
             ),
             acquire_seconds: by_outcome(
@@ -107,17 +107,17 @@ impl Metrics {
             hold_seconds: hold_seconds(&registry),
             renewals: outcomes(
                 "leasehold_session_renewals_total",
-                "Tries to renew the session in the store, by outcome.",
+                "Attempts to renew the session in the store, by outcome.",
                 &RENEWAL_OUTCOMES,
             ),
             releases: outcomes(
                 "leasehold_releases_total",
-                "Grants given back to the store, by outcome.",
+                "Releases of grants in the store, by outcome.",
                 &RELEASE_OUTCOMES,
             ),
             lost: counters(
                 "leasehold_leases_lost_total",
-                "Leases that ended without their app's asking, by reason.",
+                "Leases that were lost, by reason.",
                 "reason",
                 &Loss::ALL.map(Loss::as_str),
             ),
@@ -136,13 +136,16 @@ impl Metrics {
                 "Time left before the session's local deadline; 0 without a session.",
             ),
             leases: gauge("leasehold_leases", "Leases served now."),
-            waiters: gauge("leasehold_callers_in_line", "Callers in line now."),
-            streams: gauge("leasehold_event_streams", "Streams of events open now."),
-            kept: gauge("leasehold_kept_grants", "Locks kept without a lease now."),
+            waiters: gauge("leasehold_callers_in_line", "Callers queued now."),
+            streams: gauge("leasehold_event_streams", "Event streams open now."),
+            kept: gauge(
+                "leasehold_kept_grants",
+                "Warm grants: locks kept without a lease now.",
+            ),
             state_file: gauge("leasehold_state_file_written", STATE_FILE_HELP),
             late_watches: single(
                 "leasehold_watch_late_total",
-                "Grants found by reading that the watch had not told of.",
+                "Grants found by a read before the watch reported them.",
             ),
             prefixes: prefixes.clone(),
             registry,

@@ -113,8 +113,8 @@ fn store_example(code: Code) -> Problem {
             .into();
         }
         Code::NotInstalled => StoreError::NotInstalled(
-            "the namespace team-a does not exist; make it (`kubectl create namespace team-a`), or \
-             start the sidecar with the --namespace that is meant"
+            "the namespace team-a does not exist; create it (`kubectl create namespace team-a`), or \
+             start the sidecar with the --namespace of the locks"
                 .into(),
         ),
         Code::StoreWentBack => {

@@ -289,7 +289,7 @@ fn check_name(name: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     Err(StoreError::Invalid(format!(
-        "{name:?} is no name of an object"
+        "{name:?} is not a valid object name"
     )))
 }
 
@@ -303,7 +303,7 @@ fn parse(call: Call, code: StatusCode, body: &[u8]) -> Result<Value, StoreError>
         return Err(from_answer(call, code, body));
     }
     serde_json::from_slice(body)
-        .map_err(|error| call.unclear(format!("the API server's answer cannot be read: {error}")))
+        .map_err(|error| call.unclear(format!("the API server's response cannot be read: {error}")))
 }
 
 #[cfg(test)]

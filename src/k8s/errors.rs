@@ -53,7 +53,7 @@ pub fn from_transport(call: Call, error: &kube::Error) -> StoreError {
             chain(error)
         )),
         _ => call.unclear(format!(
-            "the connection to the API server broke: {}",
+            "the connection to the API server was lost: {}",
             chain(error)
         )),
     }
@@ -109,7 +109,7 @@ pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
         StatusCode::BAD_REQUEST | StatusCode::GONE if call == Call::ReadOn => {
             StoreError::ListingOver(words)
         }
-        StatusCode::GONE => StoreError::Unavailable(format!("{words}; start the listing anew")),
+        StatusCode::GONE => StoreError::Unavailable(format!("{words}; list again")),
         // Refused before anything was done: too many requests.
         StatusCode::TOO_MANY_REQUESTS => StoreError::Unavailable(words),
         StatusCode::REQUEST_TIMEOUT => call.unclear(words),
@@ -191,7 +191,7 @@ fn not_found(call: Call, status: &Status, words: String) -> StoreError {
     if let Some(namespace) = details.filter(|details| details.kind == "namespaces") {
         let name = &namespace.name;
         return StoreError::NotInstalled(in_short(&format!(
-            "the namespace {name} does not exist; make it (`kubectl create namespace {name}`), or \
+            "the namespace {name} does not exist; create it (`kubectl create namespace {name}`), or \
              start the sidecar with the --namespace that is meant"
         )));
     }

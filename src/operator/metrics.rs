@@ -24,7 +24,7 @@ const FREE_BUCKETS: [f64; 12] = [
 ];
 
 const WENT_BACK_HELP: &str =
-    "1 while the store is older than what was seen of it: restored without a bump.";
+    "1 while the store is older than observed: restored without raising its revision.";
 
 /// What came of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,11 +86,14 @@ impl Metrics {
         let metrics = Self {
             reconciles: counters(
                 "leasehold_operator_reconciles_total",
-                "What the operator did, by what it was about and what came of it.",
+                "Actions of the operator, by kind and outcome.",
                 &["kind", "outcome"],
             ),
             durations: registered(&registry, HistogramVec::new(durations(), &["kind"])),
-            queue_depth: gauge("leasehold_operator_queue_depth", "Objects to be looked at."),
+            queue_depth: gauge(
+                "leasehold_operator_queue_depth",
+                "Objects waiting to be reconciled.",
+            ),
             sessions: gauge(
                 "leasehold_operator_sessions",
                 "Sessions that are not revoked.",
@@ -100,18 +103,15 @@ impl Metrics {
                 "Lock objects, by state.",
                 "state",
             ),
-            contended: gauge(
-                "leasehold_operator_contended_locks",
-                "Locks that others wait for.",
-            ),
+            contended: gauge("leasehold_operator_contended_locks", "Locks with waiters."),
             reclaimed: counters(
                 "leasehold_operator_reclaimed_total",
-                "Grants taken from dead holders, by how they died.",
+                "Grants of expired or ended holders that were reclaimed, by cause.",
                 &["cause"],
             ),
             force_releases: counter(
                 "leasehold_operator_force_releases_total",
-                "Grants ended because a person forced it.",
+                "Grants ended by a force release.",
             ),
             time_to_free: registered(&registry, Histogram::with_opts(time_to_free())),
             long_held: gauge(
@@ -125,12 +125,15 @@ impl Metrics {
             ),
             leading: gauge(
                 "leasehold_operator_leading",
-                "1 where this replica is the active one.",
+                "1 if this replica is the active one.",
             ),
-            synced: gauge("leasehold_operator_synced", "1 once everything was listed."),
+            synced: gauge(
+                "leasehold_operator_synced",
+                "1 once all objects were listed.",
+            ),
             unreadable: gauges(
                 "leasehold_operator_unreadable_objects",
-                "Objects that make no sense, by kind.",
+                "Objects that cannot be read, by kind.",
                 "kind",
             ),
             watch_errors: counters(
@@ -262,7 +265,7 @@ impl Metrics {
 fn durations() -> HistogramOpts {
     HistogramOpts::new(
         "leasehold_operator_reconcile_duration_seconds",
-        "How long an action of the operator took, by what it was about.",
+        "Duration of an action of the operator, by kind.",
     )
     .buckets(RECONCILE_BUCKETS.to_vec())
 }
@@ -270,7 +273,7 @@ fn durations() -> HistogramOpts {
 fn time_to_free() -> HistogramOpts {
     HistogramOpts::new(
         "leasehold_operator_time_to_free_seconds",
-        "Time from the last sign of life of a dead holder to its lock being free or another's.",
+        "Time from the last renewal of an expired holder until its lock was released or handed over.",
     )
     .buckets(FREE_BUCKETS.to_vec())
 }

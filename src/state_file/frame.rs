@@ -30,13 +30,13 @@ pub(super) const OVERHEAD: usize = SUM_DIGITS + 2;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Damage {
     /// It does not begin as one of ours does.
-    #[error("it is no state file, or its beginning is damaged")]
+    #[error("it is not a state file, or its header is damaged")]
     NoStateFile,
     /// Another version wrote it.
     #[error("it has the format {0:?}, and this version knows {FORMAT:?}")]
     UnknownFormat(String),
     /// Bytes were changed.
-    #[error("record {0} is damaged: its checksum does not fit")]
+    #[error("record {0} is damaged: its checksum does not match")]
     BadSum(u64),
     /// Records are missing at its end.
     #[error("it is cut: {there} of {counted} records are there")]

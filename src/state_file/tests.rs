@@ -147,7 +147,7 @@ fn a_directory_that_cannot_be_used_is_an_error_that_says_so() {
     let Err(error) = StateFile::open(&missing) else {
         panic!("it was opened");
     };
-    assert!(error.to_string().contains("is not there"), "{error}");
+    assert!(error.to_string().contains("does not exist"), "{error}");
     // Also root may not make a file inside of a file.
     fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
     assert!(matches!(

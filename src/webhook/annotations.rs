@@ -138,7 +138,7 @@ pub(super) fn read(
     }
     if asked.elect_preferred && asked.elect.is_empty() {
         problems.push(format!(
-            "annotation {PREFIX}elect-preferred goes with {PREFIX}elect, {PREFIX}elect-always or \
+            "annotation {PREFIX}elect-preferred requires {PREFIX}elect, {PREFIX}elect-always or \
              {PREFIX}gate-lock: write one of them, too"
         ));
     }
@@ -146,7 +146,7 @@ pub(super) fn read(
         let more = problems.len().saturating_sub(TOLD_MAX);
         problems.truncate(TOLD_MAX);
         if more > 0 {
-            problems.push(format!("and {more} more that are wrong"));
+            problems.push(format!("and {more} more invalid annotations"));
         }
         return Err(problems.join("; "));
     }
@@ -167,7 +167,7 @@ impl Asked {
             "elect-preferred" => self.elect_preferred = yes_or_no(text)?,
             "gate-lock" => self.gate = Some(election(text)?),
             "gate-rollout" if text == "accept" => self.gate_rollout = true,
-            "gate-rollout" => return Err("write accept, or leave it out".to_owned()),
+            "gate-rollout" => return Err("write accept, or omit it".to_owned()),
             _ => return Err(unknown()),
         }
         Ok(())
@@ -176,7 +176,7 @@ impl Asked {
 
 fn unknown() -> String {
     let known = ANNOTATIONS.map(|annotation| annotation.name).join(", ");
-    format!("there is no such annotation; after {PREFIX} there may be {known}")
+    format!("unknown annotation; after {PREFIX} these are known: {known}")
 }
 
 pub(super) fn check_image(text: &str) -> Result<&str, String> {
@@ -194,7 +194,7 @@ pub(super) fn check_image(text: &str) -> Result<&str, String> {
 pub(super) fn check_log_level(text: &str) -> Result<&str, String> {
     // It becomes the value of a variable, and in those Kubernetes puts others in the place of `$(NAME)`.
     if text.contains("$(") {
-        return Err("a filter has no $( in it; write a level, or MODULE=LEVEL".to_owned());
+        return Err("a filter must not contain $(; write a level, or MODULE=LEVEL".to_owned());
     }
     let read = telemetry::filter(text);
     read.map(|_filter| text).map_err(|error| error.to_string())
@@ -274,10 +274,10 @@ mod tests {
     fn each_known_one_is_read() {
         for Annotation { name, .. } in ANNOTATIONS {
             let refused = read_all(&[(name, "?")]).unwrap_err();
-            assert!(!refused.contains("no such annotation"), "{refused}");
+            assert!(!refused.contains("unknown annotation"), "{refused}");
         }
         let refused = read_all(&[("imgae", "x")]).unwrap_err();
-        assert!(refused.contains("no such annotation"), "{refused}");
+        assert!(refused.contains("unknown annotation"), "{refused}");
         for Annotation { name, .. } in ANNOTATIONS {
             assert!(refused.contains(name), "{refused}");
         }
@@ -323,7 +323,7 @@ mod tests {
         let many: Vec<_> = many.iter().map(|name| (&**name, "x")).collect();
         let refused = read_all(&many).unwrap_err();
         assert!(
-            refused.ends_with("; and 988 more that are wrong"),
+            refused.ends_with("; and 988 more invalid annotations"),
             "{refused}"
         );
     }

@@ -90,7 +90,7 @@ impl<'a> Subject<'a> {
     fn decide(&self, installation: &Injection, warnings: &mut Vec<String>) -> Decision {
         if let Some(wish) = label(self.pod, INJECT_LABEL).filter(|_| !self.asks) {
             warnings.push(format!(
-                "label {INJECT_LABEL} is {:?}, which says nothing: write \"true\" or \"false\"",
+                "label {INJECT_LABEL} is {:?}, which is invalid: write \"true\" or \"false\"",
                 shown(wish)
             ));
         }
@@ -124,10 +124,10 @@ impl<'a> Subject<'a> {
 
     fn cannot(&self, why: &str, warnings: &mut Vec<String>) -> Decision {
         if self.asks {
-            return Decision::Deny(format!("no sidecar can be added: {why}"));
+            return Decision::Deny(format!("the sidecar cannot be injected: {why}"));
         }
         warnings.push(format!(
-            "no leasehold sidecar was added: {why}; to have none, label it {INJECT_LABEL}: \"false\""
+            "the leasehold sidecar was not injected: {why}; to disable injection, label the pod {INJECT_LABEL}: \"false\""
         ));
         Decision::Skip
     }

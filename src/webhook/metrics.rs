@@ -30,7 +30,7 @@ impl Metrics {
         let registry = Registry::new();
         let opts = Opts::new(
             "leasehold_webhook_reviews_total",
-            "Requests to the injecting webhook, by what came of them.",
+            "Requests to the injecting webhook, by outcome.",
         );
         let reviews = IntCounterVec::new(opts, &["outcome"]).expect("the metric must be valid");
         let registered = registry.register(Box::new(reviews.clone()));

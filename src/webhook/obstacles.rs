@@ -18,8 +18,8 @@ pub(super) fn of(spec: &PodSpec, reach: Reach) -> Option<String> {
     }
     if spec.host_network == Some(true) && reach != Reach::Socket {
         return Some(
-            "the pod is on its node's network, where a port is everybody's on that node; write \
-             config.leasehold.dev/unix-socket: \"true\" to be served by a Unix socket"
+            "the pod uses the host network, where every process of the node can reach a port; set \
+             config.leasehold.dev/unix-socket: \"true\" to use a Unix socket"
                 .to_owned(),
         );
     }
@@ -44,7 +44,7 @@ fn name_taken(spec: &PodSpec) -> Option<String> {
     let container = all(spec).find(|container| ours.contains(&container.name.as_str()));
     if let Some(container) = container {
         return Some(format!(
-            "the pod has a container {:?}, a name that the injection needs; rename it",
+            "the pod has a container {:?}, a name that is reserved for the injection; rename it",
             container.name
         ));
     }
@@ -56,7 +56,7 @@ fn name_taken(spec: &PodSpec) -> Option<String> {
     let mut volumes = spec.volumes.iter().flatten();
     let volume = volumes.find(|volume| ours.contains(&volume.name.as_str()))?;
     Some(format!(
-        "the pod has a volume {:?}, a name that the injection needs; rename it",
+        "the pod has a volume {:?}, a name that is reserved for the injection; rename it",
         volume.name
     ))
 }
@@ -95,7 +95,7 @@ fn mount_taken(spec: &PodSpec, reach: Reach) -> Option<String> {
     });
     let container = containers.next()?;
     Some(format!(
-        "container {:?} mounts something at {}, where the sidecar's socket is; mount it elsewhere",
+        "container {:?} mounts a volume at {}, the path of the sidecar's socket; mount it elsewhere",
         shown(&container.name),
         sidecar::SOCKET_DIRECTORY
     ))

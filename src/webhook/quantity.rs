@@ -135,10 +135,12 @@ impl<'de> Deserialize<'de> for Quantity {
         let text = match Written::deserialize(deserializer) {
             Ok(Written::Text(text)) => text,
             Ok(Written::Number(number)) => number.to_string(),
-            Err(_) => return Err(D::Error::custom("an amount is a text like 100m or 64Mi")),
+            Err(_) => return Err(D::Error::custom("a quantity is a string like 100m or 64Mi")),
         };
         Self::parse(&text).ok_or_else(|| {
-            D::Error::custom(format_args!("{text:?} is no amount; write 100m or 64Mi"))
+            D::Error::custom(format_args!(
+                "{text:?} is not a quantity; write 100m or 64Mi"
+            ))
         })
     }
 }

@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Resources {
         match lists.keys().next() {
             None => Ok(Self { requests, limits }),
             Some(other) => Err(D::Error::custom(format_args!(
-                "unknown field {other:?}, there are requests and limits"
+                "unknown field {other:?}, use requests and limits"
             ))),
         }
     }
@@ -57,7 +57,7 @@ pub(super) enum Unusable {
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(name) => write!(f, "there is no resource {name:?}, use cpu and memory"),
+            Self::Unknown(name) => write!(f, "unknown resource {name:?}, use cpu and memory"),
             Self::AboveLimit(name) => write!(f, "the request of {name} is above its limit"),
         }
     }

@@ -108,7 +108,7 @@ pub enum InvalidInjection {
     #[error("the injection settings cannot be read; docs/injection.md has the fields")]
     Unreadable(#[from] serde_yaml::Error),
     /// A value makes no sense.
-    #[error("in the injection settings {field} is wrong: {why}")]
+    #[error("invalid injection settings: {field}: {why}")]
     Wrong {
         /// The field.
         field: &'static str,
@@ -218,27 +218,27 @@ mod tests {
                 "{image: a, imagePullPolicy: Sometimes}",
                 "`Always`, `IfNotPresent`, `Never`",
             ),
-            ("{image: a b}", "image is wrong"),
-            ("{image: ''}", "image is wrong"),
+            ("{image: a b}", "settings: image: "),
+            ("{image: ''}", "settings: image: "),
             (
                 "{image: a, logLevel: loud}",
-                "logLevel is wrong: \"loud\" is no log level",
+                "logLevel: \"loud\" is not a log level",
             ),
             ("{image: a, sessionTtlSeconds: 2}", "use 3 to 120 seconds"),
             ("{image: a, sessionTtlSeconds: 15s}", "sessionTtlSeconds"),
             (
                 "{image: a, tokenFloor: 9007199254740992}",
-                "tokenFloor is wrong: use 0 to",
+                "tokenFloor: use 0 to",
             ),
             ("{image: a, takeOver: peer}", "`auto` or `strict`"),
             (
                 "{image: a, ports: {api: 7373, admin: 7373}}",
-                "ports is wrong",
+                "settings: ports: ",
             ),
             ("{image: a, ports: {metrics: 1}}", "unknown field `metrics`"),
             (
                 "{image: a, resources: {requests: {cpu: much}}}",
-                "is no amount",
+                "is not a quantity",
             ),
             (
                 "{image: a, resources: {request: {cpu: 1}}}",

@@ -39,7 +39,7 @@ async fn a_place_that_the_api_server_never_gave_is_no_place_to_list_on_from() ->
         let refused = a.call(Method::GET, &path, None).await?;
         let refused = refused.problem(400, "invalid_request")?;
         let said = refused.json["detail"].as_str().unwrap_or_default();
-        assert!(said.contains("anew, without continue"), "{said}");
+        assert!(said.contains("list again without continue"), "{said}");
     }
     Ok(())
 }

@@ -54,7 +54,7 @@ fn a_wrong_flag_is_a_usage_error_that_names_it() {
         (&["--compat-port=70000"], "--compat-port"),
         (&["--compat-port=4041"], "--compat <WHOSE>"),
         (&["--listen=localhost:x"], "localhost:PORT"),
-        (&["--listen=none"], "give --unix-socket"),
+        (&["--listen=none"], "requires --unix-socket"),
         (&["--listen=none,127.0.0.1:0"], "cannot be combined"),
         (&["--admin-listen=localhost"], "or none"),
         (&[&too_long], "108 bytes"),

@@ -68,12 +68,12 @@ impl Refusal {
     const fn advice(&self) -> &'static str {
         match self {
             Self::Damaged(_) | Self::Unreadable(_) => {
-                "see that nobody but this version's sidecar writes to the state directory; the old \
+                "make sure that only this version's sidecar writes to the state directory; the old \
                  locks are free after the TTL"
             }
             Self::OtherBoot => {
-                "nothing: the old session is as dead as its apps; an emptyDir with medium: Memory \
-                 does not outlive the machine's run"
+                "nothing: the old session ended with its apps; an emptyDir with medium: Memory \
+                 does not outlive a reboot"
             }
             Self::OtherPod(_) | Self::OtherNamespace(_) => {
                 "give each pod a state directory of its own (an emptyDir)"
@@ -86,8 +86,8 @@ impl Refusal {
             Self::DeadlinePassed | Self::Moved | Self::NoAnswer(_) => {
                 "nothing: the old locks are free after the TTL"
             }
-            Self::Revoked => "nothing: others may have the old locks by now",
-            Self::StoreRestored => "go on as the runbook for restored backups says",
+            Self::Revoked => "nothing: the old locks may have other holders",
+            Self::StoreRestored => "follow the runbook for restored backups",
         }
     }
 
@@ -105,23 +105,21 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Damaged(words) => f.write_str(words),
-            Self::Unreadable(words) => write!(f, "a record makes no sense: {words}"),
-            Self::OtherBoot => f.write_str("the machine was started again since it was written"),
-            Self::OtherPod(uid) => write!(f, "it is the pod's with uid {uid:?}"),
-            Self::OtherNamespace(name) => write!(f, "it is of locks in the namespace {name:?}"),
+            Self::Unreadable(words) => write!(f, "a record is invalid: {words}"),
+            Self::OtherBoot => f.write_str("the machine was rebooted after it was written"),
+            Self::OtherPod(uid) => write!(f, "it belongs to the pod with uid {uid:?}"),
+            Self::OtherNamespace(name) => write!(f, "it belongs to the namespace {name:?}"),
             Self::OtherTtl(seconds) => {
                 write!(f, "the session TTL was {seconds} s when it was written")
             }
-            Self::FromTheFuture => {
-                f.write_str("its deadline lies further ahead than a session can live")
-            }
-            Self::DeadlinePassed => f.write_str("what the apps were told had run out by then"),
-            Self::Revoked => f.write_str("the session was revoked meanwhile"),
-            Self::Moved => f.write_str("the session was written since the file was"),
+            Self::FromTheFuture => f.write_str("its deadline is later than any session can last"),
+            Self::DeadlinePassed => f.write_str("the validity of its leases had passed"),
+            Self::Revoked => f.write_str("the session was revoked"),
+            Self::Moved => f.write_str("the session was written after the file"),
             Self::StoreRestored => f.write_str("the store was restored from a backup"),
             Self::NoAnswer(last) => write!(
                 f,
-                "the store gave no answer before what the apps were told ran out ({last})"
+                "the store did not respond before the validity of the leases passed ({last})"
             ),
         }
     }

@@ -35,7 +35,7 @@ const ACKNOWLEDGED: &str = "acknowledged";
 /// How much memory the database may use for what it has read. Locks are small.
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
 /// What is wrong with a file that has lost the number that everything hangs on.
-const WITHOUT_REVISION: &str = "it does not say what revision it is at";
+const WITHOUT_REVISION: &str = "it has no revision";
 
 /// Why a data directory cannot be used. A file that is damaged, or a newer version's, was left as it
 /// was; what was missing beside it may have been made.
@@ -62,8 +62,8 @@ pub enum OpenError {
     },
     /// The file is not as it was written.
     #[error(
-        "{} is damaged ({what}) and was left as it is; move it away to start anew with larger \
-         tokens, or see docs/dev.md for how to bring a copy back", path.display()
+        "{} is damaged ({what}) and was left as it is; move it away to start a new one with larger \
+         tokens, or see docs/dev.md for how to restore a copy", path.display()
     )]
     Damaged {
         /// The file.
@@ -313,7 +313,7 @@ fn check(path: &Path, acknowledged: Option<Revision>) -> Result<(), OpenError> {
     // What is damaged in a way that the library did not think of may make it panic.
     let checked = panic::catch_unwind(AssertUnwindSafe(|| check_copy(&bytes)));
     let Ok(checked) = checked else {
-        return Err(damaged(path, "it cannot be made sense of"));
+        return Err(damaged(path, "its content is invalid"));
     };
     let (format, revision) = checked.map_err(|error| damaged(path, in_words(error)))?;
     match format {
@@ -322,7 +322,7 @@ fn check(path: &Path, acknowledged: Option<Revision>) -> Result<(), OpenError> {
             let path = path.to_owned();
             return Err(OpenError::Newer { path, found });
         }
-        _ => return Err(damaged(path, "it does not say what format it has")),
+        _ => return Err(damaged(path, "it has no format")),
     }
     match (revision, acknowledged) {
         (None, _) => Err(damaged(path, WITHOUT_REVISION)),

@@ -46,7 +46,7 @@ fn check_new_token(before: Token, next: Token) -> Result<(), StoreError> {
         return Ok(());
     }
     refuse(
-        "a new grant needs a token at least 1000 above the last one: the grant before owns the \
+        "a new grant needs a token at least 1000 above the last one: the previous grant owns the \
          numbers in between",
     )
 }
@@ -70,7 +70,7 @@ fn check_queue(next: &Lock) -> Result<(), StoreError> {
         others.any(|other| other.claimant.session == waiter.claimant.session)
     });
     if is_twice {
-        return refuse("a session has at most one place in a queue");
+        return refuse("a session has at most one entry in a queue");
     }
     Ok(())
 }

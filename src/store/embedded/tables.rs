@@ -252,7 +252,7 @@ impl Write {
     pub(super) fn commit(self) -> Result<(), StoreError> {
         self.0.commit().map_err(|error| {
             StoreError::Ambiguous(format!(
-                "the write to the data directory failed ({error}); see to the disk and start anew"
+                "the write to the data directory failed ({error}); check the disk and restart"
             ))
         })
     }
@@ -282,6 +282,6 @@ fn known_revision(revision: Option<u64>) -> Result<Revision, StoreError> {
 )]
 fn failed(error: redb::Error) -> StoreError {
     StoreError::Unavailable(format!(
-        "the data directory cannot be read or written ({error}); see to the disk and start anew"
+        "the data directory cannot be read or written ({error}); check the disk and restart"
     ))
 }

@@ -60,8 +60,8 @@ enum Trouble {
     #[error("the webhook's configuration cannot be {0}: {1}")]
     Configuration(&'static str, StoreError),
     #[error(
-        "what is written to the webhook's Secret or configuration is undone again and again; look for \
-         who else keeps them, such as cert-manager or a tool that applies them from a repository"
+        "changes to the webhook's Secret or configuration are reverted repeatedly; find the other writer, \
+         such as cert-manager or a GitOps tool"
     )]
     Undone,
     #[error(transparent)]
@@ -288,7 +288,7 @@ impl Keeper {
     fn tell_what_is_missing(&self, bundles: Option<&[Bundle]>) {
         let (Some(bundles), Some(serves)) = (bundles, &self.serves) else {
             self.served
-                .misses("its MutatingWebhookConfiguration is not there");
+                .misses("its MutatingWebhookConfiguration does not exist");
             return;
         };
         let trusts = |bundle: &Bundle| {

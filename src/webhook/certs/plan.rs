@@ -132,16 +132,16 @@ impl Terms {
 #[must_use]
 pub fn plan(seen: &Seen<'_>, terms: Terms) -> Step {
     let pair = match seen.found {
-        Found::Missing => return Step::Make("there is no Secret with one".to_owned()),
+        Found::Missing => return Step::Make("no Secret with a certificate exists".to_owned()),
         Found::Unusable(why) => return Step::Make(why.clone()),
         Found::Usable(pair) => pair,
     };
     if pair.not_before > seen.now {
         // Whoever made it has another idea of the time. That of most decides in the end.
-        return Step::Make("the one in the Secret is not valid yet".to_owned());
+        return Step::Make("the certificate in the Secret is not valid yet".to_owned());
     }
     if pair.not_after <= seen.now {
-        return Step::Make("the one in the Secret has expired".to_owned());
+        return Step::Make("the certificate in the Secret has expired".to_owned());
     }
     let is_served = seen.served.is_some_and(|served| served.der == pair.der);
     let Some(bundles) = seen.trusted else {

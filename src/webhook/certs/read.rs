@@ -31,7 +31,7 @@ pub enum Unusable {
     #[error("tls.key is not the key of tls.crt")]
     AnotherKey,
     /// It is not for that name, or its authority did not issue it.
-    #[error("tls.crt is not good for {name} by ca.crt: {why}")]
+    #[error("tls.crt is not valid for {name} with ca.crt: {why}")]
     NotFor {
         /// The name.
         name: String,

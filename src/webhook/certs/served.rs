@@ -39,16 +39,16 @@ impl Default for Served {
         };
         let not_before = gauge(
             "leasehold_webhook_certificate_not_before_timestamp_seconds",
-            "From when on the certificate that the webhook serves is valid.",
+            "The start of validity of the certificate that the webhook serves.",
         );
         let not_after = gauge(
             "leasehold_webhook_certificate_not_after_timestamp_seconds",
-            "Until when the certificate that the webhook serves is valid.",
+            "The end of validity of the certificate that the webhook serves.",
         );
         Self(Arc::new(Inner {
             state: Mutex::new(State {
                 pair: None,
-                missing: Some("there is no certificate yet".to_owned()),
+                missing: Some("no certificate exists yet".to_owned()),
             }),
             registry,
             not_before,

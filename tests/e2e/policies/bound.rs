@@ -116,7 +116,7 @@ async fn the_operator_hands_a_lock_to_its_first_waiter_on_the_record() {
     let answer = world.write(&operator, &lock, |status| hand(status, &c));
     answer
         .await
-        .refused("nobody but the first of status.waiters");
+        .refused("only to the first remaining entry of status.waiters");
     let answer = world.write(&operator, &lock, |status| grant(status, &b));
     answer.await.refused("status.incidents is a record");
     let answer = world.write(&operator, &lock, |status| hand(status, &b));

@@ -75,7 +75,7 @@ fn case(name: &'static str, reason: &'static str, answer: (u16, &'static str)) -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_boot() -> Result<()> {
-    let case = case("other-boot", "the machine was started again", UNKNOWN);
+    let case = case("other-boot", "the machine was rebooted", UNKNOWN);
     begins_anew(case, async |node, _| {
         node.rewrite(|records| {
             records[0]["agent"]["bootId"] = "3c2e9c1e-0000-4000-8000-000000000000".into();
@@ -86,7 +86,7 @@ async fn another_boot() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_pods() -> Result<()> {
-    let case = case("other-pod", "it is the pod's with uid", UNKNOWN);
+    let case = case("other-pod", "it belongs to the pod with uid", UNKNOWN);
     begins_anew(case, async |node, _| {
         // Its file comes to be in this one's place.
         let c = node.namespace.pod("c").await?;
@@ -155,7 +155,7 @@ async fn a_revoked_session() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_passed_deadline() -> Result<()> {
-    let case = case("too-late", "had run out", LOST);
+    let case = case("too-late", "validity of its leases had passed", LOST);
     begins_anew(case, async |node, _| {
         // Until the session's own deadline; whether somebody took over by then is no matter.
         tokio::time::sleep(Duration::from_secs(TTL_SECONDS)).await;
@@ -168,7 +168,7 @@ async fn a_passed_deadline() -> Result<()> {
 /// A renewal of the process that died is on its way when the next one asks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_was_renewed_since() -> Result<()> {
-    let case = case("renewed-since", "the session was written since", LOST);
+    let case = case("renewed-since", "the session was written after", LOST);
     begins_anew(case, async |node, session| {
         let path = format!("locksessions/{session}/status");
         node.namespace

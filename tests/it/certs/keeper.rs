@@ -342,7 +342,7 @@ fn what_is_wrong_is_said() {
         authority: other.authority,
         ..good.clone()
     });
-    assert!(wrong.contains("not good for"), "{wrong}");
+    assert!(wrong.contains("not valid for"), "{wrong}");
     for (files, file) in [
         (
             Files {

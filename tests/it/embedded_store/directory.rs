@@ -51,7 +51,7 @@ fn is_damaged(refused: &OpenError) {
         "{words}"
     );
     assert!(
-        words.contains(FILE) && words.contains("start anew"),
+        words.contains(FILE) && words.contains("start a new one"),
         "{words}"
     );
 }
