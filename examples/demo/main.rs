@@ -1,5 +1,5 @@
 //! `make demo`: a real control plane and two sidecars, as if two pods of one Deployment had them,
-//! for trying the README's lines. It runs until Ctrl-C and leaves nothing behind but
+//! for trying docs/demo.md. It runs until Ctrl-C and leaves nothing behind but
 //! `target/demo`.
 
 #[path = "../../tests/harness.rs"]
@@ -106,7 +106,7 @@ Ready: two sidecars in namespace {namespace}. In a second shell:
   kill -9 $(cat {folder}/worker-b.pid)
   curl -s $A/v1/locks/acquire -H "$JSON" -d '{{"resource":"billing:close","ownerId":"worker-a","ttlSeconds":300,"waitSeconds":60}}'
 
-README.md has the same, one step at a time. Metrics: http://127.0.0.1:7374/metrics
+docs/demo.md has the same, one step at a time. Metrics: http://127.0.0.1:7374/metrics
 Ctrl-C ends the demo."#
     )
 }

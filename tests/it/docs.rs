@@ -13,6 +13,7 @@ use std::time::Duration;
 use leasehold::clock::{Clock as _, SystemClock};
 
 use crate::markdown::{Page, page, root, shape};
+use crate::messages::retired_in;
 use pages::{anchors, links, pages};
 
 /// What is run here: a page, and its sections (all, if none is named).
@@ -86,6 +87,26 @@ fn pages_stay_within_their_length() {
             "{name} has {lines} lines, at most {longest}"
         );
     }
+}
+
+/// Quotes of the program's own words are checked where the program is.
+#[test]
+fn pages_for_users_have_no_retired_words() {
+    let is_for_users = |page: &Page| page.name == "README.md" || page.name.starts_with("docs/");
+    let mut faults = Vec::new();
+    for page in pages().iter().filter(|page| is_for_users(page)) {
+        for line in page.text.lines() {
+            // Names in backticks are the code's, and "there is no X" is good English in a sentence.
+            let prose: String = line.split('`').step_by(2).collect();
+            let retired = retired_in(&prose.to_lowercase().replace("there is no", ""));
+            faults.extend(
+                retired
+                    .iter()
+                    .map(|fault| format!("{}: {line}\n  {fault}", page.name)),
+            );
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 #[test]

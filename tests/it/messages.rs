@@ -7,6 +7,8 @@
 mod scan;
 mod words;
 
+pub(crate) use words::retired_in;
+
 use std::fmt::Write as _;
 use std::process::Command;
 

@@ -42,7 +42,7 @@ async fn the_examples_are_taken_with_their_sidecars_where_pod_security_is_restri
             }
         }
     }
-    ensure!(examples == 4, "{examples} examples");
+    ensure!(examples == 5, "{examples} examples");
     Ok(())
 }
 
@@ -50,10 +50,14 @@ async fn the_examples_are_taken_with_their_sidecars_where_pod_security_is_restri
 fn first_pod(workload: &Value) -> Result<Option<Value>> {
     let owner = match workload["kind"].as_str() {
         Some("Deployment") => json!({"apiVersion": "apps/v1", "kind": "ReplicaSet"}),
-        Some("Job") => json!({"apiVersion": "batch/v1", "kind": "Job"}),
+        Some("Job" | "CronJob") => json!({"apiVersion": "batch/v1", "kind": "Job"}),
         _ => return Ok(None),
     };
-    let mut pod = workload["spec"]["template"].clone();
+    let spec = match workload["kind"].as_str() {
+        Some("CronJob") => &workload["spec"]["jobTemplate"]["spec"],
+        _ => &workload["spec"],
+    };
+    let mut pod = spec["template"].clone();
     let metadata = pod["metadata"]
         .as_object_mut()
         .context("a template's metadata")?;

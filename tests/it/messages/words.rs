@@ -108,7 +108,7 @@ pub(super) fn two_spellings(logs: &[Log]) -> Vec<String> {
 }
 
 /// The retired words of a text, each with what to write in its place.
-pub(super) fn retired_in(text: &str) -> Vec<String> {
+pub(crate) fn retired_in(text: &str) -> Vec<String> {
     let lower = text.to_lowercase();
     let is_word = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     let has = |phrase: &str| {
