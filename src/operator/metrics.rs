@@ -90,10 +90,7 @@ impl Metrics {
                 &["kind", "outcome"],
             ),
             durations: registered(&registry, HistogramVec::new(durations(), &["kind"])),
-            queue_depth: gauge(
-                "leasehold_operator_queue_depth",
-                "Objects waiting to be reconciled.",
-            ),
+            queue_depth: gauge("leasehold_operator_queue_depth", "Objects to reconcile."),
             sessions: gauge(
                 "leasehold_operator_sessions",
                 "Sessions that are not revoked.",
@@ -127,10 +124,7 @@ impl Metrics {
                 "leasehold_operator_leading",
                 "1 if this replica is the active one.",
             ),
-            synced: gauge(
-                "leasehold_operator_synced",
-                "1 once all objects were listed.",
-            ),
+            synced: gauge("leasehold_operator_synced", "1 once all are listed."),
             unreadable: gauges(
                 "leasehold_operator_unreadable_objects",
                 "Objects that cannot be read, by kind.",
