@@ -33,8 +33,8 @@ const LOCK: &str = "lock";
 pub enum OpenError {
     /// It is not there, or is no directory.
     #[error(
-        "the state directory {} does not exist; mount a volume at it (an emptyDir with medium: \
-         Memory), or omit --state-dir", directory.display()
+        "the state directory {} does not exist or is not a directory; mount a volume at it (an \
+         emptyDir with medium: Memory), or omit --state-dir", directory.display()
     )]
     Missing {
         /// The directory.

@@ -96,7 +96,7 @@ async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
     let over = busy.call(Method::GET, &listing(next), None).await?;
     let over = over.problem(400, "invalid_request")?;
     let said = over.json["detail"].as_str().unwrap_or_default();
-    ensure!(said.contains("anew, without continue"), "{said}");
+    ensure!(said.contains("list again without continue"), "{said}");
     Ok(())
 }
 

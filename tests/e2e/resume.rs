@@ -230,11 +230,11 @@ async fn a_directory_that_cannot_be_used_is_said_at_the_start() -> Result<()> {
     std::fs::remove_dir(&node.state)?;
     let error = node.start().await.err().context("it must not start")?;
     let words = format!("{error:#}");
-    ensure!(words.contains("is not there"), "{words}");
+    ensure!(words.contains("does not exist"), "{words}");
     // A file is none, whoever asks.
     std::fs::write(&node.state, "")?;
     let error = node.start().await.err().context("it must not start")?;
-    ensure!(format!("{error:#}").contains("is not there"), "{error:#}");
+    ensure!(format!("{error:#}").contains("does not exist"), "{error:#}");
     Ok(())
 }
 

@@ -154,7 +154,7 @@ async fn the_line_of_a_pod_is_not_served_from_a_grant_that_a_person_took() -> Re
         .await?;
     let second = b.acquire("res").await?.granted()?;
     eventually("the keeper to hear of it", LIMIT, async || {
-        a.log().contains("a grant that was kept").then_some(())
+        a.log().contains("warm grant lost").then_some(())
     })
     .await?;
     a.acquire_with(&kept(0)).await?.problem(409, "lock_held")?;

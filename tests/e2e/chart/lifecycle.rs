@@ -194,7 +194,7 @@ async fn the_operator_has_no_other_say(release: &Release) -> Result<()> {
         let said = said
             .err()
             .with_context(|| format!("{path} was not refused"))?;
-        let words = "nothing of a webhook's configuration but the authority";
+        let words = "only the trusted CA of a webhook's configuration";
         ensure!(said.to_string().contains(words), "{path}: {said}");
     }
     Ok(())

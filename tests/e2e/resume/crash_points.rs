@@ -256,7 +256,7 @@ async fn an_api_server_that_is_away_at_the_restart() -> Result<()> {
     let said = lines(&a, BEGINS_ANEW);
     ensure!(said.len() == 1, "{}", a.log());
     ensure!(
-        said[0].to_string().contains("the store gave no answer"),
+        said[0].to_string().contains("the store did not respond"),
         "{said:?}"
     );
     proxy.resume();
