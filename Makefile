@@ -22,7 +22,7 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # The ladder: `check` before each commit, `test` before a change is merged, `prove` for what takes long. CI runs the
-# last two. A step that one of them has run is not run again by the next.
+# last two.
 
 .PHONY: check
 check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and integration tests, 40 simulated worlds
@@ -51,7 +51,7 @@ lint-bugs: need-cargo # Clippy over the code of the seeded bugs
 	cargo clippy --locked --all-targets --features seeded-bugs -- -D warnings
 
 .PHONY: unit
-unit: need-cargo ## Unit and integration tests and a short fuzzing: fast, no cluster
+unit: need-cargo need-jq ## Unit and integration tests and a short fuzzing: fast, no cluster
 	cargo test --locked --lib --bins --test it --test history --test fuzz
 
 .PHONY: sim-short
@@ -227,6 +227,10 @@ deny: need-cargo ## Licences, advisories and duplicates of the dependencies (nee
 .PHONY: need-go
 need-go:
 	@command -v go >/dev/null || { echo "go is missing: install Go 1.26 or later (https://go.dev/dl)" >&2; exit 1; }
+
+.PHONY: need-jq
+need-jq: # The documentation's commands use it.
+	@for need in jq curl; do command -v $$need >/dev/null || { echo "$$need is missing: apt-get install $$need" >&2; exit 1; }; done
 
 .PHONY: need-cargo
 need-cargo:

@@ -38,7 +38,7 @@ triple() {
   case $1 in
     amd64) echo x86_64-unknown-linux-musl ;;
     arm64) echo aarch64-unknown-linux-musl ;;
-    *) die "no architecture of ours: $1 (amd64, arm64)" ;;
+    *) die "unknown architecture: $1 (amd64, arm64)" ;;
   esac
 }
 

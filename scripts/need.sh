@@ -18,7 +18,7 @@ needs() {
       ;;
     fault) echo 'faketime=faketime ip=iproute2 unshare=util-linux' ;;
     node)
-      echo 'curl=curl busybox=busybox-static ip=iproute2 nft=nftables sysctl=procps' \
+      echo 'curl=curl jq=jq busybox=busybox-static ip=iproute2 nft=nftables sysctl=procps' \
         'unshare=util-linux mount=mount pkg-config=pkg-config' \
         '/usr/include/seccomp.h=libseccomp-dev'
       ;;
