@@ -8,6 +8,14 @@ use std::path::Path;
 
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
+/// What tests/node runs: a page, and its sections (all, if none is named). Other shell blocks of README and tutorials
+/// need no cluster, and tests/it runs them.
+pub(crate) const ON_A_CLUSTER: [(&str, &[&str]); 3] = [
+    ("README.md", &["Install on a cluster"]),
+    ("docs/tutorials/first-election.md", &[]),
+    ("docs/tutorials/first-job.md", &[]),
+];
+
 /// A page, named by its path from the repository's root.
 pub(crate) struct Page {
     pub(crate) name: String,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use leasehold::clock::{Clock as _, SystemClock};
 
-use crate::markdown::{Page, page, root, shape};
+use crate::markdown::{ON_A_CLUSTER, Page, page, root, shape};
 use crate::messages::retired_in;
 use pages::{anchors, links, pages};
 
@@ -20,12 +20,6 @@ use pages::{anchors, links, pages};
 const WITHOUT_A_CLUSTER: [(&str, &[&str]); 2] = [
     ("README.md", &["Quickstart without a cluster", "Use it"]),
     ("docs/tutorials/first-lock.md", &[]),
-];
-/// What tests/node runs.
-const ON_A_CLUSTER: [(&str, &[&str]); 3] = [
-    ("README.md", &["Install on a cluster"]),
-    ("docs/tutorials/first-election.md", &[]),
-    ("docs/tutorials/first-job.md", &[]),
 ];
 /// How long a page may be, in lines.
 const LONGEST: [(&str, usize); 3] = [

@@ -7,14 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::process::Command;
 
 use crate::install::Leasehold;
-use crate::markdown::{page, root};
+use crate::markdown::{ON_A_CLUSTER, page, root};
 
-/// The sections of a page that are run (all, if none is named), as tests/it/docs.rs lists them too.
-const PAGES: [(&str, &[&str]); 3] = [
-    ("README.md", &["Install on a cluster"]),
-    ("docs/tutorials/first-election.md", &[]),
-    ("docs/tutorials/first-job.md", &[]),
-];
 /// Seconds. A page whose commands wait for conditions ends long before.
 const LIMIT: &str = "300";
 
@@ -23,7 +17,7 @@ async fn shell_blocks_that_need_a_cluster_run() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let admin = leasehold.machine.cluster.control_plane().admin();
     let programs = admin.kubectl.parent().context("kubectl's directory")?;
-    for (name, sections) in PAGES {
+    for (name, sections) in ON_A_CLUSTER {
         let page = page(name);
         let mut script = page.script(sections);
         ensure!(!script.commands.is_empty(), "{} has no commands", page.name);

@@ -266,7 +266,7 @@ fn string(rest: &str) -> Result<(String, usize), String> {
         match character {
             '"' => return Ok((text, at + 1)),
             '\\' => match chars.next() {
-                // A line that goes on: its break and the spaces after it are no part of the text.
+                // A line break after a backslash, and the indentation after it, are not part of the text.
                 Some((_, '\n')) => while chars.next_if(|(_, c)| c.is_whitespace()).is_some() {},
                 Some((_, 'n')) => text.push('\n'),
                 Some((_, other)) => text.push(other),
