@@ -189,7 +189,7 @@ public class Client {
         check(lease.isValid(), "B lost its lease meanwhile");
     }
 
-    /** The lock goes to nobody who went away: the next one gets it without waiting. */
+    /** The lock does not stay with a caller that went away: the next one gets it. */
     static void releaseAndBeTold(Worker a, String resource, Lease lease) throws Exception {
         lease.release();
         try {
@@ -198,7 +198,8 @@ public class Client {
         } catch (LeaseLost lost) {
             System.out.println("B is told: " + lost.getMessage());
         }
-        Lease last = a.acquire(resource, 0);
+        // The release can arrive before A's place is removed. That grant is given back at once: wait.
+        Lease last = a.acquire(resource, 10);
         System.out.println("A has the lock with token " + last.token);
         check(last.token > lease.token, "token " + last.token + " came after " + lease.token);
         last.release();

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// How long the holder goes on, between two sidecars and in `leasehold dev`.
 const HELD_SECONDS: [&str; 2] = ["12", "2"];
 /// How often a script's lock is granted: to A, to B who waited, and to A again. Once more where B's
-/// release outruns the removal of the place that A has left: that grant comes for nobody.
+/// release arrives before the place that A left is removed: that grant is given back at once.
 const GRANTS: std::ops::RangeInclusive<u64> = 3..=4;
 
 #[tokio::test(flavor = "multi_thread")]
