@@ -6,6 +6,7 @@ mod crashes;
 mod directory;
 mod elections;
 mod faults;
+mod with_lock;
 
 use std::fs::{self, File};
 use std::path::Path;

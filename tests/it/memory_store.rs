@@ -43,7 +43,7 @@ struct Control {
     has_no_compaction: bool,
     /// Watches break off at the first event that they would tell.
     watches_break: bool,
-    /// How long each call is on its way.
+    /// The round trip of each call.
     latency: Duration,
 }
 
@@ -305,14 +305,20 @@ impl MemoryStore {
         call: Call,
         act: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let latency = self.control().latency;
-        if !latency.is_zero() {
-            tokio::time::sleep(latency).await;
-        }
+        self.travel().await;
         self.pass(call, Half::Request).await;
         let answer = self.act(call, act).await;
         self.pass(call, Half::Answer).await;
+        self.travel().await;
         answer
+    }
+
+    /// Half a round trip: the way of a request, an answer or a watch event.
+    async fn travel(&self) {
+        let latency = self.control().latency;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency / 2).await;
+        }
     }
 
     async fn act<T>(

@@ -1,5 +1,6 @@
 //! Waiting in line, on a store in memory and in paused time: what takes a TTL takes none here.
 
+mod crowd;
 mod joins;
 mod kept;
 mod local;

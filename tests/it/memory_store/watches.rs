@@ -10,6 +10,9 @@ use leasehold::store::{LockWatch, StoreError};
 
 use super::MemoryStore;
 
+/// How many events of one watch are on their way at most.
+const ON_THE_WAY: usize = 64;
+
 /// An open watch. It ends when this is dropped.
 pub(super) struct Watch {
     is_stalled: Arc<AtomicBool>,
@@ -48,6 +51,15 @@ impl MemoryStore {
             event
         });
         let told = told.filter(move |_| ready(!is_stalled.load(Ordering::SeqCst)));
-        told.take_until(ended).boxed()
+        let way = self.clone();
+        let arriving = told.map(move |event| {
+            let way = way.clone();
+            async move {
+                way.travel().await;
+                event
+            }
+        });
+        // Many events are on their way at once, and arrive in their order.
+        arriving.buffered(ON_THE_WAY).take_until(ended).boxed()
     }
 }

@@ -1,10 +1,15 @@
 //! Finds the log macros in the source.
 //!
-//! It knows strings, comments and brackets and nothing else of the language. A log macro that it cannot
-//! read fails the test: nothing that is logged is missing from the list.
+//! It walks the tokens and not the syntax tree, because a tree does not show macros inside of `select!`. A log
+//! macro that it cannot read fails the test: nothing that is logged is missing from the list.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::ext::IdentExt as _;
+use syn::parse::{Parse, ParseStream, Parser as _};
+use syn::{Expr, Ident, LitStr, Token};
 
 const LEVELS: [&str; 5] = ["trace", "debug", "info", "warn", "error"];
 
@@ -28,7 +33,7 @@ pub(super) fn shipped_logs() -> Vec<Log> {
         let inside = path.strip_prefix(&src).unwrap().with_extension("");
         let module = inside.to_string_lossy().replace('/', "::");
         let found =
-            logs_in(&module, &source).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+            logs_in(&module, &source).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         logs.extend(found);
     }
     logs.sort();
@@ -57,225 +62,138 @@ fn sources(root: &Path) -> Vec<PathBuf> {
 }
 
 /// The log macros of one file, in their order.
-fn logs_in(module: &str, source: &str) -> Result<Vec<Log>, String> {
-    let tokens = shipped(&tokens(source)?);
+fn logs_in(module: &str, source: &str) -> syn::Result<Vec<Log>> {
     let mut logs = Vec::new();
-    for (at, window) in tokens.windows(3).enumerate() {
-        let [Token::Word(name), Token::Sign('!'), Token::Sign(open)] = window else {
-            continue;
-        };
-        if !"([{".contains(*open) {
-            continue;
-        }
-        let is_of_tracing = tokens[..at].ends_with(&[
-            Token::Word("tracing".into()),
-            Token::Sign(':'),
-            Token::Sign(':'),
-        ]);
-        if !LEVELS.contains(&name.as_str()) {
-            if is_of_tracing || name == "event" {
-                return Err(format!("{name}! is a macro that this test cannot read"));
-            }
-            continue;
-        }
-        let inside =
-            until_closed(&tokens[at + 3..]).ok_or_else(|| format!("{name}! has no end"))?;
-        let (message, fields) = read(inside).map_err(|why| format!("{name}!: {why}"))?;
-        logs.push(Log {
-            module: module.to_owned(),
-            level: name.clone(),
-            message,
-            fields,
-        });
-    }
+    collect(module, source.parse()?, &mut logs)?;
     Ok(logs)
 }
 
-/// The message and the names of the fields.
-fn read(inside: &[Token]) -> Result<(String, Vec<String>), String> {
-    let mut fields = Vec::new();
-    let mut arguments = arguments(inside).into_iter();
-    for argument in arguments.by_ref() {
-        match argument {
-            [Token::Text(message)] => {
-                // What follows the message fills its braces.
-                return Ok((message.clone(), fields));
+/// Adds the log macros among these tokens, and in all brackets.
+fn collect(module: &str, tokens: TokenStream, logs: &mut Vec<Log>) -> syn::Result<()> {
+    let tokens = shipped(tokens);
+    for (at, token) in tokens.iter().enumerate() {
+        let TokenTree::Group(group) = token else {
+            continue;
+        };
+        let name = match &tokens[..at] {
+            [.., TokenTree::Ident(name), TokenTree::Punct(sign)] if sign.as_char() == '!' => name,
+            _ => {
+                collect(module, group.stream(), logs)?;
+                continue;
             }
-            [Token::Text(name), Token::Sign('='), ..] => fields.push(name.clone()),
-            [Token::Sign('%' | '?'), name @ ..] => fields.push(path(name)?),
-            name => {
-                let end = name.iter().position(|token| *token == Token::Sign('='));
-                fields.push(path(&name[..end.unwrap_or(name.len())])?);
-            }
+        };
+        let level = name.to_string();
+        if LEVELS.contains(&level.as_str()) {
+            let Arguments { message, fields } = syn::parse2(group.stream())?;
+            logs.push(Log {
+                module: module.to_owned(),
+                level,
+                message,
+                fields,
+            });
+        } else if is_of_tracing(&tokens[..at - 2]) || level == "event" {
+            let error = format!("{name}! is a macro that this test cannot read");
+            return Err(syn::Error::new(name.span(), error));
+        } else {
+            collect(module, group.stream(), logs)?;
         }
     }
-    Err("it has no message that is one string".into())
+    Ok(())
+}
+
+fn is_of_tracing(before: &[TokenTree]) -> bool {
+    matches!(
+        before,
+        [.., TokenTree::Ident(name), TokenTree::Punct(_), TokenTree::Punct(sign)]
+            if name == "tracing" && sign.as_char() == ':'
+    )
+}
+
+/// The message of a log macro, and the names of its fields.
+struct Arguments {
+    message: String,
+    fields: Vec<String>,
+}
+
+impl Parse for Arguments {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut fields = Vec::new();
+        loop {
+            if input.peek(LitStr) {
+                let text = input.parse::<LitStr>()?.value();
+                if !input.peek(Token![=]) {
+                    // What follows the message fills its braces.
+                    input.parse::<TokenStream>()?;
+                    return Ok(Self {
+                        message: text,
+                        fields,
+                    });
+                }
+                fields.push(text);
+                value(input)?;
+            } else {
+                let has_sigil = sigil(input)?;
+                fields.push(path(input)?);
+                if !has_sigil && input.peek(Token![=]) {
+                    value(input)?;
+                }
+            }
+            input.parse::<Token![,]>()?;
+        }
+    }
+}
+
+/// Skips the `%` or `?` before a field or a value.
+fn sigil(input: ParseStream<'_>) -> syn::Result<bool> {
+    Ok(input.parse::<Option<Token![%]>>()?.is_some()
+        || input.parse::<Option<Token![?]>>()?.is_some())
+}
+
+fn value(input: ParseStream<'_>) -> syn::Result<()> {
+    input.parse::<Token![=]>()?;
+    sigil(input)?;
+    input.parse::<Expr>().map(drop)
 }
 
 /// A field's name: `leaseId`, or `lock.place`.
-fn path(tokens: &[Token]) -> Result<String, String> {
-    let mut name = String::new();
-    for (at, token) in tokens.iter().enumerate() {
-        match token {
-            Token::Word(word) if at % 2 == 0 => name.push_str(word),
-            Token::Sign('.') if at % 2 == 1 => name.push('.'),
-            other => return Err(format!("{other:?} in the name of a field")),
-        }
-    }
-    if name.is_empty() {
-        return Err("a field has no name".into());
+fn path(input: ParseStream<'_>) -> syn::Result<String> {
+    let mut name = Ident::parse_any(input)?.to_string();
+    while input.parse::<Option<Token![.]>>()?.is_some() {
+        name.push('.');
+        name.push_str(&Ident::parse_any(input)?.to_string());
     }
     Ok(name)
 }
 
-/// Splits at the commas that are in no brackets.
-fn arguments(inside: &[Token]) -> Vec<&[Token]> {
-    let mut depth = 0_usize;
-    let parts = inside.split(|token| {
-        match token {
-            Token::Sign('(' | '[' | '{') => depth += 1,
-            Token::Sign(')' | ']' | '}') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 0 && *token == Token::Sign(',')
-    });
-    parts.filter(|part| !part.is_empty()).collect()
-}
-
-/// What comes before the bracket that closes the one before `tokens`.
-fn until_closed(tokens: &[Token]) -> Option<&[Token]> {
-    let mut depth = 1_usize;
-    let end = tokens.iter().position(|token| {
-        match token {
-            Token::Sign('(' | '[' | '{') => depth += 1,
-            Token::Sign(')' | ']' | '}') => depth -= 1,
-            _ => {}
-        }
-        depth == 0
-    })?;
-    Some(&tokens[..end])
-}
-
 /// The tokens without the items that are only compiled for tests.
-fn shipped(tokens: &[Token]) -> Vec<Token> {
-    let word = |name: &str| Token::Word(name.into());
-    let cfg_test = [
-        Token::Sign('#'),
-        Token::Sign('['),
-        word("cfg"),
-        Token::Sign('('),
-        word("test"),
-        Token::Sign(')'),
-        Token::Sign(']'),
-    ];
+fn shipped(tokens: TokenStream) -> Vec<TokenTree> {
     let mut kept = Vec::new();
-    let mut rest = tokens;
-    while let Some(first) = rest.first() {
-        let Some(item) = rest.strip_prefix(&cfg_test) else {
-            kept.push(first.clone());
-            rest = &rest[1..];
+    let mut tokens = tokens.into_iter();
+    while let Some(token) = tokens.next() {
+        let is_for_tests = matches!(&token, TokenTree::Group(group) if is_cfg_test(group.stream()));
+        if !is_for_tests {
+            kept.push(token);
             continue;
-        };
+        }
         // An item ends with a semicolon, or with its block.
-        let end = item
-            .iter()
-            .position(|token| matches!(token, Token::Sign(';' | '{')));
-        rest = match end {
-            Some(at) if item[at] == Token::Sign('{') => {
-                let block = until_closed(&item[at + 1..]).map_or(0, <[Token]>::len);
-                &item[(at + block + 2).min(item.len())..]
-            }
-            Some(at) => &item[at + 1..],
-            None => &[],
-        };
+        let _item = tokens.find(|token| match token {
+            TokenTree::Punct(sign) => sign.as_char() == ';',
+            TokenTree::Group(group) => group.delimiter() == proc_macro2::Delimiter::Brace,
+            _ => false,
+        });
     }
     kept
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
-    Word(String),
-    Text(String),
-    Sign(char),
-}
-
-/// The tokens of a file: comments, spaces, lifetimes and characters in quotes are left out.
-fn tokens(source: &str) -> Result<Vec<Token>, String> {
-    let mut tokens = Vec::new();
-    let mut rest = source;
-    while let Some(first) = rest.chars().next() {
-        let length = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            return Err("a comment between /* and */ is nothing that this test reads".into());
-        } else if rest.starts_with("r\"") || rest.starts_with("r#\"") {
-            let (text, length) = raw_string(rest)?;
-            tokens.push(Token::Text(text));
-            length
-        } else if first == '"' {
-            let (text, length) = string(rest)?;
-            tokens.push(Token::Text(text));
-            length
-        } else if first == '\'' {
-            quoted(rest)
-        } else if first.is_alphanumeric() || first == '_' {
-            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-            let length = end.unwrap_or(rest.len());
-            tokens.push(Token::Word(rest[..length].to_owned()));
-            length
-        } else {
-            if !first.is_whitespace() {
-                tokens.push(Token::Sign(first));
-            }
-            first.len_utf8()
-        };
-        rest = &rest[length..];
-    }
-    Ok(tokens)
-}
-
-/// The length of a character in quotes, such as `'"'`, or of the apostrophe of a lifetime.
-fn quoted(rest: &str) -> usize {
-    let mut inside = rest.chars().skip(1);
-    let first = inside.next();
-    if first == Some('\\') {
-        // The character after the backslash may be a quote itself.
-        return rest[3..].find('\'').map_or(1, |at| at + 4);
-    }
-    match (first, inside.next()) {
-        (Some(character), Some('\'')) => character.len_utf8() + 2,
-        _ => 1,
-    }
-}
-
-fn raw_string(rest: &str) -> Result<(String, usize), String> {
-    let (open, close) = if rest.starts_with("r#") {
-        (3, "\"#")
-    } else {
-        (2, "\"")
+fn is_cfg_test(attribute: TokenStream) -> bool {
+    let arguments = |input: ParseStream<'_>| {
+        let name: Ident = input.parse()?;
+        let inside;
+        syn::parenthesized!(inside in input);
+        let condition: Ident = inside.parse()?;
+        Ok(name == "cfg" && condition == "test" && inside.is_empty() && input.is_empty())
     };
-    let end = rest[open..].find(close).ok_or("a raw string has no end")?;
-    let text = rest[open..open + end].to_owned();
-    Ok((text, open + end + close.len()))
-}
-
-fn string(rest: &str) -> Result<(String, usize), String> {
-    let mut text = String::new();
-    let mut chars = rest.char_indices().skip(1).peekable();
-    while let Some((at, character)) = chars.next() {
-        match character {
-            '"' => return Ok((text, at + 1)),
-            '\\' => match chars.next() {
-                // A line break after a backslash, and the indentation after it, are not part of the text.
-                Some((_, '\n')) => while chars.next_if(|(_, c)| c.is_whitespace()).is_some() {},
-                Some((_, 'n')) => text.push('\n'),
-                Some((_, other)) => text.push(other),
-                None => break,
-            },
-            other => text.push(other),
-        }
-    }
-    Err("a string has no end".into())
+    arguments.parse2(attribute).unwrap_or(false)
 }
 
 #[cfg(test)]
@@ -340,7 +258,6 @@ mod tests {
             "event!(Level::INFO, \"message\")",
             "tracing::info_span!(\"span\")",
             "info!(\"message\"",
-            "/* a comment */",
         ] {
             assert!(logs_in("m", source).is_err(), "{source}");
         }

@@ -1,0 +1,165 @@
+//! `with-lock.sh` of examples/kubernetes, word for word, against `leasehold dev`: what its users copy.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use super::{Dev, eventually, token};
+
+const MANIFEST: &str = include_str!("../../../examples/kubernetes/with-lock.yaml");
+
+/// A `leasehold dev`, the script, and a directory for what its commands write.
+struct Setup {
+    dev: Dev,
+    home: TempDir,
+}
+
+impl Setup {
+    async fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let manifest: Value = serde_yaml::from_str(MANIFEST).unwrap();
+        let script = manifest["data"]["with-lock.sh"].as_str().unwrap();
+        fs::write(home.path().join("with-lock.sh"), script).unwrap();
+        // A slow machine does not lose a lock of this session.
+        let flags = ["--fault-api", "--session-ttl=60"];
+        let dev = Dev::start(&home.path().join("data"), &flags).await;
+        Self { dev, home }
+    }
+
+    /// Starts `sh with-lock.sh RESOURCE 0 sh -c COMMAND` in the directory.
+    fn start(&self, resource: &str, command: &str) -> Child {
+        let mut script = self.script();
+        script.env("LEASEHOLD_URL", &self.dev.url);
+        script.args([resource, "0", "sh", "-c", command]);
+        script.spawn().unwrap()
+    }
+
+    fn script(&self) -> Command {
+        let mut script = Command::new("sh");
+        script
+            .arg("with-lock.sh")
+            .current_dir(self.home.path())
+            .env_remove("LEASEHOLD_URL")
+            .env("NO_PROXY", "127.0.0.1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        script
+    }
+
+    /// What the command has written to this file, once a line is there.
+    async fn written(&self, file: &str) -> String {
+        let path = self.home.path().join(file);
+        let line = async || fs::read_to_string(&path).ok().filter(|s| s.ends_with('\n'));
+        eventually(line).await.trim().to_owned()
+    }
+
+    /// The id of the lease that was acquired last. Only its app and the log have it.
+    async fn lease_id(&self) -> String {
+        let logged = async || {
+            let log = self.dev.said("stderr");
+            let lines = log.lines().rev();
+            let mut events = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            events.find_map(|event| Some(event["leaseId"].as_str()?.to_owned()))
+        };
+        eventually(logged).await
+    }
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn is_running(process: &str) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(process).join("stat"));
+    // A zombie waits for its parent only.
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[tokio::test]
+async fn command_gets_a_token_and_its_exit_code_is_returned() {
+    let setup = Setup::new().await;
+    let script = setup.start("job", "echo $FENCING_TOKEN; exit 7");
+    let output = script.wait_with_output().await.unwrap();
+    assert_eq!(code(&output), Some(7), "{}", errors(&output));
+    let sent: u64 = String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .unwrap();
+    let next = setup.dev.acquire("job").await;
+    assert!(
+        token(&next) > sent,
+        "the lock was released, and {sent} is older"
+    );
+}
+
+#[tokio::test]
+async fn held_lock_gives_exit_code_75_and_no_command_runs() {
+    let setup = Setup::new().await;
+    setup.dev.acquire("job").await;
+    let script = setup.start("job", "echo ran > ran");
+    let output = script.wait_with_output().await.unwrap();
+    assert_eq!(code(&output), Some(75));
+    assert!(errors(&output).contains("lock_held"), "{}", errors(&output));
+    assert!(!setup.home.path().join("ran").exists());
+}
+
+#[tokio::test]
+async fn lost_lock_kills_the_command_and_its_children() {
+    let setup = Setup::new().await;
+    let script = setup.start("job", "sleep 1000 & echo $! > child; wait");
+    let child = setup.written("child").await;
+    assert!(is_running(&child));
+    let lease = json!({"leaseId": setup.lease_id().await});
+    let lost = setup.dev.post("/dev/faults/lose-lease", lease).await;
+    assert_eq!(lost.0, 204, "{}", lost.1);
+    let output = script.wait_with_output().await.unwrap();
+    assert_eq!(code(&output), Some(1));
+    let errors = errors(&output);
+    assert!(
+        errors.contains("lost the lock job") && errors.contains("lease_lost"),
+        "{errors}"
+    );
+    assert!(!is_running(&child), "a child outlives the lock");
+}
+
+#[tokio::test]
+async fn command_ends_at_sigterm_before_its_lock_is_free() {
+    let setup = Setup::new().await;
+    let on_term = "curl -s $LEASEHOLD_URL/v1/locks > locks; echo >> locks; exit 3";
+    let command = format!("trap '{on_term}' TERM; echo > ready; while :; do sleep 0.1; done");
+    let script = setup.start("job", &command);
+    setup.written("ready").await;
+    let pid = script.id().unwrap().to_string();
+    let sent = Command::new("kill").arg(pid).status().await.unwrap();
+    assert!(sent.success());
+    let output = script.wait_with_output().await.unwrap();
+    assert_eq!(code(&output), Some(3), "{}", errors(&output));
+    let locks: Value = serde_json::from_str(&setup.written("locks").await).unwrap();
+    assert!(
+        locks["locks"][0]["holder"].is_object(),
+        "held at SIGTERM: {locks}"
+    );
+    setup.dev.acquire("job").await;
+}
+
+#[tokio::test]
+async fn missing_sidecar_is_named_as_the_reason() {
+    let setup = Setup::new().await;
+    let mut script = setup.script();
+    let output = script.args(["job", "0", "true"]).output().await.unwrap();
+    assert_ne!(code(&output), Some(0));
+    assert!(
+        errors(&output).contains("Does the pod have a sidecar?"),
+        "{}",
+        errors(&output)
+    );
+}
