@@ -39,8 +39,10 @@ main() {
     cargo)
       update_copy
       cd "$copy"
-      # The crates are built once for both trees. Tests find the control plane by CARGO_TARGET_DIR.
-      CARGO_TARGET_DIR=$target CARGO_BUILD_BUILD_DIR=$target exec cargo "$2" --target-dir "$target/seeded" "${@:3}"
+      # Both trees build in one directory, so dependencies are built once. There cargo tells the trees apart by their
+      # profiles alone: the copy has no debug information. Tests find the control plane by CARGO_TARGET_DIR.
+      CARGO_TARGET_DIR=$target CARGO_BUILD_BUILD_DIR=$target exec cargo "$2" --target-dir "$target/seeded" \
+        --config profile.dev.package.leasehold.debug=false "${@:3}"
       ;;
     save) save ;;
     check) apply || die "$patch does not apply: run scripts/seeded.sh copy" ;;
