@@ -30,6 +30,7 @@ run_git() (
 in_tree() { run_git tree "$PWD" "$@"; }
 in_patched() { run_git patched "$PWD" "$@"; }
 in_copy() { run_git copy "$copy" "$@"; }
+in_edited() { run_git edited "$copy" "$@"; }
 
 main() {
   mkdir -p "$copy"
@@ -79,11 +80,13 @@ merge() {
 
 save() {
   [ -z "$(find "$copy" -name '*.rej')" ] || die "$copy has *.rej files"
-  in_copy add --all
   local base
   base=$(cat "$git/base")
-  in_copy diff-index --cached --check "$base" || die "$copy has conflict markers"
-  in_copy diff-index --cached --patch "$base" >"$patch"
+  cp "$git/copy" "$git/edited"
+  in_edited add --all
+  in_edited diff-index --cached --check "$base" || die "$copy has conflict markers"
+  in_edited diff-index --cached --patch "$base" >"$patch"
+  mv "$git/edited" "$git/copy"
   apply || die "the tree has changed since the copy was made: run scripts/seeded.sh copy"
 }
 
