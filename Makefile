@@ -130,7 +130,8 @@ upgrade: need-cargo controlplane ## An older version beside this one at each ste
 fault: need-cargo need-git controlplane porcupine ## Ten minutes of faults on a real control plane, and what the apps' histories say of it
 	scripts/need.sh fault
 	cargo test --locked --test fault -- --test-threads 1
-	scripts/seeded.sh cargo build --locked
+	@# Builds the binary, too; what `make bugs` has built is not built again.
+	scripts/seeded.sh cargo test --locked --no-run --test sim
 	LEASEHOLD_SEEDED="$(TARGET)/seeded/debug/leasehold" scripts/ran.sh cargo test --locked --test fault impatient_operator -- --ignored
 	scripts/ran.sh cargo test --locked --test fault run:: -- --ignored --nocapture
 
