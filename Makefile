@@ -31,7 +31,7 @@ check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and inte
 test: check policies api-schema chart alerts quick-proofs e2e ## What a change must pass: check, the policies, API schema, chart, alerts, model, one minute of faults, e2e
 
 .PHONY: prove
-prove: lint-bugs bugs long-proofs floor crowd elections comparison $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, oldest Kubernetes, crowd, elections, client-go, node
+prove: bugs long-proofs floor crowd elections comparison $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, oldest Kubernetes, crowd, elections, client-go, node
 
 .PHONY: quick-proofs
 quick-proofs: # Faults leave one core of two idle.
@@ -46,12 +46,8 @@ lint: need-cargo ## Formatting and clippy, warnings denied
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 
-.PHONY: lint-bugs
-lint-bugs: need-cargo # Clippy over the code of the seeded bugs
-	cargo clippy --locked --all-targets --features seeded-bugs -- -D warnings
-
 .PHONY: unit
-unit: need-cargo need-jq ## Unit and integration tests and a short fuzzing: fast, no cluster
+unit: need-cargo need-jq need-git ## Unit and integration tests and a short fuzzing: fast, no cluster
 	cargo test --locked --lib --bins --test it --test history --test fuzz
 
 .PHONY: sim-short
@@ -68,8 +64,8 @@ api-schema: need-cargo ## The OpenAPI document beside what is accepted, by Schem
 	tests/api-schema/run.sh "$(TARGET)/debug/leasehold" "$(TARGET)/api-schema"
 
 .PHONY: bugs
-bugs: need-cargo ## Bugs on purpose, each of which a test must notice
-	scripts/ran.sh cargo test --locked --features seeded-bugs --lib --test it seeded::
+bugs: need-cargo need-git ## Seeded bugs in a copy of the tree, each of which a test must notice
+	scripts/ran.sh scripts/seeded.sh cargo test --locked --lib --test it --test sim seeded:: -- --include-ignored
 
 .PHONY: fuzz
 fuzz: need-cargo ## Fuzzing by coverage, SECONDS=… for each target; some of them: ON="api lock" (needs g++)
@@ -101,17 +97,17 @@ chart-golden: helm ## Rewrites tests/golden/chart, which is what the chart rende
 
 .PHONY: model
 model: need-cargo ## The protocol model-checked to completion, and its negative controls
-	cargo test --locked --profile model --features seeded-bugs --test model -- --nocapture --test-threads 1
+	cargo test --locked --profile model --test model -- --nocapture --test-threads 1
 
 .PHONY: sim
-sim: need-cargo ## Agents as they ship in 2,000 simulated worlds where everything goes wrong, negative controls, bugs on purpose
-	cargo test --locked --profile model --features seeded-bugs --test sim -- --nocapture --test-threads 1
+sim: need-cargo ## Agents as they ship in 2,000 simulated worlds where everything goes wrong, and negative controls
+	cargo test --locked --profile model --test sim -- --nocapture --test-threads 1
 
 SEEDS ?= 100000
 
 .PHONY: soak
 soak: need-cargo ## The same in SEEDS=100000 worlds that nobody has seen yet, or more
-	SIM_SOAK=$(SEEDS) scripts/ran.sh cargo test --locked --profile model --features seeded-bugs --test sim soak -- --nocapture --ignored
+	SIM_SOAK=$(SEEDS) scripts/ran.sh cargo test --locked --profile model --test sim soak -- --nocapture --ignored
 
 .PHONY: e2e
 e2e: need-cargo controlplane helm ## Our binaries against a real etcd and kube-apiserver
@@ -131,9 +127,12 @@ upgrade: need-cargo controlplane ## An older version beside this one at each ste
 	LEASEHOLD_OLDER="$(TARGET)/older/leasehold" scripts/ran.sh cargo test --locked --test e2e upgrade:: -- --ignored --nocapture
 
 .PHONY: fault
-fault: need-cargo controlplane porcupine ## Ten minutes of faults on a real control plane, and what the apps' histories say of it
+fault: need-cargo need-git controlplane porcupine ## Ten minutes of faults on a real control plane, and what the apps' histories say of it
 	scripts/need.sh fault
-	cargo test --locked --features seeded-bugs --test fault -- --test-threads 1
+	cargo test --locked --test fault -- --test-threads 1
+	@# Builds the binary, too; what `make bugs` has built is not built again.
+	scripts/seeded.sh cargo test --locked --no-run --test sim
+	LEASEHOLD_SEEDED="$(TARGET)/seeded/debug/leasehold" scripts/ran.sh cargo test --locked --test fault impatient_operator -- --ignored
 	scripts/ran.sh cargo test --locked --test fault run:: -- --ignored --nocapture
 
 .PHONY: fault-short
@@ -231,6 +230,10 @@ need-go:
 .PHONY: need-jq
 need-jq: # The documentation's commands use it.
 	@for need in jq curl; do command -v $$need >/dev/null || { echo "$$need is missing: apt-get install $$need" >&2; exit 1; }; done
+
+.PHONY: need-git
+need-git: # scripts/seeded.sh uses it.
+	@command -v git >/dev/null || { echo "git is missing: apt-get install git" >&2; exit 1; }
 
 .PHONY: need-cargo
 need-cargo:

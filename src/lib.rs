@@ -20,5 +20,3 @@ pub mod cli;
 pub mod shutdown;
 pub mod state_file;
 pub mod telemetry;
-
-pub mod seeded;

@@ -23,7 +23,7 @@ impl Random {
     /// The same chances for the same seed, each time that it is asked in the same order. For
     /// simulations only: two processes with one seed would make the same names.
     #[must_use]
-    pub fn seeded(seed: u64) -> Self {
+    pub fn from_seed(seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         Self(Some(Arc::new(Mutex::new(random))))
     }
@@ -31,10 +31,10 @@ impl Random {
     /// A name that nobody else has.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
-        let Some(seeded) = &self.0 else {
+        let Some(generator) = &self.0 else {
             return Uuid::new_v4();
         };
-        let bytes = seeded
+        let bytes = generator
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .u128(..);
@@ -46,14 +46,17 @@ impl Random {
     pub fn fraction(&self) -> f64 {
         match &self.0 {
             None => fastrand::f64(),
-            Some(seeded) => seeded.lock().unwrap_or_else(PoisonError::into_inner).f64(),
+            Some(generator) => generator
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .f64(),
         }
     }
 }
 
 impl fmt::Debug for Random {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let source = if self.0.is_some() { "seeded" } else { "system" };
+        let source = if self.0.is_some() { "seed" } else { "system" };
         f.debug_tuple("Random").field(&source).finish()
     }
 }
@@ -68,15 +71,15 @@ mod tests {
 
     #[test]
     fn one_seed_gives_the_same_chances_and_another_gives_others() {
-        let chances_of_seven = chances(&Random::seeded(7));
-        assert_eq!(chances_of_seven, chances(&Random::seeded(7)));
-        assert_ne!(chances_of_seven, chances(&Random::seeded(8)));
+        let chances_of_seven = chances(&Random::from_seed(7));
+        assert_eq!(chances_of_seven, chances(&Random::from_seed(7)));
+        assert_ne!(chances_of_seven, chances(&Random::from_seed(8)));
         assert_ne!(chances_of_seven.0, chances_of_seven.1);
     }
 
     #[test]
     fn the_systems_never_repeats_and_both_make_random_uuids() {
-        for random in [Random::system(), Random::seeded(1)] {
+        for random in [Random::system(), Random::from_seed(1)] {
             let (one, other, _) = chances(&random);
             assert_ne!(one, other);
             assert_eq!(one.get_version(), Some(uuid::Version::Random));

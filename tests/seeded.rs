@@ -1,5 +1,6 @@
 //! The seeded bugs of one rung, each shown to be noticed: the tests that the table in seeded-bugs.md names
-//! pass as they stand, and fail with the bug. They are run by the same binary, once more.
+//! pass as they stand, and fail with the bug. They are run by the same binary, once more. Only the copy of the
+//! tree with seeded/bugs.patch has the bugs.
 //!
 //! The table is read and not repeated here, so it cannot say what was not tried. A test that hangs, is
 //! not there, or fails with other words than the row has, has noticed nothing.
@@ -18,7 +19,7 @@ use std::time::Duration;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/seeded-bugs.md");
 /// How the table begins.
 const HEAD: &str = "| seeded bug |";
-/// What names the bug of a process.
+/// The name of a process's bug.
 const VARIABLE: &str = "LEASEHOLD_SEEDED_BUG";
 /// What stands before the worlds of a row.
 const OF_WORLDS: &str = "worlds ";

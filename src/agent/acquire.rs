@@ -13,7 +13,6 @@ use crate::protocol::key::GrantKey;
 use crate::protocol::lease::{Lease, Loss, Tenure, Told};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
-use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored};
 
 use super::bid::{Begun, Bid, Outlook, Unsettled, request_key};
@@ -272,7 +271,7 @@ impl Agent {
             // Also a refusal may be one's own success, where a proxy repeats what it passes on.
             Err(_) => bid.is_sent,
         };
-        if may_be_left && !seeded::has(Bug::AmbiguousCountsAsFailed) {
+        if may_be_left {
             // The task finishes by itself.
             let _settled = self.settle_bid(&bid);
         }

@@ -12,7 +12,6 @@ use crate::protocol::key::GrantKey;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
-use crate::seeded::{self, Bug};
 use crate::store::{Stored, within};
 
 use super::bid::{Bid, Unsettled};
@@ -239,7 +238,7 @@ impl Agent {
 
     /// Waits until every lease was released or the deadline that its app was told has passed.
     pub(super) async fn wait_for_leases_to_end(&self) {
-        while !seeded::has(Bug::StopBreaksItsWord) {
+        loop {
             let ended = self.0.something_ended.notified();
             let told = {
                 let state = self.state();
@@ -262,7 +261,7 @@ impl Agent {
     /// seconds at most) for the store to confirm that, and for the attempts in flight to end. All releases
     /// are started before any is waited for: the kubelet does not wait for them one after the other.
     pub(super) async fn release_at_the_end(&self, on_term: OnTerm) {
-        let leaves_promised = on_term == OnTerm::ReleaseNow && !seeded::has(Bug::StopBreaksItsWord);
+        let leaves_promised = on_term == OnTerm::ReleaseNow;
         let until = self.now().after(LAST_WORDS);
         loop {
             let ended = self.0.something_ended.notified();

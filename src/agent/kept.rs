@@ -22,7 +22,6 @@ use crate::protocol::lease::Tenure;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
-use crate::seeded::{self, Bug};
 use crate::store::{Stored, within};
 
 use super::release::Returning;
@@ -98,20 +97,7 @@ impl State {
             self.keep_for(resource, app_ended, now)
         });
         let Some(whom) = whom else {
-            let before = seeded::has(Bug::GrantReusedAfterRelease)
-                .then(|| Some(self.held_mut(lease)?.tenure.clone()));
             let (resource, held) = self.end(lease, end, now)?;
-            if let Some(tenure) = before.flatten() {
-                let kept = Kept {
-                    tenure,
-                    session: held.session.clone(),
-                    stored: held.stored.clone(),
-                    share: FairShare::default(),
-                    since: now,
-                    whom: For::App(now.after(TAKEN_WITHIN)),
-                };
-                self.kept.insert(resource.clone(), kept);
-            }
             return Some((resource, held.ended(), Some(held)));
         };
         // Nothing is left to be said to the store.

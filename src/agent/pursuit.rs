@@ -19,7 +19,6 @@ use crate::protocol::ids::Resource;
 use crate::protocol::key::GrantKey;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
-use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::acquire::Delivery;
@@ -267,10 +266,6 @@ impl Agent {
         pursuit.look_at = outlook
             .look_again
             .map_or(look_at, |at| at.min(look_at).max(now));
-        if seeded::has(Bug::WaiterNeverReads) {
-            pursuit.read_at = Moment::since_boot(Duration::MAX);
-            pursuit.look_at = pursuit.read_at;
-        }
         pursuit.queued = Some(queued);
         pursuit.has_place = true;
         pursuit.tries = 0;

@@ -20,7 +20,6 @@ use crate::protocol::lock::Lock;
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
-use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::cleanup::CLEARED_WITHIN;
@@ -109,7 +108,6 @@ impl State {
         let ends_for_all = who == WhoEnds::App && held.life == Life::Campaign;
         let end = match held.readers_until {
             until if now >= until || ends_for_all => PlannedEnd::Now,
-            _ if seeded::has(Bug::ReadersNotWaitedFor) => PlannedEnd::Now,
             _ if held.is_closing => return PlannedEnd::Nothing,
             until => PlannedEnd::Later(until),
         };
@@ -408,12 +406,6 @@ impl Agent {
         };
         let mint = self.hand_over_mint();
         let wall = self.0.clock.wall();
-        if let Some(Stored { value, .. }) = &current
-            && let Some(grant) = &value.grant
-            && seeded::has(Bug::ReleaseOfAnothers)
-        {
-            what.grant = grant.key();
-        }
         let released = current.as_ref().and_then(|current| {
             let next = what.released(current, &mint, wall)?;
             Some((current, next))

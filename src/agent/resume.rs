@@ -26,7 +26,6 @@ use crate::protocol::lock::Lock;
 use crate::protocol::session::{KeepAlive, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
-use crate::seeded::{self, Bug};
 use crate::store::{LockStore, Page, SessionStore, StoreError, Stored, within};
 
 use super::gone::Gone;
@@ -175,18 +174,12 @@ impl Agent {
         if found.value.revoked.is_some() {
             return Err(Refusal::Revoked.into());
         }
-        let trusts = seeded::has(Bug::ResumeTrustsARead);
-        if found.version.0 != session.version && !trusts {
+        if found.version.0 != session.version {
             // Perhaps only by a renewal that was on its way when the process died. But the journal
             // may also be an older copy of itself, and what was told since is not in it.
             return Err(Refusal::Moved.into());
         }
-        let (stored, keep_alive) = if trusts {
-            let keep_alive = KeepAlive::begun(self.now(), found.value.ttl);
-            (found, keep_alive)
-        } else {
-            self.renew_once(&found, until).await?
-        };
+        let (stored, keep_alive) = self.renew_once(&found, until).await?;
         self.state()
             .write_renewed(&stored, keep_alive.valid_until());
         let before = self.seen_before_list();

@@ -17,7 +17,6 @@ use crate::protocol::lease::Loss;
 use crate::protocol::session::{KeepAlive, Revocation, RevokeReason, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Mint, Revision, Seen};
-use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::release::Returning;
@@ -100,11 +99,7 @@ impl Agent {
         }
         let seen = state.seen.ok_or(AcquireError::SessionLost)?;
         Ok(Mint {
-            seen: if seeded::has(Bug::HighestSeenForgotten) {
-                Seen::from_list(Revision::default())
-            } else {
-                seen
-            },
+            seen,
             floor: self.0.config.token_floor,
         })
     }
@@ -330,8 +325,7 @@ impl Agent {
             if live.keep_alive.is_valid(now) {
                 // Without a send there is nothing to count from, least of all the answer.
                 if let Some(sent) = live.renewal_sent.take() {
-                    let late = seeded::has(Bug::ValidityFromAnswer);
-                    live.keep_alive.confirm(if late { now } else { sent });
+                    live.keep_alive.confirm(sent);
                 }
                 live.stored = stored;
                 if std::mem::take(&mut live.is_failing) {

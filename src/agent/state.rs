@@ -19,7 +19,6 @@ use crate::protocol::lock::Lock;
 use crate::protocol::session::{KeepAlive, RenewalFailures, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, Seen, StoreWentBack};
-use crate::seeded::{self, Bug};
 use crate::store::Stored;
 
 use super::Life;
@@ -223,9 +222,7 @@ impl State {
 
     /// Adds a lease that was just granted.
     pub(super) fn insert(&mut self, resource: Resource, held: Held) {
-        if !seeded::has(Bug::LeaseNotOnFile) {
-            self.write_lease(&held);
-        }
+        self.write_lease(&held);
         let asked = held.life;
         self.put(resource, held, asked);
     }

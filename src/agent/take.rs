@@ -12,7 +12,6 @@ mod entries;
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::{Decision, Grant, Lock, Refusal};
 use crate::protocol::queue::{QUEUE_MAX, Waiter};
-use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::bid::{Bid, Outlook, Unsettled};
@@ -402,8 +401,7 @@ impl Agent {
                 return Err(AcquireError::GrantEnded);
             }
             let mint = self.mint()?;
-            let must_raise = mint.must_raise(stored.value.token, stored.version);
-            if !must_raise || seeded::has(Bug::BumpNotNoticed) {
+            if !mint.must_raise(stored.value.token, stored.version) {
                 return Ok(stored);
             }
             tracing::warn!(

@@ -14,7 +14,6 @@ use crate::protocol::observed::{Sight, Verdict};
 use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
 use crate::protocol::time::{Moment, SessionTtl, WallTime};
 use crate::protocol::token::Revision;
-use crate::seeded::{self, Bug};
 use crate::store::{StoreError, Stored, within};
 
 use super::{Agent, CALL_LIMIT};
@@ -147,19 +146,8 @@ impl Agent {
         let ttl = read.as_ref().map_or(holder.session_ttl, |stored| {
             stored.value.ttl.max(holder.session_ttl)
         });
-        let now = if seeded::has(Bug::ImpatientChallenger) {
-            received.after(ttl.get() * 55 / 100)
-        } else {
-            received
-        };
-        match observed.verdict(ttl, now) {
+        match observed.verdict(ttl, received) {
             Verdict::Dead => Ok(Fate::Dead),
-            Verdict::MayLive { .. }
-                if sight == Sight::Missing && seeded::has(Bug::MissingIsDeadAtOnce) =>
-            {
-                Ok(Fate::Dead)
-            }
-            Verdict::MayRevoke(_) if seeded::has(Bug::TakeOverBeforeRevoke) => Ok(Fate::Dead),
             Verdict::MayLive { until } => Ok(Fate::MayLive {
                 hint: None,
                 until: Some(until),

@@ -17,7 +17,6 @@ use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
-use crate::seeded::{self, Bug};
 use crate::store::{LockEvent, LockWatch, Page, StoreError, Stored, within};
 
 use super::gone::Found;
@@ -95,7 +94,6 @@ impl Agent {
             self.pause_watch(opened_at, &mut failures).await;
             after = match closed {
                 Closed::After(revision, _) => revision,
-                Closed::Missed(_) if seeded::has(Bug::GapNotListed) => after,
                 Closed::Missed(why) => {
                     if why.is_some() {
                         // All agents get this error at once; the pause spreads their lists.
@@ -147,7 +145,6 @@ impl Agent {
         self.note_revision(revision);
         match event {
             LockEvent::Held(stored) => self.note_held(*stored),
-            LockEvent::Gone { .. } if seeded::has(Bug::WatchGoneIgnored) => {}
             LockEvent::Gone { resource, at } => {
                 self.note_not_held(&resource, at, &Found::Unread);
             }

@@ -11,7 +11,6 @@ use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
-use crate::seeded::{self, Bug};
 use crate::store::StoreError;
 use crate::store::cluster::CandidatePod;
 use crate::store::fleet::{FleetStore, Place, Placed, PodReport};
@@ -177,9 +176,6 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
 async fn revoke(fleet: &Arc<dyn FleetStore>, current: &Placed<Session>, next: &Session) -> Applied {
     match fleet.update_session(current, next).await {
         Ok(written) => Applied::done(Shown::Session(Box::new(written))),
-        Err(StoreError::Conflict) if seeded::has(Bug::OperatorRevokesAnyVersion) => {
-            Applied::after_looking(revoke_any_version(fleet, &current.place, next).await)
-        }
         Err(error) if needs_a_look(&error) => {
             Applied::after_looking(look_at_session(fleet, &current.place).await)
         }
@@ -208,21 +204,6 @@ async fn look_at_session(fleet: &Arc<dyn FleetStore>, place: &Place) -> Result<S
         || Shown::NoSession(place.clone()),
         |session| Shown::Session(Box::new(session)),
     ))
-}
-
-/// What `Bug::OperatorRevokesAnyVersion` does.
-async fn revoke_any_version(
-    fleet: &Arc<dyn FleetStore>,
-    place: &Place,
-    next: &Session,
-) -> Result<Shown, StoreError> {
-    if let Some(found) = fleet.session(place).await?
-        && let Some(revocation) = next.revoked.clone()
-        && let Some(revoked) = found.stored.value.revoked(revocation)
-    {
-        fleet.update_session(&found, &revoked).await?;
-    }
-    look_at_session(fleet, place).await
 }
 
 async fn look_at_pod(fleet: &Arc<dyn FleetStore>, session: &Placed<Session>) -> Applied {

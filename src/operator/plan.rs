@@ -19,7 +19,6 @@ use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
 use crate::protocol::settings::ReleaseMode;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen};
-use crate::seeded::{self, Bug};
 use crate::store::cluster::LabelledPod;
 use crate::store::fleet::{Exact, Place, Placed};
 use crate::store::namespaces::{Binding, Subject};
@@ -286,12 +285,7 @@ fn session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
         return revoke(RevokeReason::PodEnded);
     }
     let ttl = view.ttl_of(&seen.session);
-    let judged_at = if seeded::has(Bug::ImpatientOperator) {
-        now.moment.after(ttl.get() * 55 / 100)
-    } else {
-        now.moment
-    };
-    match seen.observed.verdict(ttl, judged_at) {
+    match seen.observed.verdict(ttl, now.moment) {
         // By a CAS on exactly the version that was silent: whoever renews meanwhile wins.
         Verdict::MayRevoke(_) => revoke(RevokeReason::Expired),
         Verdict::MayLive { until } => Step::at(until).or(|| suspicion(view, seen, now)),
@@ -422,7 +416,7 @@ fn idle(view: &View, rules: &Rules, place: &Place, free: &FreeLock, now: Now) ->
     };
     let next_base = u128::from(rules.token_floor) + seen_by_now.highest().scale();
     let is_below = u128::from(free.token.get()) + u128::from(LEASES_PER_GRANT) <= next_base;
-    if !is_below && !seeded::has(Bug::TokensForgotten) {
+    if !is_below {
         return Step::at(now.moment.after(rules.retain));
     }
     Step::act(Action::DeleteLock(free.exact(place)))

@@ -3,7 +3,6 @@
 //! Early reclaim hangs on it, so it is strict: a pod that is merely gone, or that somebody other
 //! than its kubelet gave up, may still run on a node that nobody hears of.
 
-use crate::seeded::{self, Bug};
 use crate::store::fleet::{ContainerReport, PodReport};
 
 /// Whether the kubelet reports every container of the pod terminated and will not start them
@@ -14,7 +13,7 @@ pub fn has_ended(pod: &PodReport) -> bool {
     let all_reported = pod.declared > 0 && pod.containers.len() >= pod.declared;
     let mut containers = pod.containers.iter();
     stays_ended
-        && (!pod.is_presumed || seeded::has(Bug::PresumedPodHasEnded))
+        && !pod.is_presumed
         && all_reported
         && containers.all(|container| *container == ContainerReport::Terminated)
 }

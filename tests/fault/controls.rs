@@ -118,8 +118,8 @@ async fn fault_control_a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
 }
 
 /// It takes a lock from who is cut off and still believes. Few locks: somebody always wants each.
-#[cfg(feature = "seeded-bugs")]
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a binary with the seeded bugs: make fault"]
 async fn fault_control_an_impatient_operator_is_noticed() -> Result<()> {
     let control = Control {
         about: "impatient",

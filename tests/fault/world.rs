@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use crate::app;
@@ -70,7 +70,7 @@ pub(crate) struct Plan {
     pub(crate) works_long: bool,
     /// So many locks there are.
     pub(crate) resources: usize,
-    /// A bug on purpose that the operators have, in a build that knows it.
+    /// A seeded bug that the operators have. `LEASEHOLD_SEEDED` is the path of a binary that knows it.
     pub(crate) operators_bug: Option<&'static str>,
 }
 
@@ -232,13 +232,13 @@ impl World {
         ];
         let through = seat.clock.as_ref().map(Clock::through);
         let mut through = through.transpose()?.unwrap_or_default();
+        let mut binary = BINARY.to_owned();
         if let Some(bug) = self.operators_bug {
-            through.splice(
-                0..0,
-                ["env".to_owned(), format!("LEASEHOLD_SEEDED_BUG={bug}")],
-            );
+            binary = std::env::var("LEASEHOLD_SEEDED").context("LEASEHOLD_SEEDED")?;
+            let bug = format!("LEASEHOLD_SEEDED_BUG={bug}");
+            through.splice(0..0, ["env".to_owned(), bug]);
         }
-        let started = Operator::start_through(&through, BINARY, &seat.pod, &args).await?;
+        let started = Operator::start_through(&through, &binary, &seat.pod, &args).await?;
         seat.running = Some(started);
         Ok(())
     }

@@ -4,7 +4,6 @@
 
 mod agent;
 mod alerts;
-mod bugs_stay_out;
 mod certs;
 mod chart;
 mod cli;
@@ -29,7 +28,6 @@ mod pods;
 mod rights;
 #[path = "../seed.rs"]
 mod seed;
-#[cfg(feature = "seeded-bugs")]
 mod seeded;
 mod tidy;
 mod webhook;

@@ -2,13 +2,11 @@
 //! says, in virtual time. A seed decides everything, so whatever it found is found again by its number.
 //!
 //! `SIM_SEEDS=a..b` says which seeds; `SIM_SEED=n` shows one. With `SIM_FLAW=words` other flaws are passed over,
-//! for what has a bug on purpose.
+//! for what has a seeded bug.
 
 #![cfg(test)]
 
 mod app;
-#[cfg(feature = "seeded-bugs")]
-mod bugs;
 mod checks;
 mod clock;
 mod controls;
@@ -26,6 +24,7 @@ mod operator;
 mod panics;
 mod people;
 mod pod;
+mod seeded;
 mod seeds;
 mod sessions;
 mod setting;

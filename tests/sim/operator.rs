@@ -115,7 +115,7 @@ impl Replica {
         }
         let link = Link::of_an_operator(&self.0.world, self.name(), self.network(), self.fork());
         let stillness = Stillness::default();
-        let random = Random::seeded(self.fork().u64(..));
+        let random = Random::from_seed(self.fork().u64(..));
         let clock = Arc::new(self.0.clock.clone());
         let mut config = Config::new(PodRef {
             name: self.0.name.clone(),

@@ -231,7 +231,7 @@ impl Pod {
             node: None,
         });
         config.session_ttl = self.0.world.setting().ttl;
-        config.random = Random::seeded(self.fork().u64(..));
+        config.random = Random::from_seed(self.fork().u64(..));
         config.pause = Some(pause.clone());
         config
     }

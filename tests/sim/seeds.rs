@@ -46,7 +46,7 @@ impl Ended {
         }
         println!("{}", self.flaw.as_deref().unwrap_or("no flaw"));
         println!(
-            "SIM_SEED={} cargo test --profile model --features seeded-bugs --test sim replay -- --nocapture",
+            "SIM_SEED={} cargo test --profile model --test sim replay -- --nocapture",
             self.seed
         );
     }

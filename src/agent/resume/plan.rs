@@ -13,7 +13,6 @@ use crate::agent::state::End;
 use crate::protocol::ids::{GrantId, LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
-use crate::seeded::{self, Bug};
 use crate::store::{Page, Stored};
 
 /// What becomes of everything.
@@ -129,11 +128,7 @@ impl Left {
         }
         let others = listed.held.into_iter();
         let others = others.map(|(grant, stored)| Unserved::listed(grant, stored, None));
-        if seeded::has(Bug::OrphansReleasedAtOnce) {
-            plan.at_once.extend(others);
-        } else {
-            plan.in_time.extend(others);
-        }
+        plan.in_time.extend(others);
         plan
     }
 }

@@ -7,7 +7,6 @@ use crate::protocol::lock::Grant;
 use crate::protocol::observed::Verdict;
 use crate::protocol::session::{Claimant, RevokeReason};
 use crate::protocol::time::Moment;
-use crate::seeded::{self, Bug};
 
 use super::{Action, Now, Rules, Step, Why, mint, write};
 use crate::operator::view::{Life, SeenLock, View, session_place};
@@ -125,9 +124,7 @@ fn reclaimed(
         actor: rules.actor.clone(),
         reason: died.reason.into(),
     };
-    let judges = !seeded::has(Bug::OperatorHandsToTheDead);
-    let is_dead =
-        |who: &Claimant| who.key() == holder.key() || (judges && is_dead(view, seen, who, now));
+    let is_dead = |who: &Claimant| who.key() == holder.key() || is_dead(view, seen, who, now);
     let lock = &seen.lock.stored;
     let next = lock
         .value

@@ -1,5 +1,5 @@
-//! Lines of defence that no other test here is about: each of these was written for a bug on purpose
-//! (`src/seeded.rs`) that went unnoticed, or was noticed in some runs or by the way only.
+//! Lines of defence that no other test here is about: each of these was written for a seeded
+//! bug (tests/seeded-bugs.md) that no test noticed, or only in some runs.
 
 use std::time::Duration;
 

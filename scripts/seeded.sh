@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Seeded bugs: tests/seeded/bugs.patch adds them to a copy of the tree (tests/seeded-bugs.md). What is shipped has none.
+#
+#   scripts/seeded.sh copy           updates the copy, target/seeded/tree: the files of the tree, with the patch
+#   scripts/seeded.sh cargo test …   updates the copy and runs cargo in it
+#   scripts/seeded.sh save           rewrites the patch from the copy, after the copy was edited
+#   scripts/seeded.sh check          fails if the patch does not apply to the tree
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly patch=tests/seeded/bugs.patch
+mkdir -p "${CARGO_TARGET_DIR:-target}/seeded"
+target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
+readonly target copy=$target/seeded/tree git=$target/seeded/git
+# Has the blobs that the patch was made from: what a merge begins with.
+objects=$(git rev-parse --path-format=absolute --git-path objects 2>/dev/null || true)
+
+die() {
+  printf 'seeded.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+# A repository of the copy's own, with an index for each state. git writes only files that differ, so cargo
+# rebuilds only what changed.
+run_git() (
+  export GIT_DIR=$git GIT_WORK_TREE=$2 GIT_INDEX_FILE=$git/$1
+  cd "$2"
+  git "${@:3}"
+)
+in_tree() { run_git tree "$PWD" "$@"; }
+in_patched() { run_git patched "$PWD" "$@"; }
+in_copy() { run_git copy "$copy" "$@"; }
+in_edited() { run_git edited "$copy" "$@"; }
+
+main() {
+  mkdir -p "$copy"
+  [ -e "$git" ] || in_tree init --quiet
+  case ${1:-} in
+    copy) update_copy ;;
+    cargo)
+      update_copy
+      cd "$copy"
+      # Both trees build in one directory, so dependencies are built once. There cargo tells the trees apart by their
+      # profiles alone: the copy has no debug information. Tests find the control plane by CARGO_TARGET_DIR.
+      CARGO_TARGET_DIR=$target CARGO_BUILD_BUILD_DIR=$target exec cargo "$2" --target-dir "$target/seeded" \
+        --config profile.dev.package.leasehold.debug=false "${@:3}"
+      ;;
+    save) save ;;
+    check) apply || die "$patch does not apply: run scripts/seeded.sh copy" ;;
+    *) die "usage: seeded.sh copy|cargo …|save|check" ;;
+  esac
+}
+
+# The index `tree` gets the files of the tree, and `patched` these with the patch.
+apply() {
+  in_tree add --all && cp "$git/tree" "$git/patched" && in_patched apply --cached "$patch"
+}
+
+update_copy() {
+  [ ! -e "$git/copy" ] || [ -z "$(in_copy ls-files --modified)" ] ||
+    die "$copy has edits: keep them by scripts/seeded.sh save, or remove $target/seeded"
+  local applies=yes
+  apply || applies=no
+  in_tree write-tree >"$git/base"
+  if [ "$applies" = no ]; then
+    merge
+    die "$patch does not apply. It was merged into $copy:" \
+      "resolve conflict markers and *.rej files there, then run scripts/seeded.sh save"
+  fi
+  in_copy read-tree --reset -u "$(in_patched write-tree)"
+}
+
+# Leaves conflict markers, or *.rej files if git does not have what the patch was made from.
+merge() {
+  in_copy read-tree --reset -u "$(cat "$git/base")"
+  GIT_ALTERNATE_OBJECT_DIRECTORIES=$objects in_copy apply --3way "$PWD/$patch" ||
+    [ -n "$(in_copy ls-files --unmerged)" ] ||
+    in_copy apply --reject "$PWD/$patch" || true
+}
+
+save() {
+  [ -z "$(find "$copy" -name '*.rej')" ] || die "$copy has *.rej files"
+  local base
+  base=$(cat "$git/base")
+  cp "$git/copy" "$git/edited"
+  in_edited add --all
+  in_edited diff-index --cached --check "$base" || die "$copy has conflict markers"
+  in_edited diff-index --cached --patch "$base" >"$patch"
+  mv "$git/edited" "$git/copy"
+  apply || die "the tree has changed since the copy was made: run scripts/seeded.sh copy"
+}
+
+main "$@"
