@@ -38,7 +38,7 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, Seen};
 use crate::random::Random;
 use crate::store::StoreError;
-use crate::store::cluster::{Candidates, Notes, PodLabels};
+use crate::store::cluster::{Candidates, EventStore, PodLabels};
 use crate::store::fleet::FleetStore;
 use crate::store::namespaces::Namespaces;
 
@@ -77,7 +77,7 @@ pub trait Leadership: Send + Sync + 'static {
 
     /// Whether this replica is of use as the active one. One that is not does not take the lead, and
     /// gives it up.
-    fn stand(&self, is_fit: bool);
+    fn set_eligible(&self, is_fit: bool);
 }
 
 /// What the operator works with.
@@ -85,7 +85,7 @@ pub struct Ports {
     /// All locks and sessions.
     pub fleet: Arc<dyn FleetStore>,
     /// What people are told of a lock.
-    pub notes: Arc<dyn Notes>,
+    pub events: Arc<dyn EventStore>,
     /// The labels of pods.
     pub labels: Arc<dyn PodLabels>,
     /// The pods that run for elections.
@@ -127,7 +127,7 @@ enum Finished {
         answer: Result<Revision, StoreError>,
         before: Option<Seen>,
     },
-    Told(scribe::Finished),
+    FeedEvent(scribe::Finished),
 }
 
 impl Operator {
@@ -219,7 +219,7 @@ impl Operator {
 
     fn stand(&self) {
         let is_fit = self.state().is_fit(self.0.ports.clock.now());
-        self.0.ports.leadership.stand(is_fit);
+        self.0.ports.leadership.set_eligible(is_fit);
     }
 
     fn until_due(&self) -> Duration {
@@ -252,7 +252,7 @@ impl Operator {
         state.go_over_the_record(&self.0.rules, now);
         let (scribe, ports) = (&mut state.scribe, &self.0.ports);
         scribe.start(ports, |future| {
-            self.spawn(tasks, async move { Finished::Told(future.await) });
+            self.spawn(tasks, async move { Finished::FeedEvent(future.await) });
         });
         for key in state.queue.take_due(now.moment) {
             let urgency = state.urgency(&key);
@@ -311,7 +311,7 @@ impl Operator {
                 let rules = &self.0.rules;
                 self.state().note_revision(answer, before, rules, now);
             }
-            Finished::Told(told) => {
+            Finished::FeedEvent(told) => {
                 if let Some(is_written) = told.is_written() {
                     let outcome = if is_written {
                         Outcome::Done
@@ -332,7 +332,7 @@ impl Operator {
             Key::Label(_) => "label",
             Key::Leader(_) => "leader",
             Key::Binding(_) => "binding",
-            Key::AskingPod(_) => "asking_pod",
+            Key::UninjectedPod(_) => "asking_pod",
         };
         self.0.metrics.note_done(kind, applied.outcome, took);
         if applied.outcome == Outcome::Done {
@@ -348,7 +348,7 @@ impl Operator {
         if let (Action::LookAtPod(session), Some(_)) = (action, &error) {
             // Its silence tells the same, later.
             let version = session.stored.version;
-            state.view.note_pod_looked_at(&session.place, version);
+            state.view.note_pod_looked_at(&session.object_ref, version);
         }
         if !state.leads {
             // Whoever leads decides about it.
@@ -389,7 +389,7 @@ impl Operator {
                     .revoked
                     .as_ref()
                     .map(|revoked| format!("{:?}", revoked.reason));
-                tracing::info!(session = %current.place, reason, "session revoked");
+                tracing::info!(session = %current.object_ref, reason, "session revoked");
             }
             Action::Write {
                 current,
@@ -398,7 +398,7 @@ impl Operator {
             } => {
                 let next = next.grant.as_ref().map(|grant| &*grant.holder.pod.name);
                 let reason = kind.name();
-                tracing::info!(lock = %current.place, reason, nextPod = next, "reclaimed lock from expired holder");
+                tracing::info!(lock = %current.object_ref, reason, nextPod = next, "reclaimed lock from expired holder");
                 self.0.metrics.note_reclaimed(*kind, now.since(*last_seen));
             }
             Action::Write {
@@ -406,30 +406,32 @@ impl Operator {
                 why: Why::Force,
                 ..
             } => {
-                tracing::warn!(lock = %current.place, "force-released lock");
+                tracing::warn!(lock = %current.object_ref, "force-released lock");
                 self.0.metrics.note_forced();
             }
             Action::Write {
                 current,
                 why: Why::LongHeld,
                 ..
-            } => tracing::info!(lock = %current.place, "updated condition LongHeld"),
-            Action::DeleteLock(lock) => tracing::info!(lock = %lock.place, "deleted idle lock"),
+            } => tracing::info!(lock = %current.object_ref, "updated condition LongHeld"),
+            Action::DeleteLock(lock) => {
+                tracing::info!(lock = %lock.object_ref, "deleted idle lock")
+            }
             Action::DeleteSession(session) => {
-                tracing::debug!(session = %session.place, "deleted ended session");
+                tracing::debug!(session = %session.object_ref, "deleted ended session");
             }
             Action::GiveLabel { election, pod, .. } => {
-                tracing::info!(%election, pod = %pod.place.name, "labelled leader pod");
+                tracing::info!(%election, pod = %pod.object_ref.name, "labelled leader pod");
             }
             Action::CreateBinding { namespace, .. } => {
                 tracing::info!(%namespace, "created sidecar RoleBinding");
             }
             Action::UpdateBinding { current, .. } => {
-                let namespace = &*current.place.namespace;
+                let namespace = &*current.object_ref.namespace;
                 tracing::info!(namespace, "updated sidecar RoleBinding");
             }
             Action::DeleteBinding(current) => {
-                let namespace = &*current.place.namespace;
+                let namespace = &*current.object_ref.namespace;
                 tracing::info!(namespace, "deleted sidecar RoleBinding");
             }
             Action::LookAtPod(_)

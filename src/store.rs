@@ -76,7 +76,7 @@ pub struct Page<T> {
 
 /// One lock, read together with the revision that the whole store is at.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct LockAtRevision {
     /// The lock; none when there is none.
     pub lock: Option<Stored<Lock>>,
     /// The revision at which this is consistent, at least as new as everything acknowledged
@@ -145,7 +145,7 @@ pub enum StoreError {
     /// A listing cannot go on from there: the place is too old, or none that the store gave. Only
     /// `list` with a `next` answers it. Carries the store's words.
     #[error("the continue token expired: {0}")]
-    ListingOver(String),
+    ContinueTokenExpired(String),
     /// A watch was to begin after a revision whose events are no longer kept: list anew, and
     /// watch from there.
     #[error("the watch's resourceVersion expired: {0}")]
@@ -177,7 +177,7 @@ pub trait LockStore: Send + Sync + 'static {
 
     /// The lock of a resource together with the store's revision, for who needs both: a consistent
     /// listing of one.
-    async fn look(&self, resource: &Resource) -> Result<Look, StoreError>;
+    async fn get_with_revision(&self, resource: &Resource) -> Result<LockAtRevision, StoreError>;
 
     /// The locks that a session holds, as a consistent listing.
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError>;
@@ -190,7 +190,7 @@ pub trait LockStore: Send + Sync + 'static {
     async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError>;
 
     /// A consistent listing: what it answers with is at least as new as everything that was
-    /// acknowledged before it was asked. `next` is where the page before ended; `ListingOver` when
+    /// acknowledged before it was asked. `next` is where the page before ended; `ContinueTokenExpired` when
     /// it cannot go on from there.
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError>;
 

@@ -21,13 +21,13 @@ use crate::agent::{Agent, Campaign, Config, OnTerm};
 use crate::clock::SystemClock;
 use crate::http::serve::{Bounds, serve};
 use crate::k8s::{
-    K8sCandidates, K8sFleet, K8sLockStore, K8sNamespaces, K8sNotes, K8sPodLabels, K8sSessionStore,
+    K8sCandidates, K8sEvents, K8sFleet, K8sLockStore, K8sNamespaces, K8sPodLabels, K8sSessionStore,
 };
 use crate::operator::{AuditLog, Leadership, Operator, OwnPod, Ports};
 use crate::protocol::election::ElectionName;
 use crate::random::Random;
 use crate::shutdown;
-use crate::store::fleet::Place;
+use crate::store::fleet::ObjectRef;
 
 pub(super) use args::{Args, Settings};
 use webhook::Webhook;
@@ -58,7 +58,7 @@ async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()>
     let election = ElectionName::parse(ELECTION).context("the operator's own election")?;
     let pod = config.pod.name.clone();
     let own_pod = OwnPod {
-        place: Place {
+        object_ref: ObjectRef {
             namespace: cluster.namespace.as_str().into(),
             name: pod.clone(),
         },
@@ -92,7 +92,7 @@ async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()>
     };
     agent.run_for_while(campaign, fit);
     tokio::spawn(async move {
-        if let Some(reason) = own_pod.what_is_wrong(&*fleet).await {
+        if let Some(reason) = own_pod.mismatch(&*fleet).await {
             tracing::error!(reason, "pod identity mismatch");
         }
     });
@@ -172,7 +172,7 @@ impl Leadership for Elected {
         self.agent.elections_changed().await;
     }
 
-    fn stand(&self, is_fit: bool) {
+    fn set_eligible(&self, is_fit: bool) {
         let is_new = |stands: &mut bool| std::mem::replace(stands, is_fit) != is_fit;
         if !self.stands.send_if_modified(is_new) {
             return;
@@ -189,7 +189,7 @@ fn ports(cluster: &Cluster, pod: &str, fleet: Arc<K8sFleet>, elected: Elected) -
     let client = &cluster.client;
     Ports {
         fleet,
-        notes: Arc::new(K8sNotes::new(client.clone(), pod)),
+        events: Arc::new(K8sEvents::new(client.clone(), pod)),
         labels: Arc::new(K8sPodLabels::new(client.clone())),
         candidates: Arc::new(K8sCandidates::new(client.clone(), &cluster.namespace)),
         namespaces: Arc::new(K8sNamespaces::new(client.clone())),

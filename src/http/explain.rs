@@ -205,7 +205,7 @@ impl From<StoreError> for Problem {
             )
             .with("object", name)
             .with("guards", found),
-            StoreError::ListingOver(words) => Self::new(
+            StoreError::ContinueTokenExpired(words) => Self::new(
                 Code::InvalidRequest,
                 format!(
                     "the continue token expired (the API server answered: {words}); list again \

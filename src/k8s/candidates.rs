@@ -20,8 +20,8 @@ use crate::crd::{DistributedLock, REASON_MAX};
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::store::StoreError;
-use crate::store::cluster::{CandidatePod, Candidates, LabelledPod};
-use crate::store::fleet::Placed;
+use crate::store::cluster::{CandidatePod, Candidates, PodIdentity};
+use crate::store::fleet::Object;
 
 /// Names elections, with commas between them.
 const ALWAYS: &str = "config.leasehold.dev/elect-always";
@@ -51,20 +51,20 @@ impl K8sCandidates {
 impl Candidates for K8sCandidates {
     async fn pod(
         &self,
-        pod: &LabelledPod,
+        pod: &PodIdentity,
         election: &str,
     ) -> Result<Option<CandidatePod>, StoreError> {
-        let calls = Calls::new::<Pod>(self.client.clone(), &pod.place.namespace);
-        let Some(object) = calls.get(&pod.place.name).await? else {
+        let calls = Calls::new::<Pod>(self.client.clone(), &pod.object_ref.namespace);
+        let Some(object) = calls.get(&pod.object_ref.name).await? else {
             return Ok(None);
         };
         let is_it = object["metadata"]["uid"].as_str() == Some(&*pod.uid);
         is_it.then(|| candidate(object, election)).transpose()
     }
 
-    async fn ask_to_resign(
+    async fn request_resignation(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         grant: &GrantId,
         reason: &str,
     ) -> Result<(), StoreError> {
@@ -78,9 +78,9 @@ impl Candidates for K8sCandidates {
                 "reason": cut(reason, REASON_MAX),
             }},
         });
-        let place = &current.place;
-        let calls = Calls::new::<DistributedLock>(self.client.clone(), &place.namespace);
-        calls.merge(&place.name, &patch).await
+        let object_ref = &current.object_ref;
+        let calls = Calls::new::<DistributedLock>(self.client.clone(), &object_ref.namespace);
+        calls.merge(&object_ref.name, &patch).await
     }
 }
 
@@ -132,7 +132,7 @@ fn candidate(object: Value, election: &str) -> Result<CandidatePod, StoreError> 
         .unwrap_or_default();
     let since = ready.last_transition_time.map(|time| time.0.to_string());
     Ok(CandidatePod {
-        runs_unasked: names_it(ALWAYS) && !names_it(GATE),
+        elects_always: names_it(ALWAYS) && !names_it(GATE),
         unready_since: (ready.status != "True")
             .then(|| since.unwrap_or_else(|| "its creation".to_owned()).into()),
         is_deleted: deletion_timestamp.is_some(),
@@ -154,7 +154,7 @@ mod tests {
         };
         let (none, made) = (json!([]), Some("its creation"));
         let gate = json!({ALWAYS: "jobs", GATE: "jobs"});
-        for (always, conditions, runs_unasked, since) in [
+        for (always, conditions, elects_always, since) in [
             (json!({}), condition("True"), false, None),
             (json!({ALWAYS: "jobs"}), condition("True"), true, None),
             (
@@ -176,7 +176,7 @@ mod tests {
                 "metadata": {"annotations": always}, "status": {"conditions": conditions},
             });
             let expected = CandidatePod {
-                runs_unasked,
+                elects_always,
                 unready_since: since.map(Into::into),
                 is_deleted: false,
             };

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::calls::Calls;
 use super::convert::version_of;
 use super::fleet::changes;
-use crate::store::certificates::{CertificateStore, Changes, Files, TrustStore};
+use crate::store::certificates::{CertificateStore, Changes, TlsFiles, TrustStore};
 use crate::store::{Original, StoreError, Stored};
 
 const CERTIFICATE: &str = "tls.crt";
@@ -47,12 +47,12 @@ impl K8sCertificates {
 
 #[async_trait]
 impl CertificateStore for K8sCertificates {
-    async fn get(&self) -> Result<Option<Stored<Files>>, StoreError> {
+    async fn get(&self) -> Result<Option<Stored<TlsFiles>>, StoreError> {
         let Some(object) = self.calls().get(&self.name).await? else {
             return Ok(None);
         };
         let file = |name: &str| bytes(&object["data"][name]);
-        let files = Files {
+        let files = TlsFiles {
             certificate: file(CERTIFICATE),
             key: file(KEY),
             authority: file(AUTHORITY),
@@ -60,7 +60,7 @@ impl CertificateStore for K8sCertificates {
         stored(files, object).map(Some)
     }
 
-    async fn create(&self, files: &Files) -> Result<(), StoreError> {
+    async fn create(&self, files: &TlsFiles) -> Result<(), StoreError> {
         let object = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {
@@ -73,7 +73,7 @@ impl CertificateStore for K8sCertificates {
         self.calls().create(&object).await.map(drop)
     }
 
-    async fn update(&self, current: &Stored<Files>, next: &Files) -> Result<(), StoreError> {
+    async fn update(&self, current: &Stored<TlsFiles>, next: &TlsFiles) -> Result<(), StoreError> {
         let mut object = original(current)?.clone();
         let Value::Object(data) = data(next) else {
             return Err(StoreError::Invalid("a Secret's data".to_owned()));
@@ -136,10 +136,10 @@ impl TrustStore for K8sTrust {
             "op": "replace", "path": "/metadata/resourceVersion",
             "value": original(current)?["metadata"]["resourceVersion"],
         })];
-        for (place, bundle) in next.iter().enumerate() {
+        for (index, bundle) in next.iter().enumerate() {
             if let Some(bundle) = bundle {
                 patch.push(json!({
-                    "op": "add", "path": format!("/webhooks/{place}/clientConfig/caBundle"),
+                    "op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"),
                     "value": ByteString(bundle.clone()),
                 }));
             }
@@ -160,7 +160,7 @@ fn bytes(field: &Value) -> Vec<u8> {
     ByteString::deserialize(field).unwrap_or_default().0
 }
 
-fn data(files: &Files) -> Value {
+fn data(files: &TlsFiles) -> Value {
     json!({
         CERTIFICATE: ByteString(files.certificate.clone()),
         KEY: ByteString(files.key.clone()),

@@ -9,10 +9,10 @@
 //! was written with. What belonged to an entry that is gone (a holder, a waiter) goes with it:
 //! the next one does not inherit it.
 
-pub mod asking_pod;
 pub mod binding;
 pub mod lock;
 pub mod session;
+pub mod uninjected_pod;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,7 +22,7 @@ use super::errors::{Call, in_short};
 use crate::crd;
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Revision;
-use crate::store::fleet::Place;
+use crate::store::fleet::ObjectRef;
 use crate::store::{Original, Page, StoreError, Stored};
 
 /// A JSON object.
@@ -70,9 +70,9 @@ pub fn page<T>(
 
 /// Where an object is, by its metadata.
 #[must_use]
-pub fn place_of(metadata: &Value) -> Place {
+pub fn place_of(metadata: &Value) -> ObjectRef {
     let named = |field: &str| metadata[field].as_str().unwrap_or_default().into();
-    Place {
+    ObjectRef {
         namespace: named("namespace"),
         name: named("name"),
     }
@@ -159,13 +159,13 @@ pub fn version_of(object: &Value) -> Result<Revision, StoreError> {
     revision_of(object.get("metadata"), "metadata")
 }
 
-fn revision_of(metadata: Option<&Value>, place: &str) -> Result<Revision, StoreError> {
+fn revision_of(metadata: Option<&Value>, path: &str) -> Result<Revision, StoreError> {
     let text = metadata
         .and_then(|metadata| metadata["resourceVersion"].as_str())
         .unwrap_or("");
     text.parse().map(Revision).map_err(|_| {
         StoreError::Unreadable(in_short(&format!(
-            "{place}.resourceVersion is {text:?} and no integer; fencing tokens are made from it, \
+            "{path}.resourceVersion is {text:?} and no integer; fencing tokens are made from it, \
              so this API server cannot be used"
         )))
     })

@@ -107,7 +107,7 @@ pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
         StatusCode::CONFLICT => conflict(call, &status, words),
         // A place that is no place, or one whose revision was compacted away.
         StatusCode::BAD_REQUEST | StatusCode::GONE if call == Call::ReadOn => {
-            StoreError::ListingOver(words)
+            StoreError::ContinueTokenExpired(words)
         }
         StatusCode::GONE => StoreError::Unavailable(format!("{words}; list again")),
         // Refused before anything was done: too many requests.
@@ -317,7 +317,7 @@ mod tests {
     fn a_listing_that_cannot_go_on_is_no_outage_and_no_refused_object() {
         let words = "The provided continue parameter is too old";
         for (code, reason) in [(400, "BadRequest"), (410, "Expired")] {
-            let over = StoreError::ListingOver(words.to_owned());
+            let over = StoreError::ContinueTokenExpired(words.to_owned());
             assert_eq!(answer(Call::ReadOn, code, reason, words), over);
             // Who gave no place is not told of one.
             assert_ne!(answer(Call::Read, code, reason, words), over);

@@ -18,7 +18,7 @@ use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::queue::Waiter;
 use crate::protocol::token::Revision;
-use crate::store::{LockEvent, LockStore, LockWatch, Look, Page, StoreError, Stored};
+use crate::store::{LockAtRevision, LockEvent, LockStore, LockWatch, Page, StoreError, Stored};
 
 /// The selectable field by which a session finds its own locks.
 const HOLDER_SESSION: &str = "status.holder.session";
@@ -56,7 +56,7 @@ impl LockStore for K8sLockStore {
         guards(lock::read(object)?, resource).map(Some)
     }
 
-    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+    async fn get_with_revision(&self, resource: &Resource) -> Result<LockAtRevision, StoreError> {
         let name = object_name(resource);
         let listed = self.calls.list_where("metadata.name", &name).await?;
         let page = page(listed, lock::read)?;
@@ -64,7 +64,7 @@ impl LockStore for K8sLockStore {
             return Err(StoreError::Unreadable(reason));
         }
         let found = page.items.into_iter().next();
-        Ok(Look {
+        Ok(LockAtRevision {
             lock: found.map(|stored| guards(stored, resource)).transpose()?,
             revision: page.revision,
         })

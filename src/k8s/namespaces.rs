@@ -13,10 +13,10 @@ use kube::Client;
 use serde_json::Value;
 
 use super::calls::Calls;
-use super::convert::{asking_pod, binding, is_deleted, version_of, written};
+use super::convert::{binding, is_deleted, uninjected_pod, version_of, written};
 use super::fleet::feeds;
-use crate::store::fleet::{Feed, Place, Placed};
-use crate::store::namespaces::{AskingPod, Binding, Namespaces, Subject};
+use crate::store::fleet::{Feed, Object, ObjectRef};
+use crate::store::namespaces::{Binding, Namespaces, Subject, UninjectedPod};
 use crate::store::{Original, StoreError, Stored};
 
 /// Which namespaces are labelled.
@@ -48,30 +48,30 @@ impl K8sNamespaces {
 
 #[async_trait]
 impl Namespaces for K8sNamespaces {
-    fn labelled(&self) -> Feed<Placed<()>> {
+    fn labelled(&self) -> Feed<Object<()>> {
         let select = |config: feeds::Config| config.labels(LABELLED);
         feeds::selected::<Namespace, _>(&self.client, select, |object| that_it_is_there(&object))
     }
 
-    fn accounts(&self) -> Feed<Placed<()>> {
+    fn accounts(&self) -> Feed<Object<()>> {
         let select = |config: feeds::Config| config.labels(ACCOUNTS);
         feeds::selected::<ServiceAccount, _>(&self.client, select, |object| {
             that_it_is_there(&object)
         })
     }
 
-    fn bindings(&self) -> Feed<Placed<Binding>> {
+    fn bindings(&self) -> Feed<Object<Binding>> {
         let select = |config: feeds::Config| config.fields(&of_our_name());
         feeds::selected::<RoleBinding, _>(&self.client, select, binding::read)
     }
 
-    fn asking_pods(&self) -> Feed<Placed<AskingPod>> {
-        let select = |config: feeds::Config| config.labels(asking_pod::SELECTOR);
-        feeds::selected::<Pod, _>(&self.client, select, |object| asking_pod::read(&object))
+    fn uninjected_pods(&self) -> Feed<Object<UninjectedPod>> {
+        let select = |config: feeds::Config| config.labels(uninjected_pod::SELECTOR);
+        feeds::selected::<Pod, _>(&self.client, select, |object| uninjected_pod::read(&object))
     }
 
     /// By a listing: the operator has no right to get one.
-    async fn binding(&self, namespace: &str) -> Result<Option<Placed<Binding>>, StoreError> {
+    async fn binding(&self, namespace: &str) -> Result<Option<Object<Binding>>, StoreError> {
         let calls = self.calls(namespace);
         let mut listed = calls.list_where("metadata.name", binding::NAME).await?;
         match listed["items"][0].take() {
@@ -84,7 +84,7 @@ impl Namespaces for K8sNamespaces {
         &self,
         namespace: &str,
         subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError> {
+    ) -> Result<Object<Binding>, StoreError> {
         let object = binding::new_object(namespace, subjects);
         let calls = self.calls(namespace);
         let created = calls.create_if_namespace_stays(&object).await?;
@@ -98,17 +98,17 @@ impl Namespaces for K8sNamespaces {
     /// looked at first.
     async fn update_binding(
         &self,
-        current: &Placed<Binding>,
+        current: &Object<Binding>,
         subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError> {
-        let namespace = &*current.place.namespace;
+    ) -> Result<Object<Binding>, StoreError> {
+        let namespace = &*current.object_ref.namespace;
         let object = binding::write(&current.stored, namespace, subjects)?;
         let updated = self.calls(namespace).put(binding::NAME, &object).await?;
         answered(namespace, updated)
     }
 
-    async fn delete_binding(&self, current: &Placed<Binding>) -> Result<(), StoreError> {
-        let calls = self.calls(&current.place.namespace);
+    async fn delete_binding(&self, current: &Object<Binding>) -> Result<(), StoreError> {
+        let calls = self.calls(&current.object_ref.namespace);
         let version = current.stored.version;
         calls.delete(binding::NAME, &current.uid, version).await
     }
@@ -127,21 +127,21 @@ fn that_it_is_there(object: &Value) -> Result<Stored<()>, StoreError> {
     })
 }
 
-fn answered(namespace: &str, object: Value) -> Result<Placed<Binding>, StoreError> {
+fn answered(namespace: &str, object: Value) -> Result<Object<Binding>, StoreError> {
     let (uid, is_deleted) = (uid_of(&object), is_deleted(&object));
     let stored = written(object, binding::read)?;
     Ok(at(namespace, uid, is_deleted, stored))
 }
 
-fn placed(namespace: &str, object: Value) -> Result<Placed<Binding>, StoreError> {
+fn placed(namespace: &str, object: Value) -> Result<Object<Binding>, StoreError> {
     let (uid, is_deleted) = (uid_of(&object), is_deleted(&object));
     let stored = binding::read(object)?;
     Ok(at(namespace, uid, is_deleted, stored))
 }
 
-fn at(namespace: &str, uid: String, is_deleted: bool, stored: Stored<Binding>) -> Placed<Binding> {
-    Placed {
-        place: Place {
+fn at(namespace: &str, uid: String, is_deleted: bool, stored: Stored<Binding>) -> Object<Binding> {
+    Object {
+        object_ref: ObjectRef {
             namespace: namespace.into(),
             name: binding::NAME.into(),
         },

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::calls::Calls;
 use super::convert::place_of;
 use crate::store::StoreError;
-use crate::store::cluster::{LabelledPod, PodLabels};
+use crate::store::cluster::{PodIdentity, PodLabels};
 
 /// What the label says where it is there.
 const GIVEN: &str = "true";
@@ -47,36 +47,39 @@ impl K8sPodLabels {
         Calls::new::<Pod>(self.client.clone(), namespace).with_timeout(self.timeout)
     }
 
-    async fn write(&self, pod: &LabelledPod, key: &str, value: Value) -> Result<(), StoreError> {
+    async fn write(&self, pod: &PodIdentity, key: &str, value: Value) -> Result<(), StoreError> {
         if pod.uid.is_empty() {
             // It would be no precondition.
-            return Err(StoreError::Invalid(format!("pod {} has no uid", pod.place)));
+            return Err(StoreError::Invalid(format!(
+                "pod {} has no uid",
+                pod.object_ref
+            )));
         }
         let labels: Map<String, Value> = [(key.to_owned(), value)].into_iter().collect();
         let patch = json!({"metadata": {"uid": &*pod.uid, "labels": labels}});
-        let calls = self.calls(&pod.place.namespace);
-        calls.merge(&pod.place.name, &patch).await
+        let calls = self.calls(&pod.object_ref.namespace);
+        calls.merge(&pod.object_ref.name, &patch).await
     }
 }
 
 #[async_trait]
 impl PodLabels for K8sPodLabels {
     /// Those with another value are none: no Service that is meant selects them.
-    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError> {
+    async fn list_pods(&self, namespace: &str, key: &str) -> Result<Vec<PodIdentity>, StoreError> {
         let selected = ListParams::default().labels(&format!("{key}={GIVEN}"));
         let found = self.calls(namespace).metadata_of(selected).await?;
-        let pods = found.iter().map(|metadata| LabelledPod {
-            place: place_of(metadata),
+        let pods = found.iter().map(|metadata| PodIdentity {
+            object_ref: place_of(metadata),
             uid: metadata["uid"].as_str().unwrap_or_default().into(),
         });
         Ok(pods.collect())
     }
 
-    async fn give(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError> {
+    async fn add(&self, pod: &PodIdentity, key: &str) -> Result<(), StoreError> {
         self.write(pod, key, GIVEN.into()).await
     }
 
-    async fn take(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError> {
+    async fn remove(&self, pod: &PodIdentity, key: &str) -> Result<(), StoreError> {
         self.write(pod, key, Value::Null).await
     }
 }

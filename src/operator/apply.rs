@@ -14,7 +14,7 @@ use crate::protocol::token::Revision;
 use crate::seeded::{self, Bug};
 use crate::store::StoreError;
 use crate::store::cluster::CandidatePod;
-use crate::store::fleet::{FleetStore, Place, Placed, PodReport};
+use crate::store::fleet::{FleetStore, Object, ObjectRef, PodReport};
 use crate::store::namespaces::Binding;
 
 use super::Ports;
@@ -25,40 +25,40 @@ use super::trouble;
 /// What an action showed.
 #[derive(Debug)]
 pub(super) enum Shown {
-    Lock(Box<Placed<Lock>>),
-    NoLock(Place),
-    Session(Box<Placed<Session>>),
-    NoSession(Place),
+    Lock(Box<Object<Lock>>),
+    NoLock(ObjectRef),
+    Session(Box<Object<Session>>),
+    NoSession(ObjectRef),
     /// The pod of this version of a session, if there is one.
     Pod {
-        session: Place,
+        session: ObjectRef,
         version: Revision,
         report: Option<PodReport>,
     },
     /// Nobody but the pod of this grant has the label of an election's leader.
     LabelTaken {
-        election: Place,
+        election: ObjectRef,
         grant: Option<GrantId>,
         /// Whether that one has it.
         is_given: bool,
     },
     /// The pod of this grant has it, or is gone.
     LabelGiven {
-        election: Place,
+        election: ObjectRef,
         grant: GrantId,
     },
     /// Who has it is not known.
-    LabelUnclear(Place),
+    LabelUnclear(ObjectRef),
     /// The pod of this grant, which leads; none where the pod is gone.
     Leader {
-        election: Place,
+        election: ObjectRef,
         grant: GrantId,
         pod: Option<CandidatePod>,
     },
     /// Whether any pod of this namespace has the sidecar.
     Sidecars(Arc<str>, bool),
-    Binding(Box<Placed<Binding>>),
-    NoBinding(Place),
+    Binding(Box<Object<Binding>>),
+    NoBinding(ObjectRef),
 }
 
 /// What came of an action.
@@ -109,27 +109,27 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
         Action::Write { current, next, .. } => match fleet.update_lock(&current, &next).await {
             Ok(written) => Applied::done(Shown::Lock(Box::new(written))),
             Err(error) if needs_a_look(&error) => {
-                Applied::after_looking(look_at_lock(fleet, &current.place).await)
+                Applied::after_looking(look_at_lock(fleet, &current.object_ref).await)
             }
             Err(error) => Applied::failed(error),
         },
         Action::LookAtPod(session) => look_at_pod(fleet, &session).await,
-        Action::LookForSession(place) => match look_at_session(fleet, &place).await {
+        Action::LookForSession(object_ref) => match look_at_session(fleet, &object_ref).await {
             Ok(shown) => Applied::done(shown),
             Err(error) => Applied::failed(error),
         },
         // Closes the race with whoever takes the lock just now: it is deleted at this version only.
         Action::DeleteLock(current) => match fleet.delete_lock(&current).await {
-            Ok(()) => Applied::done(Shown::NoLock(current.place)),
+            Ok(()) => Applied::done(Shown::NoLock(current.object_ref)),
             Err(error) if needs_a_look(&error) => {
-                Applied::after_looking(look_at_lock(fleet, &current.place).await)
+                Applied::after_looking(look_at_lock(fleet, &current.object_ref).await)
             }
             Err(error) => Applied::failed(error),
         },
         Action::DeleteSession(current) => match fleet.delete_session(&current).await {
-            Ok(()) => Applied::done(Shown::NoSession(current.place.clone())),
+            Ok(()) => Applied::done(Shown::NoSession(current.object_ref.clone())),
             Err(error) if needs_a_look(&error) => {
-                Applied::after_looking(look_at_session(fleet, &current.place).await)
+                Applied::after_looking(look_at_session(fleet, &current.object_ref).await)
             }
             Err(error) => Applied::failed(error),
         },
@@ -174,14 +174,14 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
 }
 
 /// Closes the race with the session's own renewal: both write on this version, one wins.
-async fn revoke(fleet: &Arc<dyn FleetStore>, current: &Placed<Session>, next: &Session) -> Applied {
+async fn revoke(fleet: &Arc<dyn FleetStore>, current: &Object<Session>, next: &Session) -> Applied {
     match fleet.update_session(current, next).await {
         Ok(written) => Applied::done(Shown::Session(Box::new(written))),
         Err(StoreError::Conflict) if seeded::has(Bug::OperatorRevokesAnyVersion) => {
-            Applied::after_looking(revoke_any_version(fleet, &current.place, next).await)
+            Applied::after_looking(revoke_any_version(fleet, &current.object_ref, next).await)
         }
         Err(error) if needs_a_look(&error) => {
-            Applied::after_looking(look_at_session(fleet, &current.place).await)
+            Applied::after_looking(look_at_session(fleet, &current.object_ref).await)
         }
         Err(error) => Applied::failed(error),
     }
@@ -194,18 +194,24 @@ const fn needs_a_look(error: &StoreError) -> bool {
     )
 }
 
-async fn look_at_lock(fleet: &Arc<dyn FleetStore>, place: &Place) -> Result<Shown, StoreError> {
-    let lock = fleet.lock(place).await?;
+async fn look_at_lock(
+    fleet: &Arc<dyn FleetStore>,
+    object_ref: &ObjectRef,
+) -> Result<Shown, StoreError> {
+    let lock = fleet.lock(object_ref).await?;
     Ok(lock.map_or_else(
-        || Shown::NoLock(place.clone()),
+        || Shown::NoLock(object_ref.clone()),
         |lock| Shown::Lock(Box::new(lock)),
     ))
 }
 
-async fn look_at_session(fleet: &Arc<dyn FleetStore>, place: &Place) -> Result<Shown, StoreError> {
-    let session = fleet.session(place).await?;
+async fn look_at_session(
+    fleet: &Arc<dyn FleetStore>,
+    object_ref: &ObjectRef,
+) -> Result<Shown, StoreError> {
+    let session = fleet.session(object_ref).await?;
     Ok(session.map_or_else(
-        || Shown::NoSession(place.clone()),
+        || Shown::NoSession(object_ref.clone()),
         |session| Shown::Session(Box::new(session)),
     ))
 }
@@ -213,27 +219,27 @@ async fn look_at_session(fleet: &Arc<dyn FleetStore>, place: &Place) -> Result<S
 /// What `Bug::OperatorRevokesAnyVersion` does.
 async fn revoke_any_version(
     fleet: &Arc<dyn FleetStore>,
-    place: &Place,
+    object_ref: &ObjectRef,
     next: &Session,
 ) -> Result<Shown, StoreError> {
-    if let Some(found) = fleet.session(place).await?
+    if let Some(found) = fleet.session(object_ref).await?
         && let Some(revocation) = next.revoked.clone()
         && let Some(revoked) = found.stored.value.revoked(revocation)
     {
         fleet.update_session(&found, &revoked).await?;
     }
-    look_at_session(fleet, place).await
+    look_at_session(fleet, object_ref).await
 }
 
-async fn look_at_pod(fleet: &Arc<dyn FleetStore>, session: &Placed<Session>) -> Applied {
+async fn look_at_pod(fleet: &Arc<dyn FleetStore>, session: &Object<Session>) -> Applied {
     let pod = &session.stored.value.pod;
-    let place = Place {
-        namespace: session.place.namespace.clone(),
+    let object_ref = ObjectRef {
+        namespace: session.object_ref.namespace.clone(),
         name: pod.name.clone(),
     };
-    match fleet.pod(&place).await {
+    match fleet.pod(&object_ref).await {
         Ok(report) => Applied::done(Shown::Pod {
-            session: session.place.clone(),
+            session: session.object_ref.clone(),
             version: session.stored.version,
             // Another pod of the same name says nothing of this one.
             report: report.filter(|report| report.uid == pod.uid),

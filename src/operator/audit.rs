@@ -17,9 +17,9 @@ use crate::protocol::incident::{Incident, IncidentKind};
 use crate::protocol::lock::Lock;
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::{Moment, WallTime};
-use crate::store::cluster::{Note, Regarding};
-use crate::store::fleet::{Place, Placed};
-use crate::store::namespaces::{AskingPod, Binding};
+use crate::store::cluster::{Event, Regarding};
+use crate::store::fleet::{Object, ObjectRef};
+use crate::store::namespaces::{Binding, UninjectedPod};
 
 use super::view::KeptLock;
 
@@ -35,22 +35,22 @@ pub struct News {
     /// The line of the audit log, if it belongs there.
     pub line: Option<Value>,
     /// The note on the lock.
-    pub note: Note,
+    pub note: Event,
 }
 
 /// The lock that a record is about.
 #[derive(Clone, Copy, Debug)]
 pub struct OfLock<'a> {
     /// Where it is.
-    pub place: &'a Place,
+    pub object_ref: &'a ObjectRef,
     /// The object's own id.
     pub uid: &'a Arc<str>,
 }
 
 impl<'a> OfLock<'a> {
-    fn placed(placed: &'a Placed<Lock>) -> Self {
+    fn placed(placed: &'a Object<Lock>) -> Self {
         Self {
-            place: &placed.place,
+            object_ref: &placed.object_ref,
             uid: &placed.uid,
         }
     }
@@ -59,12 +59,12 @@ impl<'a> OfLock<'a> {
 /// What a lock's status has to tell, each with a name of its own, by an operator that has been the
 /// active one since then.
 pub fn news_of<'a>(
-    place: &'a Place,
+    object_ref: &'a ObjectRef,
     kept: &'a KeptLock,
     active_since: Moment,
 ) -> impl Iterator<Item = News> + 'a {
     let uid = kept.uid();
-    let of = OfLock { place, uid };
+    let of = OfLock { object_ref, uid };
     let record = kept.record().into_iter();
     let incidents = record.flat_map(move |record| {
         let resource = &record.resource;
@@ -90,11 +90,11 @@ pub fn line(of: OfLock<'_>, resource: &Resource, incident: &Incident) -> Value {
     };
     json!({
         "schema": SCHEMA,
-        "id": &*note_name(of.place, &what(of, incident)),
+        "id": &*note_name(of.object_ref, &what(of, incident)),
         "createdAt": time_text(incident.at),
         "action": action,
-        "namespace": &*of.place.namespace,
-        "lock": &*of.place.name,
+        "namespace": &*of.object_ref.namespace,
+        "lock": &*of.object_ref.name,
         "resource": resource.as_str(),
         "leaseId": incident.grant.as_ref().map(ToString::to_string),
         "fencingToken": incident.token.get(),
@@ -105,14 +105,14 @@ pub fn line(of: OfLock<'_>, resource: &Resource, incident: &Incident) -> Value {
     })
 }
 
-fn note_of_incident(of: OfLock<'_>, incident: &Incident) -> Note {
+fn note_of_incident(of: OfLock<'_>, incident: &Incident) -> Event {
     let (reason, action, is_warning) = match incident.kind {
         IncidentKind::Expired => ("HolderExpired", "Reclaim", true),
         IncidentKind::PodEnded => ("HolderPodEnded", "Reclaim", false),
         IncidentKind::ForceReleased => ("ForceReleased", "ForceRelease", true),
         IncidentKind::ReleasedOnRequest => ("ReleasedOnRequest", "Release", false),
     };
-    Note {
+    Event {
         pod: Some((incident.pod.clone(), None)),
         is_warning,
         reason,
@@ -125,11 +125,11 @@ fn note_of_incident(of: OfLock<'_>, incident: &Incident) -> Note {
     }
 }
 
-fn note_of_long_hold(placed: &Placed<Lock>) -> Option<News> {
+fn note_of_long_hold(placed: &Object<Lock>) -> Option<News> {
     let lock = &placed.stored.value;
     let (since, grant) = lock.long_held.zip(lock.grant.as_ref())?;
     let pod = &grant.holder.pod;
-    let note = Note {
+    let note = Event {
         pod: Some((pod.name.clone(), Some(pod.uid.clone()))),
         is_warning: true,
         reason: "LongHeld",
@@ -151,9 +151,9 @@ fn note_of_long_hold(placed: &Placed<Lock>) -> Option<News> {
 
 /// A request to release that is about a grant which does not hold the lock: nothing is done.
 #[must_use]
-pub fn ignored_request(placed: &Placed<Lock>, request: &ReleaseRequest, now: WallTime) -> News {
+pub fn ignored_request(placed: &Object<Lock>, request: &ReleaseRequest, now: WallTime) -> News {
     let what = format!("ignored {} {}", request.lease, request.reason);
-    let note = Note {
+    let note = Event {
         is_warning: true,
         reason: "ReleaseRequestIgnored",
         action: "Ignore",
@@ -169,13 +169,13 @@ pub fn ignored_request(placed: &Placed<Lock>, request: &ReleaseRequest, now: Wal
 
 /// An object that makes no sense.
 #[must_use]
-pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> News {
+pub fn unreadable(object_ref: &ObjectRef, uid: &Arc<str>, why: &str, now: WallTime) -> News {
     // One for each object, however often somebody edits it into other nonsense.
-    let name = note_name(place, &format!("unreadable {uid}"));
-    let note = Note {
+    let name = note_name(object_ref, &format!("unreadable {uid}"));
+    let note = Event {
         name,
         regarding: Regarding::Lock,
-        place: place.clone(),
+        object_ref: object_ref.clone(),
         uid: uid.clone(),
         pod: None,
         is_warning: true,
@@ -193,12 +193,12 @@ pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> Ne
 
 /// A binding of the one name that is ours, which somebody else made in a labelled namespace.
 #[must_use]
-pub fn foreign_binding(found: &Placed<Binding>, now: WallTime) -> News {
-    let place = &found.place;
-    let note = Note {
-        name: note_name(place, &format!("foreign {}", found.uid)),
+pub fn foreign_binding(found: &Object<Binding>, now: WallTime) -> News {
+    let object_ref = &found.object_ref;
+    let note = Event {
+        name: note_name(object_ref, &format!("foreign {}", found.uid)),
         regarding: Regarding::Binding,
-        place: place.clone(),
+        object_ref: object_ref.clone(),
         uid: found.uid.clone(),
         pod: None,
         is_warning: true,
@@ -215,12 +215,12 @@ pub fn foreign_binding(found: &Placed<Binding>, now: WallTime) -> News {
 
 /// A pod that asks for a sidecar and has none.
 #[must_use]
-pub fn not_injected(pod: &Placed<AskingPod>, now: WallTime) -> News {
-    let place = &pod.place;
-    let note = Note {
-        name: note_name(place, &format!("not-injected {}", pod.uid)),
+pub fn not_injected(pod: &Object<UninjectedPod>, now: WallTime) -> News {
+    let object_ref = &pod.object_ref;
+    let note = Event {
+        name: note_name(object_ref, &format!("not-injected {}", pod.uid)),
         regarding: Regarding::Pod,
-        place: place.clone(),
+        object_ref: object_ref.clone(),
         uid: pod.uid.clone(),
         pod: None,
         is_warning: true,
@@ -238,11 +238,11 @@ pub fn not_injected(pod: &Placed<AskingPod>, now: WallTime) -> News {
     News { line: None, note }
 }
 
-fn note(of: OfLock<'_>, what: &str, at: WallTime) -> Note {
-    Note {
-        name: note_name(of.place, what),
+fn note(of: OfLock<'_>, what: &str, at: WallTime) -> Event {
+    Event {
+        name: note_name(of.object_ref, what),
         regarding: Regarding::Lock,
-        place: of.place.clone(),
+        object_ref: of.object_ref.clone(),
         uid: of.uid.clone(),
         pod: None,
         is_warning: false,
@@ -259,10 +259,10 @@ fn what(of: OfLock<'_>, incident: &Incident) -> String {
     format!("{uid} {kind} {} {}", incident.token, incident.at.0)
 }
 
-fn note_name(place: &Place, what: &str) -> Arc<str> {
-    let cut = place.name.char_indices().nth(NAME_PART);
-    let name = &place.name[..cut.map_or(place.name.len(), |(at, _)| at)];
-    let hash = Sha256::digest(format!("{place} {what}"));
+fn note_name(object_ref: &ObjectRef, what: &str) -> Arc<str> {
+    let cut = object_ref.name.char_indices().nth(NAME_PART);
+    let name = &object_ref.name[..cut.map_or(object_ref.name.len(), |(at, _)| at)];
+    let hash = Sha256::digest(format!("{object_ref} {what}"));
     let mut text = format!("{}.", name.trim_end_matches(['-', '.']));
     for byte in hash.iter().take(8) {
         // Writing to a string cannot fail.

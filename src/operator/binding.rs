@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::time::Moment;
-use crate::store::fleet::Placed;
+use crate::store::fleet::Object;
 use crate::store::namespaces::{Binding, Subject};
 
 use super::plan::{Action, Rules, Step};
@@ -35,7 +35,7 @@ impl BindSidecars {
         match kind {
             Kind::Namespace | Kind::Binding => !matches!(self, Self::None),
             Kind::Account => matches!(self, Self::ServiceAccount),
-            Kind::Lock | Kind::Session | Kind::Pod | Kind::AskingPod => false,
+            Kind::Lock | Kind::Session | Kind::Pod | Kind::UninjectedPod => false,
         }
     }
 }
@@ -111,7 +111,7 @@ fn decide(found: Option<&Binding>, wanted: Option<BTreeSet<Subject>>, is_in_use:
         (Some(found), _) if !found.is_ours => Todo::Nothing,
         (None, Some(wanted)) if !wanted.is_empty() => Todo::Create(wanted),
         // What a binding gives cannot be changed, so it is made anew.
-        (Some(found), Some(wanted)) if !found.gives_role || wanted.is_empty() => Todo::Delete,
+        (Some(found), Some(wanted)) if !found.binds_role || wanted.is_empty() => Todo::Delete,
         (Some(found), Some(wanted)) if found.subjects != wanted => Todo::Update(wanted),
         (Some(_), None) if !is_in_use => Todo::Retire,
         (None | Some(_), _) => Todo::Nothing,
@@ -122,7 +122,7 @@ fn decide(found: Option<&Binding>, wanted: Option<BTreeSet<Subject>>, is_in_use:
 pub(super) fn foreign<'a>(
     view: &'a View,
     rules: &'a Rules,
-) -> impl Iterator<Item = &'a Arc<Placed<Binding>>> {
+) -> impl Iterator<Item = &'a Arc<Object<Binding>>> {
     let bindings = view.labelled().bindings();
     let bindings = bindings.filter(|_| rules.bind_sidecars != BindSidecars::None);
     bindings.filter(|found| is_foreign(view, found))
@@ -133,14 +133,14 @@ pub(super) fn foreign_in<'a>(
     view: &'a View,
     rules: &Rules,
     namespace: &Arc<str>,
-) -> Option<&'a Arc<Placed<Binding>>> {
+) -> Option<&'a Arc<Object<Binding>>> {
     let found = view.labelled().binding_of(namespace);
     let found = found.filter(|_| rules.bind_sidecars != BindSidecars::None);
     found.filter(|found| is_foreign(view, found))
 }
 
-fn is_foreign(view: &View, found: &Placed<Binding>) -> bool {
-    !found.stored.value.is_ours && view.labelled().is_labelled(&found.place.namespace)
+fn is_foreign(view: &View, found: &Object<Binding>) -> bool {
+    !found.stored.value.is_ours && view.labelled().is_labelled(&found.object_ref.namespace)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use tokio::task::{JoinError, JoinSet};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
-use crate::store::fleet::{Feed, Placed, PodReport, Told};
-use crate::store::namespaces::{AskingPod, Binding};
+use crate::store::fleet::{Feed, FeedEvent, Object, PodReport};
+use crate::store::namespaces::{Binding, UninjectedPod};
 
 use super::plan::Rules;
 use super::state::State;
@@ -18,13 +18,13 @@ use super::{Operator, Ports, view};
 
 /// What a feed told, by what it is about.
 pub(super) enum Heard {
-    Lock(Told<Placed<Lock>>),
-    Session(Told<Placed<Session>>),
-    Pod(Told<PodReport>),
-    Namespace(Told<Placed<()>>),
-    Account(Told<Placed<()>>),
-    Binding(Told<Placed<Binding>>),
-    AskingPod(Told<Placed<AskingPod>>),
+    Lock(FeedEvent<Object<Lock>>),
+    Session(FeedEvent<Object<Session>>),
+    Pod(FeedEvent<PodReport>),
+    Namespace(FeedEvent<Object<()>>),
+    Account(FeedEvent<Object<()>>),
+    Binding(FeedEvent<Object<Binding>>),
+    UninjectedPod(FeedEvent<Object<UninjectedPod>>),
 }
 
 /// All feeds.
@@ -64,13 +64,13 @@ fn feed(kind: Kind, ports: &Ports) -> BoxStream<'static, Heard> {
         Kind::Namespace => heard(namespaces.labelled(), Heard::Namespace),
         Kind::Account => heard(namespaces.accounts(), Heard::Account),
         Kind::Binding => heard(namespaces.bindings(), Heard::Binding),
-        Kind::AskingPod => heard(namespaces.asking_pods(), Heard::AskingPod),
+        Kind::UninjectedPod => heard(namespaces.uninjected_pods(), Heard::UninjectedPod),
     }
 }
 
 fn heard<T: Send + 'static>(
     feed: Feed<T>,
-    heard: fn(Told<T>) -> Heard,
+    heard: fn(FeedEvent<T>) -> Heard,
 ) -> BoxStream<'static, Heard> {
     feed.map(heard).boxed()
 }
@@ -84,51 +84,56 @@ impl Operator {
             Heard::Namespace(told) => self.note_namespace(told),
             Heard::Account(told) => self.note_account(told),
             Heard::Binding(told) => self.note_binding(told),
-            Heard::AskingPod(told) => self.note_asking_pod(told),
+            Heard::UninjectedPod(told) => self.note_asking_pod(told),
         }
     }
 
-    fn note_lock(&self, told: Told<Placed<Lock>>) {
+    fn note_lock(&self, told: FeedEvent<Object<Lock>>) {
         let now = self.now();
         let mut state = self.state();
         self.note_trouble(&mut state, Kind::Lock, &told, now.moment);
         match &told {
-            Told::Interrupted(_) | Told::Anew => state.doubt(now.moment),
-            Told::There(lock) => {
+            FeedEvent::Interrupted(_) | FeedEvent::ListStarted => state.doubt(now.moment),
+            FeedEvent::Applied(lock) => {
                 state.note_ignored_request(lock, now.wall);
-                let before = state.view.lock(&lock.place);
+                let before = state.view.lock(&lock.object_ref);
                 if lock.is_deleted && !before.is_some_and(view::KeptLock::is_deleted) {
-                    tracing::info!(lock = %lock.place, "lock deleted; finalizer remains");
+                    tracing::info!(lock = %lock.object_ref, "lock deleted; finalizer remains");
                 }
             }
-            Told::Unreadable { place, why, .. } => {
-                state.log_unreadable(Kind::Lock, place, why, now.moment);
+            FeedEvent::Unreadable {
+                object_ref, why, ..
+            } => {
+                state.log_unreadable(Kind::Lock, object_ref, why, now.moment);
             }
-            Told::Gone(_) | Told::Complete => {}
+            FeedEvent::Deleted(_) | FeedEvent::ListDone => {}
         }
         let unreadable = match &told {
-            Told::Unreadable { place, .. } if state.leads => Some(place.clone()),
+            FeedEvent::Unreadable { object_ref, .. } if state.leads => Some(object_ref.clone()),
             _ => None,
         };
         state.view.note_lock(told, now);
-        if let Some(place) = unreadable {
-            state.tell_of_unreadable(&place, now);
+        if let Some(object_ref) = unreadable {
+            state.tell_of_unreadable(&object_ref, now);
         }
         state.look_at_changes(&self.0.rules, now);
     }
 
-    fn note_session(&self, told: Told<Placed<Session>>) {
+    fn note_session(&self, told: FeedEvent<Object<Session>>) {
         let now = self.now();
         let mut state = self.state();
         self.note_trouble(&mut state, Kind::Session, &told, now.moment);
-        if let Told::Unreadable { place, why, .. } = &told {
-            state.log_unreadable(Kind::Session, place, why, now.moment);
+        if let FeedEvent::Unreadable {
+            object_ref, why, ..
+        } = &told
+        {
+            state.log_unreadable(Kind::Session, object_ref, why, now.moment);
         }
         state.view.note_session(told, now.moment);
         state.look_at_changes(&self.0.rules, now);
     }
 
-    fn note_pod(&self, told: Told<PodReport>) {
+    fn note_pod(&self, told: FeedEvent<PodReport>) {
         let now = self.now();
         let mut state = self.state();
         self.note_trouble(&mut state, Kind::Pod, &told, now.moment);
@@ -136,7 +141,7 @@ impl Operator {
         state.look_at_changes(&self.0.rules, now);
     }
 
-    fn note_namespace(&self, told: Told<Placed<()>>) {
+    fn note_namespace(&self, told: FeedEvent<Object<()>>) {
         let now = self.now();
         let mut state = self.state();
         self.note_trouble(&mut state, Kind::Namespace, &told, now.moment);
@@ -144,7 +149,7 @@ impl Operator {
         state.look_at_changes(&self.0.rules, now);
     }
 
-    fn note_account(&self, told: Told<Placed<()>>) {
+    fn note_account(&self, told: FeedEvent<Object<()>>) {
         let now = self.now();
         let mut state = self.state();
         self.note_trouble(&mut state, Kind::Account, &told, now.moment);
@@ -152,7 +157,7 @@ impl Operator {
         state.look_at_changes(&self.0.rules, now);
     }
 
-    fn note_binding(&self, told: Told<Placed<Binding>>) {
+    fn note_binding(&self, told: FeedEvent<Object<Binding>>) {
         let now = self.now();
         let mut state = self.state();
         self.note_trouble(&mut state, Kind::Binding, &told, now.moment);
@@ -160,18 +165,18 @@ impl Operator {
         state.look_at_changes(&self.0.rules, now);
     }
 
-    fn note_asking_pod(&self, told: Told<Placed<AskingPod>>) {
+    fn note_asking_pod(&self, told: FeedEvent<Object<UninjectedPod>>) {
         let now = self.now();
         let mut state = self.state();
-        self.note_trouble(&mut state, Kind::AskingPod, &told, now.moment);
+        self.note_trouble(&mut state, Kind::UninjectedPod, &told, now.moment);
         state.view.note_asking_pod(told);
         state.look_at_changes(&self.0.rules, now);
     }
 
     /// What a feed cannot do, if it says so.
-    fn note_trouble<T>(&self, state: &mut State, kind: Kind, told: &Told<T>, now: Moment) {
+    fn note_trouble<T>(&self, state: &mut State, kind: Kind, told: &FeedEvent<T>, now: Moment) {
         let about = state.troubles.note_told(kind, told, now);
-        let Told::Interrupted(error) = told else {
+        let FeedEvent::Interrupted(error) = told else {
             return;
         };
         self.0.metrics.note_interrupted(kind.name());
@@ -192,7 +197,7 @@ mod tests {
     use futures::stream;
 
     fn feeds(told: usize) -> Feeds {
-        let told = stream::repeat_with(|| Heard::Pod(Told::Complete)).take(told);
+        let told = stream::repeat_with(|| Heard::Pod(FeedEvent::ListDone)).take(told);
         Feeds(
             [told.chain(stream::pending()).boxed()]
                 .into_iter()

@@ -17,8 +17,8 @@ use crate::protocol::election::ElectionName;
 use crate::protocol::ids::{GrantId, Resource};
 use crate::protocol::session::PodRef;
 use crate::protocol::time::Moment;
-use crate::store::cluster::LabelledPod;
-use crate::store::fleet::Place;
+use crate::store::cluster::PodIdentity;
+use crate::store::fleet::ObjectRef;
 
 use super::plan::{Action, Rules, Step};
 use super::unready::LeaderCheck;
@@ -31,12 +31,12 @@ const LATE: Duration = Duration::from_secs(65);
 
 /// The elections that there are, by namespace and name.
 #[derive(Debug, Default)]
-pub struct Elections(BTreeMap<Place, Election>);
+pub struct Elections(BTreeMap<ObjectRef, Election>);
 
 #[derive(Debug, Default)]
 struct Election {
     /// The locks that decide it: never more than one, which has the name of its resource.
-    locks: BTreeSet<Place>,
+    locks: BTreeSet<ObjectRef>,
     /// What the pods looked like when they were last looked at; none before, and after a write
     /// that failed or of which nothing is known.
     seen: Option<Labelled>,
@@ -58,18 +58,18 @@ struct Labelled {
 
 /// The name of the label.
 #[must_use]
-pub fn key(election: &Place) -> String {
+pub fn key(election: &ObjectRef) -> String {
     format!("{PREFIX}{}", election.name)
 }
 
 /// The election that the lock of a resource decides, if it decides one.
 #[must_use]
-pub fn election_of(namespace: &Arc<str>, resource: &Resource) -> Option<Place> {
+pub fn election_of(namespace: &Arc<str>, resource: &Resource) -> Option<ObjectRef> {
     let name = resource
         .as_str()
         .strip_prefix(crate::protocol::election::PREFIX)?;
     let name = ElectionName::parse(name).ok()?;
-    Some(Place {
+    Some(ObjectRef {
         namespace: namespace.clone(),
         name: name.as_str().into(),
     })
@@ -77,17 +77,17 @@ pub fn election_of(namespace: &Arc<str>, resource: &Resource) -> Option<Place> {
 
 impl Elections {
     /// All of them.
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
+    pub fn places(&self) -> impl Iterator<Item = &ObjectRef> {
         self.0.keys()
     }
 
     /// There is a lock that decides an election.
-    pub(super) fn note_lock(&mut self, election: Place, lock: Place) {
+    pub(super) fn note_lock(&mut self, election: ObjectRef, lock: ObjectRef) {
         self.0.entry(election).or_default().locks.insert(lock);
     }
 
     /// That lock is not there any more. Its pod may still have the label.
-    pub(super) fn note_no_lock(&mut self, election: &Place, lock: &Place) {
+    pub(super) fn note_no_lock(&mut self, election: &ObjectRef, lock: &ObjectRef) {
         if let Some(known) = self.0.get_mut(election) {
             known.locks.remove(lock);
         }
@@ -96,7 +96,7 @@ impl Elections {
     /// Nobody but this grant's pod has the label, and whether that one has.
     pub(super) fn note_taken(
         &mut self,
-        election: &Place,
+        election: &ObjectRef,
         grant: Option<GrantId>,
         is_given: bool,
         now: Moment,
@@ -116,7 +116,7 @@ impl Elections {
     }
 
     /// This grant's pod was given the label, or is gone.
-    pub(super) fn note_given(&mut self, election: &Place, grant: &GrantId) {
+    pub(super) fn note_given(&mut self, election: &ObjectRef, grant: &GrantId) {
         let known = self.0.get_mut(election);
         if let Some(seen) = known.and_then(|known| known.seen.as_mut())
             && seen.grant.as_ref() == Some(grant)
@@ -126,7 +126,7 @@ impl Elections {
     }
 
     /// Nothing is known of who has the label.
-    pub(super) fn forget(&mut self, election: &Place) {
+    pub(super) fn forget(&mut self, election: &ObjectRef) {
         if let Some(known) = self.0.get_mut(election) {
             known.seen = None;
         }
@@ -141,18 +141,18 @@ impl Elections {
     }
 
     /// The one lock that decides an election. Where several say that they do, none does.
-    pub(super) fn lock_of(&self, election: &Place) -> Option<&Place> {
+    pub(super) fn lock_of(&self, election: &ObjectRef) -> Option<&ObjectRef> {
         let mut locks = self.0.get(election)?.locks.iter();
         locks.next().filter(|_| locks.next().is_none())
     }
 
     /// The last check of the pod of an election's leader.
-    pub(super) fn checked(&self, election: &Place) -> Option<&LeaderCheck> {
+    pub(super) fn checked(&self, election: &ObjectRef) -> Option<&LeaderCheck> {
         self.0.get(election)?.checked.as_ref()
     }
 
     /// Records a check of the pod of an election's leader.
-    pub(super) fn note_leader(&mut self, election: &Place, check: LeaderCheck) {
+    pub(super) fn note_leader(&mut self, election: &ObjectRef, check: LeaderCheck) {
         if let Some(known) = self.0.get_mut(election) {
             known.checked = Some(check);
         }
@@ -160,7 +160,7 @@ impl Elections {
 }
 
 /// What is to be done about the label of an election.
-pub(super) fn step(view: &View, rules: &Rules, election: &Place, now: Moment) -> Step {
+pub(super) fn step(view: &View, rules: &Rules, election: &ObjectRef, now: Moment) -> Step {
     let Some(known) = view.elections().0.get(election) else {
         return Step::default();
     };
@@ -188,16 +188,16 @@ pub(super) fn step(view: &View, rules: &Rules, election: &Place, now: Moment) ->
 }
 
 /// The grant that leads, and its pod if it has one.
-fn leader(view: &View, election: &Place) -> Option<(GrantId, Option<LabelledPod>)> {
-    let place = view.elections().lock_of(election)?;
-    let grant = view.lock(place)?.grant()?;
-    Some((grant.id.clone(), labelled(place, &grant.holder.pod)))
+fn leader(view: &View, election: &ObjectRef) -> Option<(GrantId, Option<PodIdentity>)> {
+    let object_ref = view.elections().lock_of(election)?;
+    let grant = view.lock(object_ref)?.grant()?;
+    Some((grant.id.clone(), labelled(object_ref, &grant.holder.pod)))
 }
 
 /// The pod that a lock names, if it is in the cluster.
-pub(super) fn labelled(lock: &Place, pod: &PodRef) -> Option<LabelledPod> {
-    let labelled = LabelledPod {
-        place: Place {
+pub(super) fn labelled(lock: &ObjectRef, pod: &PodRef) -> Option<PodIdentity> {
+    let labelled = PodIdentity {
+        object_ref: ObjectRef {
             namespace: lock.namespace.clone(),
             name: pod.name.clone(),
         },

@@ -294,10 +294,10 @@ mod tests {
     use crate::protocol::session::{PodRef, RenewalFailures, Session};
     use crate::protocol::time::{Moment, SessionTtl};
     use crate::protocol::token::Revision;
-    use crate::store::fleet::{Place, Placed, Told};
+    use crate::store::fleet::{FeedEvent, Object, ObjectRef};
     use crate::store::{Original, Stored};
 
-    fn session(name: &str, version: &str) -> Told<Placed<Session>> {
+    fn session(name: &str, version: &str) -> FeedEvent<Object<Session>> {
         let value = Session {
             id: name.into(),
             pod: PodRef {
@@ -312,8 +312,8 @@ mod tests {
             failures: RenewalFailures::default(),
             revoked: None,
         };
-        Told::There(Box::new(Placed {
-            place: Place {
+        FeedEvent::Applied(Box::new(Object {
+            object_ref: ObjectRef {
                 namespace: "n".into(),
                 name: name.into(),
             },

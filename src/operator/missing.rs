@@ -3,8 +3,8 @@
 //!
 //! A pod's containers are fixed when it is made, so it is told at once, and nothing is done about it.
 
-use crate::store::fleet::Placed;
-use crate::store::namespaces::AskingPod;
+use crate::store::fleet::Object;
+use crate::store::namespaces::UninjectedPod;
 
 use super::plan::Rules;
 use super::view::View;
@@ -13,15 +13,15 @@ use super::view::View;
 const KUBE_SYSTEM: &str = "kube-system";
 
 /// Whether a pod is one that a sidecar was meant for, and runs, or will, without.
-pub(super) const fn lacks_sidecar(pod: AskingPod) -> bool {
-    !pod.has_sidecar && !pod.is_mirror && !pod.is_over
+pub(super) const fn lacks_sidecar(pod: UninjectedPod) -> bool {
+    !pod.has_sidecar && !pod.is_mirror && !pod.has_ended
 }
 
 /// Whether somebody is to be told of a pod.
-pub(super) fn is_to_be_told(view: &View, rules: &Rules, pod: &Placed<AskingPod>) -> bool {
-    let namespace = &pod.place.namespace;
+pub(super) fn is_to_be_told(view: &View, rules: &Rules, pod: &Object<UninjectedPod>) -> bool {
+    let namespace = &pod.object_ref.namespace;
     let is_exempt = **namespace == *KUBE_SYSTEM || *namespace == rules.namespace;
-    rules.tell_of_missing && !is_exempt && view.labelled().is_labelled(namespace)
+    rules.report_uninjected && !is_exempt && view.labelled().is_labelled(namespace)
 }
 
 #[cfg(test)]
@@ -30,12 +30,12 @@ mod tests {
     use crate::operator::plan;
     use crate::operator::view::Key;
     use crate::protocol::token::Revision;
-    use crate::store::fleet::{Place, Told};
+    use crate::store::fleet::{FeedEvent, ObjectRef};
     use crate::store::{Original, Stored};
 
-    fn placed<T>(namespace: &str, name: &str, value: T, version: u64) -> Placed<T> {
-        Placed {
-            place: Place {
+    fn placed<T>(namespace: &str, name: &str, value: T, version: u64) -> Object<T> {
+        Object {
+            object_ref: ObjectRef {
                 namespace: namespace.into(),
                 name: name.into(),
             },
@@ -51,22 +51,22 @@ mod tests {
         }
     }
 
-    fn there<T>(namespace: &str, name: &str, value: T, version: u64) -> Told<Placed<T>> {
-        Told::There(Box::new(placed(namespace, name, value, version)))
+    fn there<T>(namespace: &str, name: &str, value: T, version: u64) -> FeedEvent<Object<T>> {
+        FeedEvent::Applied(Box::new(placed(namespace, name, value, version)))
     }
 
     #[test]
     fn only_a_pod_that_runs_without_what_it_asks_for_is_kept() {
-        let asks = AskingPod::default();
-        let over = AskingPod {
-            is_over: true,
+        let asks = UninjectedPod::default();
+        let over = UninjectedPod {
+            has_ended: true,
             ..asks
         };
-        let mirror = AskingPod {
+        let mirror = UninjectedPod {
             is_mirror: true,
             ..asks
         };
-        let served = AskingPod {
+        let served = UninjectedPod {
             has_sidecar: true,
             ..asks
         };
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn it_is_told_in_labelled_namespaces_but_for_the_two_where_nobody_is_injected() {
         let rules = Rules {
-            tell_of_missing: true,
+            report_uninjected: true,
             ..plan::tests::rules()
         };
         let quiet = plan::tests::rules();
@@ -99,7 +99,7 @@ mod tests {
             ("kube-system", false),
             ("leasehold-system", false),
         ] {
-            let pod = placed(namespace, "p", AskingPod::default(), 1);
+            let pod = placed(namespace, "p", UninjectedPod::default(), 1);
             assert_eq!(is_to_be_told(&view, &rules, &pod), expected, "{namespace}");
             assert!(!is_to_be_told(&view, &quiet, &pod));
         }
@@ -109,13 +109,13 @@ mod tests {
     fn a_namespace_that_is_labelled_later_has_its_pods_looked_at() {
         let mut view = View::default();
         for namespace in ["n", "m"] {
-            view.note_asking_pod(there(namespace, "p", AskingPod::default(), 1));
+            view.note_asking_pod(there(namespace, "p", UninjectedPod::default(), 1));
         }
         view.take_changed();
         view.note_namespace(there("", "n", (), 1));
         let mut pods = view.take_changed();
-        pods.retain(|key| matches!(key, Key::AskingPod(_)));
-        let expected = placed("n", "p", (), 1).place;
-        assert_eq!(pods, [Key::AskingPod(expected)]);
+        pods.retain(|key| matches!(key, Key::UninjectedPod(_)));
+        let expected = placed("n", "p", (), 1).object_ref;
+        assert_eq!(pods, [Key::UninjectedPod(expected)]);
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::fleet::{FleetStore, Place, PodReport};
+use crate::store::fleet::{FleetStore, ObjectRef, PodReport};
 
 /// How long it rests before it is asked again.
 const REST: Duration = Duration::from_secs(10);
@@ -16,16 +16,16 @@ const REST: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPod {
     /// Its namespace and name.
-    pub place: Place,
+    pub object_ref: ObjectRef,
     /// Its uid.
     pub uid: Arc<str>,
 }
 
 impl OwnPod {
     /// Asks until it is known whether there is such a pod; gives what is wrong, for people.
-    pub async fn what_is_wrong(&self, fleet: &dyn FleetStore) -> Option<String> {
+    pub async fn mismatch(&self, fleet: &dyn FleetStore) -> Option<String> {
         loop {
-            match fleet.pod(&self.place).await {
+            match fleet.pod(&self.object_ref).await {
                 Ok(found) => return self.differs_from(found.as_ref()),
                 // The feeds say what stands in the way.
                 Err(_) => tokio::time::sleep(REST).await,
@@ -34,7 +34,7 @@ impl OwnPod {
     }
 
     fn differs_from(&self, found: Option<&PodReport>) -> Option<String> {
-        let Place { namespace, name } = &self.place;
+        let ObjectRef { namespace, name } = &self.object_ref;
         let what = match found {
             Some(found) if found.uid == self.uid => return None,
             Some(found) => {
@@ -56,7 +56,7 @@ mod tests {
 
     fn own() -> OwnPod {
         OwnPod {
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: "leasehold-system".into(),
                 name: "op-0".into(),
             },
@@ -66,7 +66,7 @@ mod tests {
 
     fn found(uid: &str) -> PodReport {
         PodReport {
-            place: own().place,
+            object_ref: own().object_ref,
             uid: uid.into(),
             is_terminal: false,
             is_deleted: false,

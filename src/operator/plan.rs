@@ -20,8 +20,8 @@ use crate::protocol::settings::ReleaseMode;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen};
 use crate::seeded::{self, Bug};
-use crate::store::cluster::LabelledPod;
-use crate::store::fleet::{Exact, Place, Placed};
+use crate::store::cluster::PodIdentity;
+use crate::store::fleet::{Object, ObjectRef, ObjectVersion};
 use crate::store::namespaces::{Binding, Subject};
 
 use self::reclaim::{dead_holder, is_dead};
@@ -53,7 +53,7 @@ pub struct Rules {
     /// To whom the sidecar's role is given in labelled namespaces.
     pub bind_sidecars: BindSidecars,
     /// Whether pods that ask for a sidecar and have none are told of.
-    pub tell_of_missing: bool,
+    pub report_uninjected: bool,
     /// The operator's own namespace, where no pod is injected.
     pub namespace: Arc<str>,
 }
@@ -64,8 +64,8 @@ impl Rules {
         match kind {
             Kind::Lock | Kind::Session | Kind::Pod => true,
             Kind::Account | Kind::Binding => self.bind_sidecars.watches(kind),
-            Kind::Namespace => self.tell_of_missing || self.bind_sidecars.watches(kind),
-            Kind::AskingPod => self.tell_of_missing,
+            Kind::Namespace => self.report_uninjected || self.bind_sidecars.watches(kind),
+            Kind::UninjectedPod => self.report_uninjected,
         }
     }
 }
@@ -94,58 +94,58 @@ pub enum Action {
     /// Write the session as revoked, on exactly this version.
     Revoke {
         /// The session as it was seen.
-        current: Arc<Placed<Session>>,
+        current: Arc<Object<Session>>,
         /// What to write.
         next: Box<Session>,
     },
     /// Write the lock, on exactly this version.
     Write {
         /// The lock as it was seen.
-        current: Arc<Placed<Lock>>,
+        current: Arc<Object<Lock>>,
         /// What to write.
         next: Box<Lock>,
         /// What it is for.
         why: Why,
     },
     /// Ask what the kubelet reports of the pod of a session that missed a renewal.
-    LookAtPod(Arc<Placed<Session>>),
+    LookAtPod(Arc<Object<Session>>),
     /// Ask whether the session exists that a lock's holder has.
-    LookForSession(Place),
+    LookForSession(ObjectRef),
     /// Delete an idle lock's object.
-    DeleteLock(Exact),
+    DeleteLock(ObjectVersion),
     /// Delete an ended session's object.
-    DeleteSession(Arc<Placed<Session>>),
+    DeleteSession(Arc<Object<Session>>),
     /// Take the label of an election's leader from all pods but this one.
     TakeLabel {
         /// The election, by namespace and name.
-        election: Place,
+        election: ObjectRef,
         /// The grant that leads; none while nobody does.
         grant: Option<GrantId>,
         /// Its pod, if it has one.
-        keep: Option<LabelledPod>,
+        keep: Option<PodIdentity>,
     },
     /// Give it to the pod that leads: nobody else has it.
     GiveLabel {
         /// The election, by namespace and name.
-        election: Place,
+        election: ObjectRef,
         /// The grant that leads.
         grant: GrantId,
         /// Its pod.
-        pod: LabelledPod,
+        pod: PodIdentity,
     },
     /// Check the pod of an election's leader. If it is not Ready since the moment of the check before, and
     /// another candidate's pod is Ready, ask the leader to resign, on exactly this version of the lock.
     CheckLeader {
         /// The election, by namespace and name.
-        election: Place,
+        election: ObjectRef,
         /// The lock as it was seen; it is held.
-        current: Arc<Placed<Lock>>,
+        current: Arc<Object<Lock>>,
         /// The grant that leads.
         grant: GrantId,
         /// Its pod.
-        pod: LabelledPod,
+        pod: PodIdentity,
         /// The pods of the other candidates, in the order of the queue.
-        others: Vec<LabelledPod>,
+        others: Vec<PodIdentity>,
         /// Since when the pod was not Ready at the check before; none if it was, or if there was no check.
         unready_since: Option<Arc<str>>,
     },
@@ -159,14 +159,14 @@ pub enum Action {
     /// Give it to others, on exactly this version.
     UpdateBinding {
         /// The binding as it was seen.
-        current: Arc<Placed<Binding>>,
+        current: Arc<Object<Binding>>,
         /// To whom.
         subjects: BTreeSet<Subject>,
     },
     /// Ask whether pods of a namespace have the sidecar.
     LookForSidecars(Arc<str>),
     /// Take it away, on exactly this version.
-    DeleteBinding(Arc<Placed<Binding>>),
+    DeleteBinding(Arc<Object<Binding>>),
 }
 
 impl Action {
@@ -245,20 +245,21 @@ impl Step {
 #[must_use]
 pub fn step(view: &View, rules: &Rules, key: &Key, now: Now) -> Step {
     match key {
-        Key::Session(place) => view
-            .session(place)
+        Key::Session(object_ref) => view
+            .session(object_ref)
             .map_or_else(Step::default, |seen| session(view, rules, seen, now)),
-        Key::Lock(place) => view
-            .lock(place)
-            .map_or_else(Step::default, |kept| match kept {
-                KeptLock::Full(seen) => lock(view, rules, seen, now),
-                KeptLock::Free(free) => idle(view, rules, place, free, now),
-            }),
+        Key::Lock(object_ref) => {
+            view.lock(object_ref)
+                .map_or_else(Step::default, |kept| match kept {
+                    KeptLock::Full(seen) => lock(view, rules, seen, now),
+                    KeptLock::Free(free) => idle(view, rules, object_ref, free, now),
+                })
+        }
         Key::Label(election) => label::step(view, rules, election, now.moment),
         Key::Leader(election) => unready::step(view, rules, election, now.moment),
         Key::Binding(namespace) => binding::step(view, rules, namespace, now.moment),
         // It is told of, and nothing is done about it.
-        Key::AskingPod(_) => Step::default(),
+        Key::UninjectedPod(_) => Step::default(),
     }
 }
 
@@ -406,7 +407,7 @@ fn unmarked(seen: &SeenLock) -> Step {
     )
 }
 
-fn idle(view: &View, rules: &Rules, place: &Place, free: &FreeLock, now: Now) -> Step {
+fn idle(view: &View, rules: &Rules, object_ref: &ObjectRef, free: &FreeLock, now: Now) -> Step {
     if free.is_deleted {
         // It goes when its finalizers do.
         return Step::default();
@@ -425,7 +426,7 @@ fn idle(view: &View, rules: &Rules, place: &Place, free: &FreeLock, now: Now) ->
     if !is_below && !seeded::has(Bug::TokensForgotten) {
         return Step::at(now.moment.after(rules.retain));
     }
-    Step::act(Action::DeleteLock(free.exact(place)))
+    Step::act(Action::DeleteLock(free.object_version(object_ref)))
 }
 
 fn write(seen: &SeenLock, next: Option<Lock>, why: Why) -> Step {

@@ -22,12 +22,12 @@ pub fn has_ended(pod: &PodReport) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::fleet::Place;
+    use crate::store::fleet::ObjectRef;
     use ContainerReport::{Alive, Terminated, Unknown};
 
     fn ended() -> PodReport {
         PodReport {
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: "n".into(),
                 name: "p".into(),
             },

@@ -133,17 +133,17 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::fleet::Place;
+    use crate::store::fleet::ObjectRef;
 
-    fn place(name: &str) -> Place {
-        Place {
+    fn object_ref(name: &str) -> ObjectRef {
+        ObjectRef {
             namespace: "n".into(),
             name: name.into(),
         }
     }
 
     fn lock(name: &str) -> Key {
-        Key::Lock(place(name))
+        Key::Lock(object_ref(name))
     }
 
     fn at(seconds: u64) -> Moment {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn sessions_go_first_and_then_the_locks_that_others_wait_for() {
         let mut queue = Queue::default();
-        let session = Key::Session(place("s"));
+        let session = Key::Session(object_ref("s"));
         queue.push(lock("a"), Urgency::Other);
         queue.push(lock("b"), Urgency::Contended);
         queue.push(session.clone(), Urgency::Session);

@@ -13,8 +13,8 @@ use async_trait::async_trait;
 
 use crate::random::Random;
 use crate::store::StoreError;
-use crate::store::cluster::{Note, Notes};
-use crate::store::fleet::Place;
+use crate::store::cluster::{Event, EventStore};
+use crate::store::fleet::ObjectRef;
 
 use super::audit::News;
 use super::{Ports, pause_after};
@@ -48,7 +48,7 @@ pub trait AuditLog: Send + Sync + 'static {
 pub(super) struct Scribe {
     waiting: VecDeque<News>,
     /// What was told, or is to be; none before the notes that there are have been asked for.
-    told: BTreeSet<Place>,
+    told: BTreeSet<ObjectRef>,
     /// How many names were left when those of what is over were last forgotten.
     kept: usize,
     /// Something had no room.
@@ -63,7 +63,7 @@ enum Knows {
     #[default]
     Nothing,
     Asked,
-    Notes,
+    EventStore,
 }
 
 /// What a task of the scribe came to.
@@ -73,7 +73,7 @@ pub(super) struct Finished {
 }
 
 enum Kind {
-    Known(Result<BTreeSet<Place>, StoreError>),
+    Known(Result<BTreeSet<ObjectRef>, StoreError>),
     Written(Result<(), StoreError>),
 }
 
@@ -122,9 +122,9 @@ impl Scribe {
         self.told = self.waiting.iter().map(place_of).collect();
         self.passed_over = false;
         for news in everything {
-            let place = place_of(&news);
-            if told_before.contains(&place) {
-                self.told.insert(place);
+            let object_ref = place_of(&news);
+            if told_before.contains(&object_ref) {
+                self.told.insert(object_ref);
             } else {
                 self.tell(news);
             }
@@ -145,12 +145,12 @@ impl Scribe {
         match self.knows {
             Knows::Nothing => {
                 self.knows = Knows::Asked;
-                let (notes, clock) = (ports.notes.clone(), ports.clock.clone());
+                let (notes, clock) = (ports.events.clone(), ports.clock.clone());
                 let random = ports.random.clone();
                 let failures = self.asked_in_vain;
                 spawn(Box::pin(async move {
                     let began = clock.now();
-                    let known = notes.known().await;
+                    let known = notes.list_own().await;
                     if known.is_err() {
                         tokio::time::sleep(pause_after(4 + failures, &random)).await;
                     }
@@ -161,7 +161,7 @@ impl Scribe {
                 }));
             }
             Knows::Asked => {}
-            Knows::Notes => {
+            Knows::EventStore => {
                 while self.under_way < UNDER_WAY
                     && let Some(news) = self.waiting.pop_front()
                 {
@@ -177,7 +177,7 @@ impl Scribe {
             Kind::Known(Ok(known)) => {
                 self.waiting.retain(|news| !known.contains(&place_of(news)));
                 self.told.extend(known);
-                self.knows = Knows::Notes;
+                self.knows = Knows::EventStore;
             }
             Kind::Known(Err(error)) => {
                 self.asked_in_vain += 1;
@@ -186,7 +186,7 @@ impl Scribe {
                     %error, retrying = !gives_up, "listing Events failed; duplicates are possible"
                 );
                 self.knows = if gives_up {
-                    Knows::Notes
+                    Knows::EventStore
                 } else {
                     Knows::Nothing
                 };
@@ -198,16 +198,16 @@ impl Scribe {
     }
 }
 
-fn place_of(news: &News) -> Place {
-    Place {
-        namespace: news.note.place.namespace.clone(),
+fn place_of(news: &News) -> ObjectRef {
+    ObjectRef {
+        namespace: news.note.object_ref.namespace.clone(),
         name: news.note.name.clone(),
     }
 }
 
 /// The line first: who dies after it leaves no note, and the next one tells both again.
 fn tell(ports: &Ports, news: News) -> Task {
-    let (notes, audit) = (ports.notes.clone(), ports.audit.clone());
+    let (notes, audit) = (ports.events.clone(), ports.audit.clone());
     let (clock, random) = (ports.clock.clone(), ports.random.clone());
     Box::pin(async move {
         let began = clock.now();
@@ -233,13 +233,13 @@ async fn write_line(audit: &dyn AuditLog, line: &str, random: &Random) {
     }
 }
 
-async fn write(notes: &dyn Notes, note: &Note, random: &Random) -> Result<(), StoreError> {
+async fn write(notes: &dyn EventStore, note: &Event, random: &Random) -> Result<(), StoreError> {
     let mut failures = 0;
     loop {
         match notes.write(note).await {
             Err(error) if failures >= TRIES => {
                 tracing::warn!(
-                    kind = ?note.regarding, object = %note.place, reason = note.reason, %error,
+                    kind = ?note.regarding, object = %note.object_ref, reason = note.reason, %error,
                     "writing an Event failed"
                 );
                 return Err(error);
@@ -261,10 +261,10 @@ mod tests {
     use crate::store::cluster::Regarding;
 
     fn news(number: usize) -> News {
-        let note = Note {
+        let note = Event {
             name: format!("note-{number}").into(),
             regarding: Regarding::Lock,
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: "n".into(),
                 name: "lock".into(),
             },

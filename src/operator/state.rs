@@ -6,7 +6,7 @@ use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, Seen};
 use crate::store::StoreError;
-use crate::store::fleet::{Place, Placed, Told};
+use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 
 use super::apply::Shown;
 use super::plan::{Action, Now, Rules};
@@ -147,8 +147,8 @@ impl State {
         }
         let unreadable = unreadable_locks(&self.view, now);
         let locks = self.view.locks();
-        let incidents =
-            locks.flat_map(|(place, kept)| audit::news_of(place, kept, self.active_since));
+        let incidents = locks
+            .flat_map(|(object_ref, kept)| audit::news_of(object_ref, kept, self.active_since));
         let foreign = binding::foreign(&self.view, rules);
         let foreign = foreign.map(|found| audit::foreign_binding(found, now.wall));
         let missing = self.view.labelled().all_without_sidecar();
@@ -170,16 +170,18 @@ impl State {
     }
 
     pub(super) fn look_at(&mut self, key: Key, rules: &Rules, now: Now) {
-        if let Key::Lock(place) = &key
-            && let Some(kept) = self.view.lock(place)
+        if let Key::Lock(object_ref) = &key
+            && let Some(kept) = self.view.lock(object_ref)
         {
-            for news in audit::news_of(place, kept, self.active_since) {
+            for news in audit::news_of(object_ref, kept, self.active_since) {
                 self.scribe.tell(news);
             }
         }
         match &key {
             Key::Binding(namespace) => self.tell_of_foreign(namespace, rules, now),
-            Key::AskingPod(place) => return self.tell_of_missing(place, rules, now),
+            Key::UninjectedPod(object_ref) => {
+                return self.report_uninjected(object_ref, rules, now);
+            }
             _ => {}
         }
         let urgency = self.urgency(&key);
@@ -188,18 +190,24 @@ impl State {
 
     /// Logs that an object cannot be read. One namespace can make any number of them, and edit each as
     /// often as it likes: the metric has them all.
-    pub(super) fn log_unreadable(&mut self, kind: Kind, place: &Place, why: &str, now: Moment) {
+    pub(super) fn log_unreadable(
+        &mut self,
+        kind: Kind,
+        object_ref: &ObjectRef,
+        why: &str,
+        now: Moment,
+    ) {
         if self.troubles.may_say(About::Unreadable(kind), now) {
             let (kind, others) = (kind.name(), self.view.unreadable().len());
-            tracing::warn!(kind, object = %place, reason = why, others, "object unreadable; left alone while held");
+            tracing::warn!(kind, object = %object_ref, reason = why, others, "object unreadable; left alone while held");
         }
     }
 
     /// Tells of a lock that cannot be read, unless there are many in its namespace.
-    pub(super) fn tell_of_unreadable(&mut self, place: &Place, now: Now) {
-        let there = self.view.unreadable_locks_in(&place.namespace);
+    pub(super) fn tell_of_unreadable(&mut self, object_ref: &ObjectRef, now: Now) {
+        let there = self.view.unreadable_locks_in(&object_ref.namespace);
         let there: Vec<_> = there.take(TOLD_OF + 1).collect();
-        let found = there.iter().find(|(of, _)| *of == place);
+        let found = there.iter().find(|(of, _)| *of == object_ref);
         if let Some(found) = found.filter(|_| there.len() <= TOLD_OF) {
             let news = unreadable(*found, now);
             self.scribe.tell(news);
@@ -212,15 +220,15 @@ impl State {
             && self.scribe.tell(audit::foreign_binding(found, now.wall))
         {
             tracing::warn!(
-                binding = %found.place,
+                binding = %found.object_ref,
                 "RoleBinding not created by Leasehold; left unchanged"
             );
         }
     }
 
     /// Says that a pod has no sidecar, although it asks for one.
-    fn tell_of_missing(&mut self, place: &Place, rules: &Rules, now: Now) {
-        let pod = self.view.labelled().without_sidecar(place);
+    fn report_uninjected(&mut self, object_ref: &ObjectRef, rules: &Rules, now: Now) {
+        let pod = self.view.labelled().without_sidecar(object_ref);
         if let Some(pod) = pod.filter(|pod| missing::is_to_be_told(&self.view, rules, pod)) {
             self.scribe.tell(audit::not_injected(pod, now.wall));
         }
@@ -229,13 +237,13 @@ impl State {
     pub(super) fn urgency(&self, key: &Key) -> Urgency {
         match key {
             // Locks wait for it.
-            Key::Session(place) if self.view.is_named(place) => Urgency::Session,
+            Key::Session(object_ref) if self.view.is_named(object_ref) => Urgency::Session,
             Key::Session(_)
             | Key::Label(_)
             | Key::Leader(_)
             | Key::Binding(_)
-            | Key::AskingPod(_) => Urgency::Other,
-            Key::Lock(place) => match self.view.lock(place).and_then(KeptLock::full) {
+            | Key::UninjectedPod(_) => Urgency::Other,
+            Key::Lock(object_ref) => match self.view.lock(object_ref).and_then(KeptLock::full) {
                 Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Urgency::Contended,
                 _ => Urgency::Other,
             },
@@ -243,12 +251,12 @@ impl State {
     }
 
     /// Says once that a request which has just been written is about no grant that there is.
-    pub(super) fn note_ignored_request(&mut self, lock: &Placed<Lock>, now: WallTime) {
+    pub(super) fn note_ignored_request(&mut self, lock: &Object<Lock>, now: WallTime) {
         let value = &lock.stored.value;
         let Some(request) = &value.settings.release_request else {
             return;
         };
-        let before = self.view.lock(&lock.place);
+        let before = self.view.lock(&lock.object_ref);
         let is_new = match before {
             Some(before) => before.release_request() != Some(request),
             // It was made with it. What a listing shows may have been asked long ago.
@@ -267,11 +275,13 @@ impl State {
         match shown {
             Shown::Lock(lock) => {
                 self.note_ignored_request(&lock, now.wall);
-                self.view.note_lock(Told::There(lock), now);
+                self.view.note_lock(FeedEvent::Applied(lock), now);
             }
-            Shown::NoLock(place) => self.view.note_lock(Told::Gone(place), now),
-            Shown::Session(session) => self.view.note_session(Told::There(session), received),
-            Shown::NoSession(place) => self.view.note_no_session(&place, received),
+            Shown::NoLock(object_ref) => self.view.note_lock(FeedEvent::Deleted(object_ref), now),
+            Shown::Session(session) => self
+                .view
+                .note_session(FeedEvent::Applied(session), received),
+            Shown::NoSession(object_ref) => self.view.note_no_session(&object_ref, received),
             Shown::Pod {
                 session,
                 version,
@@ -305,8 +315,8 @@ impl State {
                 let labelled = self.view.labelled_mut();
                 labelled.note_sidecars(namespace, are_there, received);
             }
-            Shown::Binding(found) => self.view.note_binding(Told::There(found)),
-            Shown::NoBinding(place) => self.view.note_binding(Told::Gone(place)),
+            Shown::Binding(found) => self.view.note_binding(FeedEvent::Applied(found)),
+            Shown::NoBinding(object_ref) => self.view.note_binding(FeedEvent::Deleted(object_ref)),
             Shown::LabelUnclear(election) => self.view.elections_mut().forget(&election),
         }
     }
@@ -314,11 +324,11 @@ impl State {
     /// Whether an action would be decided on the same version again.
     pub(super) fn still_has(&self, key: &Key, action: &Action) -> bool {
         let known = match key {
-            Key::Session(place) => {
-                let seen = self.view.session(place);
+            Key::Session(object_ref) => {
+                let seen = self.view.session(object_ref);
                 seen.map(|seen| seen.session.stored.version)
             }
-            Key::Lock(place) => self.view.lock(place).map(KeptLock::version),
+            Key::Lock(object_ref) => self.view.lock(object_ref).map(KeptLock::version),
             Key::Binding(namespace) => {
                 let found = self.view.labelled().binding_of(namespace);
                 if let Action::CreateBinding { .. } = action {
@@ -328,11 +338,11 @@ impl State {
             }
             Key::Leader(_) => match action {
                 Action::CheckLeader { current, .. } => {
-                    self.view.lock(&current.place).map(KeptLock::version)
+                    self.view.lock(&current.object_ref).map(KeptLock::version)
                 }
                 _ => None,
             },
-            Key::Label(_) | Key::AskingPod(_) => None,
+            Key::Label(_) | Key::UninjectedPod(_) => None,
         };
         known.is_some() && known == action.version()
     }
@@ -389,9 +399,9 @@ impl State {
 fn unreadable_locks(view: &View, now: Now) -> impl Iterator<Item = audit::News> {
     let mut namespace = None;
     let mut told = 0;
-    let first = view.unreadable_locks().filter(move |(place, _)| {
-        if namespace.as_ref() != Some(&place.namespace) {
-            namespace = Some(place.namespace.clone());
+    let first = view.unreadable_locks().filter(move |(object_ref, _)| {
+        if namespace.as_ref() != Some(&object_ref.namespace) {
+            namespace = Some(object_ref.namespace.clone());
             told = 0;
         }
         told += 1;
@@ -400,8 +410,8 @@ fn unreadable_locks(view: &View, now: Now) -> impl Iterator<Item = audit::News> 
     first.map(move |found| unreadable(found, now))
 }
 
-fn unreadable((place, found): (&Place, &Unreadable), now: Now) -> audit::News {
-    audit::unreadable(place, &found.uid, &found.why, now.wall)
+fn unreadable((object_ref, found): (&ObjectRef, &Unreadable), now: Now) -> audit::News {
+    audit::unreadable(object_ref, &found.uid, &found.why, now.wall)
 }
 
 #[cfg(test)]

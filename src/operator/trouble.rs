@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::protocol::time::Moment;
 use crate::store::StoreError;
-use crate::store::fleet::Told;
+use crate::store::fleet::FeedEvent;
 
 use super::plan::Action;
 
@@ -44,7 +44,7 @@ pub(super) enum Kind {
     Namespace,
     Account,
     Binding,
-    AskingPod,
+    UninjectedPod,
 }
 
 impl Kind {
@@ -55,7 +55,7 @@ impl Kind {
         Self::Namespace,
         Self::Account,
         Self::Binding,
-        Self::AskingPod,
+        Self::UninjectedPod,
     ];
 
     /// As in metrics and logs.
@@ -67,7 +67,7 @@ impl Kind {
             Self::Namespace => "namespace",
             Self::Account => "account",
             Self::Binding => "binding",
-            Self::AskingPod => "asking_pod",
+            Self::UninjectedPod => "asking_pod",
         }
     }
 
@@ -79,7 +79,7 @@ impl Kind {
     /// What to do where the right to see these is missing.
     const fn rights(self) -> &'static str {
         match self {
-            Self::Lock | Self::Session | Self::Pod | Self::AskingPod => RIGHTS,
+            Self::Lock | Self::Session | Self::Pod | Self::UninjectedPod => RIGHTS,
             Self::Namespace => NAMESPACE_RIGHTS,
             Self::Account => ACCOUNT_RIGHTS,
             Self::Binding => BINDING_RIGHTS,
@@ -122,14 +122,17 @@ impl Troubles {
     pub(super) fn note_told<T>(
         &mut self,
         kind: Kind,
-        told: &Told<T>,
+        told: &FeedEvent<T>,
         now: Moment,
     ) -> Option<About> {
         let error = match told {
-            Told::Interrupted(error) => error,
+            FeedEvent::Interrupted(error) => error,
             // Said before it is asked for.
-            Told::Anew => return None,
-            Told::There(_) | Told::Unreadable { .. } | Told::Gone(_) | Told::Complete => {
+            FeedEvent::ListStarted => return None,
+            FeedEvent::Applied(_)
+            | FeedEvent::Unreadable { .. }
+            | FeedEvent::Deleted(_)
+            | FeedEvent::ListDone => {
                 self.feeds.remove(&kind);
                 return None;
             }
@@ -229,8 +232,8 @@ mod tests {
         Moment::since_boot(Duration::from_secs(seconds))
     }
 
-    fn refused() -> Told<()> {
-        Told::Interrupted(StoreError::Denied("no".into()))
+    fn refused() -> FeedEvent<()> {
+        FeedEvent::Interrupted(StoreError::Denied("no".into()))
     }
 
     #[test]
@@ -239,7 +242,7 @@ mod tests {
         let mut said = Vec::new();
         for second in 0..=60 {
             for kind in [Kind::Lock, Kind::Pod] {
-                troubles.note_told(kind, &Told::<()>::Anew, at(second));
+                troubles.note_told(kind, &FeedEvent::<()>::ListStarted, at(second));
                 if let Some(about) = troubles.note_told(kind, &refused(), at(second)) {
                     said.push((second, about));
                 }
@@ -253,7 +256,7 @@ mod tests {
     #[test]
     fn what_is_refused_after_an_outage_is_said_at_once_and_counts_from_there() {
         let mut troubles = Troubles::default();
-        let away = Told::<()>::Interrupted(StoreError::Unavailable("away".into()));
+        let away = FeedEvent::<()>::Interrupted(StoreError::Unavailable("away".into()));
         let kind = Kind::Session;
         let about = troubles.note_told(kind, &away, at(1));
         assert_eq!(about, Some(About::Interrupted(kind)));
@@ -265,7 +268,7 @@ mod tests {
         assert!(troubles.refused(kind, at(13)).is_none());
         troubles.note_told(kind, &refused(), at(21));
         assert!(troubles.refused(kind, at(22)).is_some());
-        troubles.note_told(kind, &Told::<()>::Complete, at(23));
+        troubles.note_told(kind, &FeedEvent::<()>::ListDone, at(23));
         assert!(troubles.refused(kind, at(23)).is_none());
     }
 }

@@ -11,7 +11,7 @@ use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Grant;
 use crate::protocol::time::Moment;
 use crate::store::cluster::CandidatePod;
-use crate::store::fleet::Place;
+use crate::store::fleet::ObjectRef;
 
 use super::label::labelled;
 use super::plan::{Action, Rules, Step};
@@ -38,7 +38,7 @@ impl LeaderCheck {
     /// The pod is none where it is gone: then its session ends, and the grant with it.
     pub(super) fn new(grant: GrantId, pod: Option<CandidatePod>, at: Moment) -> Self {
         let found = match pod {
-            Some(pod) if !pod.runs_unasked => Found::Exempt,
+            Some(pod) if !pod.elects_always => Found::Exempt,
             Some(pod) => pod.unready_since.map_or(Found::Ready, Found::Unready),
             None => Found::Ready,
         };
@@ -47,11 +47,11 @@ impl LeaderCheck {
 }
 
 /// Decides about the pod that leads an election.
-pub(super) fn step(view: &View, rules: &Rules, election: &Place, now: Moment) -> Step {
+pub(super) fn step(view: &View, rules: &Rules, election: &ObjectRef, now: Moment) -> Step {
     let elections = view.elections();
     let lock = elections
         .lock_of(election)
-        .and_then(|place| view.lock(place));
+        .and_then(|object_ref| view.lock(object_ref));
     let Some(KeptLock::Full(seen)) = lock.filter(|_| rules.leader_labels) else {
         return Step::default();
     };
@@ -86,10 +86,10 @@ fn is_asked(seen: &SeenLock, grant: &Grant) -> bool {
 fn check(
     seen: &SeenLock,
     grant: &Grant,
-    election: &Place,
+    election: &ObjectRef,
     before: Option<&LeaderCheck>,
 ) -> Option<Action> {
-    let lock = &seen.lock.place;
+    let lock = &seen.lock.object_ref;
     let waiters = seen.lock.stored.value.waiters.entries().iter();
     let others = waiters.filter_map(|waiter| labelled(lock, &waiter.claimant.pod));
     Some(Action::CheckLeader {

@@ -21,7 +21,7 @@ use crate::protocol::observed::Observed;
 use crate::protocol::session::{Claimant, Session};
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::{Revision, Seen};
-use crate::store::fleet::{Place, Placed, PodReport, Told};
+use crate::store::fleet::{FeedEvent, Object, ObjectRef, PodReport};
 
 use self::claims::{Claim, sessions_of};
 pub use self::kept::{FreeLock, KeptLock, SeenLock};
@@ -37,23 +37,23 @@ use super::trouble::Kind;
 /// What was seen.
 #[derive(Debug, Default)]
 pub struct View {
-    locks: BTreeMap<Place, KeptLock>,
-    sessions: BTreeMap<Place, SeenSession>,
+    locks: BTreeMap<ObjectRef, KeptLock>,
+    sessions: BTreeMap<ObjectRef, SeenSession>,
     naming: Naming,
     /// Which sessions a pod has.
-    by_pod: BTreeMap<PodId, BTreeSet<Place>>,
+    by_pod: BTreeMap<PodId, BTreeSet<ObjectRef>>,
     /// Who names sessions that are not there, or another pod's.
     missing: BTreeMap<Claim, Observed>,
     pods: EndedPods,
     unreadable: BTreeMap<Key, Unreadable>,
     elections: Elections,
     /// The locks that decide an election, and which.
-    deciding: BTreeMap<Place, Place>,
+    deciding: BTreeMap<ObjectRef, ObjectRef>,
     labelled: Labelled,
     /// How many sessions a namespace has, where it has any.
     sessions_in: BTreeMap<Arc<str>, usize>,
-    old_locks: Option<BTreeSet<Place>>,
-    old_sessions: Option<BTreeSet<Place>>,
+    old_locks: Option<BTreeSet<ObjectRef>>,
+    old_sessions: Option<BTreeSet<ObjectRef>>,
     complete: [bool; 2],
     seen: Option<Seen>,
     changed: Vec<Key>,
@@ -108,19 +108,19 @@ impl View {
 
     /// A lock.
     #[must_use]
-    pub fn lock(&self, place: &Place) -> Option<&KeptLock> {
-        self.locks.get(place)
+    pub fn lock(&self, object_ref: &ObjectRef) -> Option<&KeptLock> {
+        self.locks.get(object_ref)
     }
 
     /// All locks.
-    pub fn locks(&self) -> impl Iterator<Item = (&Place, &KeptLock)> {
+    pub fn locks(&self) -> impl Iterator<Item = (&ObjectRef, &KeptLock)> {
         self.locks.iter()
     }
 
     /// A session.
     #[must_use]
-    pub fn session(&self, place: &Place) -> Option<&SeenSession> {
-        self.sessions.get(place)
+    pub fn session(&self, object_ref: &ObjectRef) -> Option<&SeenSession> {
+        self.sessions.get(object_ref)
     }
 
     /// All sessions.
@@ -145,11 +145,11 @@ impl View {
     }
 
     /// The locks that could not be read.
-    pub fn unreadable_locks(&self) -> impl Iterator<Item = (&Place, &Unreadable)> {
+    pub fn unreadable_locks(&self) -> impl Iterator<Item = (&ObjectRef, &Unreadable)> {
         self.unreadable
             .iter()
             .filter_map(|(key, unreadable)| match key {
-                Key::Lock(place) => Some((place, unreadable)),
+                Key::Lock(object_ref) => Some((object_ref, unreadable)),
                 _ => None,
             })
     }
@@ -158,21 +158,23 @@ impl View {
     pub fn unreadable_locks_in(
         &self,
         namespace: &Arc<str>,
-    ) -> impl Iterator<Item = (&Place, &Unreadable)> {
-        let first = Key::Lock(Place {
+    ) -> impl Iterator<Item = (&ObjectRef, &Unreadable)> {
+        let first = Key::Lock(ObjectRef {
             namespace: namespace.clone(),
             name: "".into(),
         });
         let found = self.unreadable.range(first..);
         found.map_while(move |(key, unreadable)| match key {
-            Key::Lock(place) if place.namespace == *namespace => Some((place, unreadable)),
+            Key::Lock(object_ref) if object_ref.namespace == *namespace => {
+                Some((object_ref, unreadable))
+            }
             _ => None,
         })
     }
 
-    fn unreadable_sessions(&self) -> impl Iterator<Item = Place> {
+    fn unreadable_sessions(&self) -> impl Iterator<Item = ObjectRef> {
         self.unreadable.keys().filter_map(|key| match key {
-            Key::Session(place) => Some(place.clone()),
+            Key::Session(object_ref) => Some(object_ref.clone()),
             _ => None,
         })
     }
@@ -185,9 +187,9 @@ impl View {
 
     /// Whether the kubelet reported the pod of a session as ended.
     #[must_use]
-    pub fn pod_has_ended(&self, session: &Placed<Session>) -> bool {
+    pub fn pod_has_ended(&self, session: &Object<Session>) -> bool {
         let uid = &session.stored.value.pod.uid;
-        let pod = (session.place.namespace.clone(), uid.clone());
+        let pod = (session.object_ref.namespace.clone(), uid.clone());
         !uid.is_empty() && self.pods.has(&pod)
     }
 
@@ -195,8 +197,8 @@ impl View {
     #[must_use]
     pub fn life_of(&self, namespace: &Arc<str>, claimant: &Claimant) -> Life {
         let claim = Claim::of(namespace, claimant);
-        let place = session_place(namespace, claimant);
-        let own = self.sessions.get(&place);
+        let object_ref = session_place(namespace, claimant);
+        let own = self.sessions.get(&object_ref);
         let own = own.filter(|seen| Claim::own(&seen.session) == claim);
         if let Some(seen) = own {
             return match &seen.session.stored.value.revoked {
@@ -216,7 +218,7 @@ impl View {
 
     /// The largest TTL by which a session is to be judged: its own, or what a holder's entry says.
     #[must_use]
-    pub fn ttl_of(&self, session: &Placed<Session>) -> SessionTtl {
+    pub fn ttl_of(&self, session: &Object<Session>) -> SessionTtl {
         let own = session.stored.value.ttl;
         let said = self.held_by(session);
         said.map(|lock| lock.session_ttl).fold(own, SessionTtl::max)
@@ -224,18 +226,18 @@ impl View {
 
     /// The claims by which a session holds locks. What a lock says in another pod's name is no word
     /// of this one.
-    fn held_by(&self, session: &Placed<Session>) -> impl Iterator<Item = &Claimant> {
-        let (name, uid) = (&session.place.name, &session.stored.value.pod.uid);
+    fn held_by(&self, session: &Object<Session>) -> impl Iterator<Item = &Claimant> {
+        let (name, uid) = (&session.object_ref.name, &session.stored.value.pod.uid);
         self.naming
-            .locks_of(&session.place)
-            .filter_map(|place| self.locks.get(place)?.grant())
+            .locks_of(&session.object_ref)
+            .filter_map(|object_ref| self.locks.get(object_ref)?.grant())
             .map(|grant| &grant.holder)
             .filter(move |holder| holder.session.as_str() == &**name && holder.pod.uid == *uid)
     }
 
     /// Whether a lock's holder or a waiter names this session.
     #[must_use]
-    pub fn is_named(&self, session: &Place) -> bool {
+    pub fn is_named(&self, session: &ObjectRef) -> bool {
         self.naming.is_named(session)
     }
 
@@ -254,83 +256,83 @@ impl View {
     }
 
     /// Takes note of a lock that a feed or an answer told of.
-    pub fn note_lock(&mut self, told: Told<Placed<Lock>>, now: Now) {
+    pub fn note_lock(&mut self, told: FeedEvent<Object<Lock>>, now: Now) {
         let received = now.moment;
         match told {
-            Told::Anew => {
-                let unreadable = self.unreadable_locks().map(|(place, _)| place);
+            FeedEvent::ListStarted => {
+                let unreadable = self.unreadable_locks().map(|(object_ref, _)| object_ref);
                 self.old_locks = Some(self.locks.keys().chain(unreadable).cloned().collect());
             }
-            Told::There(lock) => {
+            FeedEvent::Applied(lock) => {
                 if let Some(old) = &mut self.old_locks {
-                    old.remove(&lock.place);
+                    old.remove(&lock.object_ref);
                 }
                 self.put_lock(*lock, now);
             }
-            Told::Unreadable {
-                place,
+            FeedEvent::Unreadable {
+                object_ref,
                 uid,
                 why,
                 free,
             } => {
                 if let Some(old) = &mut self.old_locks {
-                    old.remove(&place);
+                    old.remove(&object_ref);
                 }
-                let before = self.locks.get(&place);
+                let before = self.locks.get(&object_ref);
                 let is_found = before.is_none() && !self.complete[0];
                 let kept = free.map(|free| KeptLock::remains(&uid, &free, before, is_found, now));
-                self.remove_lock(&place, received);
+                self.remove_lock(&object_ref, received);
                 if let Some(kept) = kept {
-                    self.locks.insert(place.clone(), kept);
+                    self.locks.insert(object_ref.clone(), kept);
                 }
                 let unreadable = Unreadable { uid, why };
-                self.unreadable.insert(Key::Lock(place), unreadable);
+                self.unreadable.insert(Key::Lock(object_ref), unreadable);
             }
-            Told::Gone(place) => self.remove_lock(&place, received),
-            Told::Complete => {
-                for place in self.old_locks.take().unwrap_or_default() {
-                    self.remove_lock(&place, received);
+            FeedEvent::Deleted(object_ref) => self.remove_lock(&object_ref, received),
+            FeedEvent::ListDone => {
+                for object_ref in self.old_locks.take().unwrap_or_default() {
+                    self.remove_lock(&object_ref, received);
                 }
                 self.complete[0] = true;
             }
-            Told::Interrupted(_) => {}
+            FeedEvent::Interrupted(_) => {}
         }
     }
 
-    fn put_lock(&mut self, mut lock: Placed<Lock>, now: Now) {
-        self.share_namespace(&mut lock.place);
-        let place = lock.place.clone();
-        let key = Key::Lock(place.clone());
+    fn put_lock(&mut self, mut lock: Object<Lock>, now: Now) {
+        self.share_namespace(&mut lock.object_ref);
+        let object_ref = lock.object_ref.clone();
+        let key = Key::Lock(object_ref.clone());
         if let Some(seen) = &mut self.seen {
             seen.note(lock.stored.version);
         }
-        let before = self.locks.get(&place);
+        let before = self.locks.get(&object_ref);
         let known = before.map(KeptLock::version);
         if !is_news(known, lock.stored.version, self.old_locks.is_some()) {
             return;
         }
         let is_found = before.is_none() && !self.complete[0];
         self.unreadable.remove(&key);
-        self.note_names(&place, Some(&lock), now.moment);
-        self.note_election(&place, election_of(&lock));
-        let before = self.locks.get(&place);
+        self.note_names(&object_ref, Some(&lock), now.moment);
+        self.note_election(&object_ref, election_of(&lock));
+        let before = self.locks.get(&object_ref);
         let kept = KeptLock::new(lock, before, is_found, now);
-        self.locks.insert(place.clone(), kept);
-        self.miss_sessions_of_strangers_in(&place, now.moment);
+        self.locks.insert(object_ref.clone(), kept);
+        self.miss_sessions_of_strangers_in(&object_ref, now.moment);
         self.changed.push(key);
     }
 
     /// Namespaces have many locks: their name is kept once for those beside each other.
-    fn share_namespace(&self, place: &mut Place) {
-        if let Some((near, _)) = self.locks.range(..&*place).next_back()
-            && near.namespace == place.namespace
+    fn share_namespace(&self, object_ref: &mut ObjectRef) {
+        if let Some((near, _)) = self.locks.range(..&*object_ref).next_back()
+            && near.namespace == object_ref.namespace
         {
-            place.namespace = near.namespace.clone();
+            object_ref.namespace = near.namespace.clone();
         }
     }
 
     /// A lock decides this election, or none (any more).
-    fn note_election(&mut self, lock: &Place, election: Option<Place>) {
+    fn note_election(&mut self, lock: &ObjectRef, election: Option<ObjectRef>) {
         let before = self.deciding.remove(lock);
         if let Some(before) = before.filter(|before| Some(before) != election.as_ref()) {
             self.elections.note_no_lock(&before, lock);
@@ -344,22 +346,27 @@ impl View {
         }
     }
 
-    fn remove_lock(&mut self, place: &Place, received: Moment) {
-        self.note_names(place, None, received);
-        self.unreadable.remove(&Key::Lock(place.clone()));
-        self.locks.remove(place);
-        self.note_election(place, None);
-        self.changed.push(Key::Lock(place.clone()));
+    fn remove_lock(&mut self, object_ref: &ObjectRef, received: Moment) {
+        self.note_names(object_ref, None, received);
+        self.unreadable.remove(&Key::Lock(object_ref.clone()));
+        self.locks.remove(object_ref);
+        self.note_election(object_ref, None);
+        self.changed.push(Key::Lock(object_ref.clone()));
     }
 
     /// Takes note of the sessions that a lock names from now on. One that nothing names any more may
     /// be deleted, and need not be missed.
-    fn note_names(&mut self, place: &Place, next: Option<&Placed<Lock>>, received: Moment) {
-        let before = self.locks.get(place);
+    fn note_names(
+        &mut self,
+        object_ref: &ObjectRef,
+        next: Option<&Object<Lock>>,
+        received: Moment,
+    ) {
+        let before = self.locks.get(object_ref);
         let before = before.and_then(KeptLock::full);
         let before = before.into_iter().flat_map(|seen| sessions_of(&seen.lock));
         let next = next.into_iter().flat_map(sessions_of);
-        for session in self.naming.change(place, before, next) {
+        for session in self.naming.change(object_ref, before, next) {
             self.forget_missing(&session);
             if let Some(seen) = self.sessions.get_mut(&session) {
                 seen.named_until = received;
@@ -369,7 +376,7 @@ impl View {
     }
 
     /// Takes note of a pod that a feed told of.
-    pub fn note_pod(&mut self, told: Told<PodReport>) {
+    pub fn note_pod(&mut self, told: FeedEvent<PodReport>) {
         let ended = self.pods.note(told);
         self.look_again_at_sessions_of(ended);
     }
@@ -387,8 +394,8 @@ impl View {
     }
 
     /// The pod of this version of a session was looked at.
-    pub fn note_pod_looked_at(&mut self, place: &Place, version: Revision) {
-        if let Some(seen) = self.sessions.get_mut(place) {
+    pub fn note_pod_looked_at(&mut self, object_ref: &ObjectRef, version: Revision) {
+        if let Some(seen) = self.sessions.get_mut(object_ref) {
             seen.pod_looked_at = Some(version);
         }
     }
@@ -396,22 +403,22 @@ impl View {
 
 /// Where the session of a claimant is.
 #[must_use]
-pub fn session_place(namespace: &Arc<str>, claimant: &Claimant) -> Place {
-    Place {
+pub fn session_place(namespace: &Arc<str>, claimant: &Claimant) -> ObjectRef {
+    ObjectRef {
         namespace: namespace.clone(),
         name: claimant.session.as_str().into(),
     }
 }
 
-fn election_of(lock: &Placed<Lock>) -> Option<Place> {
+fn election_of(lock: &Object<Lock>) -> Option<ObjectRef> {
     // Candidates look for the lock under its own name: under another one, nobody runs for it.
-    let election = label::election_of(&lock.place.namespace, &lock.stored.value.resource);
+    let election = label::election_of(&lock.object_ref.namespace, &lock.stored.value.resource);
     election.filter(|_| !lock.is_misnamed)
 }
 
-fn pod_of(session: &Placed<Session>) -> PodId {
+fn pod_of(session: &Object<Session>) -> PodId {
     let uid = session.stored.value.pod.uid.clone();
-    (session.place.namespace.clone(), uid)
+    (session.object_ref.namespace.clone(), uid)
 }
 
 /// Whether a version is another one than what is known. Answers and feeds come in any order, so

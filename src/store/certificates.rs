@@ -12,7 +12,7 @@ use super::{StoreError, Stored};
 
 /// What a TLS Secret has in it, each a file in PEM; empty where it is not there.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Files {
+pub struct TlsFiles {
     /// `tls.crt`: the certificate, and those between it and an authority.
     pub certificate: Vec<u8>,
     /// `tls.key`.
@@ -22,7 +22,7 @@ pub struct Files {
 }
 
 /// The key is never shown.
-impl fmt::Debug for Files {
+impl fmt::Debug for TlsFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Files")
     }
@@ -36,13 +36,13 @@ pub type Changes = BoxStream<'static, ()>;
 #[async_trait]
 pub trait CertificateStore: Send + Sync + 'static {
     /// What is in it now; none when it is not there.
-    async fn get(&self) -> Result<Option<Stored<Files>>, StoreError>;
+    async fn get(&self) -> Result<Option<Stored<TlsFiles>>, StoreError>;
 
     /// Makes it. `Conflict` when it is there.
-    async fn create(&self, files: &Files) -> Result<(), StoreError>;
+    async fn create(&self, files: &TlsFiles) -> Result<(), StoreError>;
 
     /// Replaces the files, if it is still at `current`'s version; all else in it stays.
-    async fn update(&self, current: &Stored<Files>, next: &Files) -> Result<(), StoreError>;
+    async fn update(&self, current: &Stored<TlsFiles>, next: &TlsFiles) -> Result<(), StoreError>;
 
     /// When it may have changed.
     fn changes(&self) -> Changes;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::StoreError;
-use super::fleet::{Place, Placed};
+use super::fleet::{Object, ObjectRef};
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::WallTime;
@@ -26,13 +26,13 @@ pub enum Regarding {
 
 /// Something that happened to a lock, or to what the operator looks after beside them, for `kubectl describe` and `kubectl events`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct Event {
     /// The name of its object, made from what happened, so that a repetition finds it there.
     pub name: Arc<str>,
     /// What it is about.
     pub regarding: Regarding,
     /// Where that is.
-    pub place: Place,
+    pub object_ref: ObjectRef,
     /// That object's own id.
     pub uid: Arc<str>,
     /// The pod that has to do with it, by name and, where it is known, uid.
@@ -51,19 +51,19 @@ pub struct Note {
 
 /// Where notes are kept, for an hour or so.
 #[async_trait]
-pub trait Notes: Send + Sync + 'static {
+pub trait EventStore: Send + Sync + 'static {
     /// Where the operator's own notes are, by namespace and name.
-    async fn known(&self) -> Result<BTreeSet<Place>, StoreError>;
+    async fn list_own(&self) -> Result<BTreeSet<ObjectRef>, StoreError>;
 
     /// Writes a note. One of that name that is there already is left as it is.
-    async fn write(&self, note: &Note) -> Result<(), StoreError>;
+    async fn write(&self, note: &Event) -> Result<(), StoreError>;
 }
 
 /// A pod that has a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelledPod {
+pub struct PodIdentity {
     /// Where it is.
-    pub place: Place,
+    pub object_ref: ObjectRef,
     /// Its uid.
     pub uid: Arc<str>,
 }
@@ -72,20 +72,20 @@ pub struct LabelledPod {
 #[async_trait]
 pub trait PodLabels: Send + Sync + 'static {
     /// The pods of a namespace that have it, by a consistent listing.
-    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError>;
+    async fn list_pods(&self, namespace: &str, key: &str) -> Result<Vec<PodIdentity>, StoreError>;
 
     /// Gives it to a pod, if the pod is still this one. `NotFound` or `Conflict` when it is not.
-    async fn give(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError>;
+    async fn add(&self, pod: &PodIdentity, key: &str) -> Result<(), StoreError>;
 
     /// Takes it from a pod, if the pod is still this one. `NotFound` or `Conflict` when it is not.
-    async fn take(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError>;
+    async fn remove(&self, pod: &PodIdentity, key: &str) -> Result<(), StoreError>;
 }
 
 /// A pod that runs for an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidatePod {
     /// Whether its annotation `elect-always` names the election, and no gate waits for it.
-    pub runs_unasked: bool,
+    pub elects_always: bool,
     /// Since when it is not Ready, as its object has it; to be compared, and not calculated with. None while it
     /// is Ready.
     pub unready_since: Option<Arc<str>>,
@@ -107,14 +107,14 @@ pub trait Candidates: Send + Sync + 'static {
     /// A pod that runs for the election of this name; none where this very pod is gone.
     async fn pod(
         &self,
-        pod: &LabelledPod,
+        pod: &PodIdentity,
         election: &str,
     ) -> Result<Option<CandidatePod>, StoreError>;
 
     /// Asks the holder of this grant to resign, if the lock is still at this version.
-    async fn ask_to_resign(
+    async fn request_resignation(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         grant: &GrantId,
         reason: &str,
     ) -> Result<(), StoreError>;

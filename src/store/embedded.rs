@@ -9,17 +9,17 @@
 //!
 //! Not here: access control and more than one namespace. What nobody needs any more is deleted when
 //! a directory is opened, before anybody uses it; while it is in use nothing is, but by what
-//! `back_door` and `fleet` have for tests and the simulation.
+//! `test_support` and `fleet` have for tests and the simulation.
 
-mod back_door;
 mod file;
 mod fleet;
 mod history;
-mod leftovers;
 mod listing;
 mod record;
 mod rules;
 mod tables;
+mod test_support;
+mod unused;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,12 +29,14 @@ use async_trait::async_trait;
 use redb::Database;
 use serde_json::Value;
 
-use self::file::Beside;
+use self::file::SideFiles;
 use self::fleet::{Pods, Uid};
 use self::history::{Change, History};
 use self::record::{LockRecord, SessionRecord};
-use self::tables::{Documents, Found, LOCKS, SESSIONS, View, Write};
-use super::{LockStore, LockWatch, Look, Original, Page, SessionStore, StoreError, Stored, within};
+use self::tables::{DocumentTable, LOCKS, SESSIONS, Snapshot, Versioned, WriteTxn};
+use super::{
+    LockAtRevision, LockStore, LockWatch, Original, Page, SessionStore, StoreError, Stored, within,
+};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::queue::Waiter;
@@ -42,9 +44,9 @@ use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 use crate::seeded::{self, Bug};
 
-pub use back_door::Backup;
 pub use file::OpenError;
 pub use fleet::NAMESPACE;
+pub use test_support::Backup;
 
 /// How long a call may take. A disk that takes longer is no disk to keep locks on.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
@@ -62,7 +64,7 @@ struct Inner {
     pods: Mutex<Pods>,
     /// None in memory. Others are kept from the directory until the database is closed: the fields
     /// are dropped in this order.
-    beside: Option<Beside>,
+    side_files: Option<SideFiles>,
 }
 
 impl EmbeddedStore {
@@ -76,13 +78,13 @@ impl EmbeddedStore {
     /// [`OpenError`] says what to do.
     pub fn open(directory: &Path, first: Revision) -> Result<Self, OpenError> {
         let mut opened = file::open(directory, first)?;
-        if let Err(error) = leftovers::clear_away(&opened.database) {
+        if let Err(error) = unused::delete_unused(&opened.database) {
             tracing::warn!(%error, "cleaning up after earlier processes failed");
             // After a write that failed the database answers nothing until it is opened anew.
             opened = opened.again()?;
         }
         let revision = opened.revision()?;
-        Ok(Self::on(opened.database, Some(opened.beside), revision))
+        Ok(Self::on(opened.database, Some(opened.side_files), revision))
     }
 
     /// A store that ends with the process. Its revisions follow `first`.
@@ -95,13 +97,13 @@ impl EmbeddedStore {
         Ok(Self::on(database, None, first))
     }
 
-    fn on(database: Database, beside: Option<Beside>, revision: Revision) -> Self {
+    fn on(database: Database, side_files: Option<SideFiles>, revision: Revision) -> Self {
         let history = Mutex::new(History::new(revision));
         Self(Arc::new(Inner {
             database,
             history,
             pods: Mutex::default(),
-            beside,
+            side_files,
         }))
     }
 
@@ -111,7 +113,7 @@ impl EmbeddedStore {
         &self,
         call: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        if self.0.beside.is_none() {
+        if self.0.side_files.is_none() {
             return call(&self.0);
         }
         let inner = self.0.clone();
@@ -145,14 +147,14 @@ impl Inner {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn view(&self) -> Result<View, StoreError> {
-        View::open(&self.database)
+    fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        Snapshot::open(&self.database)
     }
 
     fn create_lock(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
-        let there: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
+        let write = WriteTxn::begin(&self.database)?;
+        let there: Option<Versioned<LockRecord>> = write.get(LOCKS, resource.as_str())?;
         if there.is_some() {
             return Err(StoreError::Conflict);
         }
@@ -165,7 +167,7 @@ impl Inner {
     /// time in: of all that were decided on one version, one gets through.
     fn update_lock(&self, decided_on: &Identity, next: &Lock) -> Result<Stored<Lock>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
+        let write = WriteTxn::begin(&self.database)?;
         let found = write.get(LOCKS, next.resource.as_str())?;
         let found = compare(found, decided_on, LockRecord::uid)?;
         let before = stored_lock(&found)?;
@@ -180,8 +182,8 @@ impl Inner {
 
     fn join_lock(&self, resource: &Resource, waiter: Waiter) -> Result<Stored<Lock>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
-        let found: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
+        let write = WriteTxn::begin(&self.database)?;
+        let found: Option<Versioned<LockRecord>> = write.get(LOCKS, resource.as_str())?;
         let found = found.ok_or_else(|| StoreError::NotFound("no such object".to_owned()))?;
         let before = stored_lock(&found)?;
         let next = before.value.joined_by(waiter).ok_or(StoreError::Conflict)?;
@@ -191,13 +193,13 @@ impl Inner {
 
     fn create_session(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
-        let there: Option<Found<SessionRecord>> = write.get(SESSIONS, session.id.as_str())?;
+        let write = WriteTxn::begin(&self.database)?;
+        let there: Option<Versioned<SessionRecord>> = write.get(SESSIONS, session.id.as_str())?;
         if there.is_some() {
             return Err(StoreError::Conflict);
         }
         let uid = self.new_uid(&history, &write)?;
-        let record = SessionRecord::begun(session, uid.as_deref());
+        let record = SessionRecord::new(session, uid.as_deref());
         self.write_session(write, &mut history, &record)
     }
 
@@ -207,7 +209,7 @@ impl Inner {
         next: &Session,
     ) -> Result<Stored<Session>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
+        let write = WriteTxn::begin(&self.database)?;
         let found = write.get(SESSIONS, next.id.as_str())?;
         let found = compare(found, decided_on, SessionRecord::uid)?;
         let before = stored_session(&found);
@@ -221,7 +223,7 @@ impl Inner {
 
     fn write_lock(
         &self,
-        write: Write,
+        write: WriteTxn,
         history: &mut History,
         before: Option<Stored<Lock>>,
         resource: &Resource,
@@ -243,7 +245,7 @@ impl Inner {
 
     fn write_session(
         &self,
-        write: Write,
+        write: WriteTxn,
         history: &mut History,
         record: &SessionRecord,
     ) -> Result<Stored<Session>, StoreError> {
@@ -256,19 +258,19 @@ impl Inner {
         Ok(stored)
     }
 
-    /// Deletes a lock's object, if `is_it` lets that one go. Like the API server it does not mind what
+    /// Deletes a lock's object, if `check_identity` lets that one go. Like the API server it does not mind what
     /// is in it.
     fn delete_lock(
         &self,
         name: &str,
-        is_it: impl FnOnce(&Identity) -> Result<(), StoreError>,
+        check_identity: impl FnOnce(&Identity) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut history = self.history();
-        let (at, there) = self.delete(LOCKS, name, is_it)?;
+        let (at, there) = self.delete(LOCKS, name, check_identity)?;
         let record = serde_json::from_value(there.record).ok();
         let before = record.and_then(|record| {
             let version = there.version;
-            stored_lock(&Found { version, record }).ok()
+            stored_lock(&Versioned { version, record }).ok()
         });
         history.push(Change {
             at,
@@ -279,14 +281,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes a session's object, if `is_it` lets that one go.
+    /// Deletes a session's object, if `check_identity` lets that one go.
     fn delete_session(
         &self,
         name: &str,
-        is_it: impl FnOnce(&Identity) -> Result<(), StoreError>,
+        check_identity: impl FnOnce(&Identity) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut history = self.history();
-        let (at, _there) = self.delete(SESSIONS, name, is_it)?;
+        let (at, _there) = self.delete(SESSIONS, name, check_identity)?;
         history.pass(at, name, None);
         Ok(())
     }
@@ -294,14 +296,14 @@ impl Inner {
     /// Gives the revision that this consumed, and the document that was there.
     fn delete(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         name: &str,
-        is_it: impl FnOnce(&Identity) -> Result<(), StoreError>,
-    ) -> Result<(Revision, Found<Value>), StoreError> {
-        let write = Write::begin(&self.database)?;
-        let there: Option<Found<Value>> = write.get(documents, name)?;
+        check_identity: impl FnOnce(&Identity) -> Result<(), StoreError>,
+    ) -> Result<(Revision, Versioned<Value>), StoreError> {
+        let write = WriteTxn::begin(&self.database)?;
+        let there: Option<Versioned<Value>> = write.get(documents, name)?;
         let there = there.ok_or_else(|| StoreError::NotFound(name.to_owned()))?;
-        is_it(&Identity {
+        check_identity(&Identity {
             version: there.version,
             uid: there.record["uid"].as_str().map(Into::into),
         })?;
@@ -312,18 +314,18 @@ impl Inner {
 
     /// The own id of the object that this write makes. Only the simulation's operator asks for it, so
     /// a file has none.
-    fn new_uid(&self, history: &History, write: &Write) -> Result<Option<String>, StoreError> {
-        if self.beside.is_some() {
+    fn new_uid(&self, history: &History, write: &WriteTxn) -> Result<Option<String>, StoreError> {
+        if self.side_files.is_some() {
             return Ok(None);
         }
         let at = write.next_revision()?;
         Ok(Some(history.uid_at(at)))
     }
 
-    fn commit(&self, write: Write, version: Revision) -> Result<(), StoreError> {
+    fn commit(&self, write: WriteTxn, version: Revision) -> Result<(), StoreError> {
         write.commit()?;
-        if let Some(beside) = &self.beside {
-            beside.note(version);
+        if let Some(side_files) = &self.side_files {
+            side_files.record(version);
         }
         Ok(())
     }
@@ -349,20 +351,20 @@ impl Identity {
 /// The one test of a compare-and-swap: is it still what the write was decided on? The version alone would
 /// not tell where a backup was restored and revisions are given twice.
 fn compare<T>(
-    there: Option<Found<T>>,
+    there: Option<Versioned<T>>,
     decided_on: &Identity,
     uid: fn(&T) -> Option<&str>,
-) -> Result<Found<T>, StoreError> {
+) -> Result<Versioned<T>, StoreError> {
     let there = there.ok_or_else(|| StoreError::NotFound("no such object".to_owned()))?;
-    let is_it =
+    let is_same =
         there.version == decided_on.version && uid(&there.record) == decided_on.uid.as_deref();
-    if is_it || seeded::has(Bug::NoPrecondition) {
+    if is_same || seeded::has(Bug::NoPrecondition) {
         return Ok(there);
     }
     Err(StoreError::Conflict)
 }
 
-fn stored_lock(found: &Found<LockRecord>) -> Result<Stored<Lock>, StoreError> {
+fn stored_lock(found: &Versioned<LockRecord>) -> Result<Stored<Lock>, StoreError> {
     Ok(stored(
         found.record.lock()?,
         found.version,
@@ -370,7 +372,7 @@ fn stored_lock(found: &Found<LockRecord>) -> Result<Stored<Lock>, StoreError> {
     ))
 }
 
-fn stored_session(found: &Found<SessionRecord>) -> Stored<Session> {
+fn stored_session(found: &Versioned<SessionRecord>) -> Stored<Session> {
     stored(found.record.session(), found.version, found.record.uid())
 }
 
@@ -388,16 +390,17 @@ fn stored<T>(value: T, version: Revision, uid: Option<&str>) -> Stored<T> {
 impl LockStore for EmbeddedStore {
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
         let resource = resource.clone();
-        self.read(move |inner| inner.view()?.lock(&resource)).await
+        self.read(move |inner| inner.snapshot()?.lock(&resource))
+            .await
     }
 
-    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+    async fn get_with_revision(&self, resource: &Resource) -> Result<LockAtRevision, StoreError> {
         let resource = resource.clone();
         let look = move |inner: &Inner| {
-            let view = inner.view()?;
-            Ok(Look {
-                lock: view.lock(&resource)?,
-                revision: view.revision()?,
+            let snapshot = inner.snapshot()?;
+            Ok(LockAtRevision {
+                lock: snapshot.lock(&resource)?,
+                revision: snapshot.revision()?,
             })
         };
         self.read(look).await
@@ -405,7 +408,7 @@ impl LockStore for EmbeddedStore {
 
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
         let session = session.clone();
-        self.read(move |inner| inner.view()?.locks_held_by(&session))
+        self.read(move |inner| inner.snapshot()?.locks_held_by(&session))
             .await
     }
 
@@ -457,7 +460,7 @@ impl SessionStore for EmbeddedStore {
     async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError> {
         let id = id.clone();
         let get = move |inner: &Inner| {
-            let found = inner.view()?.get(SESSIONS, id.as_str())?;
+            let found = inner.snapshot()?.get(SESSIONS, id.as_str())?;
             Ok(found.as_ref().map(stored_session))
         };
         self.read(get).await

@@ -19,14 +19,14 @@ use crate::protocol::token::{Revision, Token};
 
 /// Where an object is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct ObjectRef {
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
@@ -34,9 +34,9 @@ impl fmt::Display for Place {
 
 /// An object and where it is.
 #[derive(Clone, Debug)]
-pub struct Placed<T> {
+pub struct Object<T> {
     /// Where.
-    pub place: Place,
+    pub object_ref: ObjectRef,
     /// The object's own id: one that is made anew under the same name has another.
     pub uid: Arc<str>,
     /// Whether somebody deleted it, and a finalizer keeps it.
@@ -51,12 +51,12 @@ pub struct Placed<T> {
     pub stored: Stored<T>,
 }
 
-impl<T> Placed<T> {
+impl<T> Object<T> {
     /// This object, at this version.
     #[must_use]
-    pub fn exact(&self) -> Exact {
-        Exact {
-            place: self.place.clone(),
+    pub fn object_version(&self) -> ObjectVersion {
+        ObjectVersion {
+            object_ref: self.object_ref.clone(),
             uid: self.uid.clone(),
             version: self.stored.version,
         }
@@ -65,9 +65,9 @@ impl<T> Placed<T> {
 
 /// One version of one object: what a delete compares with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exact {
+pub struct ObjectVersion {
     /// Where it is.
-    pub place: Place,
+    pub object_ref: ObjectRef,
     /// The object's own id.
     pub uid: Arc<str>,
     /// Its version.
@@ -76,7 +76,7 @@ pub struct Exact {
 
 /// A lock that cannot be read, as far as it is certain that it is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FreeRemains {
+pub struct UnreadableFreeLock {
     /// Its version.
     pub version: Revision,
     /// Its token.
@@ -85,44 +85,44 @@ pub struct FreeRemains {
     pub retain: Option<Duration>,
     /// Whether somebody deleted it, and a finalizer keeps it.
     pub is_deleted: bool,
-    /// As in [`Placed`].
+    /// As in [`Object`].
     pub set_at: Option<WallTime>,
 }
 
 /// What a feed tells.
 #[derive(Clone, Debug)]
-pub enum Told<T> {
-    /// All that there is follows. What is not among it by [`Told::Complete`] is gone.
-    Anew,
+pub enum FeedEvent<T> {
+    /// All that there is follows. What is not among it by [`FeedEvent::ListDone`] is gone.
+    ListStarted,
     /// This is there, newly or changed.
-    There(Box<T>),
+    Applied(Box<T>),
     /// This is there and makes no sense.
     Unreadable {
         /// Where.
-        place: Place,
+        object_ref: ObjectRef,
         /// The object's own id.
         uid: Arc<str>,
         /// What is wrong with it.
         why: String,
         /// What is certain of it, where it is a lock that is free.
-        free: Option<Box<FreeRemains>>,
+        free: Option<Box<UnreadableFreeLock>>,
     },
     /// This is not there any more.
-    Gone(Place),
+    Deleted(ObjectRef),
     /// That was all.
-    Complete,
+    ListDone,
     /// The feed cannot tell just now, and tries on by itself.
     Interrupted(StoreError),
 }
 
 /// What is told, in the order of each object's revisions.
-pub type Feed<T> = BoxStream<'static, Told<T>>;
+pub type Feed<T> = BoxStream<'static, FeedEvent<T>>;
 
 /// What the kubelet reports of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodReport {
     /// Where it is.
-    pub place: Place,
+    pub object_ref: ObjectRef,
     /// Its uid.
     pub uid: Arc<str>,
     /// Whether its phase is Succeeded or Failed.
@@ -153,10 +153,10 @@ pub enum ContainerReport {
 #[async_trait]
 pub trait FleetStore: Send + Sync + 'static {
     /// All locks.
-    fn locks(&self) -> Feed<Placed<Lock>>;
+    fn locks(&self) -> Feed<Object<Lock>>;
 
     /// All sessions.
-    fn sessions(&self) -> Feed<Placed<Session>>;
+    fn sessions(&self) -> Feed<Object<Session>>;
 
     /// The pods whose phase says that they ended, and no others.
     fn ended_pods(&self) -> Feed<PodReport>;
@@ -165,33 +165,33 @@ pub trait FleetStore: Send + Sync + 'static {
     async fn revision(&self) -> Result<Revision, StoreError>;
 
     /// A lock, as of now; none when there is none.
-    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError>;
+    async fn lock(&self, object_ref: &ObjectRef) -> Result<Option<Object<Lock>>, StoreError>;
 
     /// A session, as of now; none when there is none.
-    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError>;
+    async fn session(&self, object_ref: &ObjectRef) -> Result<Option<Object<Session>>, StoreError>;
 
     /// A pod, as of now; none when there is none.
-    async fn pod(&self, place: &Place) -> Result<Option<PodReport>, StoreError>;
+    async fn pod(&self, object_ref: &ObjectRef) -> Result<Option<PodReport>, StoreError>;
 
     /// Compare-and-swap on the version of `current`.
     async fn update_lock(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         next: &Lock,
-    ) -> Result<Placed<Lock>, StoreError>;
+    ) -> Result<Object<Lock>, StoreError>;
 
     /// Compare-and-swap on the version of `current`.
     async fn update_session(
         &self,
-        current: &Placed<Session>,
+        current: &Object<Session>,
         next: &Session,
-    ) -> Result<Placed<Session>, StoreError>;
+    ) -> Result<Object<Session>, StoreError>;
 
     /// Deletes the object if it is still this one, at this version. `Conflict` when it is not,
     /// `NotFound` when there is none.
-    async fn delete_lock(&self, current: &Exact) -> Result<(), StoreError>;
+    async fn delete_lock(&self, current: &ObjectVersion) -> Result<(), StoreError>;
 
     /// Deletes the object if it is still this one, at this version. `Conflict` when it is not,
     /// `NotFound` when there is none.
-    async fn delete_session(&self, current: &Placed<Session>) -> Result<(), StoreError>;
+    async fn delete_session(&self, current: &Object<Session>) -> Result<(), StoreError>;
 }

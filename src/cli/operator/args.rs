@@ -161,7 +161,7 @@ impl Args {
             unready_leader: Duration::from_secs(self.unready_leader_seconds),
             bind_sidecars,
             // It may see the labelled namespaces then.
-            tell_of_missing: bind_sidecars != BindSidecars::None || self.webhook.is_served(),
+            report_uninjected: bind_sidecars != BindSidecars::None || self.webhook.is_served(),
             namespace: namespace.into(),
         }
     }

@@ -39,7 +39,7 @@ pub fn read(object: Value) -> Result<Stored<Binding>, StoreError> {
     let subjects = subjects.into_iter().flatten();
     let value = Binding {
         is_ours: labels[MANAGED_BY] == OPERATOR,
-        gives_role: object.get("roleRef") == Some(&role()),
+        binds_role: object.get("roleRef") == Some(&role()),
         subjects: subjects.map(|who| subject(&namespace, who)).collect(),
     };
     stored(object, value)
@@ -129,7 +129,7 @@ mod tests {
             let read = read(made(&subjects)).unwrap().value;
             let expected = Binding {
                 is_ours: true,
-                gives_role: true,
+                binds_role: true,
                 subjects: subjects.into_iter().collect(),
             };
             assert_eq!(read, expected);
@@ -160,7 +160,7 @@ mod tests {
         ] {
             let mut object = made(&[]);
             *object.pointer_mut(path).unwrap() = value.into();
-            assert!(!read(object).unwrap().value.gives_role, "{path}");
+            assert!(!read(object).unwrap().value.binds_role, "{path}");
         }
         let mut object = made(&[]);
         object["metadata"]["labels"] = json!({MANAGED_BY: "Helm"});

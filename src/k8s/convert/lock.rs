@@ -22,7 +22,7 @@ use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Token;
-use crate::store::fleet::FreeRemains;
+use crate::store::fleet::UnreadableFreeLock;
 use crate::store::{StoreError, Stored};
 
 const HOLDER: &[&str] = &[
@@ -63,7 +63,7 @@ pub fn read(object: Value) -> Result<Stored<Lock>, StoreError> {
 /// What is certain of a lock that cannot be read: none unless its status has nothing in it that a
 /// free lock would not have, and a token that can be read.
 #[must_use]
-pub fn free_remains(object: &Value) -> Option<FreeRemains> {
+pub fn read_free_lock(object: &Value) -> Option<UnreadableFreeLock> {
     const OF_FREE: &[&str] = &["token", "transitions", "incidents", "conditions"];
 
     let token = match &object["status"] {
@@ -75,7 +75,7 @@ pub fn free_remains(object: &Value) -> Option<FreeRemains> {
         _ => return None,
     };
     let retain = object["spec"]["retainSeconds"].as_u64();
-    Some(FreeRemains {
+    Some(UnreadableFreeLock {
         version: version_of(object).ok()?,
         token: Token::from_raw(token),
         retain: retain.map(Duration::from_secs),
@@ -365,13 +365,13 @@ fn write_waiters(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), 
     }
     let entries = next.waiters.entries().iter().map(|waiter| {
         // Every entry was read, so places in both lists are the same.
-        let place = before
+        let index = before
             .waiters
             .entries()
             .iter()
             .position(|old| old.grant == waiter.grant);
-        match place.and_then(|place| Some((as_read.get(place)?, place))) {
-            Some((entry, place)) if before.waiters.entries()[place] == *waiter => Ok(entry.clone()),
+        match index.and_then(|index| Some((as_read.get(index)?, index))) {
+            Some((entry, index)) if before.waiters.entries()[index] == *waiter => Ok(entry.clone()),
             found => overlay(
                 found.map(|(entry, _)| entry),
                 WAITER,

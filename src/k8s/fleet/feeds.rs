@@ -25,7 +25,7 @@ use super::pods::{self, SeenPod};
 use super::raw::Raw;
 use crate::k8s::convert::is_deleted;
 use crate::k8s::errors::{from_watch, from_watch_status};
-use crate::store::fleet::{Feed, FreeRemains, Place, Placed, PodReport, Told};
+use crate::store::fleet::{Feed, FeedEvent, Object, ObjectRef, PodReport, UnreadableFreeLock};
 use crate::store::{StoreError, Stored};
 
 /// The pods whose phase says that they ended: a phase that is none of the others.
@@ -62,7 +62,7 @@ const PATIENCE: Patience = Patience {
 pub(super) struct Reader<T> {
     pub(super) read: fn(Value) -> Result<Stored<T>, StoreError>,
     /// What is certain of an object that may turn out to be unreadable.
-    pub(super) free_remains: fn(&Value) -> Option<FreeRemains>,
+    pub(super) read_free_lock: fn(&Value) -> Option<UnreadableFreeLock>,
 }
 
 impl<T> Clone for Reader<T> {
@@ -77,7 +77,7 @@ impl<T> From<fn(Value) -> Result<Stored<T>, StoreError>> for Reader<T> {
     fn from(read: fn(Value) -> Result<Stored<T>, StoreError>) -> Self {
         Self {
             read,
-            free_remains: |_object| None,
+            read_free_lock: |_object| None,
         }
     }
 }
@@ -86,7 +86,7 @@ impl<T> From<fn(Value) -> Result<Stored<T>, StoreError>> for Reader<T> {
 pub(super) fn objects<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
     reader: Reader<T>,
-) -> Feed<Placed<T>> {
+) -> Feed<Object<T>> {
     objects_with::<K, T>(client, PATIENCE, reader)
 }
 
@@ -95,7 +95,7 @@ pub(in crate::k8s) fn selected<K: Resource<DynamicType = ()> + 'static, T: Send 
     client: &Client,
     select: impl FnOnce(Config) -> Config,
     read: fn(Value) -> Result<Stored<T>, StoreError>,
-) -> Feed<Placed<T>> {
+) -> Feed<Object<T>> {
     let api = Api::<Raw<K>>::all(patient(client, PATIENCE));
     let config = select(config(PATIENCE));
     feed(api, config, move |object| told_of(object, read.into()))
@@ -105,7 +105,7 @@ fn objects_with<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
     patience: Patience,
     reader: Reader<T>,
-) -> Feed<Placed<T>> {
+) -> Feed<Object<T>> {
     let api = Api::<Raw<K>>::all(patient(client, patience));
     feed(api, config(patience), move |object| told_of(object, reader))
 }
@@ -114,7 +114,9 @@ fn objects_with<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
 pub(super) fn ended_pods(client: &Client) -> Feed<PodReport> {
     let api = Api::<SeenPod>::all(patient(client, PATIENCE));
     let config = config(PATIENCE).fields(ENDED);
-    feed(api, config, |pod| Told::There(Box::new(pods::report(&pod))))
+    feed(api, config, |pod| {
+        FeedEvent::Applied(Box::new(pods::report(&pod)))
+    })
 }
 
 /// Tells that the one object of this name may have changed: with each event, and with each failure.
@@ -129,7 +131,7 @@ where
     let api = api(patient(client, PATIENCE));
     // A right that names an object covers a listing that selects it by its name.
     let config = config(PATIENCE).fields(&format!("metadata.name={name}"));
-    feed(api, config, |_object| Told::There(Box::new(())))
+    feed(api, config, |_object| FeedEvent::Applied(Box::new(())))
         .map(drop)
         .boxed()
 }
@@ -157,7 +159,7 @@ fn patient(client: &Client, patience: Patience) -> Client {
 fn feed<K, T>(
     api: Api<K>,
     config: Config,
-    read: impl Fn(K) -> Told<T> + Clone + Send + 'static,
+    read: impl Fn(K) -> FeedEvent<T> + Clone + Send + 'static,
 ) -> Feed<T>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -231,13 +233,16 @@ fn has_lost_the_thread(error: &watcher::Error) -> bool {
     }
 }
 
-fn told<K: Resource, T>(event: watcher::Result<Event<K>>, read: &impl Fn(K) -> Told<T>) -> Told<T> {
+fn told<K: Resource, T>(
+    event: watcher::Result<Event<K>>,
+    read: &impl Fn(K) -> FeedEvent<T>,
+) -> FeedEvent<T> {
     match event {
-        Ok(Event::Init) => Told::Anew,
+        Ok(Event::Init) => FeedEvent::ListStarted,
         Ok(Event::InitApply(object) | Event::Apply(object)) => read(object),
-        Ok(Event::Delete(object)) => Told::Gone(place_of(&object)),
-        Ok(Event::InitDone) => Told::Complete,
-        Err(error) => Told::Interrupted(trouble(&error)),
+        Ok(Event::Delete(object)) => FeedEvent::Deleted(place_of(&object)),
+        Ok(Event::InitDone) => FeedEvent::ListDone,
+        Err(error) => FeedEvent::Interrupted(trouble(&error)),
     }
 }
 
@@ -251,8 +256,8 @@ fn trouble(error: &watcher::Error) -> StoreError {
     }
 }
 
-pub(super) fn place_of(object: &impl Resource) -> Place {
-    Place {
+pub(super) fn place_of(object: &impl Resource) -> ObjectRef {
+    ObjectRef {
         namespace: object
             .meta()
             .namespace
@@ -263,26 +268,29 @@ pub(super) fn place_of(object: &impl Resource) -> Place {
     }
 }
 
-fn told_of<K: Resource<DynamicType = ()>, T>(object: Raw<K>, reader: Reader<T>) -> Told<Placed<T>> {
-    let place = place_of(&object);
+fn told_of<K: Resource<DynamicType = ()>, T>(
+    object: Raw<K>,
+    reader: Reader<T>,
+) -> FeedEvent<Object<T>> {
+    let object_ref = place_of(&object);
     let uid = object.meta().uid.as_deref().unwrap_or_default().into();
     let is_deleted = is_deleted(&object.object);
     let set_at = object.set_at;
-    let free = (reader.free_remains)(&object.object);
+    let free = (reader.read_free_lock)(&object.object);
     match (reader.read)(object.object) {
-        Ok(stored) => Told::There(Box::new(Placed {
-            place,
+        Ok(stored) => FeedEvent::Applied(Box::new(Object {
+            object_ref,
             uid,
             is_deleted,
             is_misnamed: false,
             set_at,
             stored,
         })),
-        Err(error) => Told::Unreadable {
-            place,
+        Err(error) => FeedEvent::Unreadable {
+            object_ref,
             uid,
             why: error.to_string(),
-            free: free.map(|free| Box::new(FreeRemains { set_at, ..free })),
+            free: free.map(|free| Box::new(UnreadableFreeLock { set_at, ..free })),
         },
     }
 }

@@ -129,7 +129,7 @@ pub(super) fn report(pod: &SeenPod) -> PodReport {
         &status.ephemeral_container_statuses,
     ];
     PodReport {
-        place: place_of(pod),
+        object_ref: place_of(pod),
         uid: metadata.uid.as_deref().unwrap_or_default().into(),
         is_terminal: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
         is_deleted: metadata.deletion_timestamp.is_some(),

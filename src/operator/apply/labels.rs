@@ -3,8 +3,8 @@
 
 use crate::protocol::ids::GrantId;
 use crate::store::StoreError;
-use crate::store::cluster::{LabelledPod, PodLabels};
-use crate::store::fleet::Place;
+use crate::store::cluster::{PodIdentity, PodLabels};
+use crate::store::fleet::ObjectRef;
 
 use super::{Applied, Shown};
 use crate::operator::{label, trouble};
@@ -12,9 +12,9 @@ use crate::operator::{label, trouble};
 /// Takes it from all that have it but `keep`. It ends with the first failure.
 pub(super) async fn take(
     labels: &dyn PodLabels,
-    election: Place,
+    election: ObjectRef,
     grant: Option<GrantId>,
-    keep: Option<LabelledPod>,
+    keep: Option<PodIdentity>,
 ) -> Applied {
     let taken = take_from_others(labels, &election, keep.as_ref()).await;
     done(election.clone(), taken, |is_given| Shown::LabelTaken {
@@ -27,11 +27,11 @@ pub(super) async fn take(
 /// Gives it to the pod that leads.
 pub(super) async fn give(
     labels: &dyn PodLabels,
-    election: Place,
+    election: ObjectRef,
     grant: GrantId,
-    pod: &LabelledPod,
+    pod: &PodIdentity,
 ) -> Applied {
-    let given = unless_gone(labels.give(pod, &label::key(&election)).await);
+    let given = unless_gone(labels.add(pod, &label::key(&election)).await);
     let given = given.map_err(Failed::to_patch);
     done(election.clone(), given, |()| Shown::LabelGiven {
         election,
@@ -42,17 +42,17 @@ pub(super) async fn give(
 /// Whether the one that may keep it has it.
 async fn take_from_others(
     labels: &dyn PodLabels,
-    election: &Place,
-    keep: Option<&LabelledPod>,
+    election: &ObjectRef,
+    keep: Option<&PodIdentity>,
 ) -> Result<bool, Failed> {
     let key = label::key(election);
     let mut is_given = false;
-    let having = labels.having(&election.namespace, &key).await;
+    let having = labels.list_pods(&election.namespace, &key).await;
     for pod in having.map_err(Failed::to_look)? {
         if Some(&pod) == keep {
             is_given = true;
         } else {
-            unless_gone(labels.take(&pod, &key).await).map_err(Failed::to_patch)?;
+            unless_gone(labels.remove(&pod, &key).await).map_err(Failed::to_patch)?;
         }
     }
     Ok(is_given)
@@ -85,7 +85,11 @@ fn unless_gone(written: Result<(), StoreError>) -> Result<(), StoreError> {
 }
 
 /// Whatever failed, it is begun anew by looking who has it.
-fn done<T>(election: Place, result: Result<T, Failed>, shown: impl FnOnce(T) -> Shown) -> Applied {
+fn done<T>(
+    election: ObjectRef,
+    result: Result<T, Failed>,
+    shown: impl FnOnce(T) -> Shown,
+) -> Applied {
     match result {
         Ok(found) => Applied::done(shown(found)),
         Err(Failed { error, advice }) => Applied {

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::store::StoreError;
-use crate::store::cluster::{CandidatePod, Candidates, LabelledPod};
-use crate::store::fleet::{Place, Placed};
+use crate::store::cluster::{CandidatePod, Candidates, PodIdentity};
+use crate::store::fleet::{Object, ObjectRef};
 
 use super::{Applied, Ports, Shown, look_at_lock, needs_a_look, trouble};
 
 /// The leader of an election, as it was seen.
 pub(super) struct Leader<'a> {
-    pub(super) election: Place,
-    pub(super) current: &'a Placed<Lock>,
+    pub(super) election: ObjectRef,
+    pub(super) current: &'a Object<Lock>,
     pub(super) grant: GrantId,
-    pub(super) pod: &'a LabelledPod,
+    pub(super) pod: &'a PodIdentity,
 }
 
 /// The others are only checked if the leader may have to resign. The request is written only after a check that
@@ -23,7 +23,7 @@ pub(super) struct Leader<'a> {
 pub(super) async fn check(
     ports: &Ports,
     leader: Leader<'_>,
-    others: &[LabelledPod],
+    others: &[PodIdentity],
     unready_since: Option<Arc<str>>,
 ) -> Applied {
     let found = look(&*ports.candidates, &leader, others, unready_since.is_some()).await;
@@ -31,7 +31,7 @@ pub(super) async fn check(
         Ok(found) => found,
         Err(error) => return Applied::failed(error),
     };
-    let since = pod.as_ref().filter(|pod| pod.runs_unasked);
+    let since = pod.as_ref().filter(|pod| pod.elects_always);
     let since = since.and_then(|pod| pod.unready_since.clone());
     if let Some(since) = since.filter(|since| Some(since) == unready_since.as_ref())
         && is_other_ready
@@ -50,7 +50,7 @@ pub(super) async fn check(
 async fn look(
     candidates: &dyn Candidates,
     leader: &Leader<'_>,
-    others: &[LabelledPod],
+    others: &[PodIdentity],
     may_ask: bool,
 ) -> Result<(Option<CandidatePod>, bool), StoreError> {
     let name = &leader.election.name;
@@ -60,7 +60,7 @@ async fn look(
 
 async fn is_any_ready(
     candidates: &dyn Candidates,
-    others: &[LabelledPod],
+    others: &[PodIdentity],
     election: &str,
 ) -> Result<bool, StoreError> {
     for other in others {
@@ -78,21 +78,21 @@ async fn is_any_ready(
 
 /// Closes the race with the end of that grant: the lock is written at this version only.
 async fn ask(ports: &Ports, leader: &Leader<'_>, since: &str) -> Applied {
-    let (current, pod) = (leader.current, &leader.pod.place.name);
+    let (current, pod) = (leader.current, &leader.pod.object_ref.name);
     let reason = format!("pod {pod} is not Ready since {since}, and another candidate's pod is");
     let asked = ports
         .candidates
-        .ask_to_resign(current, &leader.grant, &reason);
+        .request_resignation(current, &leader.grant, &reason);
     match asked.await {
         Ok(()) => {
             tracing::warn!(election = %leader.election, reason, "asked leader to resign");
-            match look_at_lock(&ports.fleet, &current.place).await {
+            match look_at_lock(&ports.fleet, &current.object_ref).await {
                 Ok(shown) => Applied::done(shown),
                 Err(error) => Applied::failed(error),
             }
         }
         Err(error) if needs_a_look(&error) => {
-            Applied::after_looking(look_at_lock(&ports.fleet, &current.place).await)
+            Applied::after_looking(look_at_lock(&ports.fleet, &current.object_ref).await)
         }
         Err(error) => Applied {
             advice: trouble::label_advice(&error),

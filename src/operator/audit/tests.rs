@@ -6,7 +6,7 @@ use crate::operator::view::View;
 use crate::protocol::ids::OwnerId;
 use crate::protocol::settings::ReleaseMode;
 use crate::protocol::token::{Revision, Token};
-use crate::store::fleet::Told;
+use crate::store::fleet::FeedEvent;
 use crate::store::{Original, Stored};
 
 /// 2026-04-30T03:12:09.481920Z.
@@ -25,10 +25,10 @@ fn incident(kind: IncidentKind) -> Incident {
     }
 }
 
-fn lock_with(incidents: Vec<Incident>) -> Placed<Lock> {
+fn lock_with(incidents: Vec<Incident>) -> Object<Lock> {
     let name = "billing-close";
-    Placed {
-        place: Place {
+    Object {
+        object_ref: ObjectRef {
             namespace: "billing".into(),
             name: name.into(),
         },
@@ -48,15 +48,15 @@ fn lock_with(incidents: Vec<Incident>) -> Placed<Lock> {
 }
 
 /// What an operator tells that finds the lock as it starts.
-fn news(lock: &Placed<Lock>) -> Vec<News> {
+fn news(lock: &Object<Lock>) -> Vec<News> {
     let now = Now {
         moment: Moment::default(),
         wall: THEN,
     };
     let mut view = View::default();
-    view.note_lock(Told::There(Box::new(lock.clone())), now);
-    let kept = view.lock(&lock.place).unwrap();
-    news_of(&lock.place, kept, now.moment).collect()
+    view.note_lock(FeedEvent::Applied(Box::new(lock.clone())), now);
+    let kept = view.lock(&lock.object_ref).unwrap();
+    news_of(&lock.object_ref, kept, now.moment).collect()
 }
 
 /// The example in the documentation is the format.
@@ -127,14 +127,14 @@ fn an_incident_has_the_same_name_whenever_it_is_told_and_no_other_has_it() {
         ..one.clone()
     };
     let lock = lock_with(vec![one.clone(), later]);
-    let names = |lock: &Placed<Lock>| -> Vec<Arc<str>> {
+    let names = |lock: &Object<Lock>| -> Vec<Arc<str>> {
         let news = news(lock).into_iter();
         news.map(|news| news.note.name).collect()
     };
     let two = names(&lock);
     assert_ne!(two[0], two[1]);
     assert_eq!(names(&lock), two);
-    let made_anew = Placed {
+    let made_anew = Object {
         uid: "another".into(),
         ..lock_with(vec![one])
     };
@@ -143,11 +143,11 @@ fn an_incident_has_the_same_name_whenever_it_is_told_and_no_other_has_it() {
 
 #[test]
 fn a_note_fits_the_name_of_the_longest_lock() {
-    let place = Place {
+    let object_ref = ObjectRef {
         namespace: "n".into(),
         name: "a-".repeat(126).as_str().into(),
     };
-    let name = note_name(&place, "x");
+    let name = note_name(&object_ref, "x");
     assert!(name.len() <= 253, "{}", name.len());
     assert!(!name.contains("-."));
 }

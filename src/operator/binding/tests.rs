@@ -5,7 +5,7 @@ use crate::operator::plan::{self, Now};
 use crate::operator::view::Key;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Place, Told};
+use crate::store::fleet::{FeedEvent, ObjectRef};
 use crate::store::{Original, Stored};
 
 fn of(subjects: &[Subject]) -> BTreeSet<Subject> {
@@ -15,7 +15,7 @@ fn of(subjects: &[Subject]) -> BTreeSet<Subject> {
 fn ours(subjects: &[Subject]) -> Binding {
     Binding {
         is_ours: true,
-        gives_role: true,
+        binds_role: true,
         subjects: of(subjects),
     }
 }
@@ -32,7 +32,7 @@ fn each_kind_of_binding_is_made_healed_removed_or_left_alone() {
         ..right.clone()
     };
     let other = &Binding {
-        gives_role: false,
+        binds_role: false,
         ..right.clone()
     };
     let create = || Todo::Create(of(&[Subject::AllAccounts]));
@@ -70,9 +70,9 @@ fn each_kind_of_binding_is_made_healed_removed_or_left_alone() {
     }
 }
 
-fn placed<T>(namespace: &str, name: &str, value: T, is_deleted: bool) -> Told<Placed<T>> {
-    Told::There(Box::new(Placed {
-        place: Place {
+fn placed<T>(namespace: &str, name: &str, value: T, is_deleted: bool) -> FeedEvent<Object<T>> {
+    FeedEvent::Applied(Box::new(Object {
+        object_ref: ObjectRef {
             namespace: namespace.into(),
             name: name.into(),
         },
@@ -110,16 +110,16 @@ fn moment(seconds: u64) -> Moment {
 
 /// Nothing is decided without.
 fn all_sessions_told(view: &mut View) {
-    view.note_session(Told::Complete, moment(0));
+    view.note_session(FeedEvent::ListDone, moment(0));
 }
 
 #[test]
 fn without_its_label_a_namespace_keeps_its_binding_while_a_pod_has_a_sidecar() {
     let mut view = View::default();
-    view.note_namespace(Told::Complete);
+    view.note_namespace(FeedEvent::ListDone);
     let binding = ours(&[Subject::AllAccounts]);
     view.note_binding(placed("n", "leasehold-sidecar", binding, false));
-    view.note_binding(Told::Complete);
+    view.note_binding(FeedEvent::ListDone);
     let step = |view: &View, seconds| step_at(view, BindSidecars::Namespace, seconds);
     assert!(step(&view, 0).action.is_none(), "sessions may be there");
     all_sessions_told(&mut view);
@@ -136,7 +136,7 @@ fn without_its_label_a_namespace_keeps_its_binding_while_a_pod_has_a_sidecar() {
     assert!(is_look(step(&view, 67)), "an old no");
     let deletes = step(&view, 63).action;
     assert!(matches!(deletes, Some(Action::DeleteBinding(_))));
-    view.note_binding(Told::Gone(Place {
+    view.note_binding(FeedEvent::Deleted(ObjectRef {
         namespace: "n".into(),
         name: "leasehold-sidecar".into(),
     }));
@@ -148,17 +148,17 @@ fn nothing_is_decided_before_all_that_it_hangs_on_was_told() {
     let mut view = View::default();
     all_sessions_told(&mut view);
     view.note_namespace(placed("", "n", (), false));
-    view.note_namespace(Told::Complete);
+    view.note_namespace(FeedEvent::ListDone);
     let may_have_one = action(&view, BindSidecars::Namespace);
     assert!(may_have_one.is_none());
-    view.note_binding(Told::Complete);
+    view.note_binding(FeedEvent::ListDone);
     assert!(action(&view, BindSidecars::None).is_none());
     assert!(action(&view, BindSidecars::Namespace).is_some());
     view.note_account(placed("n", "a", (), false));
     let may_be_more = action(&view, BindSidecars::ServiceAccount);
     assert!(may_be_more.is_none());
     view.take_changed();
-    view.note_account(Told::Complete);
+    view.note_account(FeedEvent::ListDone);
     assert!(action(&view, BindSidecars::ServiceAccount).is_some());
     assert!(view.take_changed().contains(&Key::Binding("n".into())));
 }
@@ -169,9 +169,9 @@ fn what_is_being_deleted_is_left_alone() {
         let mut view = View::default();
         all_sessions_told(&mut view);
         view.note_namespace(placed("", "n", (), namespace_ends));
-        view.note_namespace(Told::Complete);
+        view.note_namespace(FeedEvent::ListDone);
         view.note_binding(placed("n", "leasehold-sidecar", ours(&[]), binding_ends));
-        view.note_binding(Told::Complete);
+        view.note_binding(FeedEvent::ListDone);
         let is_left_alone = action(&view, BindSidecars::Namespace).is_none();
         assert_eq!(is_left_alone, namespace_ends || binding_ends);
     }

@@ -8,7 +8,7 @@ use crate::protocol::lock::{Claim, Decision, Lock};
 use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::time::{SessionTtl, WallTime};
 use crate::protocol::token::{Mint, Revision, Seen};
-use crate::store::fleet::{Placed, Told};
+use crate::store::fleet::{FeedEvent, Object};
 use crate::store::{Original, Stored};
 
 fn at(seconds: u64) -> Moment {
@@ -22,16 +22,16 @@ fn now(seconds: u64) -> plan::Now {
     }
 }
 
-pub(in crate::operator) fn place(name: &str) -> Place {
-    Place {
+pub(in crate::operator) fn object_ref(name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: "n".into(),
         name: name.into(),
     }
 }
 
-pub(in crate::operator) fn pod(who: &str) -> LabelledPod {
-    LabelledPod {
-        place: place(who),
+pub(in crate::operator) fn pod(who: &str) -> PodIdentity {
+    PodIdentity {
+        object_ref: object_ref(who),
         uid: format!("uid-{who}").into(),
     }
 }
@@ -102,8 +102,8 @@ impl World {
     /// A lock of any name, and whether that is another than its resource's.
     fn tell_placed(&mut self, name: &str, value: Lock, is_misnamed: bool) {
         self.version += 1;
-        let lock = Placed {
-            place: place(name),
+        let lock = Object {
+            object_ref: object_ref(name),
             uid: "u".into(),
             is_deleted: false,
             is_misnamed,
@@ -114,7 +114,8 @@ impl World {
                 original: Original::new(()),
             },
         };
-        self.view.note_lock(Told::There(Box::new(lock)), now(0));
+        self.view
+            .note_lock(FeedEvent::Applied(Box::new(lock)), now(0));
     }
 
     /// The election `jobs` is led by this pod, or by none.
@@ -131,13 +132,18 @@ impl World {
             leader_labels: self.on,
             ..plan::tests::rules()
         };
-        plan::step(&self.view, &rules, &Key::Label(place("jobs")), now(seconds))
+        plan::step(
+            &self.view,
+            &rules,
+            &Key::Label(object_ref("jobs")),
+            now(seconds),
+        )
     }
 
     fn taken(&mut self, grant: Option<&str>, is_given: bool, seconds: u64) {
         let elections = self.view.elections_mut();
         elections.note_taken(
-            &place("jobs"),
+            &object_ref("jobs"),
             grant.map(GrantId::from),
             is_given,
             at(seconds),
@@ -146,7 +152,7 @@ impl World {
 
     fn given(&mut self, grant: &str) {
         let elections = self.view.elections_mut();
-        elections.note_given(&place("jobs"), &grant.into());
+        elections.note_given(&object_ref("jobs"), &grant.into());
     }
 }
 
@@ -227,7 +233,7 @@ fn after_the_first_look_and_after_a_failure_it_is_looked_once_more_when_nothing_
     world.taken(Some("g-a"), true, 65);
     rests(&world.step(9_999), None);
 
-    world.view.elections_mut().forget(&place("jobs"));
+    world.view.elections_mut().forget(&object_ref("jobs"));
     takes(world.step(100), Some("g-a"), Some("a"));
     world.taken(Some("g-a"), true, 100);
     rests(&world.step(100), Some(165));
@@ -243,12 +249,14 @@ fn a_lock_that_is_gone_takes_the_label_with_it() {
     takes(world.step(65), Some("g-a"), Some("a"));
     world.taken(Some("g-a"), true, 65);
     world.view.take_changed();
-    world.view.note_lock(Told::Gone(place("l")), now(70));
+    world
+        .view
+        .note_lock(FeedEvent::Deleted(object_ref("l")), now(70));
     assert!(
         world
             .view
             .take_changed()
-            .contains(&Key::Label(place("jobs")))
+            .contains(&Key::Label(object_ref("jobs")))
     );
     takes(world.step(70), None, None);
     world.taken(None, false, 70);

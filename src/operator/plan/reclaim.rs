@@ -25,13 +25,13 @@ pub(super) fn dead_holder(
 ) -> Step {
     let holder = &grant.holder;
     let session = &holder.session;
-    let namespace = &seen.lock.place.namespace;
+    let namespace = &seen.lock.object_ref.namespace;
     let (reason, by, since) = match view.life_of(namespace, holder) {
         // Its session's own step revokes it, and this one comes after.
         Life::Session(_) => return Step::default(),
         Life::Unseen => {
-            let place = session_place(namespace, holder);
-            return Step::act(Action::LookForSession(place));
+            let object_ref = session_place(namespace, holder);
+            return Step::act(Action::LookForSession(object_ref));
         }
         Life::Missing(observed) => match observed.verdict(holder.session_ttl, now.moment) {
             Verdict::MayLive { until } => {
@@ -91,12 +91,12 @@ pub(super) fn dead_holder(
 /// What took the session of the holder may have taken those of waiters: each is to be missed from
 /// now on, and not one TTL after the other.
 fn unseen_waiter(view: &View, seen: &SeenLock) -> Step {
-    let namespace = &seen.lock.place.namespace;
+    let namespace = &seen.lock.object_ref.namespace;
     let mut waiters = seen.lock.stored.value.waiters.entries().iter();
     let unseen = waiters.find(|w| view.life_of(namespace, &w.claimant) == Life::Unseen);
     unseen.map_or_else(Step::default, |waiter| {
-        let place = session_place(namespace, &waiter.claimant);
-        Step::act(Action::LookForSession(place))
+        let object_ref = session_place(namespace, &waiter.claimant);
+        Step::act(Action::LookForSession(object_ref))
     })
 }
 
@@ -141,15 +141,15 @@ fn reclaimed(
 
 /// When the session last gave a sign of life, as far as was seen: its revocation is none.
 fn last_sign_of_life(view: &View, seen: &SeenLock, holder: &Claimant) -> Moment {
-    let place = session_place(&seen.lock.place.namespace, holder);
-    view.session(&place)
+    let object_ref = session_place(&seen.lock.object_ref.namespace, holder);
+    view.session(&object_ref)
         .map_or(seen.since, |seen| seen.alive_at)
 }
 
 /// Whether a waiter is to be skipped: it is dead, or as silent as the dead are. One that lives all
 /// the same queues again.
 pub(super) fn is_dead(view: &View, seen: &SeenLock, claimant: &Claimant, now: Now) -> bool {
-    match view.life_of(&seen.lock.place.namespace, claimant) {
+    match view.life_of(&seen.lock.object_ref.namespace, claimant) {
         Life::Revoked { .. } => true,
         Life::Session(observed) | Life::Missing(observed) => {
             let verdict = observed.verdict(claimant.session_ttl, now.moment);

@@ -11,7 +11,7 @@ use crate::protocol::session::{Claimant, PodRef, RenewalFailures};
 use crate::protocol::settings::{ReleaseRequest, Settings};
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::{Revision, Token};
-use crate::store::fleet::{ContainerReport, PodReport, Told};
+use crate::store::fleet::{ContainerReport, FeedEvent, PodReport};
 use crate::store::{Original, Stored};
 
 const TTL: u64 = 20;
@@ -33,21 +33,21 @@ pub(in crate::operator) fn rules() -> Rules {
         leader_labels: false,
         unready_leader: Duration::from_secs(60),
         bind_sidecars: BindSidecars::None,
-        tell_of_missing: false,
+        report_uninjected: false,
         namespace: "leasehold-system".into(),
     }
 }
 
-fn place(name: &str) -> Place {
-    Place {
+fn object_ref(name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: "n".into(),
         name: name.into(),
     }
 }
 
-fn placed<T>(name: &str, value: T, version: u64) -> Placed<T> {
-    Placed {
-        place: place(name),
+fn placed<T>(name: &str, value: T, version: u64) -> Object<T> {
+    Object {
+        object_ref: object_ref(name),
         uid: format!("uid-of-{name}").into(),
         is_deleted: false,
         is_misnamed: false,
@@ -138,19 +138,19 @@ impl World {
         let mut view = View::default();
         view.note_revision(Revision(100), None);
         let now = at(0).moment;
-        view.note_lock(Told::Anew, at(0));
-        view.note_lock(Told::Complete, at(0));
-        view.note_session(Told::Anew, now);
-        view.note_session(Told::Complete, now);
-        view.note_pod(Told::Anew);
-        view.note_pod(Told::Complete);
+        view.note_lock(FeedEvent::ListStarted, at(0));
+        view.note_lock(FeedEvent::ListDone, at(0));
+        view.note_session(FeedEvent::ListStarted, now);
+        view.note_session(FeedEvent::ListDone, now);
+        view.note_pod(FeedEvent::ListStarted);
+        view.note_pod(FeedEvent::ListDone);
         Self { view, version: 100 }
     }
 
     fn session(mut self, session: Session, seconds: u64) -> Self {
         self.version += 1;
         let name = session.id.to_string();
-        let told = Told::There(Box::new(placed(&name, session, self.version)));
+        let told = FeedEvent::Applied(Box::new(placed(&name, session, self.version)));
         self.view.note_session(told, at(seconds).moment);
         self
     }
@@ -161,26 +161,27 @@ impl World {
 
     fn lock_that_is(mut self, lock: Lock, seconds: u64, is_deleted: bool) -> Self {
         self.version += 1;
-        let lock = Placed {
+        let lock = Object {
             is_deleted,
             ..placed("r", lock, self.version)
         };
-        self.told(Told::There(Box::new(lock)), seconds)
+        self.told(FeedEvent::Applied(Box::new(lock)), seconds)
     }
 
-    fn told(mut self, told: Told<Placed<Lock>>, seconds: u64) -> Self {
+    fn told(mut self, told: FeedEvent<Object<Lock>>, seconds: u64) -> Self {
         self.view.note_lock(told, at(seconds));
         self
     }
 
     fn no_session(mut self, who: &str, seconds: u64) -> Self {
-        self.view.note_no_session(&place(who), at(seconds).moment);
+        self.view
+            .note_no_session(&object_ref(who), at(seconds).moment);
         self
     }
 
     fn pod_ended(mut self, who: &str) -> Self {
-        self.view.note_pod(Told::There(Box::new(PodReport {
-            place: place(who),
+        self.view.note_pod(FeedEvent::Applied(Box::new(PodReport {
+            object_ref: object_ref(who),
             uid: claimant(who).pod.uid,
             is_terminal: true,
             is_deleted: false,
@@ -192,11 +193,21 @@ impl World {
     }
 
     fn about_session(&self, who: &str, seconds: u64) -> Step {
-        step(&self.view, &rules(), &Key::Session(place(who)), at(seconds))
+        step(
+            &self.view,
+            &rules(),
+            &Key::Session(object_ref(who)),
+            at(seconds),
+        )
     }
 
     fn about_lock(&self, seconds: u64) -> Step {
-        step(&self.view, &rules(), &Key::Lock(place("r")), at(seconds))
+        step(
+            &self.view,
+            &rules(),
+            &Key::Lock(object_ref("r")),
+            at(seconds),
+        )
     }
 }
 
@@ -243,12 +254,12 @@ fn a_silent_session_is_looked_at_once_and_revoked_after_its_ttl_and_a_twentieth(
     );
     let version = world
         .view
-        .session(&place("a"))
+        .session(&object_ref("a"))
         .unwrap()
         .session
         .stored
         .version;
-    world.view.note_pod_looked_at(&place("a"), version);
+    world.view.note_pod_looked_at(&object_ref("a"), version);
     waits_until(&world.about_session("a", 22), 31);
     revokes(world.about_session("a", 31), &RevokeReason::Expired);
 
@@ -290,7 +301,7 @@ fn the_sessions_of_waiters_are_asked_for_while_a_holders_is_missing() {
         .lock(held_by("a", &["b", "c"]), 0)
         .no_session("a", 0);
     let step = world.about_lock(1);
-    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == place("b")));
+    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == object_ref("b")));
     let world = world.no_session("b", 1).session(session_of("c"), 9);
     waits_until(&world.about_lock(1), 21);
     assert_eq!(holder(&writes(world.about_lock(23)).0), Some("c"));
@@ -300,7 +311,7 @@ fn the_sessions_of_waiters_are_asked_for_while_a_holders_is_missing() {
 fn a_report_that_a_pod_runs_after_all_takes_back_that_it_ended() {
     let mut world = World::new().session(session_of("a"), 0).pod_ended("a");
     world.view.note_pod_report(&PodReport {
-        place: place("a"),
+        object_ref: object_ref("a"),
         uid: claimant("a").pod.uid,
         is_terminal: false,
         is_deleted: true,
@@ -329,12 +340,12 @@ fn a_session_counts_by_the_largest_ttl_that_a_holder_has_of_it() {
     let mut world = World::new().session(session_of("a"), 0).lock(lock, 0);
     let version = world
         .view
-        .session(&place("a"))
+        .session(&object_ref("a"))
         .unwrap()
         .session
         .stored
         .version;
-    world.view.note_pod_looked_at(&place("a"), version);
+    world.view.note_pod_looked_at(&object_ref("a"), version);
     waits_until(&world.about_session("a", 50), 105);
 }
 
@@ -410,7 +421,7 @@ fn dead_waiters_are_dropped_in_the_same_write_and_unknown_ones_are_not() {
 fn a_missing_session_is_asked_for_and_dead_only_when_it_was_missing_for_its_ttl() {
     let world = World::new().lock(held_by("a", &[]), 0);
     let step = world.about_lock(0);
-    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == place("a")));
+    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == object_ref("a")));
     let world = world.no_session("a", 10);
     waits_until(&world.about_lock(11), 31);
     let (freed, _) = writes(world.about_lock(31));
@@ -464,12 +475,15 @@ fn a_forced_release_ends_the_grant_that_it_names_and_no_other() {
 fn nothing_is_granted_before_the_store_said_how_far_it_is() {
     let mut view = View::default();
     let session = revoked("a", RevokeReason::Expired);
-    view.note_session(Told::There(Box::new(placed("a", session, 1))), at(0).moment);
+    view.note_session(
+        FeedEvent::Applied(Box::new(placed("a", session, 1))),
+        at(0).moment,
+    );
     view.note_lock(
-        Told::There(Box::new(placed("r", held_by("a", &["b"]), 2))),
+        FeedEvent::Applied(Box::new(placed("r", held_by("a", &["b"]), 2))),
         at(0),
     );
-    let key = Key::Lock(place("r"));
+    let key = Key::Lock(object_ref("r"));
     assert!(step(&view, &rules(), &key, at(9)).action.is_none());
     view.note_revision(Revision(100), None);
     assert!(step(&view, &rules(), &key, at(9)).action.is_some());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::operator::label::tests::{led_by, place, pod};
+use crate::operator::label::tests::{led_by, object_ref, pod};
 use crate::operator::plan;
 use crate::operator::view::Key;
 use crate::protocol::lock::Lock;
@@ -11,7 +11,7 @@ use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest};
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Placed, Told};
+use crate::store::fleet::{FeedEvent, Object};
 use crate::store::{Original, Stored};
 
 const BOUND: u64 = 60;
@@ -47,8 +47,8 @@ struct World {
 impl World {
     fn tell(&mut self, value: Lock) {
         self.version += 1;
-        let lock = Placed {
-            place: place("l"),
+        let lock = Object {
+            object_ref: object_ref("l"),
             uid: "u".into(),
             is_deleted: false,
             is_misnamed: false,
@@ -63,7 +63,7 @@ impl World {
             moment: at(0),
             wall: WallTime(0),
         };
-        self.view.note_lock(Told::There(Box::new(lock)), now);
+        self.view.note_lock(FeedEvent::Applied(Box::new(lock)), now);
     }
 
     fn step_with(&self, leader_labels: bool, seconds: u64) -> Step {
@@ -76,7 +76,7 @@ impl World {
             moment: at(seconds),
             wall: WallTime(0),
         };
-        plan::step(&self.view, &rules, &Key::Leader(place("jobs")), now)
+        plan::step(&self.view, &rules, &Key::Leader(object_ref("jobs")), now)
     }
 
     fn step(&self, seconds: u64) -> Step {
@@ -90,18 +90,20 @@ impl World {
 
     fn checked_as(
         &mut self,
-        runs_unasked: bool,
+        elects_always: bool,
         grant: &str,
         unready_since: Option<&str>,
         seconds: u64,
     ) {
         let pod = CandidatePod {
-            runs_unasked,
+            elects_always,
             unready_since: unready_since.map(Into::into),
             is_deleted: false,
         };
         let check = LeaderCheck::new(grant.into(), Some(pod), at(seconds));
-        self.view.elections_mut().note_leader(&place("jobs"), check);
+        self.view
+            .elections_mut()
+            .note_leader(&object_ref("jobs"), check);
     }
 }
 

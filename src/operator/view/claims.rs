@@ -10,12 +10,12 @@ use crate::protocol::lock::Lock;
 use crate::protocol::observed::{Observed, Sight};
 use crate::protocol::session::{Claimant, Session};
 use crate::protocol::time::Moment;
-use crate::store::fleet::{Place, Placed};
+use crate::store::fleet::{Object, ObjectRef};
 
 /// A pod that names a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim {
-    session: Place,
+    session: ObjectRef,
     pod: Arc<str>,
     pod_uid: Arc<str>,
 }
@@ -30,47 +30,48 @@ impl Claim {
     }
 
     /// That of a session's own pod.
-    pub(super) fn own(session: &Placed<Session>) -> Self {
+    pub(super) fn own(session: &Object<Session>) -> Self {
         let pod = &session.stored.value.pod;
         Self {
-            session: session.place.clone(),
+            session: session.object_ref.clone(),
             pod: pod.name.clone(),
             pod_uid: pod.uid.clone(),
         }
     }
 }
 
-pub(super) fn claims_of(lock: &Placed<Lock>) -> impl Iterator<Item = Claim> {
+pub(super) fn claims_of(lock: &Object<Lock>) -> impl Iterator<Item = Claim> {
     let value = &lock.stored.value;
     let holder = value.grant.iter().map(|grant| &grant.holder);
     let waiters = value.waiters.entries().iter().map(|w| &w.claimant);
-    let namespace = &lock.place.namespace;
+    let namespace = &lock.object_ref.namespace;
     let claimants = holder.chain(waiters);
     claimants.map(|claimant| Claim::of(namespace, claimant))
 }
 
-pub(super) fn sessions_of(lock: &Placed<Lock>) -> impl Iterator<Item = Place> {
+pub(super) fn sessions_of(lock: &Object<Lock>) -> impl Iterator<Item = ObjectRef> {
     claims_of(lock).map(|claim| claim.session)
 }
 
 impl View {
     /// Who names this session.
-    fn claims_to(&self, session: &Place) -> impl Iterator<Item = Claim> {
+    fn claims_to(&self, session: &ObjectRef) -> impl Iterator<Item = Claim> {
         let locks = self.naming.locks_of(session);
-        let locks = locks.filter_map(|place| self.locks.get(place)?.full());
+        let locks = locks.filter_map(|object_ref| self.locks.get(object_ref)?.full());
         let claims = locks.flat_map(|seen| claims_of(&seen.lock));
         claims.filter(move |claim| claim.session == *session)
     }
 
     /// Whether a lock's holder or a waiter is of this session's pod and has it.
     #[must_use]
-    pub fn is_claimed(&self, session: &Placed<Session>) -> bool {
+    pub fn is_claimed(&self, session: &Object<Session>) -> bool {
         let own = Claim::own(session);
-        self.claims_to(&session.place).any(|claim| claim == own)
+        self.claims_to(&session.object_ref)
+            .any(|claim| claim == own)
     }
 
     /// Who of a lock names a session that is another pod's is without one from now on.
-    pub(super) fn miss_sessions_of_strangers_in(&mut self, lock: &Place, received: Moment) {
+    pub(super) fn miss_sessions_of_strangers_in(&mut self, lock: &ObjectRef, received: Moment) {
         let Some(seen) = self.locks.get(lock).and_then(KeptLock::full) else {
             return;
         };
@@ -80,7 +81,7 @@ impl View {
     }
 
     /// Who else names a session that was just seen for the first time is without one from now on.
-    pub(super) fn miss_session_of_strangers(&mut self, session: &Place, received: Moment) {
+    pub(super) fn miss_session_of_strangers(&mut self, session: &ObjectRef, received: Moment) {
         let claims = self.claims_to(session);
         let strangers = claims.filter(|claim| self.is_strangers(claim));
         let strangers: Vec<Claim> = strangers.collect();
@@ -88,13 +89,13 @@ impl View {
     }
 
     /// There is no such session.
-    pub(super) fn miss_session(&mut self, session: &Place, received: Moment) {
+    pub(super) fn miss_session(&mut self, session: &ObjectRef, received: Moment) {
         let claims: Vec<Claim> = self.claims_to(session).collect();
         self.miss(claims, received);
     }
 
     /// Nothing names this session any more.
-    pub(super) fn forget_missing(&mut self, session: &Place) {
+    pub(super) fn forget_missing(&mut self, session: &ObjectRef) {
         let first = Claim {
             session: session.clone(),
             pod: "".into(),

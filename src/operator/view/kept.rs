@@ -17,7 +17,7 @@ use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, Token};
-use crate::store::fleet::{Exact, FreeRemains, Place, Placed};
+use crate::store::fleet::{Object, ObjectRef, ObjectVersion, UnreadableFreeLock};
 
 /// A lock as it was seen last.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub enum KeptLock {
 #[derive(Clone, Debug)]
 pub struct SeenLock {
     /// It.
-    pub lock: Arc<Placed<Lock>>,
+    pub lock: Arc<Object<Lock>>,
     /// Since when the same grant has been seen, or since when it has been seen free and unchanged.
     pub since: Moment,
     record: Option<Arc<Record>>,
@@ -64,7 +64,7 @@ const SEEN_FREE: Duration = Duration::from_secs(600);
 impl KeptLock {
     /// What is kept of a lock that was told of. `is_found` says that it may have been there for
     /// long: everything is being listed, and it is not known yet.
-    pub(super) fn new(lock: Placed<Lock>, before: Option<&Self>, is_found: bool, now: Now) -> Self {
+    pub(super) fn new(lock: Object<Lock>, before: Option<&Self>, is_found: bool, now: Now) -> Self {
         let spell = before.filter(|before| before.is_same_spell(&lock));
         let since = spell.map_or(now.moment, Self::since);
         let known = before.filter(|before| *before.uid() == lock.uid);
@@ -100,7 +100,7 @@ impl KeptLock {
     /// The same of one that cannot be read and is certainly free.
     pub(super) fn remains(
         uid: &Arc<str>,
-        free: &FreeRemains,
+        free: &UnreadableFreeLock,
         before: Option<&Self>,
         is_found: bool,
         now: Now,
@@ -196,7 +196,7 @@ impl KeptLock {
     }
 
     /// Whether the same grant goes on, or the same spell of being free.
-    fn is_same_spell(&self, after: &Placed<Lock>) -> bool {
+    fn is_same_spell(&self, after: &Object<Lock>) -> bool {
         let value = &after.stored.value;
         let transitions = match self {
             Self::Full(seen) => seen.lock.stored.value.transitions,
@@ -223,9 +223,9 @@ impl FreeLock {
 
     /// It, at its version.
     #[must_use]
-    pub fn exact(&self, place: &Place) -> Exact {
-        Exact {
-            place: place.clone(),
+    pub fn object_version(&self, object_ref: &ObjectRef) -> ObjectVersion {
+        ObjectVersion {
+            object_ref: object_ref.clone(),
             uid: self.uid.clone(),
             version: self.version,
         }

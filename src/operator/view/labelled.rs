@@ -9,8 +9,8 @@ use super::{Key, View};
 use crate::operator::missing;
 use crate::operator::trouble::Kind;
 use crate::protocol::time::Moment;
-use crate::store::fleet::{Place, Placed, Told};
-use crate::store::namespaces::{AskingPod, Binding, Subject};
+use crate::store::fleet::{FeedEvent, Object, ObjectRef};
+use crate::store::namespaces::{Binding, Subject, UninjectedPod};
 
 #[derive(Debug, Default)]
 pub(in crate::operator) struct Labelled {
@@ -18,7 +18,7 @@ pub(in crate::operator) struct Labelled {
     accounts: Listed<()>,
     bindings: Listed<Binding>,
     /// Those that have no sidecar; of others nothing is kept.
-    without_sidecar: Listed<AskingPod>,
+    without_sidecar: Listed<UninjectedPod>,
     /// Whether pods of a namespace that lost its label have the sidecar, and when that was answered.
     sidecars: BTreeMap<Arc<str>, (bool, Moment)>,
 }
@@ -39,12 +39,12 @@ impl Labelled {
     /// The labelled accounts of a namespace.
     pub(in crate::operator) fn accounts_of(&self, namespace: &Arc<str>) -> BTreeSet<Subject> {
         let accounts = self.accounts.of(namespace).filter(|seen| !seen.is_deleted);
-        let names = accounts.map(|seen| seen.place.name.clone());
+        let names = accounts.map(|seen| seen.object_ref.name.clone());
         names.map(Subject::Account).collect()
     }
 
     /// The bindings of our name.
-    pub(in crate::operator) fn bindings(&self) -> impl Iterator<Item = &Arc<Placed<Binding>>> {
+    pub(in crate::operator) fn bindings(&self) -> impl Iterator<Item = &Arc<Object<Binding>>> {
         self.bindings.all()
     }
 
@@ -52,7 +52,7 @@ impl Labelled {
     pub(in crate::operator) fn binding_of(
         &self,
         namespace: &Arc<str>,
-    ) -> Option<&Arc<Placed<Binding>>> {
+    ) -> Option<&Arc<Object<Binding>>> {
         self.bindings.of(namespace).next()
     }
 
@@ -72,14 +72,17 @@ impl Labelled {
     }
 
     /// A pod that asks for a sidecar and has none.
-    pub(in crate::operator) fn without_sidecar(&self, place: &Place) -> Option<&Placed<AskingPod>> {
-        self.without_sidecar.get(place).map(|seen| &**seen)
+    pub(in crate::operator) fn without_sidecar(
+        &self,
+        object_ref: &ObjectRef,
+    ) -> Option<&Object<UninjectedPod>> {
+        self.without_sidecar.get(object_ref).map(|seen| &**seen)
     }
 
     /// All of them.
     pub(in crate::operator) fn all_without_sidecar(
         &self,
-    ) -> impl Iterator<Item = &Placed<AskingPod>> {
+    ) -> impl Iterator<Item = &Object<UninjectedPod>> {
         self.without_sidecar.all().map(|seen| &**seen)
     }
 
@@ -89,14 +92,14 @@ impl Labelled {
             Kind::Namespace => self.namespaces.is_complete(),
             Kind::Account => self.accounts.is_complete(),
             Kind::Binding => self.bindings.is_complete(),
-            Kind::AskingPod => self.without_sidecar.is_complete(),
+            Kind::UninjectedPod => self.without_sidecar.is_complete(),
             Kind::Lock | Kind::Session | Kind::Pod => true,
         }
     }
 }
 
-fn place_of_namespace(name: &Arc<str>) -> Place {
-    Place {
+fn place_of_namespace(name: &Arc<str>) -> ObjectRef {
+    ObjectRef {
         namespace: "".into(),
         name: name.clone(),
     }
@@ -116,57 +119,69 @@ impl View {
     /// The namespaces about whose binding there may be something to decide.
     pub(super) fn bound_namespaces(&self) -> impl Iterator<Item = Key> {
         let namespaces = self.labelled.namespaces.all();
-        let namespaces = namespaces.map(|seen| seen.place.name.clone());
+        let namespaces = namespaces.map(|seen| seen.object_ref.name.clone());
         let bound = self.labelled.bindings.all();
-        let bound = bound.map(|seen| seen.place.namespace.clone());
+        let bound = bound.map(|seen| seen.object_ref.namespace.clone());
         namespaces.chain(bound).map(Key::Binding)
     }
 
     /// The pods that ask for a sidecar and have none.
     pub(super) fn pods_without_sidecar(&self) -> impl Iterator<Item = Key> {
         let pods = self.labelled.all_without_sidecar();
-        pods.map(|pod| Key::AskingPod(pod.place.clone()))
+        pods.map(|pod| Key::UninjectedPod(pod.object_ref.clone()))
     }
 
     /// Takes note of a labelled namespace.
-    pub(in crate::operator) fn note_namespace(&mut self, told: Told<Placed<()>>) {
-        let is_all = matches!(told, Told::Complete);
+    pub(in crate::operator) fn note_namespace(&mut self, told: FeedEvent<Object<()>>) {
+        let is_all = matches!(told, FeedEvent::ListDone);
         let changed = self.labelled.namespaces.note(told);
-        for namespace in changed.iter().map(|place| &place.name) {
+        for namespace in changed.iter().map(|object_ref| &object_ref.name) {
             let pods = self.labelled.without_sidecar.of(namespace);
-            let pods = pods.map(|pod| Key::AskingPod(pod.place.clone()));
+            let pods = pods.map(|pod| Key::UninjectedPod(pod.object_ref.clone()));
             self.changed.extend(pods);
         }
-        self.look_again_at_bindings(is_all, changed.into_iter().map(|place| place.name));
+        self.look_again_at_bindings(
+            is_all,
+            changed.into_iter().map(|object_ref| object_ref.name),
+        );
     }
 
     /// Takes note of a labelled service account.
-    pub(in crate::operator) fn note_account(&mut self, told: Told<Placed<()>>) {
-        let is_all = matches!(told, Told::Complete);
+    pub(in crate::operator) fn note_account(&mut self, told: FeedEvent<Object<()>>) {
+        let is_all = matches!(told, FeedEvent::ListDone);
         let changed = self.labelled.accounts.note(told);
-        self.look_again_at_bindings(is_all, changed.into_iter().map(|place| place.namespace));
+        self.look_again_at_bindings(
+            is_all,
+            changed.into_iter().map(|object_ref| object_ref.namespace),
+        );
     }
 
     /// Takes note of a binding that a feed or an answer told of.
-    pub(in crate::operator) fn note_binding(&mut self, told: Told<Placed<Binding>>) {
-        let is_all = matches!(told, Told::Complete);
+    pub(in crate::operator) fn note_binding(&mut self, told: FeedEvent<Object<Binding>>) {
+        let is_all = matches!(told, FeedEvent::ListDone);
         let changed = self.labelled.bindings.note(told);
-        for place in &changed {
-            if self.labelled.binding_of(&place.namespace).is_none() {
-                self.labelled.sidecars.remove(&place.namespace);
+        for object_ref in &changed {
+            if self.labelled.binding_of(&object_ref.namespace).is_none() {
+                self.labelled.sidecars.remove(&object_ref.namespace);
             }
         }
-        self.look_again_at_bindings(is_all, changed.into_iter().map(|place| place.namespace));
+        self.look_again_at_bindings(
+            is_all,
+            changed.into_iter().map(|object_ref| object_ref.namespace),
+        );
     }
 
     /// Takes note of a pod that asks for a sidecar.
-    pub(in crate::operator) fn note_asking_pod(&mut self, told: Told<Placed<AskingPod>>) {
+    pub(in crate::operator) fn note_asking_pod(&mut self, told: FeedEvent<Object<UninjectedPod>>) {
         let told = match told {
-            Told::There(pod) if !missing::lacks_sidecar(pod.stored.value) => Told::Gone(pod.place),
+            FeedEvent::Applied(pod) if !missing::lacks_sidecar(pod.stored.value) => {
+                FeedEvent::Deleted(pod.object_ref)
+            }
             told => told,
         };
         let changed = self.labelled.without_sidecar.note(told);
-        self.changed.extend(changed.into_iter().map(Key::AskingPod));
+        self.changed
+            .extend(changed.into_iter().map(Key::UninjectedPod));
     }
 
     /// Nothing is decided about any before all was told.
@@ -182,7 +197,7 @@ impl View {
     pub(in crate::operator) fn has_session_in(&self, namespace: &Arc<str>) -> bool {
         let mut unreadable = self.unreadable_sessions();
         self.sessions_in.contains_key(namespace)
-            || unreadable.any(|place| place.namespace == *namespace)
+            || unreadable.any(|object_ref| object_ref.namespace == *namespace)
     }
 
     /// A session came to a namespace.

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::is_news;
-use crate::store::fleet::{Place, Placed, Told};
+use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 
 #[derive(Debug)]
 pub(in crate::operator) struct Listed<T> {
-    there: BTreeMap<Place, Arc<Placed<T>>>,
-    old: Option<BTreeSet<Place>>,
+    there: BTreeMap<ObjectRef, Arc<Object<T>>>,
+    old: Option<BTreeSet<ObjectRef>>,
     is_complete: bool,
 }
 
@@ -29,11 +29,11 @@ impl<T> Listed<T> {
         self.is_complete
     }
 
-    pub(in crate::operator) fn get(&self, place: &Place) -> Option<&Arc<Placed<T>>> {
-        self.there.get(place)
+    pub(in crate::operator) fn get(&self, object_ref: &ObjectRef) -> Option<&Arc<Object<T>>> {
+        self.there.get(object_ref)
     }
 
-    pub(in crate::operator) fn all(&self) -> impl Iterator<Item = &Arc<Placed<T>>> {
+    pub(in crate::operator) fn all(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
         self.there.values()
     }
 
@@ -41,56 +41,60 @@ impl<T> Listed<T> {
     pub(in crate::operator) fn of(
         &self,
         namespace: &Arc<str>,
-    ) -> impl Iterator<Item = &Arc<Placed<T>>> {
-        let from = Place {
+    ) -> impl Iterator<Item = &Arc<Object<T>>> {
+        let from = ObjectRef {
             namespace: namespace.clone(),
             name: "".into(),
         };
         let from_there = self.there.range(from..);
         from_there
-            .take_while(move |(place, _)| place.namespace == *namespace)
+            .take_while(move |(object_ref, _)| object_ref.namespace == *namespace)
             .map(|(_, placed)| placed)
     }
 
     /// Takes note of what was told; gives what may be otherwise now.
-    pub(in crate::operator) fn note(&mut self, told: Told<Placed<T>>) -> Vec<Place> {
+    pub(in crate::operator) fn note(&mut self, told: FeedEvent<Object<T>>) -> Vec<ObjectRef> {
         match told {
-            Told::Anew => self.old = Some(self.there.keys().cloned().collect()),
-            Told::There(placed) => return self.put(*placed).into_iter().collect(),
+            FeedEvent::ListStarted => self.old = Some(self.there.keys().cloned().collect()),
+            FeedEvent::Applied(placed) => return self.put(*placed).into_iter().collect(),
             // It makes no sense, so nothing of it is known.
-            Told::Unreadable { place, .. } | Told::Gone(place) => {
+            FeedEvent::Unreadable { object_ref, .. } | FeedEvent::Deleted(object_ref) => {
                 if let Some(old) = &mut self.old {
-                    old.remove(&place);
+                    old.remove(&object_ref);
                 }
                 return self
                     .there
-                    .remove(&place)
-                    .map(|_| place)
+                    .remove(&object_ref)
+                    .map(|_| object_ref)
                     .into_iter()
                     .collect();
             }
-            Told::Complete => {
+            FeedEvent::ListDone => {
                 let gone = self.old.take().unwrap_or_default();
-                self.there.retain(|place, _| !gone.contains(place));
+                self.there
+                    .retain(|object_ref, _| !gone.contains(object_ref));
                 self.is_complete = true;
                 return gone.into_iter().collect();
             }
-            Told::Interrupted(_) => {}
+            FeedEvent::Interrupted(_) => {}
         }
         vec![]
     }
 
-    fn put(&mut self, placed: Placed<T>) -> Option<Place> {
-        let place = placed.place.clone();
+    fn put(&mut self, placed: Object<T>) -> Option<ObjectRef> {
+        let object_ref = placed.object_ref.clone();
         if let Some(old) = &mut self.old {
-            old.remove(&place);
+            old.remove(&object_ref);
         }
-        let known = self.there.get(&place).map(|known| known.stored.version);
+        let known = self
+            .there
+            .get(&object_ref)
+            .map(|known| known.stored.version);
         if !is_news(known, placed.stored.version, self.old.is_some()) {
             return None;
         }
-        self.there.insert(place.clone(), Arc::new(placed));
-        Some(place)
+        self.there.insert(object_ref.clone(), Arc::new(placed));
+        Some(object_ref)
     }
 }
 
@@ -100,16 +104,16 @@ mod tests {
     use crate::protocol::token::Revision;
     use crate::store::{Original, Stored};
 
-    fn place(namespace: &str, name: &str) -> Place {
-        Place {
+    fn object_ref(namespace: &str, name: &str) -> ObjectRef {
+        ObjectRef {
             namespace: namespace.into(),
             name: name.into(),
         }
     }
 
-    fn there(place: &Place, version: u64) -> Told<Placed<()>> {
-        Told::There(Box::new(Placed {
-            place: place.clone(),
+    fn there(object_ref: &ObjectRef, version: u64) -> FeedEvent<Object<()>> {
+        FeedEvent::Applied(Box::new(Object {
+            object_ref: object_ref.clone(),
             uid: "u".into(),
             is_deleted: false,
             is_misnamed: false,
@@ -124,25 +128,29 @@ mod tests {
 
     #[test]
     fn what_a_listing_leaves_out_is_gone_and_named() {
-        let (a, b) = (place("n", "a"), place("n", "b"));
+        let (a, b) = (object_ref("n", "a"), object_ref("n", "b"));
         let mut listed = Listed::default();
-        for told in [Told::Anew, there(&a, 1), there(&b, 2)] {
+        for told in [FeedEvent::ListStarted, there(&a, 1), there(&b, 2)] {
             listed.note(told);
         }
         assert!(!listed.is_complete());
-        assert_eq!(listed.note(Told::Complete), []);
+        assert_eq!(listed.note(FeedEvent::ListDone), []);
         assert!(listed.is_complete());
         assert_eq!(listed.note(there(&b, 2)), [], "that was known");
-        listed.note(Told::Anew);
+        listed.note(FeedEvent::ListStarted);
         listed.note(there(&b, 2));
         assert!(listed.get(&a).is_some(), "not before all was told");
-        let [gone] = &listed.note(Told::Complete)[..] else {
+        let [gone] = &listed.note(FeedEvent::ListDone)[..] else {
             panic!("one is gone");
         };
         assert_eq!(*gone, a);
         assert!(listed.get(&a).is_none() && listed.get(&b).is_some());
-        assert_eq!(listed.note(Told::Gone(a)), [], "that was known, too");
-        assert_eq!(listed.note(Told::Gone(b.clone())), [b]);
+        assert_eq!(
+            listed.note(FeedEvent::Deleted(a)),
+            [],
+            "that was known, too"
+        );
+        assert_eq!(listed.note(FeedEvent::Deleted(b.clone())), [b]);
     }
 
     #[test]
@@ -155,9 +163,12 @@ mod tests {
             ("n-1", "y"),
             ("n1", "z"),
         ] {
-            listed.note(there(&place(namespace, name), 1));
+            listed.note(there(&object_ref(namespace, name), 1));
         }
-        let names: Vec<&str> = listed.of(&"n".into()).map(|one| &*one.place.name).collect();
+        let names: Vec<&str> = listed
+            .of(&"n".into())
+            .map(|one| &*one.object_ref.name)
+            .collect();
         assert_eq!(names, ["a", "b"]);
     }
 }

@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::store::fleet::Place;
+use crate::store::fleet::ObjectRef;
 
 #[derive(Debug, Default)]
-pub(super) struct Naming(BTreeMap<Place, BTreeSet<Place>>);
+pub(super) struct Naming(BTreeMap<ObjectRef, BTreeSet<ObjectRef>>);
 
 impl Naming {
     /// A lock that named some sessions names others now. Gives those that nothing names any more.
     pub(super) fn change(
         &mut self,
-        lock: &Place,
-        before: impl Iterator<Item = Place>,
-        now: impl Iterator<Item = Place>,
-    ) -> Vec<Place> {
-        let now: BTreeSet<Place> = now.collect();
-        let gone: Vec<Place> = before.filter(|session| !now.contains(session)).collect();
+        lock: &ObjectRef,
+        before: impl Iterator<Item = ObjectRef>,
+        now: impl Iterator<Item = ObjectRef>,
+    ) -> Vec<ObjectRef> {
+        let now: BTreeSet<ObjectRef> = now.collect();
+        let gone: Vec<ObjectRef> = before.filter(|session| !now.contains(session)).collect();
         for session in now {
             self.0.entry(session).or_default().insert(lock.clone());
         }
@@ -35,11 +35,11 @@ impl Naming {
             .collect()
     }
 
-    pub(super) fn is_named(&self, session: &Place) -> bool {
+    pub(super) fn is_named(&self, session: &ObjectRef) -> bool {
         self.0.contains_key(session)
     }
 
-    pub(super) fn locks_of(&self, session: &Place) -> impl Iterator<Item = &Place> {
+    pub(super) fn locks_of(&self, session: &ObjectRef) -> impl Iterator<Item = &ObjectRef> {
         self.0.get(session).into_iter().flatten()
     }
 }

@@ -12,7 +12,7 @@ use crate::protocol::incident::{Incident, IncidentKind};
 use crate::protocol::lock::Lock;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::Token;
-use crate::store::fleet::Placed;
+use crate::store::fleet::Object;
 
 /// How old an incident may be and still be told by an operator that finds no note of it. Notes last
 /// for an hour or so; without this bound each start would tell all that locks remember.
@@ -41,7 +41,7 @@ struct Name {
 impl Record {
     /// That of a lock that was told of; none where it has no incidents.
     pub(super) fn of(
-        lock: &Placed<Lock>,
+        lock: &Object<Lock>,
         before: Option<&Arc<Self>>,
         is_found: bool,
         now: Now,
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::protocol::ids::OwnerId;
     use crate::protocol::token::Revision;
-    use crate::store::fleet::Place;
+    use crate::store::fleet::ObjectRef;
     use crate::store::{Original, Stored};
 
     const HOUR: i64 = 3_600_000_000;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     /// A lock with an incident that happened at each of these hours, as its writer says.
-    fn lock(hours: &[i64]) -> Placed<Lock> {
+    fn lock(hours: &[i64]) -> Object<Lock> {
         let incidents = hours.iter().map(|hour| Incident {
             at: WallTime(hour * HOUR),
             kind: IncidentKind::Expired,
@@ -126,8 +126,8 @@ mod tests {
             actor: "x".into(),
             reason: "y".into(),
         });
-        Placed {
-            place: Place {
+        Object {
+            object_ref: ObjectRef {
                 namespace: "n".into(),
                 name: "r".into(),
             },

@@ -6,30 +6,30 @@ use crate::protocol::observed::Observed;
 use crate::protocol::session::{RevokeReason, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Place, Placed};
+use crate::store::fleet::{Object, ObjectRef};
 
 /// What there is to decide about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// A session.
-    Session(Place),
+    Session(ObjectRef),
     /// A lock.
-    Lock(Place),
+    Lock(ObjectRef),
     /// The label of an election's leader, by the election's namespace and name.
-    Label(Place),
+    Label(ObjectRef),
     /// The pod that leads an election, by the election's namespace and name.
-    Leader(Place),
+    Leader(ObjectRef),
     /// The binding of the sidecar's role in a namespace.
     Binding(Arc<str>),
     /// A pod that asks for a sidecar and has none.
-    AskingPod(Place),
+    UninjectedPod(ObjectRef),
 }
 
 /// A session as it was seen last.
 #[derive(Clone, Debug)]
 pub struct SeenSession {
     /// It.
-    pub session: Arc<Placed<Session>>,
+    pub session: Arc<Object<Session>>,
     /// What it was seen to be, and since when.
     pub observed: Observed,
     /// When it was last seen to be renewed, or first seen.

@@ -7,47 +7,50 @@ use super::{Key, SeenSession, Unreadable, View, is_news, pod_of};
 use crate::protocol::observed::{Observed, Sight};
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
-use crate::store::fleet::{Place, Placed, Told};
+use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 
 impl View {
     /// Takes note of a session that a feed or an answer told of.
-    pub fn note_session(&mut self, told: Told<Placed<Session>>, received: Moment) {
+    pub fn note_session(&mut self, told: FeedEvent<Object<Session>>, received: Moment) {
         match told {
-            Told::Anew => {
+            FeedEvent::ListStarted => {
                 let there = self.sessions.keys().cloned();
                 self.old_sessions = Some(there.chain(self.unreadable_sessions()).collect());
             }
-            Told::There(session) => {
+            FeedEvent::Applied(session) => {
                 if let Some(old) = &mut self.old_sessions {
-                    old.remove(&session.place);
+                    old.remove(&session.object_ref);
                 }
                 self.put_session(*session, received);
             }
             // Its locks are judged as if it were not told of: by a look at it, which fails.
-            Told::Unreadable {
-                place, uid, why, ..
+            FeedEvent::Unreadable {
+                object_ref,
+                uid,
+                why,
+                ..
             } => {
                 if let Some(old) = &mut self.old_sessions {
-                    old.remove(&place);
+                    old.remove(&object_ref);
                 }
-                self.forget_session(&place);
+                self.forget_session(&object_ref);
                 let unreadable = Unreadable { uid, why };
-                self.unreadable.insert(Key::Session(place), unreadable);
+                self.unreadable.insert(Key::Session(object_ref), unreadable);
             }
-            Told::Gone(place) => self.note_no_session(&place, received),
-            Told::Complete => {
-                for place in self.old_sessions.take().unwrap_or_default() {
-                    self.note_no_session(&place, received);
+            FeedEvent::Deleted(object_ref) => self.note_no_session(&object_ref, received),
+            FeedEvent::ListDone => {
+                for object_ref in self.old_sessions.take().unwrap_or_default() {
+                    self.note_no_session(&object_ref, received);
                 }
                 self.complete[1] = true;
             }
-            Told::Interrupted(_) => {}
+            FeedEvent::Interrupted(_) => {}
         }
     }
 
-    fn put_session(&mut self, session: Placed<Session>, received: Moment) {
-        let place = session.place.clone();
-        let before = self.sessions.get(&place);
+    fn put_session(&mut self, session: Object<Session>, received: Moment) {
+        let object_ref = session.object_ref.clone();
+        let before = self.sessions.get(&object_ref);
         let known = before.map(|before| before.session.stored.version);
         if !is_news(known, session.stored.version, self.old_sessions.is_some()) {
             return;
@@ -63,14 +66,14 @@ impl View {
         let pod_looked_at = before.and_then(|before| before.pod_looked_at);
         let named_until = before.map_or(received, |before| before.named_until);
         let was_alive = before.is_some_and(|seen| seen.session.stored.value.revoked.is_none());
-        self.unreadable.remove(&Key::Session(place.clone()));
+        self.unreadable.remove(&Key::Session(object_ref.clone()));
         let own = Claim::own(&session);
         let is_another = before.is_none_or(|before| Claim::own(&before.session) != own);
         self.missing.remove(&own);
         self.by_pod
             .entry(pod_of(&session))
             .or_default()
-            .insert(place.clone());
+            .insert(object_ref.clone());
         let seen = SeenSession {
             session: Arc::new(session),
             observed,
@@ -78,50 +81,50 @@ impl View {
             named_until,
             pod_looked_at,
         };
-        if self.sessions.insert(place.clone(), seen).is_none() {
-            self.count_session(&place.namespace);
+        if self.sessions.insert(object_ref.clone(), seen).is_none() {
+            self.count_session(&object_ref.namespace);
         }
-        self.changed.push(Key::Session(place.clone()));
+        self.changed.push(Key::Session(object_ref.clone()));
         if is_another {
-            self.miss_session_of_strangers(&place, received);
+            self.miss_session_of_strangers(&object_ref, received);
         }
         if is_revoked || !was_alive || is_another {
-            self.look_again_at_locks_of(&place);
+            self.look_again_at_locks_of(&object_ref);
         }
     }
 
     /// There is no such session, as the store said just now. Names are never used twice, so it
     /// will not come back.
-    pub fn note_no_session(&mut self, place: &Place, received: Moment) {
-        self.forget_session(place);
-        if self.naming.is_named(place) {
-            self.miss_session(place, received);
-            self.look_again_at_locks_of(place);
+    pub fn note_no_session(&mut self, object_ref: &ObjectRef, received: Moment) {
+        self.forget_session(object_ref);
+        if self.naming.is_named(object_ref) {
+            self.miss_session(object_ref, received);
+            self.look_again_at_locks_of(object_ref);
         }
     }
 
-    fn forget_session(&mut self, place: &Place) {
-        let unreadable = self.unreadable.remove(&Key::Session(place.clone()));
-        let gone = self.sessions.remove(place);
+    fn forget_session(&mut self, object_ref: &ObjectRef) {
+        let unreadable = self.unreadable.remove(&Key::Session(object_ref.clone()));
+        let gone = self.sessions.remove(object_ref);
         if gone.is_some() {
-            self.count_session_gone(&place.namespace);
+            self.count_session_gone(&object_ref.namespace);
         }
         if gone.is_some() || unreadable.is_some() {
-            self.look_again_at_binding_of(&place.namespace);
+            self.look_again_at_binding_of(&object_ref.namespace);
         }
         let Some(seen) = gone else {
             return;
         };
         let pod = pod_of(&seen.session);
         if let Some(sessions) = self.by_pod.get_mut(&pod) {
-            sessions.remove(place);
+            sessions.remove(object_ref);
             if sessions.is_empty() {
                 self.by_pod.remove(&pod);
             }
         }
     }
 
-    fn look_again_at_locks_of(&mut self, session: &Place) {
+    fn look_again_at_locks_of(&mut self, session: &ObjectRef) {
         let naming = self.naming.locks_of(session);
         self.changed.extend(naming.cloned().map(Key::Lock));
     }

@@ -87,7 +87,7 @@ pub enum OpenError {
 /// A database and what stands beside it in its directory.
 pub(super) struct Opened {
     pub(super) database: Database,
-    pub(super) beside: Beside,
+    pub(super) side_files: SideFiles,
     path: PathBuf,
 }
 
@@ -114,13 +114,13 @@ impl Opened {
 }
 
 /// The files beside the database.
-pub(super) struct Beside {
+pub(super) struct SideFiles {
     acknowledged: File,
     /// Keeps others from the directory.
     lock: File,
 }
 
-impl Drop for Beside {
+impl Drop for SideFiles {
     /// The id may be another process's before long, and people end the one that they read there.
     fn drop(&mut self) {
         if let Err(error) = self.lock.set_len(0) {
@@ -129,10 +129,10 @@ impl Drop for Beside {
     }
 }
 
-impl Beside {
+impl SideFiles {
     /// Notes a revision whose write is on disk. That it could not be noted is no reason to say
     /// that the write failed.
-    pub(super) fn note(&self, revision: Revision) {
+    pub(super) fn record(&self, revision: Revision) {
         let text = format!("{:020}\n", revision.0);
         if let Err(error) = self.write(text.as_bytes()) {
             tracing::warn!(%error, "recording the last revision failed");
@@ -146,18 +146,18 @@ impl Beside {
     }
 
     /// The revision that was noted last; none when nothing was, or nothing that can be read.
-    fn noted(&self) -> Option<Revision> {
+    fn recorded(&self) -> Option<Revision> {
         let read = || {
             let mut text = String::new();
             let mut file = &self.acknowledged;
             file.seek(SeekFrom::Start(0))?;
             file.read_to_string(&mut text)?;
             // Behind the first line is at most what something else wrote there.
-            let Some(noted) = text.lines().next() else {
+            let Some(recorded) = text.lines().next() else {
                 return Ok(None);
             };
-            let noted = noted.parse().map_err(io::Error::other)?;
-            Ok(Some(Revision(noted)))
+            let recorded = recorded.parse().map_err(io::Error::other)?;
+            Ok(Some(Revision(recorded)))
         };
         read().unwrap_or_else(|error: io::Error| {
             tracing::warn!(
@@ -178,38 +178,38 @@ impl Beside {
 pub(super) fn open(directory: &Path, first: Revision) -> Result<Opened, OpenError> {
     make_directory(directory)?;
     let lock = lock(directory)?;
-    let noted = directory.join(ACKNOWLEDGED);
-    let beside = Beside {
-        acknowledged: private().open(&noted).map_err(io_error(&noted))?,
+    let recorded = directory.join(ACKNOWLEDGED);
+    let side_files = SideFiles {
+        acknowledged: private().open(&recorded).map_err(io_error(&recorded))?,
         lock,
     };
     let path = directory.join(FILE);
     let is_there = path.try_exists().map_err(io_error(&path))?;
-    let noted = beside.noted();
+    let recorded = side_files.recorded();
     if is_there {
-        check(&path, noted)?;
+        check(&path, recorded)?;
     } else {
-        create(directory, after(noted, first))?;
+        create(directory, after(recorded, first))?;
     }
     let database = open_database(&path)?;
     Ok(Opened {
         database,
-        beside,
+        side_files,
         path,
     })
 }
 
 /// Where a new file's revisions begin. Its place may be empty because somebody moved a damaged one
 /// away.
-fn after(noted: Option<Revision>, first: Revision) -> Revision {
-    let Some(noted) = noted else {
+fn after(recorded: Option<Revision>, first: Revision) -> Revision {
+    let Some(recorded) = recorded else {
         return first;
     };
     tracing::warn!(
-        file = FILE, revision = %noted,
+        file = FILE, revision = %recorded,
         "database missing; created without its former locks"
     );
-    first.max(Revision(noted.0.saturating_add(1)))
+    first.max(Revision(recorded.0.saturating_add(1)))
 }
 
 fn open_database(path: &Path) -> Result<Database, OpenError> {

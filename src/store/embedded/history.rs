@@ -9,12 +9,12 @@ use futures::StreamExt as _;
 use futures::channel::mpsc;
 use futures::stream;
 
-use super::fleet::{self, Tellers};
+use super::fleet::{self, Subscribers};
 use crate::protocol::ids::SessionId;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
-use crate::store::fleet::Placed;
+use crate::store::fleet::Object;
 use crate::store::{LockEvent, LockWatch, StoreError, Stored};
 
 /// How many changes are remembered.
@@ -44,14 +44,14 @@ pub(super) struct History {
     changes: VecDeque<Change>,
     watches: Vec<Watch>,
     /// How many backups were restored.
-    era: u64,
-    pub(super) lock_tellers: Tellers<Placed<Lock>>,
-    pub(super) session_tellers: Tellers<Placed<Session>>,
+    restores: u64,
+    pub(super) lock_subscribers: Subscribers<Object<Lock>>,
+    pub(super) session_subscribers: Subscribers<Object<Session>>,
 }
 
 struct Watch {
     session: SessionId,
-    told: Revision,
+    sent_up_to: Revision,
     events: mpsc::Sender<LockEvent>,
 }
 
@@ -62,31 +62,31 @@ impl History {
             since,
             changes: VecDeque::new(),
             watches: Vec::new(),
-            era: 0,
-            lock_tellers: Tellers::default(),
-            session_tellers: Tellers::default(),
+            restores: 0,
+            lock_subscribers: Subscribers::default(),
+            session_subscribers: Subscribers::default(),
         }
     }
 
     /// The id of an object that is made at a revision. Revisions may be given again after a restore.
     pub(super) fn uid_at(&self, revision: Revision) -> String {
-        format!("{}-{revision}", self.era)
+        format!("{}-{revision}", self.restores)
     }
 
     /// Forgets everything and ends the watches, as when a backup was restored.
     pub(super) fn restart(&mut self, since: Revision) {
         *self = Self {
-            era: self.era + 1,
+            restores: self.restores + 1,
             ..Self::new(since)
         };
     }
 
     /// Takes note of a change and tells those whom it concerns.
     pub(super) fn push(&mut self, change: Change) {
-        self.watches.retain_mut(|watch| watch.tell(&change));
-        if !self.lock_tellers.is_empty() {
-            let told = fleet::changed(&change.name, change.after.clone());
-            self.lock_tellers.tell(&told);
+        self.watches.retain_mut(|watch| watch.publish(&change));
+        if !self.lock_subscribers.is_empty() {
+            let event = fleet::change_event(&change.name, change.after.clone());
+            self.lock_subscribers.publish(&event);
         }
         self.changes.push_back(change);
         while self.changes.len() > CHANGES_MAX {
@@ -100,9 +100,9 @@ impl History {
     /// deleted.
     pub(super) fn pass(&mut self, at: Revision, session: &str, after: Option<&Stored<Session>>) {
         self.watches.retain_mut(|watch| watch.pass(at));
-        if !self.session_tellers.is_empty() {
-            let told = fleet::changed(session, after.cloned());
-            self.session_tellers.tell(&told);
+        if !self.session_subscribers.is_empty() {
+            let event = fleet::change_event(session, after.cloned());
+            self.session_subscribers.publish(&event);
         }
     }
 
@@ -147,13 +147,13 @@ impl History {
             .filter(|change| change.at > after)
             .filter_map(|change| change.for_session(session))
             .collect();
-        let (events, told) = mpsc::channel(BACKLOG_MAX);
+        let (events, receiver) = mpsc::channel(BACKLOG_MAX);
         self.watches.push(Watch {
             session: session.clone(),
-            told: after,
+            sent_up_to: after,
             events,
         });
-        Ok(stream::iter(past).chain(told).map(Ok).boxed())
+        Ok(stream::iter(past).chain(receiver).map(Ok).boxed())
     }
 }
 
@@ -174,8 +174,8 @@ impl Change {
 
 impl Watch {
     /// False when the watch is over.
-    fn tell(&mut self, change: &Change) -> bool {
-        let is_due = change.at > self.told;
+    fn publish(&mut self, change: &Change) -> bool {
+        let is_due = change.at > self.sent_up_to;
         match change.for_session(&self.session).filter(|_| is_due) {
             Some(event) => self.send(event, change.at),
             None => self.pass(change.at),
@@ -183,14 +183,14 @@ impl Watch {
     }
 
     fn pass(&mut self, at: Revision) -> bool {
-        if at.0.saturating_sub(self.told.0) < BOOKMARK_AFTER {
+        if at.0.saturating_sub(self.sent_up_to.0) < BOOKMARK_AFTER {
             return !self.events.is_closed();
         }
         self.send(LockEvent::Bookmark(at), at)
     }
 
     fn send(&mut self, event: LockEvent, at: Revision) -> bool {
-        self.told = at;
+        self.sent_up_to = at;
         self.events.try_send(event).is_ok()
     }
 }

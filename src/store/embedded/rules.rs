@@ -65,8 +65,8 @@ fn check_queue(next: &Lock) -> Result<(), StoreError> {
     if waiters.len() > QUEUE_MAX {
         return refuse("a lock has at most 32 waiters");
     }
-    let is_twice = waiters.iter().enumerate().any(|(place, waiter)| {
-        let mut others = waiters[..place].iter();
+    let is_twice = waiters.iter().enumerate().any(|(index, waiter)| {
+        let mut others = waiters[..index].iter();
         others.any(|other| other.claimant.session == waiter.claimant.session)
     });
     if is_twice {

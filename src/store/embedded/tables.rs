@@ -15,12 +15,12 @@ use crate::protocol::token::Revision;
 use crate::store::StoreError;
 
 /// Documents by name, each with the revision at which it was written.
-pub(super) type Documents = TableDefinition<'static, &'static str, (u64, &'static [u8])>;
+pub(super) type DocumentTable = TableDefinition<'static, &'static str, (u64, &'static [u8])>;
 
 /// Locks by resource.
-pub(super) const LOCKS: Documents = TableDefinition::new("locks");
+pub(super) const LOCKS: DocumentTable = TableDefinition::new("locks");
 /// Sessions by id.
-pub(super) const SESSIONS: Documents = TableDefinition::new("sessions");
+pub(super) const SESSIONS: DocumentTable = TableDefinition::new("sessions");
 /// Numbers about the whole store.
 const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
 /// The last revision that was consumed.
@@ -32,7 +32,7 @@ pub(super) const FORMAT_NOW: u64 = 1;
 
 /// A document, the revision at which it was written, and what it says.
 #[derive(Clone, Debug)]
-pub(super) struct Found<T> {
+pub(super) struct Versioned<T> {
     pub(super) version: Revision,
     pub(super) record: T,
 }
@@ -68,9 +68,9 @@ pub(super) fn format_and_revision(
 }
 
 /// A consistent view of everything.
-pub(super) struct View(ReadTransaction);
+pub(super) struct Snapshot(ReadTransaction);
 
-impl View {
+impl Snapshot {
     pub(super) fn open(database: &Database) -> Result<Self, StoreError> {
         database
             .begin_read()
@@ -84,15 +84,15 @@ impl View {
             let meta = self.0.open_table(META)?;
             Ok(meta.get(REVISION)?.map(|revision| revision.value()))
         };
-        known_revision(read().map_err(failed)?)
+        require_revision(read().map_err(failed)?)
     }
 
     /// One document.
     pub(super) fn get<T: DeserializeOwned>(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         name: &str,
-    ) -> Result<Option<Found<T>>, StoreError> {
+    ) -> Result<Option<Versioned<T>>, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let table = self.0.open_table(documents)?;
             let found = table.get(name)?;
@@ -100,14 +100,14 @@ impl View {
         };
         let found = read().map_err(failed)?;
         found
-            .map(|(version, document)| found_in(name, version, &document))
+            .map(|(version, document)| decode(name, version, &document))
             .transpose()
     }
 
     /// All documents as they are, by name, each with the revision at which it was written.
     pub(super) fn documents(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
     ) -> Result<Vec<(String, u64, Vec<u8>)>, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let table = self.0.open_table(documents)?;
@@ -125,9 +125,9 @@ impl View {
     /// Each document whose name comes after `after`, in order, until `each` has had enough.
     pub(super) fn walk<T: DeserializeOwned>(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         after: Option<&str>,
-        mut each: impl FnMut(&str, Result<Found<T>, StoreError>) -> bool,
+        mut each: impl FnMut(&str, Result<Versioned<T>, StoreError>) -> bool,
     ) -> Result<(), StoreError> {
         let mut walk = || -> Result<_, redb::Error> {
             let table = self.0.open_table(documents)?;
@@ -137,7 +137,7 @@ impl View {
                 if after == Some(name) {
                     continue;
                 }
-                if !each(name, found_in(name, version, document)) {
+                if !each(name, decode(name, version, document)) {
                     break;
                 }
             }
@@ -148,9 +148,9 @@ impl View {
 }
 
 /// A write under way; dropped, it never was.
-pub(super) struct Write(WriteTransaction);
+pub(super) struct WriteTxn(WriteTransaction);
 
-impl Write {
+impl WriteTxn {
     pub(super) fn begin(database: &Database) -> Result<Self, StoreError> {
         let mut transaction = database
             .begin_write()
@@ -162,9 +162,9 @@ impl Write {
     /// One document, as it is in this write.
     pub(super) fn get<T: DeserializeOwned>(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         name: &str,
-    ) -> Result<Option<Found<T>>, StoreError> {
+    ) -> Result<Option<Versioned<T>>, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let table = self.0.open_table(documents)?;
             let found = table.get(name)?;
@@ -172,14 +172,14 @@ impl Write {
         };
         let found = read().map_err(failed)?;
         found
-            .map(|(version, document)| found_in(name, version, &document))
+            .map(|(version, document)| decode(name, version, &document))
             .transpose()
     }
 
     /// Writes a document, or removes it where there is none to write. Consumes a revision.
     pub(super) fn put(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         name: &str,
         document: Option<&[u8]>,
     ) -> Result<Revision, StoreError> {
@@ -212,7 +212,7 @@ impl Write {
     /// there are.
     pub(super) fn replace(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         by: &[(String, u64, Vec<u8>)],
     ) -> Result<(), StoreError> {
         let write = || -> Result<_, redb::Error> {
@@ -232,7 +232,7 @@ impl Write {
             let meta = self.0.open_table(META)?;
             Ok(meta.get(REVISION)?.map(|revision| revision.value()))
         };
-        known_revision(read().map_err(failed)?)
+        require_revision(read().map_err(failed)?)
     }
 
     /// Sets the revision that the next write follows.
@@ -258,18 +258,18 @@ impl Write {
     }
 }
 
-fn found_in<T: DeserializeOwned>(
+fn decode<T: DeserializeOwned>(
     name: &str,
     version: u64,
     document: &[u8],
-) -> Result<Found<T>, StoreError> {
-    Ok(Found {
+) -> Result<Versioned<T>, StoreError> {
+    Ok(Versioned {
         version: Revision(version),
         record: record::read(name, document)?,
     })
 }
 
-fn known_revision(revision: Option<u64>) -> Result<Revision, StoreError> {
+fn require_revision(revision: Option<u64>) -> Result<Revision, StoreError> {
     revision
         .map(Revision)
         .ok_or_else(|| StoreError::Unreadable("the store has no revision".to_owned()))

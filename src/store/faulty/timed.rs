@@ -86,10 +86,10 @@ impl Faults for TimedFaults {
         fails.then(|| StoreError::Unavailable("renewals fail, as /dev/faults was asked".to_owned()))
     }
 
-    fn on_watch(&self, breaks: UnboundedSender<StoreError>) {
+    fn on_watch(&self, interrupts: UnboundedSender<StoreError>) {
         let mut state = self.state();
         state.watches.retain(|watch| !watch.is_closed());
-        state.watches.push(breaks);
+        state.watches.push(interrupts);
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::read::Pair;
 use super::served::Served;
 use crate::clock::Clock;
-use crate::store::certificates::Files;
+use crate::store::certificates::TlsFiles;
 
 /// How often the files are read. The kubelet itself takes up to a minute and more.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -59,12 +59,12 @@ pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
 }
 
 /// What is there, if it is not what was there before.
-fn look(directory: &Path, before: Option<&Files>) -> Result<Option<(Files, Pair)>, String> {
+fn look(directory: &Path, before: Option<&TlsFiles>) -> Result<Option<(TlsFiles, Pair)>, String> {
     let file = |name: &str| {
         let read = std::fs::read(directory.join(name));
         read.map_err(|error: io::Error| format!("{name} cannot be read: {error}"))
     };
-    let files = Files {
+    let files = TlsFiles {
         certificate: file("tls.crt")?,
         key: file("tls.key")?,
         authority: Vec::new(),

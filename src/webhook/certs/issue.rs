@@ -8,7 +8,7 @@ use rcgen::{
 };
 
 use super::plan::BACKDATED;
-use crate::store::certificates::Files;
+use crate::store::certificates::TlsFiles;
 
 /// A certificate could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub struct IssueFailed(#[from] rcgen::Error);
 ///
 /// # Errors
 /// When a name is none, or the system gives no random numbers.
-pub fn issue(names: &[String], life: Duration, now: i64) -> Result<Files, IssueFailed> {
+pub fn issue(names: &[String], life: Duration, now: i64) -> Result<TlsFiles, IssueFailed> {
     let valid = Validity::new(life, now);
     let authority_key = KeyPair::generate()?;
     let mut authority = valid.params(Vec::new(), "leasehold webhook authority")?;
@@ -35,7 +35,7 @@ pub fn issue(names: &[String], life: Duration, now: i64) -> Result<Files, IssueF
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let certificate = params.signed_by(&key, &Issuer::new(authority, authority_key))?;
-    Ok(Files {
+    Ok(TlsFiles {
         certificate: certificate.pem().into_bytes(),
         key: key.serialize_pem().into_bytes(),
         authority: authority_certificate.pem().into_bytes(),

@@ -16,7 +16,7 @@ use super::read::{Pair, authorities, pem_of};
 use super::served::Served;
 use crate::clock::Clock;
 use crate::protocol::time::Moment;
-use crate::store::certificates::{CertificateStore, Files, TrustStore};
+use crate::store::certificates::{CertificateStore, TlsFiles, TrustStore};
 use crate::store::{StoreError, Stored};
 
 /// The longest time between two looks, whatever the feeds tell.
@@ -179,7 +179,7 @@ impl Keeper {
         }
     }
 
-    fn found(&self, secret: Option<&Stored<Files>>) -> (Found, Option<Pair>) {
+    fn found(&self, secret: Option<&Stored<TlsFiles>>) -> (Found, Option<Pair>) {
         match secret.map(|secret| Pair::read_for(&secret.value, &self.names)) {
             None => (Found::Missing, None),
             Some(Err(why)) => (Found::Unusable(why.to_string()), None),
@@ -214,7 +214,7 @@ impl Keeper {
     /// the same time one puts it there, and the others find it.
     async fn make(
         &mut self,
-        secret: Option<&Stored<Files>>,
+        secret: Option<&Stored<TlsFiles>>,
         why: &str,
     ) -> Result<Option<Duration>, Trouble> {
         let now = self.ports.clock.now();

@@ -14,7 +14,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
 use super::plan::{Authority, Bundle, Certificate};
-use crate::store::certificates::Files;
+use crate::store::certificates::TlsFiles;
 
 /// Why a certificate with its key cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,7 +58,7 @@ impl Pair {
     ///
     /// # Errors
     /// [`Unusable`] says what is wrong with them.
-    pub fn read(files: &Files) -> Result<Self, Unusable> {
+    pub fn read(files: &TlsFiles) -> Result<Self, Unusable> {
         let no_chain = unreadable("tls.crt", "certificate");
         let no_key = unreadable("tls.key", "key");
         let chain = chain(&files.certificate).ok_or(no_chain.clone())?;
@@ -81,7 +81,7 @@ impl Pair {
     ///
     /// # Errors
     /// [`Unusable`] says what is wrong with them.
-    pub fn read_for(files: &Files, names: &[String]) -> Result<(Self, Certificate), Unusable> {
+    pub fn read_for(files: &TlsFiles, names: &[String]) -> Result<(Self, Certificate), Unusable> {
         let pair = Self::read(files)?;
         let no_authority = unreadable("ca.crt", "single authority's certificate");
         let authorities = authorities(&files.authority).unwrap_or_default();

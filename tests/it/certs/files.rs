@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use leasehold::clock::SystemClock;
 use leasehold::protocol::time::WallTime;
-use leasehold::store::certificates::Files;
+use leasehold::store::certificates::TlsFiles;
 use leasehold::webhook::certs::{Served, follow, issue};
 
-fn pair(name: &str) -> Files {
+fn pair(name: &str) -> TlsFiles {
     issue(
         &[name.to_owned()],
         Duration::from_secs(3_600),

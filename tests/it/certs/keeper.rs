@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::clock::Clock;
 use leasehold::protocol::time::{Moment, WallTime};
-use leasehold::store::certificates::Files;
+use leasehold::store::certificates::TlsFiles;
 use leasehold::webhook::certs::plan::Terms;
 use leasehold::webhook::certs::{
     Keeper, KeeperPorts, Pair, Served, Unusable, authorities, issue, pem_of,
@@ -117,7 +117,7 @@ async fn until_all_serve_the_same(world: &World, replicas: &[&Served]) {
     panic!("they do not agree");
 }
 
-fn secret(world: &World) -> Files {
+fn secret(world: &World) -> TlsFiles {
     world.inside().secret.clone().unwrap().1
 }
 
@@ -179,17 +179,17 @@ async fn a_secret_that_is_lost_or_damaged_is_made_anew_and_nobody_is_refused_mea
     let all = [&a, &b];
     until_all_serve_the_same(&world, &all).await;
     let other = || issue(&[NAME.to_owned()], LIFE, 1_800_000_000).unwrap();
-    let damages: [Box<dyn Fn() -> Option<Files>>; 5] = [
+    let damages: [Box<dyn Fn() -> Option<TlsFiles>>; 5] = [
         Box::new(|| None),
-        Box::new(|| Some(Files::default())),
+        Box::new(|| Some(TlsFiles::default())),
         Box::new(|| {
-            Some(Files {
+            Some(TlsFiles {
                 key: other().key,
                 ..secret(&world)
             })
         }),
         Box::new(|| {
-            Some(Files {
+            Some(TlsFiles {
                 authority: other().authority,
                 ..secret(&world)
             })
@@ -328,38 +328,38 @@ fn what_is_wrong_is_said() {
     let names = [NAME.to_owned()];
     let good = issue(&names, LIFE, 1_800_000_000).unwrap();
     let other = issue(&names, LIFE, 1_800_000_000).unwrap();
-    let read = |files: &Files| Pair::read_for(files, &names).map(drop);
+    let read = |files: &TlsFiles| Pair::read_for(files, &names).map(drop);
     assert_eq!(read(&good), Ok(()));
-    let words = |files: Files| read(&files).unwrap_err().to_string();
+    let words = |files: TlsFiles| read(&files).unwrap_err().to_string();
     assert_eq!(
-        words(Files {
+        words(TlsFiles {
             key: other.key.clone(),
             ..good.clone()
         }),
         Unusable::AnotherKey.to_string()
     );
-    let wrong = words(Files {
+    let wrong = words(TlsFiles {
         authority: other.authority,
         ..good.clone()
     });
     assert!(wrong.contains("not valid for"), "{wrong}");
     for (files, file) in [
         (
-            Files {
+            TlsFiles {
                 certificate: Vec::new(),
                 ..good.clone()
             },
             "tls.crt",
         ),
         (
-            Files {
+            TlsFiles {
                 key: b"x".to_vec(),
                 ..good.clone()
             },
             "tls.key",
         ),
         (
-            Files {
+            TlsFiles {
                 authority: Vec::new(),
                 ..good.clone()
             },

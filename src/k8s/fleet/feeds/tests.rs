@@ -57,7 +57,7 @@ fn gone() -> String {
 }
 
 /// An API server that acts so, and then hangs.
-fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Placed<Lock>>, Requests) {
+fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Object<Lock>>, Requests) {
     let requests = Requests::default();
     let seen = Arc::clone(&requests);
     let acts = Arc::new(Mutex::new(acts.into_iter().collect::<VecDeque<_>>()));
@@ -80,28 +80,30 @@ fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Placed<Lock>>, Requests)
     let client = ClientBuilder::new(app, "default").build();
     let reader = Reader {
         read: lock::read,
-        free_remains: lock::free_remains,
+        read_free_lock: lock::read_free_lock,
     };
     let feed = objects_with::<DistributedLock, _>(&client, IMPATIENCE, reader);
     (feed, requests)
 }
 
 /// The next things that are told, each in a word or two.
-async fn next(feed: &mut Feed<Placed<Lock>>, count: usize) -> Vec<String> {
+async fn next(feed: &mut Feed<Object<Lock>>, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     while told.len() < count {
         let next = timeout(Duration::from_secs(60), feed.next()).await;
         told.push(match next.unwrap().unwrap() {
-            Told::Anew => "anew".to_owned(),
-            Told::There(placed) => format!("{} at {}", placed.place, placed.stored.version),
-            Told::Unreadable { place, .. } => format!("unreadable {place}"),
-            Told::Gone(place) => format!("gone {place}"),
-            Told::Complete => "complete".to_owned(),
-            Told::Interrupted(StoreError::NotInstalled(_)) => "not installed".to_owned(),
-            Told::Interrupted(StoreError::WatchExpired(_)) => "expired".to_owned(),
-            Told::Interrupted(StoreError::Unavailable(_)) => "unavailable".to_owned(),
-            Told::Interrupted(StoreError::Denied(_)) => "denied".to_owned(),
-            Told::Interrupted(error) => panic!("{error:?}"),
+            FeedEvent::ListStarted => "anew".to_owned(),
+            FeedEvent::Applied(placed) => {
+                format!("{} at {}", placed.object_ref, placed.stored.version)
+            }
+            FeedEvent::Unreadable { object_ref, .. } => format!("unreadable {object_ref}"),
+            FeedEvent::Deleted(object_ref) => format!("gone {object_ref}"),
+            FeedEvent::ListDone => "complete".to_owned(),
+            FeedEvent::Interrupted(StoreError::NotInstalled(_)) => "not installed".to_owned(),
+            FeedEvent::Interrupted(StoreError::WatchExpired(_)) => "expired".to_owned(),
+            FeedEvent::Interrupted(StoreError::Unavailable(_)) => "unavailable".to_owned(),
+            FeedEvent::Interrupted(StoreError::Denied(_)) => "denied".to_owned(),
+            FeedEvent::Interrupted(error) => panic!("{error:?}"),
         });
     }
     told

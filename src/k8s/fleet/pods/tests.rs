@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::store::fleet::Place;
+use crate::store::fleet::ObjectRef;
 use ContainerReport::{Alive, Terminated, Unknown};
 
 fn pod(status: &Value) -> Value {
@@ -41,7 +41,7 @@ fn a_pod_whose_container_ended_is_reported_so() {
             &json!({"phase": phase, "containerStatuses": [ended(reason)]}),
         ));
         let expected = PodReport {
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: "n".into(),
                 name: "p".into(),
             },

@@ -62,11 +62,11 @@ impl Pods {
 
 #[async_trait]
 impl PodLabels for Pods {
-    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError> {
+    async fn list_pods(&self, namespace: &str, key: &str) -> Result<Vec<PodIdentity>, StoreError> {
         assert_eq!((namespace, key), ("n", "leasehold.dev/leader-jobs"));
-        let having = self.who().into_iter().map(|name| LabelledPod {
+        let having = self.who().into_iter().map(|name| PodIdentity {
             uid: format!("uid-{name}").into(),
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: namespace.into(),
                 name: name.into(),
             },
@@ -74,15 +74,15 @@ impl PodLabels for Pods {
         Ok(having.collect())
     }
 
-    async fn give(&self, pod: &LabelledPod, _: &str) -> Result<(), StoreError> {
+    async fn add(&self, pod: &PodIdentity, _: &str) -> Result<(), StoreError> {
         self.write(|having| {
-            having.insert(pod.place.name.to_string());
+            having.insert(pod.object_ref.name.to_string());
         })
     }
 
-    async fn take(&self, pod: &LabelledPod, _: &str) -> Result<(), StoreError> {
+    async fn remove(&self, pod: &PodIdentity, _: &str) -> Result<(), StoreError> {
         self.write(|having| {
-            having.remove(&*pod.place.name);
+            having.remove(&*pod.object_ref.name);
         })
     }
 }

@@ -58,7 +58,7 @@ struct RevocationRecord {
 impl SessionRecord {
     /// The document of a session that begins. As on the API server it begins without a status:
     /// whatever `session` says of renewals and an end.
-    pub(in crate::store::embedded) fn begun(session: &Session, uid: Option<&str>) -> Self {
+    pub(in crate::store::embedded) fn new(session: &Session, uid: Option<&str>) -> Self {
         Self {
             id: session.id.to_string(),
             uid: uid.map(str::to_owned),

@@ -1,6 +1,6 @@
 //! Backups, and what restoring one does: the objects are as they were, at their own versions.
 
-use super::super::tables::{LOCKS, SESSIONS, Write};
+use super::super::tables::{LOCKS, SESSIONS, WriteTxn};
 use super::EmbeddedStore;
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
@@ -32,11 +32,11 @@ impl EmbeddedStore {
     pub async fn backup(&self) -> Result<Backup, StoreError> {
         self.run(|inner| {
             let _no_write = inner.history();
-            let view = inner.view()?;
+            let snapshot = inner.snapshot()?;
             Ok(Backup {
-                revision: view.revision()?,
-                locks: view.documents(LOCKS)?,
-                sessions: view.documents(SESSIONS)?,
+                revision: snapshot.revision()?,
+                locks: snapshot.documents(LOCKS)?,
+                sessions: snapshot.documents(SESSIONS)?,
             })
         })
         .await
@@ -51,7 +51,7 @@ impl EmbeddedStore {
         let backup = backup.clone();
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
+            let write = WriteTxn::begin(&inner.database)?;
             write.replace(LOCKS, &backup.locks)?;
             write.replace(SESSIONS, &backup.sessions)?;
             let revision = Revision(backup.revision.0.saturating_add(bump));

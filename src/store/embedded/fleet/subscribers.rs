@@ -3,31 +3,31 @@
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 
-use crate::store::fleet::{Feed, Told};
+use crate::store::fleet::{Feed, FeedEvent};
 
 /// How much a feed may have waiting for its reader; one that falls behind further is ended, and tells
 /// everything anew.
 pub(super) const BACKLOG_MAX: usize = 1_024;
 
-pub(in crate::store::embedded) struct Tellers<T>(Vec<mpsc::Sender<Told<T>>>);
+pub(in crate::store::embedded) struct Subscribers<T>(Vec<mpsc::Sender<FeedEvent<T>>>);
 
-impl<T> Default for Tellers<T> {
+impl<T> Default for Subscribers<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T: Clone + Send + 'static> Tellers<T> {
+impl<T: Clone + Send + 'static> Subscribers<T> {
     /// What is told from now on.
-    pub(super) fn follow(&mut self) -> Feed<T> {
-        let (teller, told) = mpsc::channel(BACKLOG_MAX);
-        self.0.push(teller);
-        told.boxed()
+    pub(super) fn subscribe(&mut self) -> Feed<T> {
+        let (sender, receiver) = mpsc::channel(BACKLOG_MAX);
+        self.0.push(sender);
+        receiver.boxed()
     }
 
-    pub(in crate::store::embedded) fn tell(&mut self, told: &Told<T>) {
+    pub(in crate::store::embedded) fn publish(&mut self, event: &FeedEvent<T>) {
         self.0
-            .retain_mut(|teller| teller.try_send(told.clone()).is_ok());
+            .retain_mut(|sender| sender.try_send(event.clone()).is_ok());
     }
 
     /// Whether anybody would hear it.

@@ -11,14 +11,14 @@ use serde_json::Value;
 
 pub use self::backup::Backup;
 use super::history::Change;
-use super::tables::{Found, LOCKS, SESSIONS, Write};
+use super::tables::{LOCKS, SESSIONS, Versioned, WriteTxn};
 use super::{EmbeddedStore, LockRecord, SessionRecord, record, stored_lock};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::settings::{ReleaseRequest, Settings};
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Place, PodReport};
+use crate::store::fleet::{ObjectRef, PodReport};
 use crate::store::{StoreError, Stored};
 
 impl EmbeddedStore {
@@ -50,8 +50,8 @@ impl EmbeddedStore {
         let lock = lock.clone();
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
-            let there: Option<Found<LockRecord>> = write.get(LOCKS, lock.resource.as_str())?;
+            let write = WriteTxn::begin(&inner.database)?;
+            let there: Option<Versioned<LockRecord>> = write.get(LOCKS, lock.resource.as_str())?;
             let before = there.as_ref().map(stored_lock).transpose()?;
             let uid = inner.new_uid(&history, &write)?;
             let made = || LockRecord::unheld(&lock.resource, uid.as_deref());
@@ -105,8 +105,8 @@ impl EmbeddedStore {
         let resource = resource.clone();
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
-            let there: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
+            let write = WriteTxn::begin(&inner.database)?;
+            let there: Option<Versioned<LockRecord>> = write.get(LOCKS, resource.as_str())?;
             let there = there.ok_or_else(|| StoreError::NotFound(resource.to_string()))?;
             let before = stored_lock(&there)?;
             let next = rewrite(&before.value);
@@ -126,8 +126,8 @@ impl EmbeddedStore {
     }
 
     /// The pod is gone.
-    pub fn forget_pod(&self, place: &Place) {
-        self.0.pods().forget(place);
+    pub fn forget_pod(&self, object_ref: &ObjectRef) {
+        self.0.pods().forget(object_ref);
     }
 
     /// All sessions, by name.
@@ -137,10 +137,10 @@ impl EmbeddedStore {
     pub async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
         self.run(|inner| {
             let mut sessions = Vec::new();
-            inner.view()?.walk(
+            inner.snapshot()?.walk(
                 SESSIONS,
                 None,
-                |_, found: Result<Found<SessionRecord>, _>| {
+                |_, found: Result<Versioned<SessionRecord>, _>| {
                     sessions.extend(found.ok().map(|found| found.record.session()));
                     true
                 },
@@ -163,10 +163,10 @@ impl EmbeddedStore {
         let resource = resource.clone();
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
+            let write = WriteTxn::begin(&inner.database)?;
             let name = resource.as_str();
-            let there: Option<Found<Value>> = write.get(LOCKS, name)?;
-            let Some(Found { version, record }) = there else {
+            let there: Option<Versioned<Value>> = write.get(LOCKS, name)?;
+            let Some(Versioned { version, record }) = there else {
                 return Err(StoreError::NotFound(name.to_owned()));
             };
             let mut document = record.clone();
@@ -177,7 +177,7 @@ impl EmbeddedStore {
             let as_lock = |document: &Value| -> Result<LockRecord, StoreError> {
                 record::read(name, &record::write(document)?)
             };
-            let before = stored_lock(&Found {
+            let before = stored_lock(&Versioned {
                 version,
                 record: as_lock(&record)?,
             })?;
@@ -204,7 +204,7 @@ impl EmbeddedStore {
     pub async fn set_revision(&self, revision: Revision) -> Result<(), StoreError> {
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
+            let write = WriteTxn::begin(&inner.database)?;
             write.set_revision(revision)?;
             inner.commit(write, revision)?;
             history.restart(revision);

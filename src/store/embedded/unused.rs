@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use redb::Database;
 
 use super::record::{LockRecord, SessionRecord};
-use super::tables::{Documents, Found, LOCKS, SESSIONS, View, Write};
+use super::tables::{DocumentTable, LOCKS, SESSIONS, Snapshot, Versioned, WriteTxn};
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
 
@@ -22,55 +22,59 @@ use crate::store::StoreError;
 const FREE_LOCKS_MAX: usize = 1_000;
 
 /// What can go: its table and its name.
-type Leftover = (Documents, String);
+type Unused = (DocumentTable, String);
 
 /// Removes the sessions that no lock names and the free locks above the bound. What cannot be read
 /// stays.
 ///
 /// # Errors
 /// What the database says.
-pub(super) fn clear_away(database: &Database) -> Result<(), StoreError> {
-    let leftovers = find(&View::open(database)?)?;
-    if leftovers.is_empty() {
+pub(super) fn delete_unused(database: &Database) -> Result<(), StoreError> {
+    let unused = find(&Snapshot::open(database)?)?;
+    if unused.is_empty() {
         return Ok(());
     }
-    let write = Write::begin(database)?;
-    for (table, name) in &leftovers {
+    let write = WriteTxn::begin(database)?;
+    for (table, name) in &unused {
         write.put(*table, name, None)?;
     }
     write.commit()
 }
 
-fn find(view: &View) -> Result<Vec<Leftover>, StoreError> {
-    let now = view.revision()?;
+fn find(snapshot: &Snapshot) -> Result<Vec<Unused>, StoreError> {
+    let now = snapshot.revision()?;
     let mut named = HashSet::new();
     let mut free = Vec::new();
-    view.walk(LOCKS, None, |name, found: Result<Found<LockRecord>, _>| {
-        let Ok(found) = found else {
-            return true;
-        };
-        named.extend(found.record.sessions().map(str::to_owned));
-        if can_go(&found.record, now) {
-            free.push((found.version, name.to_owned()));
-        }
-        true
-    })?;
+    snapshot.walk(
+        LOCKS,
+        None,
+        |name, found: Result<Versioned<LockRecord>, _>| {
+            let Ok(found) = found else {
+                return true;
+            };
+            named.extend(found.record.sessions().map(str::to_owned));
+            if is_unused(&found.record, now) {
+                free.push((found.version, name.to_owned()));
+            }
+            true
+        },
+    )?;
     // The oldest first.
     free.sort_unstable();
     free.truncate(free.len().saturating_sub(FREE_LOCKS_MAX));
-    let mut leftovers: Vec<_> = free.into_iter().map(|(_, name)| (LOCKS, name)).collect();
-    let each_session = |name: &str, found: Result<Found<SessionRecord>, _>| {
+    let mut unused: Vec<_> = free.into_iter().map(|(_, name)| (LOCKS, name)).collect();
+    let each_session = |name: &str, found: Result<Versioned<SessionRecord>, _>| {
         if found.is_ok() && !named.contains(name) {
-            leftovers.push((SESSIONS, name.to_owned()));
+            unused.push((SESSIONS, name.to_owned()));
         }
         true
     };
-    view.walk(SESSIONS, None, each_session)?;
-    Ok(leftovers)
+    snapshot.walk(SESSIONS, None, each_session)?;
+    Ok(unused)
 }
 
 /// A lock that is made again is granted from a revision above `now`, and may not repeat a token.
-fn can_go(record: &LockRecord, now: Revision) -> bool {
+fn is_unused(record: &LockRecord, now: Revision) -> bool {
     let Ok(lock) = record.lock() else {
         return false;
     };

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::events::v1::Event as ApiEvent;
 use kube::Client;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -21,8 +21,8 @@ use super::calls::Calls;
 use super::convert::{api_version, binding, place_of, time_text};
 use super::errors::NamespaceEnd;
 use crate::store::StoreError;
-use crate::store::cluster::{Note, Notes, Regarding};
-use crate::store::fleet::Place;
+use crate::store::cluster::{Event, EventStore, Regarding};
+use crate::store::fleet::ObjectRef;
 
 /// Where Events about things without a namespace are; the API server takes them nowhere else.
 const NOWHERE: &str = "default";
@@ -37,13 +37,13 @@ const INSTANCE_MAX: usize = 128;
 
 /// The operator's Events, in the namespaces of the locks that they are about.
 #[derive(Clone)]
-pub struct K8sNotes {
+pub struct K8sEvents {
     client: Client,
     instance: String,
     timeout: Duration,
 }
 
-impl K8sNotes {
+impl K8sEvents {
     /// Those that `client` reaches. `instance` says which replica writes: its pod's name.
     #[must_use]
     pub fn new(client: Client, instance: &str) -> Self {
@@ -62,16 +62,16 @@ impl K8sNotes {
 }
 
 #[async_trait]
-impl Notes for K8sNotes {
-    async fn known(&self) -> Result<BTreeSet<Place>, StoreError> {
-        let calls = Calls::everywhere::<Event>(self.client.clone()).with_timeout(self.timeout);
+impl EventStore for K8sEvents {
+    async fn list_own(&self) -> Result<BTreeSet<ObjectRef>, StoreError> {
+        let calls = Calls::everywhere::<ApiEvent>(self.client.clone()).with_timeout(self.timeout);
         let own = ListParams::default().fields(&format!("reportingController={CONTROLLER}"));
         let found = calls.metadata_of(own).await?;
         Ok(found.iter().map(place_of_note).collect())
     }
 
-    async fn write(&self, note: &Note) -> Result<(), StoreError> {
-        let calls = Calls::new::<Event>(self.client.clone(), &note.place.namespace);
+    async fn write(&self, note: &Event) -> Result<(), StoreError> {
+        let calls = Calls::new::<ApiEvent>(self.client.clone(), &note.object_ref.namespace);
         let calls = calls.with_timeout(self.timeout);
         let object = event(note, &self.instance);
         match calls.create_if_namespace_stays(&object).await {
@@ -83,9 +83,9 @@ impl Notes for K8sNotes {
     }
 }
 
-impl K8sNotes {
-    async fn write_nowhere(&self, note: &Note) -> Result<(), StoreError> {
-        let calls = Calls::new::<Event>(self.client.clone(), NOWHERE).with_timeout(self.timeout);
+impl K8sEvents {
+    async fn write_nowhere(&self, note: &Event) -> Result<(), StoreError> {
+        let calls = Calls::new::<ApiEvent>(self.client.clone(), NOWHERE).with_timeout(self.timeout);
         let object = event_of_namespace(note, &self.instance);
         match calls.create(&object).await {
             Ok(_) | Err(StoreError::Conflict) => Ok(()),
@@ -95,23 +95,23 @@ impl K8sNotes {
 }
 
 /// Where a note is, or would be if its namespace stayed.
-fn place_of_note(metadata: &Value) -> Place {
-    let place = place_of(metadata);
+fn place_of_note(metadata: &Value) -> ObjectRef {
+    let object_ref = place_of(metadata);
     match metadata["annotations"][NAMESPACE].as_str() {
-        Some(namespace) => Place {
+        Some(namespace) => ObjectRef {
             namespace: namespace.into(),
-            ..place
+            ..object_ref
         },
-        None => place,
+        None => object_ref,
     }
 }
 
 /// The Event about a namespace that is being deleted, in the place of the one about what is in it.
-fn event_of_namespace(note: &Note, instance: &str) -> Value {
+fn event_of_namespace(note: &Event, instance: &str) -> Value {
     let mut event = event(note, instance);
-    let namespace = &*note.place.namespace;
+    let namespace = &*note.object_ref.namespace;
     let (_, _, called) = kind_of(note.regarding);
-    let words = format!("{called} {}: {}", note.place.name, note.message);
+    let words = format!("{called} {}: {}", note.object_ref.name, note.message);
     event["metadata"]["namespace"] = NOWHERE.into();
     event["metadata"]["annotations"] = json!({NAMESPACE: namespace});
     event["regarding"] = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace});
@@ -129,17 +129,17 @@ fn kind_of(regarding: Regarding) -> (String, &'static str, &'static str) {
     }
 }
 
-fn event(note: &Note, instance: &str) -> Value {
+fn event(note: &Event, instance: &str) -> Value {
     let (api, kind, _) = kind_of(note.regarding);
     let mut event = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": &*note.name, "namespace": &*note.place.namespace},
+        "metadata": {"name": &*note.name, "namespace": &*note.object_ref.namespace},
         "eventTime": time_text(note.at),
         "reportingController": CONTROLLER,
         "reportingInstance": instance,
         "regarding": {
             "apiVersion": api, "kind": kind,
-            "namespace": &*note.place.namespace, "name": &*note.place.name,
+            "namespace": &*note.object_ref.namespace, "name": &*note.object_ref.name,
             "uid": &*note.uid,
         },
         "type": if note.is_warning { "Warning" } else { "Normal" },
@@ -149,7 +149,7 @@ fn event(note: &Note, instance: &str) -> Value {
     });
     if let Some((name, uid)) = &note.pod {
         event["related"] = json!({
-            "apiVersion": "v1", "kind": "Pod", "namespace": &*note.place.namespace,
+            "apiVersion": "v1", "kind": "Pod", "namespace": &*note.object_ref.namespace,
             "name": &**name, "uid": uid.as_deref(),
         });
     }
@@ -172,11 +172,11 @@ mod tests {
     use super::*;
     use crate::protocol::time::WallTime;
 
-    fn note() -> Note {
-        Note {
+    fn note() -> Event {
+        Event {
             name: "res.1".into(),
             regarding: Regarding::Lock,
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: "team-a".into(),
                 name: "res".into(),
             },
@@ -204,7 +204,7 @@ mod tests {
             "type": "Warning", "reason": "Expired", "action": "Revoke", "note": "m",
         });
         assert_eq!(event(&note(), "me"), expected);
-        let about_no_pod = Note {
+        let about_no_pod = Event {
             pod: None,
             is_warning: false,
             ..note()
@@ -234,7 +234,7 @@ mod tests {
     fn a_long_text_is_cut_between_two_characters() {
         for (text, length) in [("é".repeat(512), 1024), ("é".repeat(513), 1023)] {
             let written = event(
-                &Note {
+                &Event {
                     message: text,
                     ..note()
                 },
