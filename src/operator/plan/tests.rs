@@ -136,14 +136,14 @@ struct World {
 impl World {
     fn new() -> Self {
         let mut view = View::default();
-        view.note_revision(Revision(100), None);
+        view.observe_revision(Revision(100), None);
         let now = at(0).moment;
-        view.note_lock(FeedEvent::ListStarted, at(0));
-        view.note_lock(FeedEvent::ListDone, at(0));
-        view.note_session(FeedEvent::ListStarted, now);
-        view.note_session(FeedEvent::ListDone, now);
-        view.note_pod(FeedEvent::ListStarted);
-        view.note_pod(FeedEvent::ListDone);
+        view.observe_lock(FeedEvent::ListStarted, at(0));
+        view.observe_lock(FeedEvent::ListDone, at(0));
+        view.observe_session(FeedEvent::ListStarted, now);
+        view.observe_session(FeedEvent::ListDone, now);
+        view.observe_pod(FeedEvent::ListStarted);
+        view.observe_pod(FeedEvent::ListDone);
         Self { view, version: 100 }
     }
 
@@ -151,7 +151,7 @@ impl World {
         self.version += 1;
         let name = session.id.to_string();
         let told = FeedEvent::Applied(Box::new(placed(&name, session, self.version)));
-        self.view.note_session(told, at(seconds).moment);
+        self.view.observe_session(told, at(seconds).moment);
         self
     }
 
@@ -169,31 +169,32 @@ impl World {
     }
 
     fn told(mut self, told: FeedEvent<Object<Lock>>, seconds: u64) -> Self {
-        self.view.note_lock(told, at(seconds));
+        self.view.observe_lock(told, at(seconds));
         self
     }
 
     fn no_session(mut self, who: &str, seconds: u64) -> Self {
         self.view
-            .note_no_session(&object_ref(who), at(seconds).moment);
+            .observe_session_missing(&object_ref(who), at(seconds).moment);
         self
     }
 
     fn pod_ended(mut self, who: &str) -> Self {
-        self.view.note_pod(FeedEvent::Applied(Box::new(PodReport {
-            object_ref: object_ref(who),
-            uid: claimant(who).pod.uid,
-            is_terminal: true,
-            is_deleted: false,
-            is_presumed: false,
-            declared: 1,
-            containers: vec![ContainerReport::Terminated],
-        })));
+        self.view
+            .observe_pod(FeedEvent::Applied(Box::new(PodReport {
+                object_ref: object_ref(who),
+                uid: claimant(who).pod.uid,
+                is_terminal: true,
+                is_deleted: false,
+                is_presumed: false,
+                declared: 1,
+                containers: vec![ContainerReport::Terminated],
+            })));
         self
     }
 
-    fn about_session(&self, who: &str, seconds: u64) -> Step {
-        step(
+    fn about_session(&self, who: &str, seconds: u64) -> Plan {
+        plan(
             &self.view,
             &rules(),
             &Key::Session(object_ref(who)),
@@ -201,8 +202,8 @@ impl World {
         )
     }
 
-    fn about_lock(&self, seconds: u64) -> Step {
-        step(
+    fn about_lock(&self, seconds: u64) -> Plan {
+        plan(
             &self.view,
             &rules(),
             &Key::Lock(object_ref("r")),
@@ -211,13 +212,13 @@ impl World {
     }
 }
 
-fn waits_until(step: &Step, seconds: u64) {
+fn waits_until(step: &Plan, seconds: u64) {
     assert!(step.action.is_none(), "{:?}", step.action);
-    assert_eq!(step.again, Some(at(seconds).moment));
+    assert_eq!(step.requeue_at, Some(at(seconds).moment));
 }
 
 #[track_caller]
-fn revokes(step: Step, expected: &RevokeReason) {
+fn revokes(step: Plan, expected: &RevokeReason) {
     let Some(Action::Revoke { next, .. }) = step.action else {
         panic!("{step:?}");
     };
@@ -227,7 +228,7 @@ fn revokes(step: Step, expected: &RevokeReason) {
 }
 
 #[track_caller]
-fn writes(step: Step) -> (Lock, Why) {
+fn writes(step: Plan) -> (Lock, WriteReason) {
     let Some(Action::Write { next, why, .. }) = step.action else {
         panic!("{step:?}");
     };
@@ -248,7 +249,7 @@ fn a_silent_session_is_looked_at_once_and_revoked_after_its_ttl_and_a_twentieth(
     waits_until(&world.about_session("a", 10), 22);
     let step = world.about_session("a", 22);
     assert!(
-        matches!(step.action, Some(Action::LookAtPod(_))),
+        matches!(step.action, Some(Action::ReadPod(_))),
         "nobody looked before this: {:?}",
         step.action
     );
@@ -259,7 +260,7 @@ fn a_silent_session_is_looked_at_once_and_revoked_after_its_ttl_and_a_twentieth(
         .session
         .stored
         .version;
-    world.view.note_pod_looked_at(&object_ref("a"), version);
+    world.view.mark_pod_checked(&object_ref("a"), version);
     waits_until(&world.about_session("a", 22), 31);
     revokes(world.about_session("a", 31), &RevokeReason::Expired);
 
@@ -301,7 +302,7 @@ fn the_sessions_of_waiters_are_asked_for_while_a_holders_is_missing() {
         .lock(held_by("a", &["b", "c"]), 0)
         .no_session("a", 0);
     let step = world.about_lock(1);
-    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == object_ref("b")));
+    assert!(matches!(step.action, Some(Action::ReadSession(p)) if p == object_ref("b")));
     let world = world.no_session("b", 1).session(session_of("c"), 9);
     waits_until(&world.about_lock(1), 21);
     assert_eq!(holder(&writes(world.about_lock(23)).0), Some("c"));
@@ -310,7 +311,7 @@ fn the_sessions_of_waiters_are_asked_for_while_a_holders_is_missing() {
 #[test]
 fn a_report_that_a_pod_runs_after_all_takes_back_that_it_ended() {
     let mut world = World::new().session(session_of("a"), 0).pod_ended("a");
-    world.view.note_pod_report(&PodReport {
+    world.view.observe_pod_report(&PodReport {
         object_ref: object_ref("a"),
         uid: claimant("a").pod.uid,
         is_terminal: false,
@@ -329,7 +330,7 @@ fn what_a_person_forces_does_not_wait_for_a_session_that_cannot_be_read() {
         ..held_by("a", &[])
     };
     let world = World::new().lock(lock, 0);
-    assert_eq!(writes(world.about_lock(0)).1, Why::Force);
+    assert_eq!(writes(world.about_lock(0)).1, WriteReason::Force);
 }
 
 #[test]
@@ -345,7 +346,7 @@ fn a_session_counts_by_the_largest_ttl_that_a_holder_has_of_it() {
         .session
         .stored
         .version;
-    world.view.note_pod_looked_at(&object_ref("a"), version);
+    world.view.mark_pod_checked(&object_ref("a"), version);
     waits_until(&world.about_session("a", 50), 105);
 }
 
@@ -374,7 +375,7 @@ fn a_lock_is_taken_over_only_when_its_holders_session_is_revoked() {
     assert_eq!(next.incidents[0].grant, Some(GrantId::from("g-a")));
     let last_seen = at(0).moment;
     let kind = IncidentKind::Expired;
-    assert_eq!(why, Why::Reclaim { kind, last_seen });
+    assert_eq!(why, WriteReason::Reclaim { kind, last_seen });
 }
 
 #[test]
@@ -421,7 +422,7 @@ fn dead_waiters_are_dropped_in_the_same_write_and_unknown_ones_are_not() {
 fn a_missing_session_is_asked_for_and_dead_only_when_it_was_missing_for_its_ttl() {
     let world = World::new().lock(held_by("a", &[]), 0);
     let step = world.about_lock(0);
-    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == object_ref("a")));
+    assert!(matches!(step.action, Some(Action::ReadSession(p)) if p == object_ref("a")));
     let world = world.no_session("a", 10);
     waits_until(&world.about_lock(11), 31);
     let (freed, _) = writes(world.about_lock(31));
@@ -459,7 +460,7 @@ fn a_forced_release_ends_the_grant_that_it_names_and_no_other() {
         World::new().session(session_of("a"), 0).lock(lock, 0)
     };
     let (next, why) = writes(world(asked(ReleaseMode::Force, "g-a")).about_lock(0));
-    assert_eq!((holder(&next), why), (Some("b"), Why::Force));
+    assert_eq!((holder(&next), why), (Some("b"), WriteReason::Force));
     let incident = &next.incidents[0];
     assert_eq!(incident.kind, IncidentKind::ForceReleased);
     assert_eq!((&*incident.actor, &*incident.reason), ("jane", "stuck"));
@@ -475,16 +476,16 @@ fn a_forced_release_ends_the_grant_that_it_names_and_no_other() {
 fn nothing_is_granted_before_the_store_said_how_far_it_is() {
     let mut view = View::default();
     let session = revoked("a", RevokeReason::Expired);
-    view.note_session(
+    view.observe_session(
         FeedEvent::Applied(Box::new(placed("a", session, 1))),
         at(0).moment,
     );
-    view.note_lock(
+    view.observe_lock(
         FeedEvent::Applied(Box::new(placed("r", held_by("a", &["b"]), 2))),
         at(0),
     );
     let key = Key::Lock(object_ref("r"));
-    assert!(step(&view, &rules(), &key, at(9)).action.is_none());
-    view.note_revision(Revision(100), None);
-    assert!(step(&view, &rules(), &key, at(9)).action.is_some());
+    assert!(plan(&view, &rules(), &key, at(9)).action.is_none());
+    view.observe_revision(Revision(100), None);
+    assert!(plan(&view, &rules(), &key, at(9)).action.is_some());
 }

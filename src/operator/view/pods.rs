@@ -1,4 +1,4 @@
-//! The pods that their kubelets reported as ended.
+//! The pods that their kubelets have reported as ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,30 +13,30 @@ pub(super) type PodId = (Arc<str>, Arc<str>);
 pub(super) struct EndedPods {
     by_place: BTreeMap<ObjectRef, PodId>,
     ended: BTreeSet<PodId>,
-    old: Option<BTreeSet<ObjectRef>>,
+    unlisted: Option<BTreeSet<ObjectRef>>,
     pub(super) is_complete: bool,
 }
 
 impl EndedPods {
-    pub(super) fn has(&self, pod: &PodId) -> bool {
+    pub(super) fn contains(&self, pod: &PodId) -> bool {
         self.ended.contains(pod)
     }
 
-    /// Takes note of what a feed told; gives the pod that ended by it.
-    pub(super) fn note(&mut self, told: FeedEvent<PodReport>) -> Option<PodId> {
-        match told {
-            FeedEvent::ListStarted => self.old = Some(self.by_place.keys().cloned().collect()),
+    /// Applies an event of the feed. Returns the pod if it has ended.
+    pub(super) fn apply(&mut self, event: FeedEvent<PodReport>) -> Option<PodId> {
+        match event {
+            FeedEvent::ListStarted => self.unlisted = Some(self.by_place.keys().cloned().collect()),
             FeedEvent::Applied(pod) => {
-                if let Some(old) = &mut self.old {
-                    old.remove(&pod.object_ref);
+                if let Some(unlisted) = &mut self.unlisted {
+                    unlisted.remove(&pod.object_ref);
                 }
-                return self.note_report(&pod);
+                return self.apply_report(&pod);
             }
             FeedEvent::Unreadable { object_ref, .. } | FeedEvent::Deleted(object_ref) => {
                 self.forget(&object_ref)
             }
             FeedEvent::ListDone => {
-                for object_ref in self.old.take().unwrap_or_default() {
+                for object_ref in self.unlisted.take().unwrap_or_default() {
                     self.forget(&object_ref);
                 }
                 self.is_complete = true;
@@ -46,9 +46,9 @@ impl EndedPods {
         None
     }
 
-    /// Takes note of a report, however it was heard; gives the pod if it ended. What was reported
-    /// before does not count beside it: containers of a pod that is being deleted may start again.
-    pub(super) fn note_report(&mut self, pod: &PodReport) -> Option<PodId> {
+    /// Applies a report. Returns the pod if it has ended. A new report replaces the earlier one:
+    /// containers of a pod that is being deleted may start again.
+    pub(super) fn apply_report(&mut self, pod: &PodReport) -> Option<PodId> {
         self.forget(&pod.object_ref);
         if !has_ended(pod) {
             return None;

@@ -10,7 +10,10 @@ fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
         .lock(held_by("a", &[]), 0);
     waits_until(&world.about_lock(1), 3_600);
     let (next, why) = writes(world.about_lock(3_600));
-    assert_eq!((next.long_held, why), (Some(at(3_600).wall), Why::LongHeld));
+    assert_eq!(
+        (next.long_held, why),
+        (Some(at(3_600).wall), WriteReason::LongHeld)
+    );
     assert_eq!(holder(&next), Some("a"), "nothing is taken from it");
     let marked = world.lock(next, 3_600);
     assert!(marked.about_lock(9_999).action.is_none());
@@ -29,7 +32,7 @@ fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
     let world = World::new().session(session_of("a"), 0).lock(election, 0);
     assert!(world.about_lock(9_999).action.is_none());
     let world = world.lock(asked_for, 0);
-    assert_eq!(writes(world.about_lock(5)).1, Why::LongHeld);
+    assert_eq!(writes(world.about_lock(5)).1, WriteReason::LongHeld);
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn an_idle_lock_is_deleted_when_its_time_is_up_and_no_token_can_be_repeated() {
         step.action.is_none(),
         "its tokens reach to where the store is"
     );
-    assert!(step.again.is_some());
+    assert!(step.requeue_at.is_some());
 
     let soon = Lock {
         settings: Settings {
@@ -95,7 +98,7 @@ fn found_free(idle: i64) -> World {
         view: View::default(),
         version: 100,
     };
-    world.view.note_revision(Revision(100), None);
+    world.view.observe_revision(Revision(100), None);
     let lock = Object {
         set_at: Some(WallTime(at(0).wall.0 - idle * 1_000_000)),
         ..placed("r", free_lock(), 7)
@@ -212,6 +215,6 @@ fn what_a_finalizer_keeps_is_deleted_once_and_what_it_holds_is_still_taken_from_
         ..placed("a", revoked("a", RevokeReason::Ended), world.version)
     };
     let told = FeedEvent::Applied(Box::new(kept));
-    world.view.note_session(told, at(600).moment);
+    world.view.observe_session(told, at(600).moment);
     assert!(world.about_session("a", 999_999).action.is_none());
 }

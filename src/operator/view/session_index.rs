@@ -1,15 +1,15 @@
-//! Which locks name a session, as their holder's or a waiter's.
+//! The locks whose holder or waiters name each session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::store::fleet::ObjectRef;
 
 #[derive(Debug, Default)]
-pub(super) struct Naming(BTreeMap<ObjectRef, BTreeSet<ObjectRef>>);
+pub(super) struct SessionIndex(BTreeMap<ObjectRef, BTreeSet<ObjectRef>>);
 
-impl Naming {
-    /// A lock that named some sessions names others now. Gives those that nothing names any more.
-    pub(super) fn change(
+impl SessionIndex {
+    /// Replaces the sessions that a lock names. Returns those that no lock names any more.
+    pub(super) fn update(
         &mut self,
         lock: &ObjectRef,
         before: impl Iterator<Item = ObjectRef>,
@@ -35,7 +35,7 @@ impl Naming {
             .collect()
     }
 
-    pub(super) fn is_named(&self, session: &ObjectRef) -> bool {
+    pub(super) fn is_referenced(&self, session: &ObjectRef) -> bool {
         self.0.contains_key(session)
     }
 

@@ -1,7 +1,7 @@
-//! Pods that ask for a sidecar by their label and have none: who made them is told, because to the app it
-//! looks as if nobody listened.
+//! Reports pods that request a sidecar by their label and have none. Without a report, their apps
+//! would only see that nothing listens.
 //!
-//! A pod's containers are fixed when it is made, so it is told at once, and nothing is done about it.
+//! The containers of a pod cannot be changed, so it is reported at once, and nothing else is done.
 
 use crate::store::fleet::Object;
 use crate::store::namespaces::UninjectedPod;
@@ -9,16 +9,16 @@ use crate::store::namespaces::UninjectedPod;
 use super::plan::Rules;
 use super::view::View;
 
-/// Where the webhook is not asked, whatever the labels are.
+/// The webhook never injects there, whatever the labels are.
 const KUBE_SYSTEM: &str = "kube-system";
 
-/// Whether a pod is one that a sidecar was meant for, and runs, or will, without.
+/// Returns whether a pod runs, or will run, without the sidecar that it requests.
 pub(super) const fn lacks_sidecar(pod: UninjectedPod) -> bool {
     !pod.has_sidecar && !pod.is_mirror && !pod.has_ended
 }
 
-/// Whether somebody is to be told of a pod.
-pub(super) fn is_to_be_told(view: &View, rules: &Rules, pod: &Object<UninjectedPod>) -> bool {
+/// Returns whether a pod is reported.
+pub(super) fn should_report(view: &View, rules: &Rules, pod: &Object<UninjectedPod>) -> bool {
     let namespace = &pod.object_ref.namespace;
     let is_exempt = **namespace == *KUBE_SYSTEM || *namespace == rules.namespace;
     rules.report_uninjected && !is_exempt && view.labelled().is_labelled(namespace)
@@ -72,13 +72,13 @@ mod tests {
         };
         let mut view = View::default();
         for pod in [over, mirror, served] {
-            view.note_asking_pod(there("n", "p", pod, 1));
+            view.observe_uninjected_pod(there("n", "p", pod, 1));
             assert_eq!(view.take_changed(), [], "{pod:?}");
         }
-        view.note_asking_pod(there("n", "p", asks, 2));
+        view.observe_uninjected_pod(there("n", "p", asks, 2));
         assert_eq!(view.take_changed().len(), 1);
         assert_eq!(view.labelled().all_without_sidecar().count(), 1);
-        view.note_asking_pod(there("n", "p", over, 3));
+        view.observe_uninjected_pod(there("n", "p", over, 3));
         assert_eq!(view.labelled().all_without_sidecar().count(), 0);
     }
 
@@ -91,7 +91,7 @@ mod tests {
         let quiet = plan::tests::rules();
         let mut view = View::default();
         for namespace in ["n", "kube-system", "leasehold-system"] {
-            view.note_namespace(there("", namespace, (), 1));
+            view.observe_namespace(there("", namespace, (), 1));
         }
         for (namespace, expected) in [
             ("n", true),
@@ -100,8 +100,8 @@ mod tests {
             ("leasehold-system", false),
         ] {
             let pod = placed(namespace, "p", UninjectedPod::default(), 1);
-            assert_eq!(is_to_be_told(&view, &rules, &pod), expected, "{namespace}");
-            assert!(!is_to_be_told(&view, &quiet, &pod));
+            assert_eq!(should_report(&view, &rules, &pod), expected, "{namespace}");
+            assert!(!should_report(&view, &quiet, &pod));
         }
     }
 
@@ -109,10 +109,10 @@ mod tests {
     fn a_namespace_that_is_labelled_later_has_its_pods_looked_at() {
         let mut view = View::default();
         for namespace in ["n", "m"] {
-            view.note_asking_pod(there(namespace, "p", UninjectedPod::default(), 1));
+            view.observe_uninjected_pod(there(namespace, "p", UninjectedPod::default(), 1));
         }
         view.take_changed();
-        view.note_namespace(there("", "n", (), 1));
+        view.observe_namespace(there("", "n", (), 1));
         let mut pods = view.take_changed();
         pods.retain(|key| matches!(key, Key::UninjectedPod(_)));
         let expected = placed("n", "p", (), 1).object_ref;

@@ -63,10 +63,11 @@ impl World {
             moment: at(0),
             wall: WallTime(0),
         };
-        self.view.note_lock(FeedEvent::Applied(Box::new(lock)), now);
+        self.view
+            .observe_lock(FeedEvent::Applied(Box::new(lock)), now);
     }
 
-    fn step_with(&self, leader_labels: bool, seconds: u64) -> Step {
+    fn step_with(&self, leader_labels: bool, seconds: u64) -> Plan {
         let rules = Rules {
             leader_labels,
             unready_leader: Duration::from_secs(BOUND),
@@ -76,10 +77,10 @@ impl World {
             moment: at(seconds),
             wall: WallTime(0),
         };
-        plan::step(&self.view, &rules, &Key::Leader(object_ref("jobs")), now)
+        plan::plan(&self.view, &rules, &Key::Leader(object_ref("jobs")), now)
     }
 
-    fn step(&self, seconds: u64) -> Step {
+    fn step(&self, seconds: u64) -> Plan {
         self.step_with(true, seconds)
     }
 
@@ -103,12 +104,12 @@ impl World {
         let check = LeaderCheck::new(grant.into(), Some(pod), at(seconds));
         self.view
             .elections_mut()
-            .note_leader(&object_ref("jobs"), check);
+            .record_check(&object_ref("jobs"), check);
     }
 }
 
 #[track_caller]
-fn checks(step: Step, leader: &str, waiting: &[&str], since: Option<&str>) {
+fn checks(step: Plan, leader: &str, waiting: &[&str], since: Option<&str>) {
     let Some(Action::CheckLeader {
         grant,
         pod: checked,
@@ -127,9 +128,9 @@ fn checks(step: Step, leader: &str, waiting: &[&str], since: Option<&str>) {
 }
 
 #[track_caller]
-fn rests(step: &Step, until: Option<u64>) {
+fn rests(step: &Plan, until: Option<u64>) {
     assert!(step.action.is_none(), "{step:?}");
-    assert_eq!(step.again, until.map(at));
+    assert_eq!(step.requeue_at, until.map(at));
 }
 
 #[test]
