@@ -1,6 +1,6 @@
 //! The webhook's ports on a real API server: one Secret, and one MutatingWebhookConfiguration.
 //!
-//! Each is named in the operator's rights. All that stands in them beside what is ours stays.
+//! The operator's permissions name both objects. Everything else in them is preserved.
 
 use async_trait::async_trait;
 use k8s_openapi::ByteString;
@@ -21,7 +21,7 @@ const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const AUTHORITY: &str = "ca.crt";
 
-/// The Secret that the webhook's certificate is in.
+/// The Secret with the webhook's certificate.
 #[derive(Clone)]
 pub struct K8sCertificates {
     client: Client,
@@ -30,7 +30,7 @@ pub struct K8sCertificates {
 }
 
 impl K8sCertificates {
-    /// The one of this name.
+    /// Creates an adapter for the Secret with this name.
     #[must_use]
     pub const fn new(client: Client, namespace: String, name: String) -> Self {
         Self {
@@ -99,7 +99,7 @@ pub struct K8sTrust {
 }
 
 impl K8sTrust {
-    /// The one of this name.
+    /// Creates an adapter for the configuration with this name.
     #[must_use]
     pub const fn new(client: Client, name: String) -> Self {
         Self { client, name }
@@ -130,8 +130,8 @@ impl TrustStore for K8sTrust {
         current: &Stored<Vec<Vec<u8>>>,
         next: &[Option<Vec<u8>>],
     ) -> Result<(), StoreError> {
-        // The API server compares it: webhooks are named by their places below, and somebody else
-        // may have changed the list since.
+        // A precondition: the patch addresses webhooks by index, and another client may have
+        // changed the list.
         let mut patch = vec![json!({
             "op": "replace", "path": "/metadata/resourceVersion",
             "value": original(current)?["metadata"]["resourceVersion"],
@@ -155,7 +155,7 @@ impl TrustStore for K8sTrust {
     }
 }
 
-/// What a field of bytes has; nothing where it is no such field, which can then not be used.
+/// Returns the bytes of a field, or none if it is not a valid field of bytes.
 fn bytes(field: &Value) -> Vec<u8> {
     ByteString::deserialize(field).unwrap_or_default().0
 }
@@ -169,7 +169,7 @@ fn data(files: &TlsFiles) -> Value {
 }
 
 fn stored<T>(value: T, mut object: Value) -> Result<Stored<T>, StoreError> {
-    // Bookkeeping of the API server. A write without it leaves it alone.
+    // The API server maintains it; a write without it does not change it.
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }

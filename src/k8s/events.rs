@@ -1,12 +1,12 @@
-//! The operator's notes as Events (`events.k8s.io/v1`), which `kubectl describe` shows with the lock.
+//! The operator's Events (`events.k8s.io/v1`), which `kubectl describe` shows with the lock.
 //!
-//! Each note is an object of its own under a name that its writer chose. kube's recorder, which
-//! counts repetitions in one object, is not used: a note that is written twice must be there once,
-//! and two incidents must not become one. The API server forgets Events after an hour or so.
+//! Each Event has a name that its writer chose. kube's recorder counts repetitions in one object,
+//! so it is not used: a repeated Event must exist once, and two incidents must not become one. The
+//! API server deletes Events after about an hour.
 //!
-//! A namespace that is being deleted takes no new ones. What happens there is noted in the namespace
-//! `default`, with the namespace in the place of the lock, where Events about things without a
-//! namespace are: so whoever comes next knows that it was told.
+//! A namespace that is being deleted accepts no new Events. They are written to the namespace
+//! `default` instead, about the namespace in place of the lock, where Events about cluster-scoped
+//! objects are. So the next replica finds that they were written.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::calls::Calls;
-use super::convert::{api_version, binding, place_of, time_text};
-use super::errors::NamespaceEnd;
+use super::convert::{self, api_version, binding, time_text};
+use super::errors::NamespaceUnavailable;
 use crate::store::StoreError;
 use crate::store::cluster::{Event, EventStore, Regarding};
 use crate::store::fleet::ObjectRef;
 
-/// Where Events about things without a namespace are; the API server takes them nowhere else.
-const NOWHERE: &str = "default";
-/// On an Event there: the namespace that it would be in.
+/// The namespace of Events about cluster-scoped objects; the API server accepts them in no other.
+const FALLBACK_NAMESPACE: &str = "default";
+/// The annotation on such an Event with the namespace in which it should be.
 const NAMESPACE: &str = "leasehold.dev/namespace";
-/// Whose Events they are.
+/// The reporting controller of the Events.
 const CONTROLLER: &str = "leasehold.dev/operator";
-/// The API server takes no longer text, in bytes.
+/// The maximum length of the text, in bytes.
 const NOTE_MAX: usize = 1024;
-/// Nor a longer name of who reports, in bytes.
+/// The maximum length of the reporting instance, in bytes.
 const INSTANCE_MAX: usize = 128;
 
 /// The operator's Events, in the namespaces of the locks that they are about.
@@ -44,7 +44,7 @@ pub struct K8sEvents {
 }
 
 impl K8sEvents {
-    /// Those that `client` reaches. `instance` says which replica writes: its pod's name.
+    /// Creates an adapter. `instance` names the replica that writes: its pod's name.
     #[must_use]
     pub fn new(client: Client, instance: &str) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl K8sEvents {
         }
     }
 
-    /// The same with another limit on each call (5 seconds unless it is set).
+    /// Sets the timeout of each call (default: 5 seconds).
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -67,26 +67,27 @@ impl EventStore for K8sEvents {
         let calls = Calls::everywhere::<ApiEvent>(self.client.clone()).with_timeout(self.timeout);
         let own = ListParams::default().fields(&format!("reportingController={CONTROLLER}"));
         let found = calls.metadata_of(own).await?;
-        Ok(found.iter().map(place_of_note).collect())
+        Ok(found.iter().map(event_ref).collect())
     }
 
-    async fn write(&self, note: &Event) -> Result<(), StoreError> {
-        let calls = Calls::new::<ApiEvent>(self.client.clone(), &note.object_ref.namespace);
+    async fn write(&self, event: &Event) -> Result<(), StoreError> {
+        let calls = Calls::new::<ApiEvent>(self.client.clone(), &event.object_ref.namespace);
         let calls = calls.with_timeout(self.timeout);
-        let object = event(note, &self.instance);
-        match calls.create_if_namespace_stays(&object).await {
-            Ok(Err(NamespaceEnd::Terminating)) => self.write_nowhere(note).await,
-            // Where the namespace is gone, what is in it is, too.
-            Ok(Ok(_) | Err(NamespaceEnd::Gone)) | Err(StoreError::Conflict) => Ok(()),
+        let object = event_json(event, &self.instance);
+        match calls.create_in_live_namespace(&object).await {
+            Ok(Err(NamespaceUnavailable::Terminating)) => self.write_to_fallback(event).await,
+            // The objects of a namespace are deleted with it.
+            Ok(Ok(_) | Err(NamespaceUnavailable::Missing)) | Err(StoreError::Conflict) => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
 impl K8sEvents {
-    async fn write_nowhere(&self, note: &Event) -> Result<(), StoreError> {
-        let calls = Calls::new::<ApiEvent>(self.client.clone(), NOWHERE).with_timeout(self.timeout);
-        let object = event_of_namespace(note, &self.instance);
+    async fn write_to_fallback(&self, event: &Event) -> Result<(), StoreError> {
+        let calls = Calls::new::<ApiEvent>(self.client.clone(), FALLBACK_NAMESPACE)
+            .with_timeout(self.timeout);
+        let object = event_of_namespace(event, &self.instance);
         match calls.create(&object).await {
             Ok(_) | Err(StoreError::Conflict) => Ok(()),
             Err(error) => Err(error),
@@ -94,9 +95,9 @@ impl K8sEvents {
     }
 }
 
-/// Where a note is, or would be if its namespace stayed.
-fn place_of_note(metadata: &Value) -> ObjectRef {
-    let object_ref = place_of(metadata);
+/// Returns where an Event is, or would be if its namespace was not being deleted.
+fn event_ref(metadata: &Value) -> ObjectRef {
+    let object_ref = convert::object_ref(metadata);
     match metadata["annotations"][NAMESPACE].as_str() {
         Some(namespace) => ObjectRef {
             namespace: namespace.into(),
@@ -106,21 +107,22 @@ fn place_of_note(metadata: &Value) -> ObjectRef {
     }
 }
 
-/// The Event about a namespace that is being deleted, in the place of the one about what is in it.
-fn event_of_namespace(note: &Event, instance: &str) -> Value {
-    let mut event = event(note, instance);
-    let namespace = &*note.object_ref.namespace;
-    let (_, _, called) = kind_of(note.regarding);
-    let words = format!("{called} {}: {}", note.object_ref.name, note.message);
-    event["metadata"]["namespace"] = NOWHERE.into();
-    event["metadata"]["annotations"] = json!({NAMESPACE: namespace});
-    event["regarding"] = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace});
-    event["related"] = Value::Null;
-    event["note"] = cut(&words, NOTE_MAX).into();
-    event
+/// Returns the Event about a namespace that is being deleted, in place of the one about an object
+/// in it.
+fn event_of_namespace(event: &Event, instance: &str) -> Value {
+    let mut object = event_json(event, instance);
+    let namespace = &*event.object_ref.namespace;
+    let (_, _, noun) = kind_of(event.regarding);
+    let message = format!("{noun} {}: {}", event.object_ref.name, event.message);
+    object["metadata"]["namespace"] = FALLBACK_NAMESPACE.into();
+    object["metadata"]["annotations"] = json!({NAMESPACE: namespace});
+    object["regarding"] = json!({"apiVersion": "v1", "kind": "Namespace", "name": namespace});
+    object["related"] = Value::Null;
+    object["note"] = cut(&message, NOTE_MAX).into();
+    object
 }
 
-/// An object's `apiVersion` and `kind`, and what people call it.
+/// Returns the `apiVersion` and `kind` of an object, and what users call it.
 fn kind_of(regarding: Regarding) -> (String, &'static str, &'static str) {
     match regarding {
         Regarding::Lock => (api_version(), "DistributedLock", "lock"),
@@ -129,34 +131,34 @@ fn kind_of(regarding: Regarding) -> (String, &'static str, &'static str) {
     }
 }
 
-fn event(note: &Event, instance: &str) -> Value {
-    let (api, kind, _) = kind_of(note.regarding);
-    let mut event = json!({
+fn event_json(event: &Event, instance: &str) -> Value {
+    let (api, kind, _) = kind_of(event.regarding);
+    let mut object = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": &*note.name, "namespace": &*note.object_ref.namespace},
-        "eventTime": time_text(note.at),
+        "metadata": {"name": &*event.name, "namespace": &*event.object_ref.namespace},
+        "eventTime": time_text(event.at),
         "reportingController": CONTROLLER,
         "reportingInstance": instance,
         "regarding": {
             "apiVersion": api, "kind": kind,
-            "namespace": &*note.object_ref.namespace, "name": &*note.object_ref.name,
-            "uid": &*note.uid,
+            "namespace": &*event.object_ref.namespace, "name": &*event.object_ref.name,
+            "uid": &*event.uid,
         },
-        "type": if note.is_warning { "Warning" } else { "Normal" },
-        "reason": note.reason,
-        "action": note.action,
-        "note": cut(&note.message, NOTE_MAX),
+        "type": if event.is_warning { "Warning" } else { "Normal" },
+        "reason": event.reason,
+        "action": event.action,
+        "note": cut(&event.message, NOTE_MAX),
     });
-    if let Some((name, uid)) = &note.pod {
-        event["related"] = json!({
-            "apiVersion": "v1", "kind": "Pod", "namespace": &*note.object_ref.namespace,
+    if let Some((name, uid)) = &event.pod {
+        object["related"] = json!({
+            "apiVersion": "v1", "kind": "Pod", "namespace": &*event.object_ref.namespace,
             "name": &**name, "uid": uid.as_deref(),
         });
     }
-    event
+    object
 }
 
-/// At most so many bytes, with a mark where something is missing.
+/// Truncates text to a number of bytes, with a mark if something is missing.
 fn cut(text: &str, longest: usize) -> String {
     const MARK: &str = "…";
 
@@ -203,13 +205,13 @@ mod tests {
                 "uid": null},
             "type": "Warning", "reason": "Expired", "action": "Revoke", "note": "m",
         });
-        assert_eq!(event(&note(), "me"), expected);
+        assert_eq!(event_json(&note(), "me"), expected);
         let about_no_pod = Event {
             pod: None,
             is_warning: false,
             ..note()
         };
-        let written = event(&about_no_pod, "me");
+        let written = event_json(&about_no_pod, "me");
         assert_eq!(
             (&written["related"], &written["type"]),
             (&Value::Null, &json!("Normal"))
@@ -224,16 +226,16 @@ mod tests {
         assert_eq!(event["metadata"]["namespace"], "default");
         assert_eq!(event["note"], "lock res: m");
         assert_eq!(event["related"], Value::Null);
-        let usual = super::event(&note(), "me");
-        let known = place_of_note(&event["metadata"]);
-        assert_eq!(known, place_of_note(&usual["metadata"]));
+        let usual = super::event_json(&note(), "me");
+        let known = event_ref(&event["metadata"]);
+        assert_eq!(known, event_ref(&usual["metadata"]));
         assert_eq!(&*known.namespace, "team-a");
     }
 
     #[test]
     fn a_long_text_is_cut_between_two_characters() {
         for (text, length) in [("é".repeat(512), 1024), ("é".repeat(513), 1023)] {
-            let written = event(
+            let written = event_json(
                 &Event {
                     message: text,
                     ..note()

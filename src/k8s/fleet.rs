@@ -1,10 +1,10 @@
-//! The operator's port on a real API server: all locks and sessions, and the pods that ended.
+//! The operator's port on a real API server: all locks and sessions, and the pods that have ended.
 //!
-//! What the feeds cost: an event for each write to a lock, three for each session and TTL, and of pods only
-//! those in a terminal phase, which the kubelet sets for each pod that ended.
+//! The feeds cost an event for each write of a lock, three for each session and TTL, and one for
+//! each pod that reaches a terminal phase.
 //!
-//! It keeps nothing of what it tells: who listens does. A write is the same compare-and-swap that
-//! an agent makes, one request that is never repeated.
+//! It does not cache what the feeds deliver. A write is the same compare-and-swap that an agent
+//! makes: one request that is never repeated.
 
 pub(super) mod feeds;
 mod pods;
@@ -43,7 +43,7 @@ pub struct K8sFleet {
 }
 
 impl K8sFleet {
-    /// Those that `client` reaches. What it makes is to be used inside one runtime.
+    /// Creates an adapter. Its feeds must be used inside one runtime.
     #[must_use]
     pub const fn new(client: Client) -> Self {
         Self {
@@ -52,8 +52,7 @@ impl K8sFleet {
         }
     }
 
-    /// The same fleet with another limit on each call that is no feed (5 seconds unless it is
-    /// set).
+    /// Sets the timeout of each call that is not a feed (default: 5 seconds).
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -101,12 +100,12 @@ impl FleetStore for K8sFleet {
             read: lock::read,
             read_free_lock: lock::read_free_lock,
         };
-        let told = feeds::objects::<DistributedLock, _>(&self.client, reader);
-        let told = told.map(|told| match told {
+        let events = feeds::objects::<DistributedLock, _>(&self.client, reader);
+        let events = events.map(|events| match events {
             FeedEvent::Applied(placed) => FeedEvent::Applied(Box::new(with_name_checked(*placed))),
             other => other,
         });
-        told.boxed()
+        events.boxed()
     }
 
     fn sessions(&self) -> Feed<Object<Session>> {
@@ -140,28 +139,28 @@ impl FleetStore for K8sFleet {
         object.map(pods::report_of_object).transpose()
     }
 
-    /// The agents' own compare-and-swap.
+    /// The same compare-and-swap as the agents'.
     async fn update_lock(
         &self,
         current: &Object<Lock>,
         next: &Lock,
     ) -> Result<Object<Lock>, StoreError> {
         let store = self.lock_store(&current.object_ref);
-        Ok(moved_on(
+        Ok(after_write(
             current,
             store.update(&current.stored, next).await?,
         ))
     }
 
-    /// The agents' own compare-and-swap: a revocation and a renewal that were decided on one
-    /// version cannot both succeed.
+    /// The same compare-and-swap as the agents': of a revocation and a renewal on one version only
+    /// one succeeds.
     async fn update_session(
         &self,
         current: &Object<Session>,
         next: &Session,
     ) -> Result<Object<Session>, StoreError> {
         let store = self.session_store(&current.object_ref);
-        Ok(moved_on(
+        Ok(after_write(
             current,
             store.update(&current.stored, next).await?,
         ))
@@ -183,8 +182,7 @@ impl FleetStore for K8sFleet {
     }
 }
 
-/// Agents look for the lock of a resource under one name; any other object with that resource decides
-/// nothing.
+/// Agents use one object name for each resource; another object with that resource has no effect.
 fn with_name_checked(lock: Object<Lock>) -> Object<Lock> {
     let is_misnamed = *lock.object_ref.name != *object_name(&lock.stored.value.resource);
     Object {
@@ -193,9 +191,9 @@ fn with_name_checked(lock: Object<Lock>) -> Object<Lock> {
     }
 }
 
-/// The same object after a write: only one made anew has another uid, and that one has another
-/// version than was compared with.
-fn moved_on<T>(current: &Object<T>, stored: Stored<T>) -> Object<T> {
+/// Returns the object after a write. A recreated object has another uid, and also another version
+/// than was compared.
+fn after_write<T>(current: &Object<T>, stored: Stored<T>) -> Object<T> {
     Object {
         object_ref: current.object_ref.clone(),
         uid: current.uid.clone(),

@@ -1,7 +1,7 @@
-//! The labelled namespaces of an API server, and the role bindings there that are ours by their name.
+//! The labelled namespaces of a cluster, and the role bindings with the operator's name in them.
 //!
-//! What is not labelled is not asked for, and of the role bindings only those of that one name: a cluster
-//! may have many of each. A binding is replaced by a PUT with the version that it was decided on.
+//! Only labelled objects, and only role bindings with that name, are requested: a cluster may have
+//! many of each. A binding is replaced by a PUT with the version that the write is based on.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::store::fleet::{Feed, Object, ObjectRef};
 use crate::store::namespaces::{Binding, Namespaces, Subject, UninjectedPod};
 use crate::store::{Original, StoreError, Stored};
 
-/// Which namespaces are labelled.
+/// Selects the labelled namespaces.
 const LABELLED: &str = "leasehold.dev/injection in (enabled,on-request)";
-/// Which service accounts are.
+/// Selects the labelled service accounts.
 const ACCOUNTS: &str = "leasehold.dev/sidecar=true";
 
-/// The namespaces that `client` reaches.
+/// The namespaces of a cluster.
 #[derive(Clone)]
 pub struct K8sNamespaces {
     client: Client,
@@ -32,7 +32,7 @@ pub struct K8sNamespaces {
 }
 
 impl K8sNamespaces {
-    /// Those that `client` reaches. What it makes is to be used inside one runtime.
+    /// Creates an adapter. Its feeds must be used inside one runtime.
     #[must_use]
     pub const fn new(client: Client) -> Self {
         Self {
@@ -50,18 +50,16 @@ impl K8sNamespaces {
 impl Namespaces for K8sNamespaces {
     fn labelled(&self) -> Feed<Object<()>> {
         let select = |config: feeds::Config| config.labels(LABELLED);
-        feeds::selected::<Namespace, _>(&self.client, select, |object| that_it_is_there(&object))
+        feeds::selected::<Namespace, _>(&self.client, select, |object| existence(&object))
     }
 
     fn accounts(&self) -> Feed<Object<()>> {
         let select = |config: feeds::Config| config.labels(ACCOUNTS);
-        feeds::selected::<ServiceAccount, _>(&self.client, select, |object| {
-            that_it_is_there(&object)
-        })
+        feeds::selected::<ServiceAccount, _>(&self.client, select, |object| existence(&object))
     }
 
     fn bindings(&self) -> Feed<Object<Binding>> {
-        let select = |config: feeds::Config| config.fields(&of_our_name());
+        let select = |config: feeds::Config| config.fields(&binding_selector());
         feeds::selected::<RoleBinding, _>(&self.client, select, binding::read)
     }
 
@@ -70,13 +68,13 @@ impl Namespaces for K8sNamespaces {
         feeds::selected::<Pod, _>(&self.client, select, |object| uninjected_pod::read(&object))
     }
 
-    /// By a listing: the operator has no right to get one.
+    /// By a list, because the operator has no permission to get a binding.
     async fn binding(&self, namespace: &str) -> Result<Option<Object<Binding>>, StoreError> {
         let calls = self.calls(namespace);
         let mut listed = calls.list_where("metadata.name", binding::NAME).await?;
         match listed["items"][0].take() {
             Value::Null => Ok(None),
-            object => placed(namespace, object).map(Some),
+            object => read_object(namespace, object).map(Some),
         }
     }
 
@@ -87,15 +85,15 @@ impl Namespaces for K8sNamespaces {
     ) -> Result<Object<Binding>, StoreError> {
         let object = binding::new_object(namespace, subjects);
         let calls = self.calls(namespace);
-        let created = calls.create_if_namespace_stays(&object).await?;
+        let created = calls.create_in_live_namespace(&object).await?;
         let created = created.map_err(|_end| {
             StoreError::Unavailable(format!("the namespace {namespace} is being deleted"))
         });
-        answered(namespace, created?)
+        written_object(namespace, created?)
     }
 
-    /// The resourceVersion of `current` goes with the write: what somebody else changes meanwhile is
-    /// looked at first.
+    /// The write carries the resourceVersion of `current`, so it cannot overwrite a concurrent
+    /// change.
     async fn update_binding(
         &self,
         current: &Object<Binding>,
@@ -104,7 +102,7 @@ impl Namespaces for K8sNamespaces {
         let namespace = &*current.object_ref.namespace;
         let object = binding::write(&current.stored, namespace, subjects)?;
         let updated = self.calls(namespace).put(binding::NAME, &object).await?;
-        answered(namespace, updated)
+        written_object(namespace, updated)
     }
 
     async fn delete_binding(&self, current: &Object<Binding>) -> Result<(), StoreError> {
@@ -114,12 +112,12 @@ impl Namespaces for K8sNamespaces {
     }
 }
 
-fn of_our_name() -> String {
+fn binding_selector() -> String {
     format!("metadata.name={}", binding::NAME)
 }
 
-/// All that is asked of it.
-fn that_it_is_there(object: &Value) -> Result<Stored<()>, StoreError> {
+/// Reads only that the object exists.
+fn existence(object: &Value) -> Result<Stored<()>, StoreError> {
     Ok(Stored {
         value: (),
         version: version_of(object)?,
@@ -127,19 +125,24 @@ fn that_it_is_there(object: &Value) -> Result<Stored<()>, StoreError> {
     })
 }
 
-fn answered(namespace: &str, object: Value) -> Result<Object<Binding>, StoreError> {
+fn written_object(namespace: &str, object: Value) -> Result<Object<Binding>, StoreError> {
     let (uid, is_deleted) = (uid_of(&object), is_deleted(&object));
     let stored = written(object, binding::read)?;
-    Ok(at(namespace, uid, is_deleted, stored))
+    Ok(self::object(namespace, uid, is_deleted, stored))
 }
 
-fn placed(namespace: &str, object: Value) -> Result<Object<Binding>, StoreError> {
+fn read_object(namespace: &str, object: Value) -> Result<Object<Binding>, StoreError> {
     let (uid, is_deleted) = (uid_of(&object), is_deleted(&object));
     let stored = binding::read(object)?;
-    Ok(at(namespace, uid, is_deleted, stored))
+    Ok(self::object(namespace, uid, is_deleted, stored))
 }
 
-fn at(namespace: &str, uid: String, is_deleted: bool, stored: Stored<Binding>) -> Object<Binding> {
+fn object(
+    namespace: &str,
+    uid: String,
+    is_deleted: bool,
+    stored: Stored<Binding>,
+) -> Object<Binding> {
     Object {
         object_ref: ObjectRef {
             namespace: namespace.into(),

@@ -1,4 +1,4 @@
-//! What a pod says of the sidecar that it asks for. Only what is asked about is read.
+//! Reads the pods that request a sidecar. Only the needed fields are read.
 
 use serde_json::Value;
 
@@ -6,17 +6,17 @@ use super::{is_deleted, version_of};
 use crate::store::namespaces::UninjectedPod;
 use crate::store::{Original, StoreError, Stored};
 
-/// The pods that ask by their label, but for those that say that they were injected.
+/// Selects the pods that request a sidecar by their label and are not marked as injected.
 pub const SELECTOR: &str = "leasehold.dev/inject=true,leasehold.dev/injected!=true";
 /// The name of the sidecar's container.
 const SIDECAR: &str = "leasehold";
-/// Set by a kubelet on the mirror of a pod that it runs from a file.
+/// The annotation that a kubelet sets on the mirror of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Reads a pod.
 ///
 /// # Errors
-/// `Unreadable` when its version is no integer.
+/// `Unreadable` if its version is not an integer.
 pub fn read(object: &Value) -> Result<Stored<UninjectedPod>, StoreError> {
     let spec = &object["spec"];
     let containers = [&spec["initContainers"], &spec["containers"]];

@@ -108,7 +108,7 @@ fn feed<T: Send + 'static>(
     let objects = stream::iter((0..count).step_by(PAGE)).flat_map(page);
     let told = objects.map(move |object| {
         let placed = Object {
-            object_ref: convert::place_of(&object["metadata"]),
+            object_ref: convert::object_ref(&object["metadata"]),
             uid: object["metadata"]["uid"].as_str().unwrap().into(),
             is_deleted: false,
             is_misnamed: false,

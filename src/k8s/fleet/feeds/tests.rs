@@ -1,6 +1,6 @@
 //! What feeds make of an API server that hangs, forgets and talks nonsense. It is asked directly and in
 //! paused time: the limits on silence are met by what hangs on purpose, and by no slow machine. What is
-//! made of a real connection that breaks or says nothing is in tests/e2e (`faults`, `waiting::trouble`).
+//! made of a real connection that breaks or says nothing is in tests/e2e (`faults`, `waiting::store_error`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::crd::DistributedLock;
 use crate::k8s::convert::lock;
 use crate::protocol::lock::Lock;
 
-const IMPATIENCE: Patience = Patience {
+const IMPATIENCE: Timeouts = Timeouts {
     watch_seconds: 1,
     silence: Duration::from_millis(200),
 };
@@ -190,7 +190,7 @@ async fn all_is_told_anew_where_the_watch_cannot_go_on() {
     let too_new = json!({"kind": "Status", "code": 504, "reason": "Timeout", "message": "too new"});
     let refused_at_once = |code, body: String| vec![Act::Answer(code, body)];
     let nonsense = event("ADDED", &json!("what is this?"));
-    for (trouble, word) in [
+    for (store_error, word) in [
         (
             vec![Act::Answer(
                 200,
@@ -203,7 +203,7 @@ async fn all_is_told_anew_where_the_watch_cannot_go_on() {
         (vec![Act::Answer(200, nonsense)], "unavailable"),
     ] {
         let mut acts = vec![listed(5, &[object("a", 3)])];
-        acts.extend(trouble);
+        acts.extend(store_error);
         acts.push(listed(9, &[]));
         let (mut feed, _) = server(acts);
         let expected = ["anew", "ns/a at 3", "complete", word, "anew", "complete"];
@@ -223,20 +223,20 @@ async fn what_stands_in_the_way_is_named() {
 #[test]
 fn rests_grow_until_something_is_told() {
     let open = || stream::pending().boxed();
-    let mut source = Source::<SeenPod> {
+    let mut source = Source::<PartialPod> {
         events: open(),
         failures: 0,
     };
-    assert_eq!(longest_rest(source.failures), None);
+    assert_eq!(max_backoff(source.failures), None);
     let mut longest = Vec::new();
     for _ in 0..8 {
         // Said before each listing, whatever becomes of it.
-        source.look_at(&Ok(Event::Init), open);
-        source.look_at(&Err(watcher::Error::NoResourceVersion), open);
-        longest.push(longest_rest(source.failures).unwrap().as_millis());
+        source.update(&Ok(Event::Init), open);
+        source.update(&Err(watcher::Error::NoResourceVersion), open);
+        longest.push(max_backoff(source.failures).unwrap().as_millis());
     }
     assert_eq!(longest, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-    assert_eq!(longest_rest(u32::MAX), Some(REST_MAX));
-    source.look_at(&Ok(Event::InitDone), open);
+    assert_eq!(max_backoff(u32::MAX), Some(BACKOFF_MAX));
+    source.update(&Ok(Event::InitDone), open);
     assert_eq!(source.failures, 0);
 }

@@ -192,7 +192,7 @@ fn a_deleted_pod_says_so_while_it_is_there() {
 
 #[test]
 fn labels_and_bookkeeping_are_not_kept() {
-    let seen: SeenPod = serde_json::from_value(pod(&json!({}))).unwrap();
+    let seen: PartialPod = serde_json::from_value(pod(&json!({}))).unwrap();
     let expected = ObjectMeta {
         name: Some("p".to_owned()),
         namespace: Some("n".to_owned()),
