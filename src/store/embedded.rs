@@ -1,15 +1,15 @@
-//! The ports in one process, on a file or in memory: what `leasehold dev` and single hosts use.
+//! The ports in one process, on a file or in memory, for `leasehold dev` and single hosts.
 //!
-//! It answers as the API server does: one revision counter for everything that rises with every
-//! write, compare-and-swap on an object's revision, consistent listings and pages, a watch of a
-//! session's locks from any revision that is still remembered, and the same invariants guarded.
-//! What was acknowledged is on disk. One mutex is held from before a write until its event is sent, so events
-//! come in the order of revisions. It decides nothing about locks, and does not share its
-//! directory with another process.
+//! It behaves like the API server. One revision counter rises with every write. Writes are
+//! compare-and-swaps on an object's revision, lists and pages are consistent, and a watch starts at
+//! any revision that is still remembered. The same invariants are checked. What was acknowledged is
+//! on disk. One mutex is held from before a write until its event is sent, so events have the order
+//! of their revisions. It decides nothing about locks, and does not share its directory with
+//! another process.
 //!
-//! Not here: access control and more than one namespace. What nobody needs any more is deleted when
-//! a directory is opened, before anybody uses it; while it is in use nothing is, but by what
-//! `test_support` and `fleet` have for tests and the simulation.
+//! It has no access control, and only one namespace. Unused objects are deleted only when a
+//! directory is opened, before anything uses it. `test_support` and `fleet` are for tests and the
+//! simulation.
 
 mod file;
 mod fleet;
@@ -48,49 +48,49 @@ pub use file::OpenError;
 pub use fleet::NAMESPACE;
 pub use test_support::Backup;
 
-/// How long a call may take. A disk that takes longer is no disk to keep locks on.
+/// The time limit of a call. A slower disk cannot be used for locks.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
 
-/// The store. Cloning gives another handle to the same one.
+/// The store. A clone is another handle to the same store.
 #[derive(Clone)]
 pub struct EmbeddedStore(Arc<Inner>);
 
 struct Inner {
     database: Database,
-    /// Held from before a write begins until it is told of, so that changes are told in the order
-    /// of their revisions.
+    /// Locked from before a write until its event is sent, so that events have the order of their
+    /// revisions.
     history: Mutex<History>,
-    /// What is reported of pods.
+    /// The reports of pods.
     pods: Mutex<Pods>,
-    /// None in memory. Others are kept from the directory until the database is closed: the fields
-    /// are dropped in this order.
+    /// `None` in memory. The fields are dropped in this order: the directory stays locked until the
+    /// database is closed.
     side_files: Option<SideFiles>,
 }
 
 impl EmbeddedStore {
-    /// Opens a data directory, and makes what is missing. The revisions of a new store follow
-    /// `first`, or what the one before it in this directory had, if that is known: with a `first`
-    /// above all of another store's, tokens rise although that one was thrown away.
+    /// Opens a data directory, and creates what is missing. The revisions of a new store follow
+    /// `first`, or the last recorded one of its predecessor in this directory. If `first` is above
+    /// all revisions of a discarded store, tokens keep rising.
     ///
     /// Blocks.
     ///
     /// # Errors
-    /// [`OpenError`] says what to do.
+    /// [`OpenError`], which says what to do.
     pub fn open(directory: &Path, first: Revision) -> Result<Self, OpenError> {
         let mut opened = file::open(directory, first)?;
         if let Err(error) = unused::delete_unused(&opened.database) {
             tracing::warn!(%error, "cleaning up after earlier processes failed");
-            // After a write that failed the database answers nothing until it is opened anew.
+            // After a failed write the database answers nothing until it is reopened.
             opened = opened.again()?;
         }
         let revision = opened.revision()?;
         Ok(Self::on(opened.database, Some(opened.side_files), revision))
     }
 
-    /// A store that ends with the process. Its revisions follow `first`.
+    /// Creates a store that ends with the process. Its revisions follow `first`.
     ///
     /// # Errors
-    /// What the database says; none is known.
+    /// The error of the database; none is known.
     pub fn in_memory(first: Revision) -> Result<Self, StoreError> {
         let database = file::in_memory(first);
         let database = database.map_err(|error| StoreError::Unavailable(error.to_string()))?;
@@ -107,8 +107,8 @@ impl EmbeddedStore {
         }))
     }
 
-    /// Runs a call where it may block. In memory nothing does, and a simulation wants everything
-    /// to happen in one order.
+    /// Runs a call on a thread that may block. In memory nothing blocks, and a simulation needs a
+    /// deterministic order.
     async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
@@ -126,7 +126,7 @@ impl EmbeddedStore {
         .await
     }
 
-    /// As [`Self::run`], for what changes nothing: without an answer nothing happened.
+    /// Like [`Self::run`] for a read: without an answer nothing happened.
     async fn read<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
@@ -163,8 +163,8 @@ impl Inner {
         self.write_lock(write, &mut history, None, resource, &record)
     }
 
-    /// The comparison and the write are one transaction, and the database lets one write at a
-    /// time in: of all that were decided on one version, one gets through.
+    /// The comparison and the write are one transaction, and the database runs one write at a time:
+    /// of all writes based on one version, one succeeds.
     fn update_lock(&self, decided_on: &Identity, next: &Lock) -> Result<Stored<Lock>, StoreError> {
         let mut history = self.history();
         let write = WriteTxn::begin(&self.database)?;
@@ -173,7 +173,7 @@ impl Inner {
         let before = stored_lock(&found)?;
         rules::check_lock(&before.value, next)?;
         if before.value == *next {
-            // As on the API server, what changes nothing consumes no revision.
+            // As on the API server, a write without a change consumes no revision.
             return Ok(before);
         }
         let record: LockRecord = found.record.updated(next);
@@ -258,8 +258,8 @@ impl Inner {
         Ok(stored)
     }
 
-    /// Deletes a lock's object, if `check_identity` lets that one go. Like the API server it does not mind what
-    /// is in it.
+    /// Deletes a lock's object, if `check_identity` accepts it. Like the API server it ignores the
+    /// content.
     fn delete_lock(
         &self,
         name: &str,
@@ -281,7 +281,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes a session's object, if `check_identity` lets that one go.
+    /// Deletes a session's object, if `check_identity` accepts it.
     fn delete_session(
         &self,
         name: &str,
@@ -293,7 +293,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives the revision that this consumed, and the document that was there.
+    /// Deletes a document. Returns the revision that this consumed, and the document.
     fn delete(
         &self,
         documents: DocumentTable,
@@ -312,8 +312,8 @@ impl Inner {
         Ok((at, there))
     }
 
-    /// The own id of the object that this write makes. Only the simulation's operator asks for it, so
-    /// a file has none.
+    /// Returns the uid of the object that this write creates. Only the operator in the simulation
+    /// reads it, so files have none.
     fn new_uid(&self, history: &History, write: &WriteTxn) -> Result<Option<String>, StoreError> {
         if self.side_files.is_some() {
             return Ok(None);
@@ -331,7 +331,7 @@ impl Inner {
     }
 }
 
-/// What a write is decided on: which object it was, and at which version.
+/// What a write is based on: the object and its version.
 #[derive(Clone, PartialEq, Eq)]
 struct Identity {
     version: Revision,
@@ -348,17 +348,17 @@ impl Identity {
     }
 }
 
-/// The one test of a compare-and-swap: is it still what the write was decided on? The version alone would
-/// not tell where a backup was restored and revisions are given twice.
+/// The test of a compare-and-swap: is it still the object and version that the write is based on?
+/// The version alone is not enough after a restored backup, which repeats revisions.
 fn compare<T>(
     there: Option<Versioned<T>>,
     decided_on: &Identity,
     uid: fn(&T) -> Option<&str>,
 ) -> Result<Versioned<T>, StoreError> {
     let there = there.ok_or_else(|| StoreError::NotFound("no such object".to_owned()))?;
-    let is_same =
+    let is_it =
         there.version == decided_on.version && uid(&there.record) == decided_on.uid.as_deref();
-    if is_same || seeded::has(Bug::NoPrecondition) {
+    if is_it || seeded::has(Bug::NoPrecondition) {
         return Ok(there);
     }
     Err(StoreError::Conflict)
@@ -376,8 +376,8 @@ fn stored_session(found: &Versioned<SessionRecord>) -> Stored<Session> {
     stored(found.record.session(), found.version, found.record.uid())
 }
 
-/// What this version does not know is kept in the file, where a write of this very version finds
-/// it: nothing has to be carried but the object's own id.
+/// Unknown fields are kept in the file, where the next write of this version finds them. So only
+/// the uid has to be carried.
 fn stored<T>(value: T, version: Revision, uid: Option<&str>) -> Stored<T> {
     Stored {
         value,

@@ -1,8 +1,7 @@
-//! A store that fails on demand, in front of another one: for `leasehold dev --fault-api` and for
-//! tests.
+//! A wrapper around a store that injects faults, for `leasehold dev --fault-api` and for tests.
 //!
-//! A call that fails was never made, whatever the fault says of it: `Ambiguous` too. What is let
-//! through is answered by the store behind, unchanged.
+//! A call that fails is never made, whatever its error says, even `Ambiguous`. A call that passes
+//! is answered by the wrapped store, unchanged.
 
 mod timed;
 
@@ -26,7 +25,7 @@ pub use timed::TimedFaults;
 pub enum Call {
     /// `LockStore::get`.
     GetLock,
-    /// `LockStore::look`.
+    /// `LockStore::get_with_revision`.
     GetLockWithRevision,
     /// `LockStore::list_held_by`.
     ListHeldLocks,
@@ -44,14 +43,14 @@ pub enum Call {
     GetSession,
     /// `SessionStore::create`.
     CreateSession,
-    /// `SessionStore::update` that counts one renewal more.
+    /// `SessionStore::update` that increases the number of renewals.
     RenewSession,
     /// `SessionStore::update` that ends the session, or changes nothing.
     EndSession,
 }
 
 impl Call {
-    /// Which update of a session this is.
+    /// Returns the kind of an update.
     #[must_use]
     pub const fn of_update(current: &Session, next: &Session) -> Self {
         if next.renewals > current.renewals {
@@ -62,16 +61,16 @@ impl Call {
     }
 }
 
-/// What goes wrong.
+/// The faults to inject.
 pub trait Faults: Send + Sync + 'static {
-    /// What a call is answered with instead of being made; none lets it through.
+    /// Returns the error of a call that fails; `None` lets it pass.
     fn on_call(&self, call: Call) -> Option<StoreError>;
 
-    /// Joins what ends a watch; it is dropped, and never used, where watches do not fail.
+    /// Registers a channel that ends a watch. It is dropped unused if watches do not fail.
     fn on_watch(&self, _breaks: mpsc::UnboundedSender<StoreError>) {}
 }
 
-/// A store with faults in front of it.
+/// A store with injected faults.
 #[derive(Clone, Debug)]
 pub struct FaultyStore<S, F> {
     store: S,
@@ -79,7 +78,7 @@ pub struct FaultyStore<S, F> {
 }
 
 impl<S, F: Faults> FaultyStore<S, F> {
-    /// Puts faults in front of a store.
+    /// Wraps a store.
     pub const fn new(store: S, faults: F) -> Self {
         Self { store, faults }
     }
@@ -109,14 +108,14 @@ impl<S: LockStore, F: Faults> LockStore for FaultyStore<S, F> {
     }
 
     async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
-        // First of all: a fault that comes while the watch is being opened ends it too.
+        // Registered first: a fault while the watch is being opened ends it, too.
         let (interrupts, broken) = mpsc::unbounded();
         self.faults.on_watch(interrupts);
         let events = self.admit(Call::WatchLocks)?.watch(session, after).await?;
-        // What comes first ends it: its own end, or a fault.
+        // The watch ends with its own end or with a fault, whichever comes first.
         let events = events.map(Some).chain(stream::once(ready(None)));
         let broken = broken.flat_map(|error| stream::iter([Some(Err(error)), None]));
-        // Without anybody left who could break it, the watch goes on by itself.
+        // If the channel is dropped, the watch continues.
         let both = stream::select(events, broken.chain(stream::pending()));
         let until_the_end = both.scan((), |(), event| ready(event));
         Ok(until_the_end.boxed())

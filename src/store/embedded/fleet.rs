@@ -1,10 +1,9 @@
-//! The operator's port on the embedded store: its locks and sessions as they change, and what somebody
-//! reports of pods.
+//! The operator's port on the embedded store: feeds of its locks and sessions, and reports of pods.
 //!
-//! For the simulation, in which the operator runs on the same store as the agents; nothing that is
-//! shipped calls it. There are no pods here: a simulation plays the kubelet through `test_support`.
+//! For the simulation, in which the operator runs on the store of the agents; shipped code does not
+//! use it. The store has no pods: a simulation reports them through `test_support`.
 //!
-//! Invariant: nothing is written between what a feed begins with and the first change that it tells.
+//! Invariant: no write happens between a feed's list and its first change.
 
 mod pods;
 mod subscribers;
@@ -30,15 +29,15 @@ use crate::store::fleet::{
 };
 use crate::store::{LockStore, SessionStore, StoreError, Stored};
 
-/// The one namespace that everything is in.
+/// The only namespace.
 pub const NAMESPACE: &str = "embedded";
-/// The pause before a feed that could not begin tries again.
+/// The pause before a feed that failed to open is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What an object's own id is, as the adapter carries it. Objects in a file have none.
+/// The uid of an object, as the adapter carries it. Objects in a file have none.
 pub(super) struct Uid(pub(super) Option<Arc<str>>);
 
-/// Where the object of a name is.
+/// Returns the reference to an object of this name.
 pub(super) fn object_ref(name: &str) -> ObjectRef {
     ObjectRef {
         namespace: NAMESPACE.into(),
@@ -51,12 +50,12 @@ fn uid_of<T>(stored: &Stored<T>) -> Arc<str> {
     uid.unwrap_or_else(|| "".into())
 }
 
-/// An object that was read or written, where it is.
+/// Converts a stored object.
 pub(super) fn to_object<T>(name: &str, stored: Stored<T>) -> Object<T> {
     Object {
         object_ref: object_ref(name),
         uid: uid_of(&stored),
-        // Nothing here has finalizers.
+        // No object here has finalizers.
         is_deleted: false,
         is_misnamed: false,
         set_at: None,
@@ -64,7 +63,7 @@ pub(super) fn to_object<T>(name: &str, stored: Stored<T>) -> Object<T> {
     }
 }
 
-/// What a feed tells of an object after a write; nothing is stored when it was deleted.
+/// Returns the event after a write; `stored` is `None` after a delete.
 pub(super) fn change_event<T>(name: &str, stored: Option<Stored<T>>) -> FeedEvent<Object<T>> {
     match stored {
         Some(stored) => FeedEvent::Applied(Box::new(to_object(name, stored))),
@@ -84,7 +83,7 @@ fn list_event<T>(name: &str, stored: Result<Stored<T>, StoreError>) -> FeedEvent
     }
 }
 
-/// Everything that there is, then what follows.
+/// Returns a feed that lists everything, and then delivers the changes.
 fn list_then_watch<T: Send + 'static>(there: Vec<FeedEvent<T>>, changes: Feed<T>) -> Feed<T> {
     let there = stream::iter(there);
     let begin = stream::iter([FeedEvent::ListStarted]).chain(there);
@@ -126,7 +125,8 @@ impl Inner {
 }
 
 impl EmbeddedStore {
-    /// A feed that begins anew whenever it ends: it fell behind, or a backup was restored.
+    /// Returns a feed that lists again whenever it ends, because it fell behind or a backup was
+    /// restored.
     fn feed<T: Send + 'static>(&self, begin: fn(&Inner) -> Result<Feed<T>, StoreError>) -> Feed<T> {
         let feeds = stream::unfold(self.clone(), move |store| async move {
             let feed = store.read(begin).await.unwrap_or_else(interrupted);
@@ -145,7 +145,7 @@ fn check_here(object_ref: &ObjectRef) -> Result<(), StoreError> {
     found.ok_or_else(|| StoreError::NotFound(object_ref.to_string()))
 }
 
-/// Whether what is there is this very object, at the version that was seen.
+/// Checks that the object has this uid and version.
 fn check_precondition(current: &ObjectVersion, there: &Identity) -> Result<(), StoreError> {
     let uid = there.uid.as_deref().unwrap_or_default();
     let is_same = uid == &*current.uid && there.version == current.version;
@@ -171,7 +171,7 @@ impl FleetStore for EmbeddedStore {
     }
 
     async fn lock(&self, object_ref: &ObjectRef) -> Result<Option<Object<Lock>>, StoreError> {
-        // A name that no lock can have is one that there is no lock of.
+        // An invalid name is no lock's.
         let resource = Resource::parse(&object_ref.name).ok();
         let Some(resource) = resource.filter(|_| is_here(object_ref)) else {
             return Ok(None);
@@ -194,7 +194,7 @@ impl FleetStore for EmbeddedStore {
             .await
     }
 
-    /// The agents' own compare-and-swap. It leaves alone what people set.
+    /// The same compare-and-swap as the agents'. It keeps the settings of users.
     async fn update_lock(
         &self,
         current: &Object<Lock>,
@@ -205,8 +205,8 @@ impl FleetStore for EmbeddedStore {
         Ok(to_object(&current.object_ref.name, written))
     }
 
-    /// The agents' own compare-and-swap: a revocation and a renewal that were decided on one version
-    /// cannot both succeed.
+    /// The same compare-and-swap as the agents': of a revocation and a renewal on one version only
+    /// one succeeds.
     async fn update_session(
         &self,
         current: &Object<Session>,

@@ -1,8 +1,7 @@
-//! Reading locks: one, a session's, and page by page as of one revision.
+//! Reads locks: one lock, those of a session, and pages at one revision.
 //!
-//! The place where a page ends names the revision of the first page. Later pages are of that
-//! revision too: what was written since is undone from the history, and where that begins later
-//! the listing is over.
+//! The continue token has the revision of the first page, and later pages are of that revision,
+//! too. Later writes are undone by the history; if that starts later, the token has expired.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::token::Revision;
 use crate::store::{Page, StoreError, Stored};
 
-/// A lock of a page by its resource, or why it cannot be read.
+/// A lock of a page by its resource, or the error of an unreadable one.
 type Entry = (String, Result<Stored<Lock>, StoreError>);
 
 impl Snapshot {
@@ -57,7 +56,7 @@ impl Snapshot {
 }
 
 impl Inner {
-    /// One page; a limit of 0 is none, as on the API server.
+    /// Returns one page; a limit of 0 means no limit, as on the API server.
     pub(super) fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
         let snapshot = self.snapshot()?;
         let now = snapshot.revision()?;
@@ -98,7 +97,7 @@ impl Inner {
 }
 
 impl Snapshot {
-    /// At least one lock more than `limit`, where there are so many, in order.
+    /// Returns at least one lock more than `limit`, if there are so many, in order.
     fn entries_as_of(
         &self,
         then: BTreeMap<String, Option<Stored<Lock>>>,
@@ -123,7 +122,7 @@ impl Snapshot {
     }
 }
 
-/// Where a page begins.
+/// Where a page starts.
 struct ContinueToken {
     revision: Revision,
     after: Option<String>,
@@ -144,7 +143,7 @@ impl ContinueToken {
         }
     }
 
-    /// In letters and digits, which no URL has to escape.
+    /// Encoded in letters and digits, which need no escaping in a URL.
     fn to_text(&self) -> String {
         use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
-//! What is in the file: three tables, and transactions on them.
+//! The three tables of the file, and transactions on them.
 //!
-//! Everything here blocks. Each write commits in two phases: the new pages are on disk before the
-//! header points at them, so that a header which points at damaged pages means damage and never a
-//! crash, and nobody falls back to the state before an acknowledged write.
+//! All functions block. Each write commits in two phases: the new pages are on disk before the
+//! header points at them. So a header that points at damaged pages means damage and not a crash,
+//! and the database never falls back to the state before an acknowledged write.
 
 use redb::{
     Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, Table, TableDefinition,
@@ -14,33 +14,33 @@ use super::record;
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
 
-/// Documents by name, each with the revision at which it was written.
+/// A table of documents by name, each with the revision at which it was written.
 pub(super) type DocumentTable = TableDefinition<'static, &'static str, (u64, &'static [u8])>;
 
 /// Locks by resource.
 pub(super) const LOCKS: DocumentTable = TableDefinition::new("locks");
 /// Sessions by id.
 pub(super) const SESSIONS: DocumentTable = TableDefinition::new("sessions");
-/// Numbers about the whole store.
+/// Numbers of the whole store.
 const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
-/// The last revision that was consumed.
+/// The last consumed revision.
 const REVISION: &str = "revision";
-/// How the rest of the file is to be read.
+/// The format of the file.
 const FORMAT: &str = "format";
-/// The one that this version writes.
+/// The format that this version writes.
 pub(super) const FORMAT_NOW: u64 = 1;
 
-/// A document, the revision at which it was written, and what it says.
+/// A decoded document, with the revision at which it was written.
 #[derive(Clone, Debug)]
 pub(super) struct Versioned<T> {
     pub(super) version: Revision,
     pub(super) record: T,
 }
 
-/// Makes the tables of a new file.
+/// Creates the tables of a new file.
 ///
 /// # Errors
-/// What the database says.
+/// The error of the database.
 pub(super) fn create(database: &Database, first: Revision) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_two_phase_commit(true);
@@ -54,10 +54,10 @@ pub(super) fn create(database: &Database, first: Revision) -> Result<(), redb::E
     Ok(transaction.commit()?)
 }
 
-/// The format that a file says it has and the revision it is at; none where it says nothing.
+/// Returns the format and the revision of a file; `None` where it has none.
 ///
 /// # Errors
-/// What the database says.
+/// The error of the database.
 pub(super) fn format_and_revision(
     database: &Database,
 ) -> Result<(Option<u64>, Option<Revision>), redb::Error> {
@@ -67,7 +67,7 @@ pub(super) fn format_and_revision(
     Ok((format, revision.map(Revision)))
 }
 
-/// A consistent view of everything.
+/// A consistent snapshot of all tables.
 pub(super) struct Snapshot(ReadTransaction);
 
 impl Snapshot {
@@ -78,7 +78,7 @@ impl Snapshot {
             .map_err(|error| failed(error.into()))
     }
 
-    /// The revision that the store was at.
+    /// Returns the revision of the store.
     pub(super) fn revision(&self) -> Result<Revision, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let meta = self.0.open_table(META)?;
@@ -87,7 +87,7 @@ impl Snapshot {
         require_revision(read().map_err(failed)?)
     }
 
-    /// One document.
+    /// Returns one document.
     pub(super) fn get<T: DeserializeOwned>(
         &self,
         documents: DocumentTable,
@@ -104,7 +104,7 @@ impl Snapshot {
             .transpose()
     }
 
-    /// All documents as they are, by name, each with the revision at which it was written.
+    /// Returns all documents as bytes, by name, each with the revision at which it was written.
     pub(super) fn documents(
         &self,
         documents: DocumentTable,
@@ -122,7 +122,7 @@ impl Snapshot {
         read().map_err(failed)
     }
 
-    /// Each document whose name comes after `after`, in order, until `each` has had enough.
+    /// Calls `each` for each document with a name after `after`, in order, until it returns false.
     pub(super) fn walk<T: DeserializeOwned>(
         &self,
         documents: DocumentTable,
@@ -147,7 +147,7 @@ impl Snapshot {
     }
 }
 
-/// A write under way; dropped, it never was.
+/// A write transaction. Dropping it discards the write.
 pub(super) struct WriteTxn(WriteTransaction);
 
 impl WriteTxn {
@@ -159,7 +159,7 @@ impl WriteTxn {
         Ok(Self(transaction))
     }
 
-    /// One document, as it is in this write.
+    /// Returns one document, as it is in this transaction.
     pub(super) fn get<T: DeserializeOwned>(
         &self,
         documents: DocumentTable,
@@ -176,7 +176,7 @@ impl WriteTxn {
             .transpose()
     }
 
-    /// Writes a document, or removes it where there is none to write. Consumes a revision.
+    /// Writes a document, or removes it if `document` is `None`. Consumes a revision.
     pub(super) fn put(
         &self,
         documents: DocumentTable,
@@ -200,7 +200,7 @@ impl WriteTxn {
         Ok(Revision(at))
     }
 
-    /// The revision that this write consumes.
+    /// Returns the revision that this write consumes.
     pub(super) fn next_revision(&self) -> Result<Revision, StoreError> {
         let next = self.revision()?.0.checked_add(1);
         next.map(Revision).ok_or_else(|| {
@@ -208,8 +208,7 @@ impl WriteTxn {
         })
     }
 
-    /// Puts these documents, each with the revision at which it was written, in the place of all that
-    /// there are.
+    /// Replaces all documents.
     pub(super) fn replace(
         &self,
         documents: DocumentTable,
@@ -226,7 +225,7 @@ impl WriteTxn {
         write().map_err(failed)
     }
 
-    /// The revision that the store is at.
+    /// Returns the revision of the store.
     fn revision(&self) -> Result<Revision, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let meta = self.0.open_table(META)?;
@@ -245,10 +244,10 @@ impl WriteTxn {
         write().map_err(failed)
     }
 
-    /// On disk once this returns well.
+    /// Commits the write. It is on disk after success.
     ///
     /// # Errors
-    /// `Ambiguous`: a commit that failed may be on disk all the same.
+    /// `Ambiguous`: a failed commit may be on disk.
     pub(super) fn commit(self) -> Result<(), StoreError> {
         self.0.commit().map_err(|error| {
             StoreError::Ambiguous(format!(
@@ -275,7 +274,7 @@ fn require_revision(revision: Option<u64>) -> Result<Revision, StoreError> {
         .ok_or_else(|| StoreError::Unreadable("the store has no revision".to_owned()))
 }
 
-/// Nothing was written.
+/// The error of a call that wrote nothing.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "it is what `map_err` has to give"

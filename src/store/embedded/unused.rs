@@ -1,11 +1,12 @@
-//! What earlier processes left behind and nobody needs: sessions, and locks that were free for long.
+//! Deletes what earlier processes left and nothing uses: sessions, and locks that have been free
+//! for long.
 //!
-//! In a cluster a session's object goes with its pod, and the operator deletes idle locks. Here
-//! nothing goes by itself, so it is cleared away when a directory is opened, before anybody uses
-//! it: by the directory's lock, nobody lives by a session that was there before.
+//! In a cluster a session's object is deleted with its pod, and the operator deletes idle locks.
+//! Here it is done when a directory is opened, before anything uses it: the directory is locked, so
+//! no process uses an earlier session.
 //!
-//! A session that a lock still names stays: its end, or its silence, is what lets others take over.
-//! A lock goes only while its token is below what the store's revision makes: tokens rise over its
+//! A session that a lock names stays, because its end or its silence lets others take over. A lock
+//! is deleted only if its token is below the base of the store's revision, so tokens rise over the
 //! deletion, with any token floor.
 
 use std::collections::HashSet;
@@ -17,18 +18,18 @@ use super::tables::{DocumentTable, LOCKS, SESSIONS, Snapshot, Versioned, WriteTx
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
 
-/// How many free locks are kept, those that were written last: what their incidents tell is of use
-/// to people for a while.
+/// The number of free locks that are kept, the last written ones: their incidents are useful for a
+/// while.
 const FREE_LOCKS_MAX: usize = 1_000;
 
-/// What can go: its table and its name.
+/// A deletable document: its table and its name.
 type Unused = (DocumentTable, String);
 
-/// Removes the sessions that no lock names and the free locks above the bound. What cannot be read
-/// stays.
+/// Deletes the sessions that no lock names, and the free locks above the limit. Unreadable
+/// documents stay.
 ///
 /// # Errors
-/// What the database says.
+/// The error of the database.
 pub(super) fn delete_unused(database: &Database) -> Result<(), StoreError> {
     let unused = find(&Snapshot::open(database)?)?;
     if unused.is_empty() {
@@ -59,7 +60,7 @@ fn find(snapshot: &Snapshot) -> Result<Vec<Unused>, StoreError> {
             true
         },
     )?;
-    // The oldest first.
+    // Oldest first.
     free.sort_unstable();
     free.truncate(free.len().saturating_sub(FREE_LOCKS_MAX));
     let mut unused: Vec<_> = free.into_iter().map(|(_, name)| (LOCKS, name)).collect();
@@ -73,7 +74,7 @@ fn find(snapshot: &Snapshot) -> Result<Vec<Unused>, StoreError> {
     Ok(unused)
 }
 
-/// A lock that is made again is granted from a revision above `now`, and may not repeat a token.
+/// A recreated lock is granted from a revision above `now`, and must not repeat a token.
 fn is_unused(record: &LockRecord, now: Revision) -> bool {
     let Ok(lock) = record.lock() else {
         return false;

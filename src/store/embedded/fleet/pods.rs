@@ -1,5 +1,4 @@
-//! What is reported of pods. It lives beside the objects: no revision is consumed by it, and no backup
-//! has it.
+//! The reports of pods. They are not objects: they consume no revision, and no backup has them.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ impl Pods {
         self.reports.get(object_ref).cloned()
     }
 
-    /// Those that ended.
+    /// Returns a feed of the pods that have ended.
     pub(super) fn feed(&mut self) -> Feed<PodReport> {
         let ended = self.reports.values().filter(|pod| pod.is_terminal);
         let there = ended.map(|pod| FeedEvent::Applied(Box::new(pod.clone())));
@@ -43,7 +42,7 @@ impl Pods {
         }
     }
 
-    /// Whether it was among those that ended.
+    /// Removes a report. Returns whether the pod had ended.
     fn remove_report(&mut self, object_ref: &ObjectRef) -> bool {
         let before = self.reports.remove(object_ref);
         before.is_some_and(|pod| pod.is_terminal)

@@ -1,12 +1,11 @@
-//! Those who are told of each change of one kind of object.
+//! The subscribers to the changes of one kind of object.
 
 use futures::StreamExt as _;
 use futures::channel::mpsc;
 
 use crate::store::fleet::{Feed, FeedEvent};
 
-/// How much a feed may have waiting for its reader; one that falls behind further is ended, and tells
-/// everything anew.
+/// The maximum backlog of a feed. A feed that falls behind further is ended, and lists again.
 pub(super) const BACKLOG_MAX: usize = 1_024;
 
 pub(in crate::store::embedded) struct Subscribers<T>(Vec<mpsc::Sender<FeedEvent<T>>>);
@@ -18,7 +17,7 @@ impl<T> Default for Subscribers<T> {
 }
 
 impl<T: Clone + Send + 'static> Subscribers<T> {
-    /// What is told from now on.
+    /// Returns a feed of all later changes.
     pub(super) fn subscribe(&mut self) -> Feed<T> {
         let (sender, receiver) = mpsc::channel(BACKLOG_MAX);
         self.0.push(sender);
@@ -30,7 +29,7 @@ impl<T: Clone + Send + 'static> Subscribers<T> {
             .retain_mut(|sender| sender.try_send(event.clone()).is_ok());
     }
 
-    /// Whether anybody would hear it.
+    /// Returns whether there is no subscriber.
     pub(in crate::store::embedded) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
