@@ -1,60 +1,60 @@
-//! Does what `plan` decides: keeps a certificate in a Secret, its authority in the webhook's
-//! configuration, and serves it.
+//! Rotates the webhook's certificate as `plan` decides: a Secret with the certificate, the CA in
+//! the webhook's configuration, and the served certificate.
 //!
-//! Every replica runs one, and none leads: whose write comes second reads what the first one wrote. An
-//! answer that does not say whether it was written is followed by a read, as everything is. What is
-//! kept between two looks is only since when what is in the Secret is trusted, and what is served.
+//! Every replica runs one, without a leader: a replica whose write conflicts reads the other's
+//! result. A write with an unknown outcome is followed by a read. The only state is since when the
+//! certificate in the Secret is trusted, and which certificate is served.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 
-use super::issue::{IssueFailed, issue};
-use super::plan::{Authority, Bundle, Certificate, Found, Seen, Step, Terms, plan};
+use super::issue::{IssueError, issue};
+use super::plan::{Action, Authority, Bundle, Certificate, Observation, SecretState, Timing, plan};
 use super::read::{Pair, authorities, pem_of};
-use super::served::Served;
+use super::served::ServedCertificate;
 use crate::clock::Clock;
 use crate::protocol::time::Moment;
 use crate::store::certificates::{CertificateStore, TlsFiles, TrustStore};
 use crate::store::{StoreError, Stored};
 
-/// The longest time between two looks, whatever the feeds tell.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// The first rest after a failure; it doubles.
-const RETRY: Duration = Duration::from_millis(250);
-/// The longest one.
-const RETRY_MAX: Duration = Duration::from_secs(15);
-/// How many steps one look leads to at most; a rotation takes four.
+/// The maximum interval between two reconciliations.
+const RECONCILE_INTERVAL: Duration = Duration::from_secs(60);
+/// The first backoff after a failure; it doubles.
+const BACKOFF: Duration = Duration::from_millis(250);
+/// The longest backoff.
+const BACKOFF_MAX: Duration = Duration::from_secs(15);
+/// The maximum number of actions in one reconciliation; a rotation takes four.
 const STEPS_MAX: usize = 8;
 
-/// What a keeper works on.
-pub struct KeeperPorts {
+/// The ports of a rotator.
+pub struct RotatorPorts {
     /// The Secret.
     pub certificates: Arc<dyn CertificateStore>,
     /// The configuration.
     pub trust: Arc<dyn TrustStore>,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Keeps the certificate of one replica.
-pub struct Keeper {
-    ports: KeeperPorts,
-    /// What the certificate is for: DNS names and addresses.
+/// Rotates the certificate of one replica.
+pub struct Rotator {
+    ports: RotatorPorts,
+    /// The DNS names and addresses of the certificate.
     names: Vec<String>,
-    terms: Terms,
-    served: Served,
-    serves: Option<Certificate>,
-    /// Since when the certificate is seen as trusted by all webhooks.
+    timing: Timing,
+    served: ServedCertificate,
+    serving: Option<Certificate>,
+    /// Since when all webhooks have been observed to trust the certificate.
     trusted: Option<(Certificate, Moment)>,
-    /// When one was last made here.
-    made: Option<Moment>,
+    /// When this replica last issued one.
+    issued_at: Option<Moment>,
 }
 
-/// What kept a look from its end.
+/// Why a reconciliation failed.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum RotationError {
     #[error("the Secret with the webhook's certificate cannot be {0}: {1}")]
     Secret(&'static str, StoreError),
     #[error("the webhook's configuration cannot be {0}: {1}")]
@@ -63,52 +63,57 @@ enum Trouble {
         "changes to the webhook's Secret or configuration are reverted repeatedly; find the other writer, \
          such as cert-manager or a GitOps tool"
     )]
-    Undone,
+    Reverted,
     #[error(transparent)]
-    Issue(#[from] IssueFailed),
+    Issue(#[from] IssueError),
 }
 
-impl Keeper {
-    /// One that has done nothing yet.
+impl Rotator {
+    /// Creates a rotator.
     #[must_use]
-    pub const fn new(ports: KeeperPorts, names: Vec<String>, terms: Terms, served: Served) -> Self {
+    pub const fn new(
+        ports: RotatorPorts,
+        names: Vec<String>,
+        timing: Timing,
+        served: ServedCertificate,
+    ) -> Self {
         Self {
             ports,
             names,
-            terms,
+            timing,
             served,
-            serves: None,
+            serving: None,
             trusted: None,
-            made: None,
+            issued_at: None,
         }
     }
 
-    /// Keeps it, for ever.
+    /// Runs forever.
     pub async fn run(mut self) {
         let Self { ports, .. } = &self;
         let mut changes =
             futures::stream::select(ports.certificates.changes(), ports.trust.changes());
         let mut failures = 0;
-        let mut said = String::new();
+        let mut logged = String::new();
         loop {
-            let rest = match self.look().await {
+            let rest = match self.reconcile().await {
                 Ok(rest) => {
                     failures = 0;
-                    said.clear();
-                    rest.min(LOOK_EVERY)
+                    logged.clear();
+                    rest.min(RECONCILE_INTERVAL)
                 }
-                Err(trouble) => {
+                Err(error) => {
                     failures += 1;
-                    let words = trouble.to_string();
-                    self.served.misses(&words);
-                    if said != words {
+                    let words = error.to_string();
+                    self.served.set_missing(&words);
+                    if logged != words {
                         tracing::warn!(error = words, "maintaining the webhook certificate failed");
-                        said = words;
+                        logged = words;
                     }
-                    pause(failures)
+                    backoff(failures)
                 }
             };
-            // A feed that tells of its own failures must not make for more looks than that.
+            // The notifications report failures, too, and must not bypass the backoff.
             let is_well = failures == 0;
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
@@ -117,80 +122,81 @@ impl Keeper {
         }
     }
 
-    /// Looks, and does what there is to do. Gives how long to rest.
-    async fn look(&mut self) -> Result<Duration, Trouble> {
+    /// Reconciles until nothing is left to do. Returns how long to wait.
+    async fn reconcile(&mut self) -> Result<Duration, RotationError> {
         for _ in 0..STEPS_MAX {
-            if let Some(rest) = self.step().await? {
+            if let Some(rest) = self.reconcile_once().await? {
                 return Ok(rest);
             }
         }
-        Err(Trouble::Undone)
+        Err(RotationError::Reverted)
     }
 
-    /// One look, one step; gives how long to rest where there is none.
-    async fn step(&mut self) -> Result<Option<Duration>, Trouble> {
-        let KeeperPorts {
+    /// Performs one action. Returns how long to wait if there is none.
+    async fn reconcile_once(&mut self) -> Result<Option<Duration>, RotationError> {
+        let RotatorPorts {
             certificates,
             trust,
             ..
         } = &self.ports;
         let secret = certificates.get().await;
-        let secret = secret.map_err(|error| Trouble::Secret("read", error))?;
+        let secret = secret.map_err(|error| RotationError::Secret("read", error))?;
         let configuration = trust.get().await;
-        let configuration = configuration.map_err(|error| Trouble::Configuration("read", error))?;
-        let (found, pair) = self.found(secret.as_ref());
+        let configuration =
+            configuration.map_err(|error| RotationError::Configuration("read", error))?;
+        let (found, pair) = self.read_secret(secret.as_ref());
         let bundles: Option<Vec<Bundle>> = configuration.as_ref().map(|configuration| {
             let each = configuration.value.iter();
             each.map(|bundle| authorities(bundle)).collect()
         });
         let trusted_for = self.trusted_for(&found, bundles.as_deref());
-        let seen = Seen {
+        let seen = Observation {
             found: &found,
             trusted: bundles.as_deref(),
-            served: self.serves.as_ref(),
+            served: self.serving.as_ref(),
             trusted_for,
             now: self.wall_seconds(),
         };
-        match plan(&seen, self.terms) {
-            Step::Make(why) => self.make(secret.as_ref(), &why).await,
-            Step::Renew => {
-                // What is served is good until then, whatever becomes of this.
-                self.tell_what_is_missing(bundles.as_deref());
+        match plan(&seen, self.timing) {
+            Action::Issue(why) => self.issue_certificate(secret.as_ref(), &why).await,
+            Action::Renew => {
+                // The served certificate is valid whatever the result of the renewal.
+                self.update_readiness(bundles.as_deref());
                 if let Some(configuration) = &configuration {
-                    self.write_nothing(configuration).await?;
+                    self.check_write_access(configuration).await?;
                 }
                 let why = "a third of its life is left to the one in the Secret";
-                self.make(secret.as_ref(), why).await
+                self.issue_certificate(secret.as_ref(), why).await
             }
-            Step::Publish(next) => {
+            Action::Publish(next) => {
                 if let Some(configuration) = &configuration {
                     self.publish(configuration, next).await?;
                 }
                 Ok(None)
             }
-            Step::Serve => {
+            Action::Serve => {
                 self.serve(found, pair);
                 Ok(None)
             }
-            Step::Rest(rest) => {
-                self.tell_what_is_missing(bundles.as_deref());
+            Action::Wait(rest) => {
+                self.update_readiness(bundles.as_deref());
                 Ok(Some(rest))
             }
         }
     }
 
-    fn found(&self, secret: Option<&Stored<TlsFiles>>) -> (Found, Option<Pair>) {
+    fn read_secret(&self, secret: Option<&Stored<TlsFiles>>) -> (SecretState, Option<Pair>) {
         match secret.map(|secret| Pair::read_for(&secret.value, &self.names)) {
-            None => (Found::Missing, None),
-            Some(Err(why)) => (Found::Unusable(why.to_string()), None),
-            Some(Ok((pair, certificate))) => (Found::Usable(certificate), Some(pair)),
+            None => (SecretState::Missing, None),
+            Some(Err(why)) => (SecretState::Unusable(why.to_string()), None),
+            Some(Ok((pair, certificate))) => (SecretState::Usable(certificate), Some(pair)),
         }
     }
 
-    /// For how long what the Secret has is seen as trusted.
-    fn trusted_for(&mut self, found: &Found, bundles: Option<&[Bundle]>) -> Option<Duration> {
+    /// Returns for how long the certificate in the Secret has been trusted.
+    fn trusted_for(&mut self, found: &SecretState, bundles: Option<&[Bundle]>) -> Option<Duration> {
         let now = self.ports.clock.now();
-        let Found::Usable(certificate) = found else {
+        let SecretState::Usable(certificate) = found else {
             self.trusted = None;
             return None;
         };
@@ -210,24 +216,25 @@ impl Keeper {
         Some(now.since(since))
     }
 
-    /// Makes one, by compare-and-swap on the Secret that was read: of all replicas that make one at
-    /// the same time one puts it there, and the others find it.
-    async fn make(
+    /// Issues a certificate, by compare-and-swap on the Secret that was read: of all replicas that
+    /// do so at once one writes it, and the others find it.
+    async fn issue_certificate(
         &mut self,
         secret: Option<&Stored<TlsFiles>>,
         why: &str,
-    ) -> Result<Option<Duration>, Trouble> {
+    ) -> Result<Option<Duration>, RotationError> {
         let now = self.ports.clock.now();
-        // Two replicas whose wall clocks are far apart would replace each other's for ever.
+        // Two replicas with very different wall clocks would replace each other's certificates
+        // forever.
         let rest = self
-            .made
-            .map(|made| self.terms.settling().saturating_sub(now.since(made)))
+            .issued_at
+            .map(|issued_at| self.timing.settling().saturating_sub(now.since(issued_at)))
             .filter(|rest| !rest.is_zero());
         if rest.is_some() {
             return Ok(rest);
         }
-        let files = issue(&self.names, self.terms.life(), self.wall_seconds())?;
-        self.made = Some(now);
+        let files = issue(&self.names, self.timing.lifetime(), self.wall_seconds())?;
+        self.issued_at = Some(now);
         tracing::info!(reason = why, "issuing a webhook certificate");
         let certificates = &self.ports.certificates;
         let written = match secret {
@@ -236,18 +243,22 @@ impl Keeper {
         };
         match written {
             Ok(()) | Err(StoreError::Conflict | StoreError::Ambiguous(_)) => Ok(None),
-            Err(error) => Err(Trouble::Secret("written", error)),
+            Err(error) => Err(RotationError::Secret("written", error)),
         }
     }
 
-    /// The new certificate takes the place of a good one. If its authority could not be published, for want of
-    /// a right say, a replica that starts would have nothing to serve; so that is tried before.
-    async fn write_nothing(&self, configuration: &Stored<Vec<Vec<u8>>>) -> Result<(), Trouble> {
+    /// Checks that the configuration can be written, before a valid certificate is replaced. If the
+    /// new CA could not be published, for example without the permission, a replica that starts
+    /// would have nothing to serve.
+    async fn check_write_access(
+        &self,
+        configuration: &Stored<Vec<Vec<u8>>>,
+    ) -> Result<(), RotationError> {
         let nothing = vec![None; configuration.value.len()];
         match self.ports.trust.update(configuration, &nothing).await {
-            // Whoever came before was let.
+            // A conflict means that the write was permitted.
             Ok(()) | Err(StoreError::Conflict | StoreError::Ambiguous(_)) => Ok(()),
-            Err(error) => Err(Trouble::Configuration("written", error)),
+            Err(error) => Err(RotationError::Configuration("written", error)),
         }
     }
 
@@ -255,26 +266,26 @@ impl Keeper {
         &self,
         configuration: &Stored<Vec<Vec<u8>>>,
         next: Vec<Option<Vec<Authority>>>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RotationError> {
         let counts: Vec<_> = next.iter().flatten().map(Vec::len).collect();
         let next: Vec<_> = next
             .iter()
             .map(|bundle| bundle.as_deref().map(pem_of))
             .collect();
-        // On the version that was read: an authority that another replica publishes at this moment
-        // would be lost otherwise, and with it what that one serves.
+        // On the version that was read: otherwise the CA that another replica publishes at this
+        // time would be lost, and its certificate not trusted.
         match self.ports.trust.update(configuration, &next).await {
             Ok(()) => {
                 tracing::info!(authorities = ?counts, "published the CA bundle");
                 Ok(())
             }
             Err(StoreError::Conflict | StoreError::Ambiguous(_)) => Ok(()),
-            Err(error) => Err(Trouble::Configuration("written", error)),
+            Err(error) => Err(RotationError::Configuration("written", error)),
         }
     }
 
-    fn serve(&mut self, found: Found, pair: Option<Pair>) {
-        let (Found::Usable(certificate), Some(pair)) = (found, pair) else {
+    fn serve(&mut self, found: SecretState, pair: Option<Pair>) {
+        let (SecretState::Usable(certificate), Some(pair)) = (found, pair) else {
             return;
         };
         tracing::info!(
@@ -282,21 +293,21 @@ impl Keeper {
             "serving a new certificate"
         );
         self.served.serve(pair);
-        self.serves = Some(certificate);
+        self.serving = Some(certificate);
     }
 
-    fn tell_what_is_missing(&self, bundles: Option<&[Bundle]>) {
-        let (Some(bundles), Some(serves)) = (bundles, &self.serves) else {
+    fn update_readiness(&self, bundles: Option<&[Bundle]>) {
+        let (Some(bundles), Some(serving)) = (bundles, &self.serving) else {
             self.served
-                .misses("its MutatingWebhookConfiguration does not exist");
+                .set_missing("its MutatingWebhookConfiguration does not exist");
             return;
         };
         let trusts = |bundle: &Bundle| {
             let mut there = bundle.iter().flatten();
-            there.any(|authority| *authority == serves.authority)
+            there.any(|authority| *authority == serving.authority)
         };
         if bundles.iter().all(trusts) {
-            self.served.is_complete();
+            self.served.set_complete();
         }
     }
 
@@ -305,8 +316,10 @@ impl Keeper {
     }
 }
 
-/// Full jitter, on twice as much after each failure.
-fn pause(failures: u32) -> Duration {
-    let longest = RETRY.saturating_mul(1 << failures.min(16)).min(RETRY_MAX);
-    RETRY + longest.mul_f64(fastrand::f64())
+/// Returns a backoff with jitter that doubles with each failure.
+fn backoff(failures: u32) -> Duration {
+    let longest = BACKOFF
+        .saturating_mul(1 << failures.min(16))
+        .min(BACKOFF_MAX);
+    BACKOFF + longest.mul_f64(fastrand::f64())
 }

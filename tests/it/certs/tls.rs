@@ -8,7 +8,7 @@ use axum::Router;
 use axum::routing::get;
 use leasehold::http::serve::{Bounds, TlsListener, serve};
 use leasehold::store::certificates::TlsFiles;
-use leasehold::webhook::certs::{Pair, Served, issue};
+use leasehold::webhook::certs::{Pair, ServedCertificate, issue};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
@@ -30,7 +30,7 @@ fn pair() -> TlsFiles {
 
 struct Server {
     address: SocketAddr,
-    served: Served,
+    served: ServedCertificate,
     stop: CancellationToken,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -38,7 +38,7 @@ struct Server {
 async fn server() -> Server {
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = tcp.local_addr().unwrap();
-    let served = Served::default();
+    let served = ServedCertificate::default();
     let listener = TlsListener::new(tcp, Arc::new(served.clone())).unwrap();
     let router = Router::new()
         .route("/", get(async || "answer"))
