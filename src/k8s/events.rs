@@ -1,8 +1,8 @@
 //! The operator's Events (`events.k8s.io/v1`), which `kubectl describe` shows with the lock.
 //!
-//! Each Event has a name that its writer chose. kube's recorder counts repetitions in one object,
-//! so it is not used: a repeated Event must exist once, and two incidents must not become one. The
-//! API server deletes Events after about an hour.
+//! Each Event has a name that its writer chose. The recorder of kube is not used, because it counts
+//! repetitions in one object. A repeated Event must exist once, and two incidents must not become
+//! one. The API server deletes Events after about an hour.
 //!
 //! A namespace that is being deleted accepts no new Events. They are written to the namespace
 //! `default` instead, about the namespace in place of the lock, where Events about cluster-scoped

@@ -70,7 +70,7 @@ pub(super) fn plan(view: &View, rules: &Rules, namespace: &Arc<str>, now: Moment
     }
     let seen = view.labelled();
     // The deletion of the namespace deletes its bindings, and it accepts no new ones.
-    if seen.is_ending(namespace) {
+    if seen.is_terminating(namespace) {
         return Plan::default();
     }
     let found = seen.binding_of(namespace);

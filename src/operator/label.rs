@@ -1,5 +1,5 @@
-//! The label of the pod that leads an election, for Services that select it: the lock of each
-//! election, the pods that were observed with the label, and what to do next.
+//! The label of the pod that leads an election, for Services that select it. Has the lock of each
+//! election and the pods that were observed with the label, and plans the next step.
 //!
 //! The label is first removed from all other pods. Only after that was observed to work, a second
 //! step adds it, planned on the observations of that time. It is for routing and is not a fence: a

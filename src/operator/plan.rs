@@ -303,9 +303,9 @@ fn plan_session(view: &View, rules: &Rules, seen: &SessionObservation, now: Now)
     }
 }
 
-/// Reads the pod of a session that missed a renewal: the feed of ended pods does not have a pod
+/// Reads the pod of a session that missed a renewal. The feed of ended pods does not have a pod
 /// that is being deleted until its phase changes. Sessions without locks or queue entries are
-/// renewed less often and delay nobody.
+/// renewed less often and delay no lock.
 fn check_missed_renewal(view: &View, seen: &SessionObservation, now: Now) -> Plan {
     let value = &seen.session.stored.value;
     let version = seen.session.stored.version;

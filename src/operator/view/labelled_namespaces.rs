@@ -31,7 +31,7 @@ impl LabelledNamespaces {
     }
 
     /// Returns whether a labelled namespace is being deleted.
-    pub(in crate::operator) fn is_ending(&self, namespace: &Arc<str>) -> bool {
+    pub(in crate::operator) fn is_terminating(&self, namespace: &Arc<str>) -> bool {
         let seen = self.namespaces.get(&namespace_ref(namespace));
         seen.is_some_and(|seen| seen.is_deleted)
     }

@@ -302,8 +302,8 @@ fn fill(file: File, first: Revision) -> Result<(), redb::Error> {
     Ok(database.close()?)
 }
 
-/// Reads the whole file and checks a copy in memory: the checksum of each page, that this version
-/// knows its format, and that no acknowledged revision is missing.
+/// Reads the whole file and checks a copy in memory. The checksum of each page must match, this
+/// version must know the format, and no acknowledged revision may be missing.
 fn check(path: &Path, acknowledged: Option<Revision>) -> Result<(), OpenError> {
     let bytes = fs::read(path).map_err(io_error(path))?;
     if bytes.is_empty() {
