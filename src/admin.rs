@@ -1,7 +1,7 @@
-//! The port for the kubelet and for Prometheus: health, readiness, metrics.
+//! The admin port for the kubelet and Prometheus: health, readiness, metrics.
 //!
-//! It tells local facts only. An outage of the API server changes none of its answers: it must
-//! not turn every injected pod unready. It names no locks, so that it may listen on the pod's
+//! It reports only local facts. An outage of the API server does not change its answers, because it
+//! must not make every injected pod unready. It names no locks, so it may listen on the pod's
 //! address.
 
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::agent::Agent;
 /// The media type of Prometheus' text format.
 const METRICS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a role says about itself.
-pub trait Inside: Send + Sync + 'static {
-    /// Whether it does its work.
+/// The status of a role.
+pub trait AdminStatus: Send + Sync + 'static {
+    /// Returns whether the role is ready.
     ///
     /// # Errors
-    /// Why it does not, in a few words.
+    /// The reason, in a few words.
     fn ready(&self) -> Result<(), String>;
 
-    /// Its metrics, in the text format.
+    /// Returns its metrics in the text format.
     fn metrics(&self) -> String;
 }
 
-impl Inside for Agent {
+impl AdminStatus for Agent {
     fn ready(&self) -> Result<(), String> {
         if self.is_draining() {
             return Err("shutting down".to_owned());
@@ -43,22 +43,22 @@ impl Inside for Agent {
     }
 }
 
-/// The admin endpoints.
-pub fn router(inside: impl Inside) -> Router {
+/// Returns the admin endpoints.
+pub fn router(status: impl AdminStatus) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(Arc::new(inside) as Arc<dyn Inside>)
+        .with_state(Arc::new(status) as Arc<dyn AdminStatus>)
 }
 
-async fn readyz(State(inside): State<Arc<dyn Inside>>) -> Response {
-    match inside.ready() {
+async fn readyz(State(status): State<Arc<dyn AdminStatus>>) -> Response {
+    match status.ready() {
         Ok(()) => "ok\n".into_response(),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
     }
 }
 
-async fn metrics(State(inside): State<Arc<dyn Inside>>) -> Response {
-    ([(CONTENT_TYPE, METRICS_TEXT)], inside.metrics()).into_response()
+async fn metrics(State(status): State<Arc<dyn AdminStatus>>) -> Response {
+    ([(CONTENT_TYPE, METRICS_TEXT)], status.metrics()).into_response()
 }

@@ -1,11 +1,11 @@
-//! The command line: one composition root a role, and the only place that joins the agent, the
-//! store and the servers.
+//! The command line: one composition root for each role, and the only place that joins the agent,
+//! the stores and the servers.
 //!
-//! Exit codes: 0 after a clean stop, 1 when something failed (one line on standard error says
-//! what to do), 2 for a wrong command line, 128 and the signal's number after a second signal. An
-//! environment variable that is set to nothing counts as one that is not set.
+//! Exit codes: 0 after a clean stop, 1 after an error, 2 for a wrong command line, 128 plus the
+//! signal's number after a second signal. After an error, one line on standard error says what to
+//! do. An environment variable with an empty value counts as unset.
 
-mod ask;
+mod client;
 mod cluster;
 mod crd;
 mod dev;
@@ -57,7 +57,7 @@ enum Role {
     Crd,
 }
 
-/// Runs what the command line asks for.
+/// Runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
     let matches = without_empty_variables(Cli::command()).get_matches();
@@ -79,8 +79,8 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// A variable that is set to nothing, as templates leave it, says nothing. But not the floor of tokens: a
-/// process without the others' floor would give tokens below those that were given.
+/// Ignores variables with an empty value, as templates leave them. The token floor is an exception:
+/// a process without the floor of the others would grant smaller tokens.
 fn without_empty_variables(command: Command) -> Command {
     let unset = |arg: Arg| {
         let value = arg.get_env().and_then(std::env::var_os);
@@ -92,7 +92,7 @@ fn without_empty_variables(command: Command) -> Command {
     command.mut_subcommands(|role| role.mut_args(unset))
 }
 
-/// What flags come to together, or the end.
+/// Returns the configuration, or exits with a usage error.
 fn or_usage_error<T>(config: Result<T, String>) -> T {
     config.unwrap_or_else(|words| {
         Cli::command()

@@ -1,12 +1,11 @@
-//! The wire types: what a lock and a session look like in the API server, and the definitions
-//! (CRDs) that teach the API server about them.
+//! The wire types: locks and sessions in the API server, and their definitions (CRDs).
 //!
-//! Deliberately no logic: what an object *means* is in `protocol`, and `k8s::convert` translates.
-//! The definitions carry the invariants that the API server itself must guard ([`rules`]), so
-//! that no client, of whatever version, can break them. Every string, number, list and map is
-//! bounded: an object fits into etcd with room to spare, and the rules' cost can be estimated. What
-//! apps choose is bounded by the protocol's own constants, which the HTTP API checks in bytes and a
-//! schema counts in characters: whatever an agent accepts, the API server takes.
+//! Deliberately no logic: `protocol` defines what an object *means*, and `k8s::convert` converts
+//! it. The CRDs have the invariants that the API server itself must enforce ([`rules`]), so that no
+//! client of any version can break them. Every string, number, list and map is bounded: an object
+//! fits into etcd, and the cost of the rules can be estimated. Values that apps choose are bounded
+//! by the protocol's constants. The HTTP API checks them in bytes and the schema in characters, so
+//! the API server accepts whatever an agent accepts.
 
 pub mod lock;
 pub mod rules;
@@ -23,17 +22,17 @@ use serde_json::Value;
 pub const GROUP: &str = "leasehold.dev";
 /// The version of the API group.
 pub const VERSION: &str = "v1alpha1";
-/// How the definitions get into a cluster. Server-side, so that an update by another tool does
-/// not stumble over what an annotation remembers.
+/// The command that installs the CRDs. Server-side, so that an update by another tool does not
+/// conflict with its annotation.
 pub const INSTALL_COMMAND: &str = "leasehold crd | kubectl apply --server-side -f -";
 
-/// The longest `reason` of an incident or a release request, in characters.
+/// The maximum length of a `reason` of an incident or a release request, in characters.
 pub const REASON_MAX: usize = 1024;
 
-/// Both definitions as one YAML stream, the lock's first. The same on every call.
+/// Returns both definitions as one YAML stream, the lock's first. The result is always the same.
 ///
 /// # Errors
-/// When a definition cannot be written as YAML, which would be a bug in a derive macro.
+/// If a definition cannot be written as YAML, which would be a bug in a derive macro.
 pub fn all_as_yaml() -> Result<String, serde_yaml::Error> {
     let documents = [lock_as_yaml()?, session_as_yaml()?];
     Ok(documents
@@ -41,7 +40,7 @@ pub fn all_as_yaml() -> Result<String, serde_yaml::Error> {
         .concat())
 }
 
-/// The definition of [`DistributedLock`] as YAML.
+/// Returns the definition of [`DistributedLock`] as YAML.
 ///
 /// # Errors
 /// As [`all_as_yaml`].
@@ -49,7 +48,7 @@ pub fn lock_as_yaml() -> Result<String, serde_yaml::Error> {
     as_yaml(&DistributedLock::crd())
 }
 
-/// The definition of [`LockSession`] as YAML.
+/// Returns the definition of [`LockSession`] as YAML.
 ///
 /// # Errors
 /// As [`all_as_yaml`].
@@ -63,7 +62,7 @@ fn as_yaml(definition: &CustomResourceDefinition) -> Result<String, serde_yaml::
     serde_yaml::to_string(&value)
 }
 
-/// Takes out what the derive macros put in and nobody wants.
+/// Removes what the derive macros add without need.
 ///
 /// `nullable`: an optional field is absent or has a value; `null` would be a third state, which
 /// the rules' `has()` takes for a value. Bounds as floats: they are whole numbers.
@@ -85,7 +84,7 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// The same number without a fraction; every bound is below 2^53, where no digit is lost.
+/// Returns the number as an integer; every bound is below 2^53, where no digit is lost.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "checked to have no fraction and to be small enough"

@@ -1,9 +1,9 @@
 //! The HTTP API that a sidecar serves to the apps of its pod.
 //!
-//! It translates: requests into questions to the agent, answers and refusals into JSON. It keeps
-//! no state and decides nothing about locks. Invariants: the arrival of a request is taken before
-//! its body is read, because what an app is told counts from there; every refusal is a problem
-//! document; a request that is refused here never reached the store.
+//! It converts requests into calls of the agent, and results and refusals into JSON. It keeps no
+//! state and decides nothing about locks. Invariants: the arrival of a request is recorded before
+//! its body is read, because `validForMs` counts from there. Every refusal is a problem document. A
+//! request that is refused here never reaches the store.
 
 mod body;
 mod checks;
@@ -41,18 +41,18 @@ pub use examples::all as problem_examples;
 pub use faults::router_with_faults;
 pub use openapi::document as openapi_document;
 
-/// What may be set about the API.
+/// The settings of the API.
 #[derive(Clone, Debug, Default)]
 pub struct HttpOptions {
-    /// Names beside localhost that a Host header may have, without a port.
+    /// Names besides localhost that are allowed in the Host header, without a port.
     pub allowed_hosts: Vec<String>,
 }
 
-/// When a request's head had been read.
+/// When the head of a request had been read.
 #[derive(Clone, Copy, Debug)]
 struct Arrived(Moment);
 
-/// What every handler needs.
+/// The state of every handler.
 #[derive(Clone)]
 struct Api {
     agent: Agent,
@@ -68,12 +68,13 @@ impl Api {
     }
 }
 
-/// The API of an agent.
+/// Returns the API of an agent.
 pub fn router(agent: Agent, options: HttpOptions) -> Router {
-    behind_the_guard(routes(), Api::new(agent, options))
+    with_middleware(routes(), Api::new(agent, options))
 }
 
-/// The same for a Unix socket: who speaks there is known by the socket, whatever name it uses.
+/// Returns the router for a Unix socket: access to the socket identifies the clients, so any Host
+/// header is allowed.
 pub fn over_unix_socket(router: Router) -> Router {
     router.layer(Extension(guard::OverUnixSocket))
 }
@@ -82,7 +83,7 @@ fn routes() -> Router<Api> {
     Router::new()
         .route("/v1/locks/acquire", post(locks::acquire))
         .route("/v1/locks/hold", post(events::hold))
-        .route("/v1/locks/{leaseId}/events", get(events::of_lease))
+        .route("/v1/locks/{leaseId}/events", get(events::lease_events))
         .route("/v1/locks/{leaseId}/renew", post(locks::renew))
         .route(
             "/v1/locks/{leaseId}",
@@ -94,53 +95,54 @@ fn routes() -> Router<Api> {
         .route("/v1/elections/{name}/events", get(elections::events))
         .route("/v1/fencing/verify", post(fencing::verify))
         .route("/openapi.json", get(openapi::openapi_json))
-        // For who has no admin port. It is no part of the API, and its description does not have it.
+        // For processes without an admin port. It is not part of the API and its OpenAPI
+        // description.
         .route("/healthz", get(async || "ok\n"))
 }
 
-/// What every route is behind.
-fn behind_the_guard(routes: Router<Api>, api: Api) -> Router {
+/// Adds the middleware of every route.
+fn with_middleware(routes: Router<Api>, api: Api) -> Router {
     routes
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         // The last layer is the outermost.
         .layer(middleware::from_fn_with_state(
             api.clone(),
-            guard::only_local,
+            guard::require_local,
         ))
         .layer(CatchPanicLayer::custom(|_panic| internal().into_response()))
-        .layer(middleware::from_fn_with_state(api.clone(), note_arrival))
+        .layer(middleware::from_fn_with_state(api.clone(), record_arrival))
         .with_state(api)
 }
 
-async fn note_arrival(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+async fn record_arrival(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(Arrived(api.agent.now()));
     next.run(request).await
 }
 
 async fn not_found(uri: Uri) -> Problem {
-    no_such_path(uri.path())
+    path_not_found(uri.path())
 }
 
 async fn method_not_allowed() -> Problem {
-    wrong_method()
+    disallowed_method()
 }
 
-fn no_such_path(path: &str) -> Problem {
+fn path_not_found(path: &str) -> Problem {
     Problem::new(
         Code::NotFound,
         format!("{path} not found; /openapi.json lists all paths"),
     )
 }
 
-fn wrong_method() -> Problem {
+fn disallowed_method() -> Problem {
     Problem::new(
         Code::MethodNotAllowed,
         "this path does not allow this method; the Allow header lists the methods that it does",
     )
 }
 
-/// A panic was caught; the panic hook has logged what it was.
+/// A caught panic, which the panic hook has logged.
 fn internal() -> Problem {
     Problem::new(
         Code::Internal,

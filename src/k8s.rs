@@ -1,10 +1,10 @@
 //! The ports on a real API server: locks and sessions as custom resources, reached with kube.
 //!
-//! It decides nothing about locks. What it does not do: cache (a GET and a LIST carry no
-//! resourceVersion, so the API server answers with what is newest), retry (a write that got no
-//! answer may have happened, and only the caller knows its own ids) or hide a read inside a
-//! write. Each update is one PUT of the status that carries the resourceVersion it was decided
-//! on: that is the compare-and-swap.
+//! It decides nothing about locks. It does not cache: a GET and a LIST carry no resourceVersion, so
+//! the API server returns the newest state. It does not retry: a write without an answer may have
+//! been applied, and only the caller knows its own ids. It hides no read inside a write. Each
+//! update is one PUT of the status with the resourceVersion that it is based on: that is the
+//! compare-and-swap.
 
 pub mod client;
 pub mod convert;
@@ -15,19 +15,19 @@ mod calls;
 mod candidates;
 mod certificates;
 mod connection;
+mod events;
 mod fleet;
 mod lock_store;
 mod namespaces;
-mod notes;
 mod pod_labels;
 mod session_store;
 
 pub use candidates::K8sCandidates;
 pub use certificates::{K8sCertificates, K8sTrust};
 pub use client::connect;
+pub use events::K8sEvents;
 pub use fleet::K8sFleet;
 pub use lock_store::K8sLockStore;
 pub use namespaces::K8sNamespaces;
-pub use notes::K8sNotes;
 pub use pod_labels::K8sPodLabels;
 pub use session_store::K8sSessionStore;

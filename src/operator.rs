@@ -1,28 +1,28 @@
-//! The operator: clears what the dead leave behind, carries out what people force, and keeps the
-//! record.
+//! The operator: takes over from expired and ended holders, performs force releases, and records
+//! incidents.
 //!
-//! Nothing depends on it for safety, and it keeps nothing that the objects do not say: it may be
-//! killed at any moment, and another one goes on. Every replica watches; one acts, while it is
-//! sure to lead. Two that act at once would only make each other's writes fail.
+//! Safety never depends on it. It keeps no state that the objects do not have, so it may be killed
+//! at any time and another replica continues. Every replica watches; only the one that is sure to
+//! lead acts. If two act at once, the writes of one of them fail.
 //!
-//! `view` is what was seen, `plan` decides (pure), `apply` does, `scribe` tells people. This file
-//! wires them.
+//! `view` holds the observations, `plan` decides (pure), `apply` writes, `recorder` writes the
+//! audit log and Events. This file wires them.
 
 mod apply;
 pub mod audit;
 mod binding;
+mod errors;
 mod feeds;
 pub mod label;
 pub mod metrics;
-mod missing;
 mod own_pod;
 pub mod plan;
 pub mod pod;
 mod queue;
-mod scribe;
+mod recorder;
 mod state;
-mod trouble;
-mod unready;
+mod uninjected;
+mod unready_leader;
 pub mod view;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,73 +38,74 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, Seen};
 use crate::random::Random;
 use crate::store::StoreError;
-use crate::store::cluster::{Candidates, Notes, PodLabels};
+use crate::store::cluster::{Candidates, EventStore, PodLabels};
 use crate::store::fleet::FleetStore;
 use crate::store::namespaces::Namespaces;
 
 use apply::Applied;
+use errors::ErrorTopic;
 use feeds::Feeds;
 use metrics::{Gauges, Metrics, Outcome};
-use plan::{Action, Now, Rules, Why};
-use state::{Standing, State};
-use trouble::About;
+use plan::{Action, Now, Rules, WriteReason};
+use state::{State, StoreStatus};
 use view::Key;
 
 pub use binding::BindSidecars;
 pub use own_pod::OwnPod;
-pub use scribe::AuditLog;
+pub use recorder::AuditLog;
 
-/// How many actions are under way at once: as many writers as a healthy API server has use for.
-const UNDER_WAY: usize = 32;
-/// The longest sleep: timers stand still while a machine does, and the clock does not.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// The longest pause before something that failed is tried again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How often a store that went back is asked whether it was restored again.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
-/// How often a store is asked how far it is when nothing gives rise to it: a proxy may move a watch
-/// to another API server without a word.
-const ASK_ANYWAY: Duration = Duration::from_secs(60);
+/// The maximum number of concurrent actions: as many writers as a healthy API server has use for.
+const IN_FLIGHT_MAX: usize = 32;
+/// The longest sleep. Timers do not advance while the machine is suspended, but the clock does.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// The longest backoff after a failed action.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// How often a store that lost writes is checked for another restore.
+const WENT_BACK_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the store's revision is read without a reason: a proxy may silently move a watch to
+/// another API server.
+const REVISION_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Whether this replica is the one that acts.
+/// Whether this replica is the active one.
 #[async_trait]
 pub trait Leadership: Send + Sync + 'static {
-    /// Whether it leads, by its own deadline and now.
+    /// Returns whether this replica leads now, by its own deadline.
     fn leads(&self) -> bool;
 
-    /// Answers when that may have changed.
+    /// Completes when the result of [`Self::leads`] may have changed.
     async fn changed(&self);
 
-    /// Whether this replica is of use as the active one. One that is not does not take the lead, and
-    /// gives it up.
-    fn stand(&self, is_fit: bool);
+    /// Sets whether this replica can be the active one. If it cannot, it does not run for the lead,
+    /// or gives it up.
+    fn set_eligible(&self, is_fit: bool);
 }
 
-/// What the operator works with.
+/// The ports of the operator.
 pub struct Ports {
     /// All locks and sessions.
     pub fleet: Arc<dyn FleetStore>,
-    /// What people are told of a lock.
-    pub notes: Arc<dyn Notes>,
+    /// The Events.
+    pub events: Arc<dyn EventStore>,
     /// The labels of pods.
     pub labels: Arc<dyn PodLabels>,
-    /// The pods that run for elections.
+    /// The pods that are election candidates.
     pub candidates: Arc<dyn Candidates>,
     /// The labelled namespaces.
     pub namespaces: Arc<dyn Namespaces>,
     /// The audit log.
     pub audit: Arc<dyn AuditLog>,
-    /// Whether it leads.
+    /// Whether this replica leads.
     pub leadership: Arc<dyn Leadership>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Where jitter comes from.
+    /// The source of jitter.
     pub random: Random,
-    /// What stops all tasks that it begins, in a simulation; [`Operator::run`] is its caller's.
+    /// Suspends all tasks of the operator in a simulation. The caller suspends [`Operator::run`]
+    /// itself.
     pub pause: Option<Pause>,
 }
 
-/// The operator. Cloning gives another handle to the same one.
+/// The operator. A clone is another handle to the same operator.
 #[derive(Clone)]
 pub struct Operator(Arc<Shared>);
 
@@ -115,7 +116,7 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// What a task came to.
+/// The result of a finished task.
 enum Finished {
     Acted {
         key: Key,
@@ -127,15 +128,15 @@ enum Finished {
         answer: Result<Revision, StoreError>,
         before: Option<Seen>,
     },
-    Told(scribe::Finished),
+    FeedEvent(recorder::Finished),
 }
 
 impl Operator {
-    /// Makes an operator. It asks nothing of the cluster before it runs.
+    /// Creates an operator. It sends no request before it runs.
     #[must_use]
     pub fn new(rules: Rules, ports: Ports) -> Self {
         let mut state = State::default();
-        state.doubt(ports.clock.now());
+        state.mark_store_unverified(ports.clock.now());
         Self(Arc::new(Shared {
             rules,
             ports,
@@ -144,15 +145,15 @@ impl Operator {
         }))
     }
 
-    /// Whether everything that there is was listed once, and may still be seen. An outage later does not
-    /// change it; rights that were taken away do.
+    /// Returns whether everything was listed once and can still be watched. A later outage does not
+    /// change the result, but a removed permission does.
     ///
     /// # Errors
-    /// What it does not see, and why, for people.
+    /// What cannot be listed or watched, and why.
     pub fn ready(&self) -> Result<(), String> {
         let now = self.0.ports.clock.now();
-        let why_not = self.state().why_not_ready(&self.0.rules, now);
-        why_not.map_or(Ok(()), Err)
+        let reason = self.state().not_ready_reason(&self.0.rules, now);
+        reason.map_or(Ok(()), Err)
     }
 
     /// The metrics in the text format of Prometheus.
@@ -162,39 +163,41 @@ impl Operator {
         let gauges = Gauges {
             queue_depth: state.queue.len(),
             leads: state.leads && self.0.ports.leadership.leads(),
-            is_synced: state.view.is_complete(|kind| self.0.rules.watches(kind)),
-            store_went_back: state.store == Standing::WentBack,
+            is_synced: state.view.is_listed_all(|kind| self.0.rules.watches(kind)),
+            store_went_back: state.store == StoreStatus::WentBack,
         };
         self.0.metrics.set_gauges(&state.view, &gauges);
         self.0.metrics.encode()
     }
 
-    /// Runs until it is told to stop. What is under way then is left as it is: whatever became of
-    /// it, the objects say.
+    /// Runs until `stop` is cancelled. Actions in flight are then abandoned: the objects show their
+    /// result.
     ///
     /// # Errors
-    /// When one of its tasks died. Nobody knows what it left undone; another process begins anew.
+    /// If one of the operator's tasks panicked. What it left undone is unknown, so a new process
+    /// has to start.
     pub async fn run(&self, stop: CancellationToken) -> Result<(), JoinError> {
         let (rules, ports) = (&self.0.rules, &self.0.ports);
         let mut feeds = Feeds::open(rules, ports);
         let mut tasks = JoinSet::new();
         while !stop.is_cancelled() {
-            if std::mem::take(&mut self.state().must_list_anew) {
+            if std::mem::take(&mut self.state().needs_relist) {
                 feeds = Feeds::open(rules, ports);
             }
-            self.stand();
-            self.start_what_is_due(&mut tasks);
+            self.update_eligibility();
+            self.start_due_work(&mut tasks);
             let sleep = tokio::time::sleep(self.until_due());
             tokio::select! {
-                // What comes last only wakes: each round looks who leads and what is due.
+                // The last branches only wake the loop: each round checks the leadership and the
+                // due keys.
                 biased;
                 () = stop.cancelled() => {}
-                (finished, heard) = feeds.next_beside(&mut tasks) => {
+                (finished, item) = feeds.next_with(&mut tasks) => {
                     if let Some(finished) = finished {
-                        self.note_finished(finished?);
+                        self.handle_finished(finished?);
                     }
-                    if let Some(heard) = heard {
-                        self.note_heard(heard);
+                    if let Some(item) = item {
+                        self.handle_feed_item(item);
                     }
                 }
                 () = self.0.ports.leadership.changed() => {}
@@ -206,7 +209,7 @@ impl Operator {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whatever a poisoned state says, it is written by compare-and-swap.
+        // A poisoned state is harmless: every write is a compare-and-swap.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -217,30 +220,33 @@ impl Operator {
         }
     }
 
-    fn stand(&self) {
+    fn update_eligibility(&self) {
         let is_fit = self.state().is_fit(self.0.ports.clock.now());
-        self.0.ports.leadership.stand(is_fit);
+        self.0.ports.leadership.set_eligible(is_fit);
     }
 
     fn until_due(&self) -> Duration {
         let state = self.state();
         let now = self.0.ports.clock.now();
-        // Nothing in the queue is due for who does nothing.
+        // A replica that does not act has nothing due in its queue.
         let due = state.queue.next_due().filter(|_| state.may_act());
-        let next = [due, state.next_question()];
+        let next = [due, state.next_revision_check()];
         let next = next.into_iter().flatten().min();
-        next.map_or(LONGEST_SLEEP, |at| at.since(now).min(LONGEST_SLEEP))
+        next.map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX))
     }
 
-    /// Starts what there is to do, if this replica is the one that does it.
-    fn start_what_is_due(&self, tasks: &mut JoinSet<Finished>) {
+    /// Starts the work that is due, if this replica is the active one.
+    fn start_due_work(&self, tasks: &mut JoinSet<Finished>) {
         let now = self.now();
         let leads = self.0.ports.leadership.leads();
         let mut state = self.state();
-        state.note_leadership(leads, &self.0.rules, now);
-        if state.next_question().is_some_and(|at| at <= now.moment) {
+        state.set_leadership(leads, &self.0.rules, now);
+        if state
+            .next_revision_check()
+            .is_some_and(|at| at <= now.moment)
+        {
             let fleet = self.0.ports.fleet.clone();
-            let before = state.begin_question();
+            let before = state.start_revision_check();
             self.spawn(tasks, async move {
                 let answer = fleet.revision().await;
                 Finished::Revision { answer, before }
@@ -249,32 +255,32 @@ impl Operator {
         if !state.may_act() {
             return;
         }
-        state.go_over_the_record(&self.0.rules, now);
-        let (scribe, ports) = (&mut state.scribe, &self.0.ports);
-        scribe.start(ports, |future| {
-            self.spawn(tasks, async move { Finished::Told(future.await) });
+        state.replay_records(&self.0.rules, now);
+        let (recorder, ports) = (&mut state.recorder, &self.0.ports);
+        recorder.start(ports, |future| {
+            self.spawn(tasks, async move { Finished::FeedEvent(future.await) });
         });
         for key in state.queue.take_due(now.moment) {
-            let urgency = state.urgency(&key);
-            state.queue.push(key, urgency);
+            let priority = state.priority(&key);
+            state.queue.push(key, priority);
         }
-        while tasks.len() < UNDER_WAY && state.store == Standing::Sound {
+        while tasks.len() < IN_FLIGHT_MAX && state.store == StoreStatus::Verified {
             let Some(key) = state.queue.pop() else { break };
-            let step = plan::step(&state.view, &self.0.rules, &key, now);
-            if step.action.is_none() && step.again.is_none() {
+            let plan = plan::plan(&state.view, &self.0.rules, &key, now);
+            if plan.action.is_none() && plan.requeue_at.is_none() {
                 state.queue.forget(&key);
             }
-            if let Some(at) = step.again {
-                state.queue.look_again(key.clone(), at);
+            if let Some(at) = plan.requeue_at {
+                state.queue.requeue_at(key.clone(), at);
             }
-            if let Some(action) = step.action {
-                state.queue.begin(key.clone());
+            if let Some(action) = plan.action {
+                state.queue.start(key.clone());
                 self.spawn(tasks, self.clone().act(key, action));
             }
         }
     }
 
-    /// The one place where its tasks begin.
+    /// The only function that starts tasks.
     fn spawn(
         &self,
         tasks: &mut JoinSet<Finished>,
@@ -298,7 +304,7 @@ impl Operator {
         }
     }
 
-    fn note_finished(&self, finished: Finished) {
+    fn handle_finished(&self, finished: Finished) {
         let now = self.now();
         match finished {
             Finished::Acted {
@@ -306,145 +312,155 @@ impl Operator {
                 action,
                 applied,
                 took,
-            } => self.note_acted(&key, &action, *applied, took, now),
+            } => self.handle_acted(&key, &action, *applied, took, now),
             Finished::Revision { answer, before } => {
                 let rules = &self.0.rules;
-                self.state().note_revision(answer, before, rules, now);
+                self.state()
+                    .finish_revision_check(answer, before, rules, now);
             }
-            Finished::Told(told) => {
-                if let Some(is_written) = told.is_written() {
+            Finished::FeedEvent(recorded) => {
+                if let Some(is_written) = recorded.is_written() {
                     let outcome = if is_written {
                         Outcome::Done
                     } else {
                         Outcome::Failed
                     };
-                    self.0.metrics.note_done("incident", outcome, told.took());
+                    self.0
+                        .metrics
+                        .record_action("incident", outcome, recorded.took());
                 }
-                self.state().scribe.note_finished(told);
+                self.state().recorder.finish(recorded);
             }
         }
     }
 
-    fn note_acted(&self, key: &Key, action: &Action, applied: Applied, took: Duration, now: Now) {
+    fn handle_acted(&self, key: &Key, action: &Action, applied: Applied, took: Duration, now: Now) {
         let kind = match key {
             Key::Session(_) => "session",
             Key::Lock(_) => "lock",
             Key::Label(_) => "label",
             Key::Leader(_) => "leader",
             Key::Binding(_) => "binding",
-            Key::AskingPod(_) => "asking_pod",
+            Key::UninjectedPod(_) => "asking_pod",
         };
-        self.0.metrics.note_done(kind, applied.outcome, took);
+        self.0.metrics.record_action(kind, applied.outcome, took);
         if applied.outcome == Outcome::Done {
-            self.report(action, now.moment);
+            self.log_action(action, now.moment);
         }
         let mut state = self.state();
-        if let Some(shown) = applied.shown {
-            state.note_shown(shown, now);
+        if let Some(observation) = applied.observation {
+            state.apply_observation(observation, now);
         }
-        // Whoever wrote before is not to be seen: to decide the same at once would come to the same.
-        let refused = applied.outcome == Outcome::Conflict && state.still_has(key, action);
-        let error = applied.error.or(refused.then_some(StoreError::Conflict));
-        if let (Action::LookAtPod(session), Some(_)) = (action, &error) {
-            // Its silence tells the same, later.
+        // The other write is not visible yet: deciding again at once would give the same result.
+        let is_conflict =
+            applied.outcome == Outcome::Conflict && state.is_unchanged_since(key, action);
+        let error = applied
+            .error
+            .or(is_conflict.then_some(StoreError::Conflict));
+        if let (Action::ReadPod(session), Some(_)) = (action, &error) {
+            // The session's silence leads to the same result, only later.
             let version = session.stored.version;
-            state.view.note_pod_looked_at(&session.place, version);
+            state.view.mark_pod_checked(&session.object_ref, version);
         }
         if !state.leads {
-            // Whoever leads decides about it.
+            // The active replica decides about it.
             state.queue.finish(key);
         } else if let Some(error) = error {
-            let failures = state.queue.note_failure(key);
+            let failures = state.queue.count_failure(key);
             let advice = applied.advice;
-            let is_said = if advice.is_some() {
-                // The same right is missing for all of its kind.
-                let about = About::Action(std::mem::discriminant(action));
-                state.troubles.may_say(about, now.moment)
+            let is_logged = if advice.is_some() {
+                // The same permission is missing for every action of this kind.
+                let about = ErrorTopic::Action(std::mem::discriminant(action));
+                state.errors.should_log(about, now.moment)
             } else {
                 failures == 0 || failures.is_power_of_two()
             };
-            if is_said {
+            if is_logged {
                 tracing::warn!(?key, %error, failures, advice, "reconcile failed; requeued");
             }
-            let pause = pause_after(failures, &self.0.ports.random);
+            let pause = backoff(failures, &self.0.ports.random);
             state.queue.finish(key);
-            state.queue.look_again(key.clone(), now.moment.after(pause));
+            state.queue.requeue_at(key.clone(), now.moment.after(pause));
         } else {
-            // Taking a label is half of it: the other half may fail again and again.
-            if !matches!(action, Action::TakeLabel { .. }) {
-                state.queue.note_success(key);
+            // Removing a label is the first half of the work; the second half may keep failing.
+            if !matches!(action, Action::RemoveLabel { .. }) {
+                state.queue.reset_failures(key);
             }
-            // Decided anew by what is known now: there may be more to do, or a time to wait for.
-            let urgency = state.urgency(key);
+            // Planned again with the new observations: more may be due, or a later time.
+            let priority = state.priority(key);
             state.queue.finish(key);
-            state.queue.push(key.clone(), urgency);
+            state.queue.push(key.clone(), priority);
         }
-        state.look_at_changes(&self.0.rules, now);
+        state.enqueue_changes(&self.0.rules, now);
     }
 
-    fn report(&self, action: &Action, now: Moment) {
+    fn log_action(&self, action: &Action, now: Moment) {
         match action {
             Action::Revoke { current, next } => {
                 let reason = next
                     .revoked
                     .as_ref()
                     .map(|revoked| format!("{:?}", revoked.reason));
-                tracing::info!(session = %current.place, reason, "session revoked");
+                tracing::info!(session = %current.object_ref, reason, "session revoked");
             }
             Action::Write {
                 current,
                 next,
-                why: Why::Reclaim { kind, last_seen },
+                why: WriteReason::Reclaim { kind, last_seen },
             } => {
                 let next = next.grant.as_ref().map(|grant| &*grant.holder.pod.name);
                 let reason = kind.name();
-                tracing::info!(lock = %current.place, reason, nextPod = next, "reclaimed lock from expired holder");
-                self.0.metrics.note_reclaimed(*kind, now.since(*last_seen));
+                tracing::info!(lock = %current.object_ref, reason, nextPod = next, "reclaimed lock from expired holder");
+                self.0
+                    .metrics
+                    .record_reclaimed(*kind, now.since(*last_seen));
             }
             Action::Write {
                 current,
-                why: Why::Force,
+                why: WriteReason::Force,
                 ..
             } => {
-                tracing::warn!(lock = %current.place, "force-released lock");
-                self.0.metrics.note_forced();
+                tracing::warn!(lock = %current.object_ref, "force-released lock");
+                self.0.metrics.record_force_release();
             }
             Action::Write {
                 current,
-                why: Why::LongHeld,
+                why: WriteReason::LongHeld,
                 ..
-            } => tracing::info!(lock = %current.place, "updated condition LongHeld"),
-            Action::DeleteLock(lock) => tracing::info!(lock = %lock.place, "deleted idle lock"),
-            Action::DeleteSession(session) => {
-                tracing::debug!(session = %session.place, "deleted ended session");
+            } => tracing::info!(lock = %current.object_ref, "updated condition LongHeld"),
+            Action::DeleteLock(lock) => {
+                tracing::info!(lock = %lock.object_ref, "deleted idle lock")
             }
-            Action::GiveLabel { election, pod, .. } => {
-                tracing::info!(%election, pod = %pod.place.name, "labelled leader pod");
+            Action::DeleteSession(session) => {
+                tracing::debug!(session = %session.object_ref, "deleted ended session");
+            }
+            Action::AddLabel { election, pod, .. } => {
+                tracing::info!(%election, pod = %pod.object_ref.name, "labelled leader pod");
             }
             Action::CreateBinding { namespace, .. } => {
                 tracing::info!(%namespace, "created sidecar RoleBinding");
             }
             Action::UpdateBinding { current, .. } => {
-                let namespace = &*current.place.namespace;
+                let namespace = &*current.object_ref.namespace;
                 tracing::info!(namespace, "updated sidecar RoleBinding");
             }
             Action::DeleteBinding(current) => {
-                let namespace = &*current.place.namespace;
+                let namespace = &*current.object_ref.namespace;
                 tracing::info!(namespace, "deleted sidecar RoleBinding");
             }
-            Action::LookAtPod(_)
-            | Action::LookForSession(_)
-            | Action::LookForSidecars(_)
+            Action::ReadPod(_)
+            | Action::ReadSession(_)
+            | Action::FindSidecars(_)
             | Action::CheckLeader { .. }
-            | Action::TakeLabel { .. } => {}
+            | Action::RemoveLabel { .. } => {}
         }
     }
 }
 
-/// With full jitter, growing to the longest.
-fn pause_after(failures: u32, random: &Random) -> Duration {
+/// Returns a backoff with jitter that grows with the number of failures.
+fn backoff(failures: u32, random: &Random) -> Duration {
     let bound = Duration::from_millis(100).saturating_mul(1 << failures.min(10));
     bound
-        .min(LONGEST_PAUSE)
+        .min(BACKOFF_MAX)
         .mul_f64(0.1 + 0.9 * random.fraction())
 }

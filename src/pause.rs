@@ -1,12 +1,12 @@
-//! A process that stands still: none of its tasks takes a step until it goes on.
+//! Suspends a process in a simulation: none of its tasks runs until it is resumed.
 //!
-//! For simulations. What a scheduler, a debugger or a full disk does to a process is done to an
-//! agent or an operator by stopping all tasks that it spawned, while time and the others go on. One
-//! that never goes on has crashed: nothing of it runs any more, no shutdown, no drop. Shipped
-//! processes have none of this.
+//! A scheduler, a debugger or a full disk can suspend a real process. For an agent or an operator
+//! it is simulated by suspending all tasks that it spawned, while time and other processes
+//! continue. A process that is never resumed has crashed: nothing of it runs any more, no shutdown
+//! and no drop. Shipped processes are never suspended.
 //!
-//! Invariant: a held future is not polled while its process stands still, and is polled soon after it
-//! goes on if anything woke it meanwhile.
+//! Invariant: a wrapped future is not polled while its process is suspended. It is polled soon
+//! after the resume if it was woken meanwhile.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,66 +14,66 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// What stops a process. Cloning gives another handle to the same one.
+/// Suspends a process. A clone is another handle to the same process.
 #[derive(Clone, Default)]
-pub struct Pause(Arc<Mutex<Inside>>);
+pub struct Pause(Arc<Mutex<State>>);
 
 #[derive(Default)]
-struct Inside {
-    stands_still: bool,
-    /// How many futures were ever held; the number of each is its place below.
+struct State {
+    is_paused: bool,
+    /// The number of wrapped futures; each has its number as key below.
     held: u64,
-    /// Who was woken while the process stood still. Sorted, so that all go on in the same order each
-    /// time.
+    /// The wakers of futures that were woken meanwhile. Sorted, so that all resume in a
+    /// deterministic order.
     woken: BTreeMap<u64, Waker>,
 }
 
 impl Pause {
-    /// The process takes no step from now on.
-    pub fn stand_still(&self) {
-        self.inside().stands_still = true;
+    /// Suspends the process.
+    pub fn pause(&self) {
+        self.state().is_paused = true;
     }
 
-    /// The process goes on. What should have happened meanwhile is seen now.
-    pub fn go_on(&self) {
+    /// Resumes the process. Its tasks observe only now what happened meanwhile.
+    pub fn resume(&self) {
         let woken = {
-            let mut inside = self.inside();
-            inside.stands_still = false;
-            std::mem::take(&mut inside.woken)
+            let mut state = self.state();
+            state.is_paused = false;
+            std::mem::take(&mut state.woken)
         };
         for waker in woken.into_values() {
             waker.wake();
         }
     }
 
-    /// Whether the process stands still.
+    /// Returns whether the process is suspended.
     #[must_use]
-    pub fn stands_still(&self) -> bool {
-        self.inside().stands_still
+    pub fn is_paused(&self) -> bool {
+        self.state().is_paused
     }
 
-    /// The same future, as a part of the process.
-    pub fn hold<F: Future>(&self, future: F) -> Held<F> {
+    /// Wraps a future of the process.
+    pub fn hold<F: Future>(&self, future: F) -> PausableFuture<F> {
         let number = {
-            let mut inside = self.inside();
-            inside.held += 1;
-            inside.held
+            let mut state = self.state();
+            state.held += 1;
+            state.held
         };
-        Held {
+        PausableFuture {
             pause: self.clone(),
             number,
             future: Box::pin(future),
         }
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.stands_still() {
+        let state = if self.is_paused() {
             "stands still"
         } else {
             "goes on"
@@ -82,21 +82,21 @@ impl fmt::Debug for Pause {
     }
 }
 
-/// A future that is a part of a process which may stand still.
-pub struct Held<F> {
+/// A future of a process that can be suspended.
+pub struct PausableFuture<F> {
     pause: Pause,
     number: u64,
     future: Pin<Box<F>>,
 }
 
-impl<F: Future> Future for Held<F> {
+impl<F: Future> Future for PausableFuture<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         {
-            let mut inside = self.pause.inside();
-            if inside.stands_still {
-                inside.woken.insert(self.number, context.waker().clone());
+            let mut state = self.pause.state();
+            if state.is_paused {
+                state.woken.insert(self.number, context.waker().clone());
                 return Poll::Pending;
             }
         }
@@ -115,10 +115,10 @@ mod tests {
         let pause = Pause::default();
         let task = tokio::spawn(pause.hold(tokio::time::sleep(Duration::from_secs(1))));
         tokio::task::yield_now().await;
-        pause.stand_still();
+        pause.pause();
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!task.is_finished(), "a task took a step");
-        pause.go_on();
+        pause.resume();
         let at_once = tokio::time::timeout(Duration::from_millis(1), task);
         at_once.await.expect("the timer had fired before").unwrap();
     }
@@ -126,11 +126,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_begun_by_a_process_that_stands_still_waits_too() {
         let pause = Pause::default();
-        pause.stand_still();
+        pause.pause();
         let task = tokio::spawn(pause.hold(async { 7 }));
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!task.is_finished());
-        pause.go_on();
+        pause.resume();
         assert_eq!(task.await.unwrap(), 7);
     }
 }

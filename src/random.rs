@@ -1,34 +1,35 @@
-//! Where chance comes from: names that nobody else has, and the jitter of pauses.
+//! The source of randomness: unique names, and the jitter of pauses.
 //!
-//! A port beside the clock: agent and operator ask nobody else, so that a simulation that owns their
-//! clock, their store and this owns everything they do. It decides nothing, and it makes no secrets.
+//! A port like the clock: agent and operator use no other source. So a simulation that controls
+//! their clock, store and randomness controls everything they do. It decides nothing, and creates
+//! no secrets.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::Uuid;
 
-/// A source of chance. Cloning gives another handle to the same one.
+/// A source of randomness. A clone is another handle to the same source.
 #[derive(Clone)]
 pub struct Random(Option<Arc<Mutex<fastrand::Rng>>>);
 
 impl Random {
-    /// The operating system's for names, which must differ in the whole cluster, and a fast one for
-    /// jitter.
+    /// Returns the operating system's source for names, which must be unique in the whole cluster,
+    /// and a fast one for jitter.
     #[must_use]
     pub const fn system() -> Self {
         Self(None)
     }
 
-    /// The same chances for the same seed, each time that it is asked in the same order. For
-    /// simulations only: two processes with one seed would make the same names.
+    /// Returns a source that repeats its values for the same seed and order of calls. For
+    /// simulations only: two processes with one seed would create the same names.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         Self(Some(Arc::new(Mutex::new(random))))
     }
 
-    /// A name that nobody else has.
+    /// Returns a unique name.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         let Some(generator) = &self.0 else {
@@ -41,7 +42,7 @@ impl Random {
         uuid::Builder::from_random_bytes(bytes.to_be_bytes()).into_uuid()
     }
 
-    /// A number from 0 up to, but not, 1.
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
     #[must_use]
     pub fn fraction(&self) -> f64 {
         match &self.0 {

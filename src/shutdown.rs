@@ -1,4 +1,4 @@
-//! SIGTERM, SIGINT and SIGHUP: the first one asks for a clean stop, the second one ends the process.
+//! SIGTERM, SIGINT and SIGHUP: the first signal starts a clean stop, the second one exits.
 
 use std::io;
 use std::process;
@@ -6,11 +6,11 @@ use std::process;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled by the first signal. A second signal ends the process at once, with
-/// 128 and the signal's number as shells have it.
+/// Returns a token that is cancelled by the first signal. A second signal exits at once, with 128
+/// plus the signal's number like a shell.
 ///
 /// # Errors
-/// When the handlers cannot be installed.
+/// If the handlers cannot be installed.
 pub fn on_signal() -> io::Result<CancellationToken> {
     let mut signals = Signals {
         terminate: signal(SignalKind::terminate())?,

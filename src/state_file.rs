@@ -1,12 +1,12 @@
 //! The state directory of a sidecar: a file of records that outlives the process, and a lock that
-//! keeps a second process from it.
+//! excludes a second process.
 //!
-//! It knows bytes only; what they say, and what has to be on file before which answer, is the
-//! agent's. Nothing is synced: the file is to survive the death of the process, and what the death
-//! of the machine leaves of it is not to be used (the agent compares boot ids).
+//! It only knows bytes. The agent defines their content, and what must be on file before which
+//! response. Nothing is synced: the file must survive the death of the process. After a crash of
+//! the machine it is not used (the agent compares boot ids).
 //!
-//! Invariant: what `read` gives is all that was ever appended since the last `replace`, but for a
-//! last record whose `append` had not returned. A file of which that cannot be said is refused as a
+//! Invariant: `read` returns everything that was appended since the last `replace`, except possibly
+//! a last record whose `append` had not returned. A file without this property is rejected as a
 //! whole.
 
 mod frame;
@@ -21,17 +21,17 @@ use frame::{Chain, Framed};
 
 /// The records.
 const FILE: &str = "state";
-/// The same while they are written anew.
+/// The name of the file while it is rewritten.
 const UNFINISHED: &str = "state.new";
-/// The last file that was refused, for people to look at.
+/// The last rejected file, for inspection.
 const REFUSED: &str = "state.refused";
-/// Locked for as long as a process uses the directory.
+/// Locked as long as a process uses the directory.
 const LOCK: &str = "lock";
 
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is not there, or is no directory.
+    /// It does not exist, or is not a directory.
     #[error(
         "the state directory {} does not exist or is not a directory; mount a volume at it (an \
          emptyDir with medium: Memory), or omit --state-dir", directory.display()
@@ -40,27 +40,27 @@ pub enum OpenError {
         /// The directory.
         directory: PathBuf,
     },
-    /// The file system refused.
+    /// The file system returned an error.
     #[error(
         "{} cannot be used; --state-dir needs a directory that this user may write to", path.display()
     )]
     Io {
-        /// What could not be used.
+        /// What cannot be used.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// The file, and the lock on its directory for as long as this lives.
+/// The file, and the lock on its directory.
 pub struct StateFile {
     directory: PathBuf,
-    /// None until the first record, and once the file was given up.
+    /// `None` until the first record, and after the file was discarded.
     open: Option<Open>,
     _lock: File,
 }
 
-/// A file to append to.
+/// An open file to append to.
 struct Open {
     file: File,
     chain: Chain,
@@ -69,10 +69,10 @@ struct Open {
 }
 
 impl StateFile {
-    /// Locks a directory; none when another process has it.
+    /// Locks a directory; `None` if another process has locked it.
     ///
     /// # Errors
-    /// [`OpenError`] says what to do.
+    /// [`OpenError`], which says what to do.
     pub fn open(directory: &Path) -> Result<Option<Self>, OpenError> {
         if !directory.is_dir() {
             return Err(OpenError::Missing {
@@ -86,7 +86,8 @@ impl StateFile {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(io_error(&path)(error)),
         }
-        // Found out now and not with the first lease. What was left unfinished is nobody's.
+        // Checks that the directory is writable now, and not at the first lease. An unfinished file
+        // has no owner.
         let path = directory.join(UNFINISHED);
         let file = private().truncate(true).open(&path);
         file.map_err(io_error(&path))?;
@@ -98,13 +99,13 @@ impl StateFile {
         }))
     }
 
-    /// Reads what an earlier process left, and goes on behind it.
+    /// Reads the records of an earlier process, and continues after them.
     ///
     /// # Errors
-    /// [`OpenError`] when the file is there and cannot be read or written.
+    /// [`OpenError`] if the file exists and cannot be read or written.
     pub fn read(&mut self) -> Result<Past, OpenError> {
         let path = self.path(FILE);
-        // Reading a pipe would wait for somebody to write to it.
+        // Reading a pipe would wait for a writer.
         let is_other = fs::metadata(&path).is_ok_and(|found| !found.is_file());
         if is_other {
             let error = io::Error::other("it is no regular file; remove it");
@@ -120,7 +121,7 @@ impl StateFile {
             Err(damage) => return Ok(Past::Damaged(damage.to_string())),
         };
         let file = private().open(&path).map_err(io_error(&path))?;
-        // A last record that was cut by the end of its writer was never answered by anything.
+        // A truncated last record was never acknowledged.
         file.set_len(framed.bytes).map_err(io_error(&path))?;
         let records = framed.records.len() as u64;
         frame::write_count(&file, records).map_err(io_error(&path))?;
@@ -145,8 +146,7 @@ impl Journal for StateFile {
         open.append(record)
     }
 
-    /// Written under another name and put in the place of the old one: at any moment one of both
-    /// is there.
+    /// Writes another file and renames it: at any time one of both exists.
     fn replace(
         &mut self,
         records: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
@@ -161,7 +161,7 @@ impl Journal for StateFile {
             && let Err(error) = fs::remove_file(&unfinished)
             && error.kind() != io::ErrorKind::NotFound
         {
-            // It takes the space that the next records need.
+            // It occupies the space that the next records need.
             tracing::warn!(%error, file = %unfinished.display(), "removing unfinished file failed");
         }
         self.open = Some(Open {
@@ -177,7 +177,7 @@ impl Journal for StateFile {
         self.open.as_ref().map_or(0, |open| open.bytes)
     }
 
-    /// Each of the ways works where another may fail: a full disk still lets go of what it has.
+    /// Each way works where the other may fail: a full disk can still truncate and remove.
     fn void(&mut self) -> io::Result<()> {
         let emptied = self.open.take().map(|open| open.file.set_len(0));
         match fs::remove_file(self.path(FILE)) {
@@ -195,8 +195,8 @@ impl Journal for StateFile {
 }
 
 impl Open {
-    /// First the record and then the count: a file with one record more than it counts was cut
-    /// between the two, one with less has lost something.
+    /// Writes the record, then the count. A file with one record more than its count was
+    /// interrupted in between; one with fewer has lost records.
     fn append(&mut self, record: &[u8]) -> io::Result<()> {
         let mut line = Vec::with_capacity(record.len() + frame::OVERHEAD);
         self.chain.frame(record, &mut line);
@@ -213,7 +213,7 @@ fn write_new(path: &Path, text: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// A file that is made where it is missing, for nobody else to read.
+/// Returns options for a file that is created if it is missing, only for its owner.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o600);

@@ -1,8 +1,8 @@
-//! The ports through which agent and operator reach a store, and what their errors say.
+//! The ports through which agent and operator reach a store, and their errors.
 //!
-//! An adapter (`k8s`, or `embedded` in here) implements them. The errors say what is *known* of a
-//! write: `Unavailable` was not applied, `Ambiguous` may have been, and only who re-reads knows.
-//! Every call an adapter makes has a timeout; no adapter repeats a write by itself.
+//! Adapters (`k8s` and `embedded`) implement them. An error states what is *known* of a write:
+//! `Unavailable` was not applied, `Ambiguous` may have been, and only a re-read shows it. Each call
+//! of an adapter has a timeout, and no adapter repeats a write.
 
 pub mod certificates;
 pub mod cluster;
@@ -25,30 +25,30 @@ use crate::protocol::queue::Waiter;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 
-/// An object as the store has it, with what its next write needs.
+/// An object of the store, with what its next write needs.
 #[derive(Clone, Debug)]
 pub struct Stored<T> {
-    /// What it says.
+    /// The content.
     pub value: T,
-    /// The revision at which it was read or written: what a compare-and-swap compares.
+    /// The revision at which it was read or written, which a compare-and-swap compares.
     pub version: Revision,
-    /// The object as the adapter read it.
+    /// The object as its adapter read it.
     pub original: Original,
 }
 
-/// The object as its adapter read it, so that fields which this version does not know survive
-/// its next write. Opaque to everybody else.
+/// The object as its adapter read it, so that unknown fields survive its next write. Only the
+/// adapter reads it.
 #[derive(Clone)]
 pub struct Original(Arc<dyn Any + Send + Sync>);
 
 impl Original {
-    /// Wraps what the adapter wants back.
+    /// Wraps the adapter's own value.
     #[must_use]
     pub fn new<T: Any + Send + Sync>(original: T) -> Self {
         Self(Arc::new(original))
     }
 
-    /// What was wrapped, if it is of this type.
+    /// Returns the wrapped value, if it has this type.
     #[must_use]
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.downcast_ref()
@@ -61,153 +61,154 @@ impl fmt::Debug for Original {
     }
 }
 
-/// One page of a listing.
+/// One page of a list.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
     /// The objects.
     pub items: Vec<Stored<T>>,
-    /// The revision at which the listing is consistent.
+    /// The revision at which the list is consistent.
     pub revision: Revision,
-    /// Where the next page starts; none on the last one.
+    /// The continue token of the next page; `None` on the last page.
     pub next: Option<String>,
-    /// Objects that were left out because they cannot be read, each with the reason.
+    /// The errors of objects that were left out because they cannot be read.
     pub unreadable: Vec<String>,
 }
 
-/// One lock, read together with the revision that the whole store is at.
+/// One lock, with the revision of the store at which it was read.
 #[derive(Clone, Debug)]
-pub struct Look {
-    /// The lock; none when there is none.
+pub struct LockAtRevision {
+    /// The lock; `None` if it does not exist.
     pub lock: Option<Stored<Lock>>,
-    /// The revision at which this is consistent, at least as new as everything acknowledged
-    /// before it was asked.
+    /// The revision of the read, at least as new as everything acknowledged before the request.
     pub revision: Revision,
 }
 
-/// What a watch tells of the locks that one session holds.
+/// An event of a watch on the locks that one session holds.
 #[derive(Clone, Debug)]
 pub enum LockEvent {
-    /// The session holds this lock, newly or still: the object changed.
+    /// The session holds this lock, and the object changed.
     Held(Box<Stored<Lock>>),
-    /// The session no longer holds this lock: it was released, handed over, taken over or
-    /// deleted. What became of it is not said.
+    /// The session no longer holds this lock: it was released, handed over, taken over or deleted.
+    /// The event does not say which.
     Gone {
-        /// What the lock guards.
+        /// The resource of the lock.
         resource: Resource,
         /// The revision of the write that ended it.
         at: Revision,
     },
-    /// Nothing older than this is still to come.
+    /// No event with an older revision follows.
     Bookmark(Revision),
 }
 
-/// Events in the order of their revisions. It ends when the store ends it or with an error;
-/// whoever needs it opens another.
+/// Events in the order of their revisions. The stream ends with the watch, or after an error; the
+/// caller then opens another.
 pub type LockWatch = BoxStream<'static, Result<LockEvent, StoreError>>;
 
-/// Why a call to the store did not do what was asked.
+/// Why a call to the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Somebody else's write came first, or (for a create) the object is there. It may have been
-    /// one's own write whose answer was lost: re-read.
+    /// Another write came first, or (for a create) the object exists. It may have been the caller's
+    /// own write whose answer was lost: re-read.
     #[error("conflict: the object was modified concurrently")]
     Conflict,
-    /// The object is not there.
+    /// The object does not exist.
     #[error("not found: {0}")]
     NotFound(String),
-    /// The namespace, or the store's knowledge of our kinds, is not there; no time helps. Not
-    /// applied. Carries words that say how to make it.
+    /// The namespace or Leasehold's kinds do not exist, and retrying does not help. Not applied.
+    /// The message says what to do.
     #[error("{0}")]
     NotInstalled(String),
-    /// The store does not accept the credentials. Carries words that say what to do.
+    /// The store does not accept the credentials. The message says what to do.
     #[error("{0}")]
     Unauthenticated(String),
-    /// The store's access control refused: a right is missing. Carries its own words.
+    /// The store's access control rejected the request: a permission is missing. Has the store's
+    /// message.
     #[error("denied: {0}")]
     Denied(String),
-    /// An admission policy refused, whatever rights the caller has. Carries its own words.
+    /// An admission policy rejected the request, whatever permissions the caller has. Has the
+    /// store's message.
     #[error("denied by policy: {0}")]
     DeniedByPolicy(String),
-    /// A resource quota is used up. Carries the store's words.
+    /// A resource quota is exceeded. Has the store's message.
     #[error("quota exceeded: {0}")]
     QuotaExceeded(String),
-    /// The store's own rules refused the content; a bug, or an object that somebody edited.
+    /// The store rejected the content: a bug, or an object that a user edited.
     #[error("the store rejected the object: {0}")]
     Invalid(String),
-    /// The lock object of that name guards another resource; it is never shared.
+    /// The lock object of that name guards another resource. Locks are never shared.
     #[error("the lock object {name} guards another resource, {found:?}")]
     Collision {
-        /// The object's name.
+        /// The name of the object.
         name: String,
-        /// What it guards.
+        /// The resource that it guards.
         found: String,
     },
-    /// A listing cannot go on from there: the place is too old, or none that the store gave. Only
-    /// `list` with a `next` answers it. Carries the store's words.
+    /// The continue token is too old, or not one of the store's. Only returned by `list` with
+    /// `next`. Has the store's message.
     #[error("the continue token expired: {0}")]
-    ListingOver(String),
-    /// A watch was to begin after a revision whose events are no longer kept: list anew, and
-    /// watch from there.
+    ContinueTokenExpired(String),
+    /// The watch starts after a revision whose events are no longer kept. List again, and watch
+    /// from there.
     #[error("the watch's resourceVersion expired: {0}")]
     WatchExpired(String),
-    /// What was read makes no sense to this version; nothing may be decided by it.
+    /// This version cannot read the object, so nothing may be decided by it.
     #[error("unreadable object: {0}")]
     Unreadable(String),
-    /// The store could not be reached, or said that it did nothing. Not applied.
+    /// The store could not be reached, or answered that it did nothing. Not applied.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// No answer, or one that does not say. It may have been applied, or be applied later.
+    /// No answer, or one without a result. The write may have been applied, or may be applied
+    /// later.
     #[error("the outcome is unknown: {0}")]
     Ambiguous(String),
 }
 
 impl StoreError {
-    /// Whether trying again can help: the store was away or did not say what it did.
+    /// Returns whether a retry can succeed: the store was unavailable, or the outcome is unknown.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Ambiguous(_))
     }
 }
 
-/// Where locks are kept.
+/// The store of locks.
 #[async_trait]
 pub trait LockStore: Send + Sync + 'static {
-    /// The lock of a resource, as of now (never from an older cache); none when there is none.
+    /// Returns the current lock of a resource, never from a cache; `None` if it does not exist.
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError>;
 
-    /// The lock of a resource together with the store's revision, for who needs both: a consistent
-    /// listing of one.
-    async fn look(&self, resource: &Resource) -> Result<Look, StoreError>;
+    /// Returns the lock of a resource and the store's revision, by a consistent list of one object.
+    async fn get_with_revision(&self, resource: &Resource) -> Result<LockAtRevision, StoreError>;
 
-    /// The locks that a session holds, as a consistent listing.
+    /// Returns the locks that a session holds, by a consistent list.
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError>;
 
-    /// What becomes of the locks that a session holds, from after this revision on. Answers when
-    /// the store has accepted the watch; a write that begins later is told.
+    /// Watches the locks that a session holds, after a revision. Completes when the store has
+    /// accepted the watch; every later write is an event.
     ///
     /// # Errors
-    /// `WatchExpired` (here or as the last item) when events since then are no longer kept.
+    /// `WatchExpired` (here or as the last item) if events since then are no longer kept.
     async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError>;
 
-    /// A consistent listing: what it answers with is at least as new as everything that was
-    /// acknowledged before it was asked. `next` is where the page before ended; `ListingOver` when
-    /// it cannot go on from there.
+    /// Returns a page of a consistent list, at least as new as everything acknowledged before the
+    /// request. `next` is the continue token of the previous page; `ContinueTokenExpired` if it
+    /// cannot be used.
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError>;
 
-    /// Makes the lock object, which nobody holds yet. `Conflict` when it is there.
+    /// Creates the lock object, without a holder. `Conflict` if it exists.
     async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError>;
 
     /// Compare-and-swap: writes `next` if the lock is still at `current`'s version.
     async fn update(&self, current: &Stored<Lock>, next: &Lock)
     -> Result<Stored<Lock>, StoreError>;
 
-    /// Adds a waiter to the lock's queue, as [`Lock::joined_by`] says: to its end, unless it is a
-    /// preferred candidate. At the end of a queue where others wait already this is no
-    /// compare-and-swap: many who come at once would only make each other's writes fail. So it can
-    /// land late, on any version; never twice.
+    /// Adds a waiter to the lock's queue, as [`Lock::joined_by`] defines: at its end, unless it is
+    /// a preferred candidate. An append to a queue that is not empty is not a compare-and-swap,
+    /// because many joins at once would fail each other. So it may be applied late, to any version,
+    /// but never twice.
     ///
     /// # Errors
-    /// `Conflict` when the lock may not have that waiter by now: re-read.
+    /// `Conflict` if the lock may not accept that waiter now: re-read.
     async fn join(
         &self,
         current: &Stored<Lock>,
@@ -215,13 +216,13 @@ pub trait LockStore: Send + Sync + 'static {
     ) -> Result<Stored<Lock>, StoreError>;
 }
 
-/// Where sessions are kept.
+/// The store of sessions.
 #[async_trait]
 pub trait SessionStore: Send + Sync + 'static {
-    /// A session, as of now; none when there is none.
+    /// Returns a current session; `None` if it does not exist.
     async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError>;
 
-    /// Makes a session. `Conflict` when the name is taken.
+    /// Creates a session. `Conflict` if the name exists.
     async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError>;
 
     /// Compare-and-swap: writes `next` if the session is still at `current`'s version.
@@ -232,11 +233,11 @@ pub trait SessionStore: Send + Sync + 'static {
     ) -> Result<Stored<Session>, StoreError>;
 }
 
-/// Bounds a call to the store. A write that is cut off may still be applied, and a caller cannot
-/// know: it is `Ambiguous`, and for a read that is no harm.
+/// Limits the time of a call to the store. A write that is cut off may still be applied, so the
+/// result is `Ambiguous`; for a read that does no harm.
 ///
 /// # Errors
-/// `Ambiguous` when the time is up, else what the call answered.
+/// `Ambiguous` after the time limit, otherwise the error of the call.
 pub async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, StoreError>>,

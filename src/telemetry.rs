@@ -1,40 +1,40 @@
-//! Logs, on standard error: text for people or one JSON object a line.
+//! Logs on standard error: text, or one JSON object per line.
 //!
-//! Who logs says what happened once, where it is handled, with identifiers as fields. Nothing
-//! that works as a credential towards the API server is logged, at no level.
+//! Each event is logged once, where it is handled, with identifiers as fields. Credentials for the
+//! API server are logged at no level.
 
 use std::panic;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// One object a line, its time in UTC.
+    /// One JSON object per line, with times in UTC.
     Json,
 }
 
-/// What libraries say at `info` and below is of use only to who asks for it by name. What a watcher was
-/// refused is said by who reads it, and not in each try.
+/// Messages of libraries at `info` and below are logged only on request. Errors of kube's watcher
+/// are logged by the reader of its events, and not for each attempt.
 const QUIET: &str = "h2=warn,hyper=warn,hyper_util=warn,kube=warn,kube_client=warn,\
                      kube_runtime=error,rustls=warn,tower=warn";
 
 /// The levels, from silence to everything.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Why a log level cannot be used.
+/// Why a log level is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidFilter {
-    /// A word that is no level. The library would take it for a module's name and log nothing.
+    /// A word that is not a level. The library would treat it as a module and log nothing.
     #[error(
         "{0:?} is not a log level; use off, error, warn, info, debug or trace, or MODULE=LEVEL"
     )]
     NoLevel(String),
-    /// The library cannot read it.
+    /// The library cannot parse it.
     #[error("it cannot be read; use a level, or MODULE=LEVEL")]
     Unreadable(#[from] ParseError),
 }
@@ -42,23 +42,23 @@ pub enum InvalidFilter {
 /// Reads a filter such as `info`, or `info,leasehold::agent=debug`.
 ///
 /// # Errors
-/// [`InvalidFilter`] when it is no filter.
+/// [`InvalidFilter`] if it is not a filter.
 pub fn filter(level: &str) -> Result<EnvFilter, InvalidFilter> {
     for part in level.split(',').map(str::trim) {
         if !part.contains('=') && !LEVELS.contains(&part.to_ascii_lowercase().as_str()) {
             return Err(InvalidFilter::NoLevel(part.to_owned()));
         }
     }
-    // Of two directives for one target the later one counts.
+    // Of two directives for one target the last one counts.
     Ok(EnvFilter::try_new(format!("{QUIET},{level}"))?)
 }
 
-/// Begins to log. The first call in a process counts.
+/// Starts logging. Only the first call in a process counts.
 pub fn init(format: LogFormat, filter: EnvFilter) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
-    // An error says that somebody (a test) logs already.
+    // An error means that a logger (of a test) exists already.
     let _already = match format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder
@@ -68,7 +68,7 @@ pub fn init(format: LogFormat, filter: EnvFilter) {
             .with_span_list(false)
             .try_init(),
     };
-    // A panic goes the way of every other event, so that it is one line in a JSON log too.
+    // A panic is logged like every other event, so that it is one line in a JSON log.
     panic::set_hook(Box::new(|panic| tracing::error!(%panic, "task panicked")));
 }
 

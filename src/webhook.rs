@@ -1,9 +1,9 @@
-//! The webhook that adds the sidecar to pods as they are made.
+//! The webhook that adds the sidecar to new pods.
 //!
-//! The API server asks about each new pod that its configuration selects; `inject` decides, purely,
-//! and the answer is a JSON patch that only adds. It asks nobody anything and keeps nothing, so any
-//! replica answers the same. It is never on the path of a lock: pods that run do not need it.
-//! Its certificate is the business of `certs` alone, and TLS that of `http::serve`.
+//! The API server calls it for each new pod that its configuration selects. `inject` decides,
+//! purely, and the answer is a JSON patch that only adds. It sends no requests and keeps no state,
+//! so every replica gives the same answer. It is not on the path of a lock: running pods do not
+//! need it. Only `certs` handles its certificate, and only `http::serve` TLS.
 
 pub mod certs;
 
@@ -34,31 +34,31 @@ use http::{HeaderValue, StatusCode};
 use k8s_openapi::api::core::v1::Container;
 
 pub use annotations::{ANNOTATIONS, Annotation};
-pub use inject::{Decision, Verdict, decide};
+pub use inject::{Decision, Review, decide};
 use metrics::Metrics;
 pub use quantity::Quantity;
 pub use resources::Resources;
 pub use settings::{ImagePullPolicy, Injection, InvalidInjection, Ports, TakeOver};
 
-/// The proxies of service meshes, by the names that their injectors give them.
+/// The proxy containers of service meshes, by the names that their injectors give them.
 const MESH: [&str; 2] = ["istio-proxy", "linkerd-proxy"];
 
-/// The API server itself takes no larger request; a review has the pod once, and little beside.
+/// The API server accepts no larger request; a review has little more than the pod.
 const BODY_MAX_BYTES: usize = 4 * 1024 * 1024;
-/// The API server gives up after five seconds.
+/// The API server's timeout is five seconds.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much of what a pod says is repeated to whoever wrote it: the API server has not checked it yet.
-const SHOWN_MAX_CHARS: usize = 60;
-/// How much of what is wrong with a value is told: that may repeat parts of it, too.
-const WHY_MAX_CHARS: usize = 400;
+/// How much of a pod's text is repeated in a message: the API server has not validated it yet.
+const EXCERPT_MAX_CHARS: usize = 60;
+/// How much of an error is repeated in a message: it may contain parts of the value.
+const REASON_MAX_CHARS: usize = 400;
 
-/// A value of a pod, as whoever wrote it is told of it.
-fn shown(text: &str) -> String {
-    beginning(text, SHOWN_MAX_CHARS)
+/// Returns a pod's text for a message.
+fn excerpt(text: &str) -> String {
+    truncate(text, EXCERPT_MAX_CHARS)
 }
 
-fn beginning(text: &str, most: usize) -> String {
+fn truncate(text: &str, most: usize) -> String {
     let mut beginning: String = text.chars().take(most).collect();
     if beginning.len() < text.len() {
         beginning.push('…');
@@ -66,12 +66,12 @@ fn beginning(text: &str, most: usize) -> String {
     beginning
 }
 
-/// An init container that runs for as long as the pod.
+/// Returns whether it is an init container that runs as long as the pod.
 fn is_native_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// Adds sidecars, and counts what it did. Cloning gives another handle to the same one.
+/// Adds sidecars and counts the results. A clone is another handle to the same injector.
 #[derive(Clone)]
 pub struct Injector(Arc<Inner>);
 
@@ -82,7 +82,7 @@ struct Inner {
 }
 
 impl Injector {
-    /// One for an installation.
+    /// Creates an injector for an installation.
     #[must_use]
     pub fn new(installation: Injection) -> Self {
         Self(Arc::new(Inner {
@@ -92,12 +92,12 @@ impl Injector {
         }))
     }
 
-    /// From now on each answer is the last one on its connection: the next goes to another replica.
+    /// Closes each connection after its next answer, so that later requests go to another replica.
     pub fn drain(&self) {
         self.0.is_draining.store(true, Ordering::Relaxed);
     }
 
-    /// What it did so far, in the text format of Prometheus.
+    /// Returns the metrics in the text format of Prometheus.
     #[must_use]
     pub fn metrics(&self) -> String {
         self.0.metrics.encode()
@@ -111,7 +111,7 @@ impl Injector {
         } = &*self.0;
         match review::answer(body, installation) {
             Ok((review, outcome)) => {
-                metrics.note(outcome);
+                metrics.record(outcome);
                 ([(CONTENT_TYPE, "application/json")], review).into_response()
             }
             Err(error) => {
@@ -121,14 +121,14 @@ impl Injector {
         }
     }
 
-    /// An answer that is no review: the API server then does as its failure policy says.
+    /// An answer that is not a review, so the API server applies its failure policy.
     fn refuse(&self, status: StatusCode, sentence: &str) -> Response {
-        self.0.metrics.note(metrics::INVALID);
+        self.0.metrics.record(metrics::INVALID);
         (status, format!("{sentence}\n")).into_response()
     }
 }
 
-/// What the API server asks, at `POST /inject`.
+/// Returns the router of `POST /inject`.
 pub fn router(injector: Injector) -> Router {
     Router::new()
         .route("/inject", post(inject))

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use leasehold::webhook::{Decision, Injection, Verdict, decide};
+use leasehold::webhook::{Decision, Injection, Review, decide};
 use serde_json::Value;
 
 /// Where they are, in the repository.
@@ -51,7 +51,7 @@ pub(crate) fn installation() -> Injection {
 }
 
 /// What is decided about a pod.
-pub(crate) fn decided(pod: &Value) -> Verdict {
+pub(crate) fn decided(pod: &Value) -> Review {
     decide(pod, &installation()).unwrap()
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn apply(pod: &Value, patch: &Value) -> Value {
 }
 
 /// The operations that are decided, if there are any.
-pub(crate) fn patch(verdict: &Verdict) -> Option<Value> {
+pub(crate) fn patch(verdict: &Review) -> Option<Value> {
     match &verdict.decision {
         Decision::Inject(adds) | Decision::Complete(adds) => {
             Some(serde_json::to_value(adds).unwrap())

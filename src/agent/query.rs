@@ -49,7 +49,9 @@ impl Agent {
             let read = within(CALL_LIMIT, self.0.locks.list(limit, page.next.as_deref())).await;
             let read = read.map_err(|error| match error {
                 // The caller's listing begins here; it has nothing to start anew without.
-                StoreError::ListingOver(words) if next.is_none() => StoreError::Unavailable(words),
+                StoreError::ContinueTokenExpired(words) if next.is_none() => {
+                    StoreError::Unavailable(words)
+                }
                 error => error,
             })?;
             // Only a listing's first page is as of now.

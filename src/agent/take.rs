@@ -357,7 +357,7 @@ impl Agent {
         }
         let (before, asked_at) = (self.seen_before_list(), self.now());
         let resource = &bid.request.resource;
-        let looked = within(CALL_LIMIT, self.0.locks.look(resource)).await?;
+        let looked = within(CALL_LIMIT, self.0.locks.get_with_revision(resource)).await?;
         self.note_election(resource, asked_at, looked.lock.as_ref());
         self.note_list(before, looked.revision)?;
         bid.listed = Some(looked.revision);

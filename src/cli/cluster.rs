@@ -1,4 +1,4 @@
-//! How a role reaches the API server: flags, a kubeconfig, or what a pod has mounted.
+//! How a role connects to the API server: by flags, a kubeconfig, or the pod's service account.
 
 mod kubeconfig;
 
@@ -26,18 +26,18 @@ pub(super) struct Args {
     namespace: Option<String>,
 }
 
-/// Connections and the namespace that they are for.
+/// The connections, and their namespace.
 pub(super) struct Cluster {
     pub(super) client: Client,
-    /// For sessions alone, on a connection of its own: a renewal waits behind no other call.
+    /// A connection of its own for sessions, so that a renewal waits behind no other call.
     pub(super) session_client: Client,
     pub(super) namespace: String,
-    /// The API server's host and port, for logs. Not its URL: that may carry a password.
+    /// The API server's host and port, for logs. The URL may have a password.
     pub(super) server: String,
 }
 
 impl Args {
-    /// Reads the configuration and makes the clients. Asks nothing of the API server yet.
+    /// Reads the configuration and creates the clients. Sends no request yet.
     pub(super) async fn connect(&self) -> anyhow::Result<Cluster> {
         let config = self.config().await?;
         self.check_namespace(&config)?;
@@ -54,11 +54,11 @@ impl Args {
         })
     }
 
-    /// A session is owned by its pod, and an owner in another namespace counts as gone: the
-    /// garbage collector would delete the session under its agent.
+    /// A session is owned by its pod. An owner in another namespace counts as deleted, so the
+    /// garbage collector would delete the session.
     fn check_namespace(&self, config: &Config) -> anyhow::Result<()> {
         match &self.namespace {
-            Some(asked) if self.is_pods_own() && *asked != config.default_namespace => {
+            Some(asked) if self.uses_service_account() && *asked != config.default_namespace => {
                 anyhow::bail!(
                     "--namespace {asked} is not this pod's namespace, {}; a pod's locks live in \
                      its own namespace: leave --namespace out, or run the app there",
@@ -69,14 +69,14 @@ impl Args {
         }
     }
 
-    /// Whether the access is the one that the kubelet mounted.
-    fn is_pods_own(&self) -> bool {
+    /// Returns whether the pod's service account is used.
+    fn uses_service_account(&self) -> bool {
         let chosen = self.kubeconfig.is_some() || self.context.is_some();
         !chosen && std::env::var_os("KUBECONFIG").is_none() && is_in_a_pod()
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
-        if self.is_pods_own() {
+        if self.uses_service_account() {
             return Config::incluster().context("cannot use the pod's own ServiceAccount");
         }
         kubeconfig::load(self.kubeconfig.as_deref(), self.context.as_ref()).await

@@ -1,8 +1,8 @@
-//! `leasehold dev`: the same agent, HTTP API and protocol on a directory of this machine, without a
-//! cluster. Here the embedded store, the agent and the servers are put together.
+//! `leasehold dev`: the same agent, HTTP API and protocol on a local directory, without a cluster.
+//! It wires the embedded store, the agent and the servers.
 //!
-//! What is not here: pods. The process is one agent, and a new one at every start: what the one
-//! before held is taken over from it as from any other agent that died.
+//! It has no pods. The process is one agent, and a new one at every start: it takes over the locks
+//! of its predecessor as those of any crashed agent.
 
 mod args;
 
@@ -12,7 +12,7 @@ use anyhow::Context;
 
 use super::listen::AdminDefault;
 use super::output;
-use super::serve::{Found, Listeners, block_on};
+use super::serve::{BoundAddresses, Listeners, block_on};
 use crate::agent::{Agent, Config};
 use crate::clock::{Clock, SystemClock};
 use crate::protocol::token::Revision;
@@ -22,8 +22,8 @@ use crate::{http, shutdown};
 
 pub(super) use args::Args;
 
-/// Where the revisions of a new store begin at most (in the year 2109): above 2^43 they would be
-/// taken for nanoseconds.
+/// The maximum first revision of a new store (in the year 2109): above 2^43, revisions count as
+/// nanoseconds.
 const FIRST_MAX: u64 = 1 << 42;
 
 /// Runs until a signal.
@@ -47,8 +47,12 @@ async fn serve_until_signal(args: &Args, config: Config) -> anyhow::Result<()> {
         tracing::warn!(%error, "reading lock holders failed");
     }
     let directory = directory.display().to_string();
-    output::print(&greeting(&directory, &listeners.found()?, args.fault_api))
-        .context("standard output cannot be written")?;
+    output::print(&greeting(
+        &directory,
+        &listeners.addresses()?,
+        args.fault_api,
+    ))
+    .context("standard output cannot be written")?;
     listeners.serve(agent, router, &args.flags, signalled).await
 }
 
@@ -66,8 +70,8 @@ fn agent_and_router(args: &Args, config: Config, store: EmbeddedStore) -> (Agent
     (agent.clone(), http::router(agent, options))
 }
 
-/// A new store begins at the milliseconds since 1970, so that tokens go on rising where its
-/// directory was thrown away, for less than a thousand writes a second.
+/// A new store starts at the milliseconds since 1970. So tokens keep rising if its directory was
+/// deleted, at less than a thousand writes a second.
 fn first_revision() -> Revision {
     let milliseconds = SystemClock.wall().0 / 1_000;
     Revision(
@@ -77,21 +81,21 @@ fn first_revision() -> Revision {
     )
 }
 
-fn greeting(directory: &str, found: &Found, fault_api: bool) -> String {
-    let mut places: Vec<_> = found
+fn greeting(directory: &str, addresses: &BoundAddresses, fault_api: bool) -> String {
+    let mut urls: Vec<_> = addresses
         .api
         .iter()
         .map(|address| format!("http://{address}"))
         .collect();
-    let mut first = places.first().cloned().unwrap_or_default();
-    if let Some(path) = &found.socket {
+    let mut first = urls.first().cloned().unwrap_or_default();
+    if let Some(path) = &addresses.socket {
         let path = path.display();
         if first.is_empty() {
             first = format!("--unix-socket {path} http://localhost");
         }
-        places.push(format!("unix://{path}"));
+        urls.push(format!("unix://{path}"));
     }
-    let admin = found.admin.map_or_else(String::new, |admin| {
+    let admin = addresses.admin.map_or_else(String::new, |admin| {
         format!(" (health and metrics: http://{admin})")
     });
     let faults = if fault_api {
@@ -105,7 +109,7 @@ fn greeting(directory: &str, found: &Found, fault_api: bool) -> String {
          Take a lock, in another shell:\n\n  \
          curl -s {first}/v1/locks/acquire -H 'content-type: application/json' \\\n    \
          -d '{{\"resource\":\"demo\",\"ttlSeconds\":300}}'\n\n",
-        places.join(" and "),
+        urls.join(" and "),
     )
 }
 
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_greeting_says_where_it_listens() {
-        let tcp = Found {
+        let tcp = BoundAddresses {
             api: vec![
                 "127.0.0.1:7373".parse().unwrap(),
                 "[::1]:7373".parse().unwrap(),
@@ -135,7 +139,7 @@ mod tests {
             said.contains("http://127.0.0.1:7373 and http://[::1]:7373 (health"),
             "{said}"
         );
-        let socket = Found {
+        let socket = BoundAddresses {
             api: vec![],
             socket: Some("/run/l.sock".into()),
             admin: None,

@@ -1,4 +1,4 @@
-//! The flags about elections: what the process runs for by itself, and in whose words it says so.
+//! The flags of elections: what the process runs for, and which older API it serves.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ enum CompatFlag {
 }
 
 impl Args {
-    /// What is wrong with the flags together.
+    /// Checks the combination of the flags.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.elections().len();
         if count == 0 && self.elect_preferred {
@@ -78,12 +78,12 @@ impl Args {
         Ok(())
     }
 
-    /// All that are run for.
+    /// Returns all elections that the process runs for.
     fn elections(&self) -> BTreeSet<&ElectionName> {
         self.elect.iter().chain(&self.elect_always).collect()
     }
 
-    /// The older API that is to be served, and on which port.
+    /// Returns the older API to serve, and its port.
     pub(super) fn compat(&self) -> Option<(Compat, u16)> {
         let election = self.elections().into_iter().next();
         let election = election.filter(|_| !self.compat.is_empty())?;
@@ -94,7 +94,7 @@ impl Args {
         Some((compat, self.compat_port))
     }
 
-    /// Begins to run.
+    /// Starts the campaigns.
     pub(super) fn run(&self, agent: &Agent) {
         for election in self.elections() {
             let campaign = Campaign {

@@ -1,12 +1,12 @@
-//! How many files the process may have open: each connection is one, and a shell or container
-//! runtime often allows 1,024 until a process asks for more.
+//! Raises the limit on open files: each connection is one, and a shell or container runtime often
+//! allows 1,024 by default.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Enough for every connection of every listener (`http::serve::Bounds`), on both loopback addresses.
+/// Enough for the connections of all listeners (`http::serve::Bounds`), on both loopback addresses.
 const WANTED: u64 = 8_192;
 
-/// Raises the limit to what the listeners may need, as far as the system allows it.
+/// Raises the limit to what the listeners may need, if the system allows it.
 pub(super) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= WANTED) {

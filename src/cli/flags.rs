@@ -1,7 +1,6 @@
-//! The flags that every role with an agent has, and what they come to.
+//! The flags of every role with an agent.
 //!
-//! Each can also be set by its environment variable. A wrong one is a usage error before
-//! anything is started.
+//! Each has an environment variable. An invalid value is a usage error before anything is started.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +16,7 @@ use crate::protocol::session::PodRef;
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::MAX_BASE;
 
-/// How many prefixes may have a contention metric of their own.
+/// The maximum number of prefixes with a contention metric of their own.
 const METRICS_PREFIXES_MAX: usize = 50;
 
 /// The flags.
@@ -74,7 +73,7 @@ enum OnTermFlag {
 }
 
 impl Flags {
-    /// What is wrong with the flags together.
+    /// Checks the combination of the flags.
     pub(super) fn check(&self) -> Result<(), String> {
         let prefixes = self.metrics_prefixes().len();
         if prefixes > METRICS_PREFIXES_MAX {
@@ -86,7 +85,7 @@ impl Flags {
         self.elections.check()
     }
 
-    /// What the agent of a pod is told at its start.
+    /// Returns the configuration of a pod's agent.
     pub(super) fn agent_config(&self, pod: PodRef) -> Config {
         Config {
             session_ttl: self.session_ttl,
@@ -122,8 +121,8 @@ pub(super) fn session_ttl(text: &str) -> Result<SessionTtl, String> {
     SessionTtl::from_secs(seconds).map_err(|error| error.to_string())
 }
 
-/// What stands in a Host header before the port. Anything else would never match, and whoever set
-/// it would believe that it does.
+/// Parses the host of a Host header, without a port. Anything else would never match, without a
+/// visible error.
 fn host(text: &str) -> Result<String, String> {
     let is_host = |authority: &Authority| {
         authority.host() == text && !text.contains(['@', '*']) && authority.port().is_none()
@@ -138,7 +137,7 @@ fn host(text: &str) -> Result<String, String> {
     }
 }
 
-/// The beginning of resources; an empty one would count them all once more.
+/// Parses a prefix of resources; an empty one would count all of them again.
 fn prefix(text: &str) -> Result<String, String> {
     match Resource::parse(text) {
         Ok(_) => Ok(text.to_owned()),

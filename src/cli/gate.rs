@@ -1,29 +1,29 @@
-//! `leasehold gate NAME`: ends well when this pod leads an election, and not before; for an init
-//! container that keeps an app from starting.
+//! `leasehold gate NAME`: exits with 0 once this pod leads an election, for an init container that
+//! delays an app.
 //!
-//! It takes no lock of its own and runs for nothing: the sidecar does (`--elect-always`, because no
-//! caller asks after this has ended), and continues to lead. Invariant: it ends with 0 only on the sidecar's
-//! yes that was valid for longer than the answer took (`verdict`). It waits without a limit: whatever goes wrong with the
-//! sidecar is ridden out.
+//! It acquires no lock and runs for no election. The sidecar does, and keeps the lead
+//! (`--elect-always`, because nothing polls after this process has ended). Invariant: it exits with
+//! 0 only if the sidecar returned a lead that was still valid when the response arrived
+//! (`evaluate`). It waits without a limit, and retries after all errors of the sidecar.
 
-mod verdict;
+mod evaluate;
 
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use super::ask::Server;
+use super::client::Server;
 use super::serve::block_on;
 use crate::clock::{Clock as _, SystemClock};
 use crate::protocol::election::ElectionName;
 use crate::shutdown;
-use verdict::{Reason, Verdict, judge};
+use evaluate::{GateState, Reason, evaluate};
 
-/// The sidecar takes a second at most, and one that hangs is to be asked again.
+/// The sidecar answers within a second; a request that hangs is repeated.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// Between two questions to a sidecar that answers: that costs it a look into its memory.
+/// The pause between two successful requests, which the sidecar answers from memory.
 const PAUSE: Duration = Duration::from_millis(400);
-/// After the first failure, which is likely a start that is not over.
+/// The pause after the first failure: the sidecar is probably starting.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// The longest pause after failures.
 const PAUSE_MAX: Duration = Duration::from_secs(3);
@@ -52,7 +52,7 @@ fn name(text: &str) -> Result<ElectionName, String> {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     args.log.start()?;
     block_on(async {
-        // The first process of a container ends by no signal that it does not handle.
+        // The first process of a container ignores signals without a handler.
         let signalled = shutdown::on_signal().context("signals cannot be handled")?;
         tracing::info!(election = %args.election, sidecar = %args.url, "waiting to lead");
         tokio::select! {
@@ -67,42 +67,42 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 
 async fn until_leads(sidecar: &Server, election: &ElectionName) {
     let path = format!("/v1/elections/{election}");
-    let mut said = None;
+    let mut logged = None;
     let mut failures = 0;
     loop {
         let sent = SystemClock.now();
         let reason = match sidecar.get(&path, ANSWER_LIMIT).await {
             Ok(answer) => {
-                let told = (answer.status, answer.body.as_slice());
-                match judge(election, told, (sent, SystemClock.now())) {
-                    Verdict::Leads { token } => {
+                let response = (answer.status, answer.body.as_slice());
+                match evaluate(election, response, (sent, SystemClock.now())) {
+                    GateState::Leads { token } => {
                         tracing::info!(%election, fencingToken = token, "this pod leads");
                         return;
                     }
-                    Verdict::Waits(reason) => reason,
+                    GateState::Waits(reason) => reason,
                 }
             }
-            Err(error) => Reason::NotTold(format!("{error:#}")),
+            Err(error) => Reason::Unknown(format!("{error:#}")),
         };
-        failures = if matches!(reason, Reason::NotTold(_)) {
+        failures = if matches!(reason, Reason::Unknown(_)) {
             failures + 1
         } else {
             0
         };
-        if said.as_ref() != Some(&reason) {
-            if matches!(reason, Reason::NotTold(_)) {
+        if logged.as_ref() != Some(&reason) {
+            if matches!(reason, Reason::Unknown(_)) {
                 tracing::warn!(%election, %reason, "not leading");
             } else {
                 tracing::info!(%election, %reason, "not leading");
             }
-            said = Some(reason);
+            logged = Some(reason);
         }
         tokio::time::sleep(pause(failures, fastrand::f64())).await;
     }
 }
 
-/// Between half and the whole of a bound that grows with the failures; `random` is from 0 to 1. Many
-/// pods that were started together do not ask their API server together.
+/// Returns between half and all of a bound that grows with the failures; `random` is from 0 to 1.
+/// So many pods that start together do not send requests together.
 fn pause(failures: u32, random: f64) -> Duration {
     let bound = match failures {
         0 => PAUSE,

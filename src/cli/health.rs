@@ -1,9 +1,8 @@
-//! `leasehold health`: whether the sidecar beside it answers, for the probe that runs it in the
-//! sidecar's own container.
+//! `leasehold health`: checks that the sidecar answers, for a probe in the sidecar's own container.
 //!
-//! It reads the flags by which the sidecar was told where to listen, and asks one of these
-//! listeners: all are bound before the first is served. It never asks the API server: that one's
-//! outage must restart no sidecar.
+//! It reads the sidecar's listen flags, and sends a request to one of its listeners: all are bound
+//! before the first is served. It sends no request to the API server, whose outage must not restart
+//! a sidecar.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -11,14 +10,14 @@ use std::time::Duration;
 use anyhow::bail;
 use http::StatusCode;
 
-use super::ask::Server;
+use super::client::Server;
 use super::listen::{self, API_PORT, Address, AdminAddress, AdminDefault, LOCAL};
 use super::output;
 use super::serve::block_on;
 
-/// Where a sidecar answers for itself.
+/// The health endpoint.
 const PATH: &str = "/healthz";
-/// A probe is run each second, and one that hangs says no.
+/// A probe runs each second, and a hanging sidecar fails it.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// The flags.
@@ -29,7 +28,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Whom to ask, in this order until one answers; or what is wrong with the flags.
+    /// Returns the servers to try in this order, or a usage error.
     pub(super) fn servers(&self) -> Result<Vec<Server>, String> {
         self.listening.check()?;
         let addresses = if let Some(path) = &self.listening.unix_socket {
@@ -49,13 +48,13 @@ impl Args {
     }
 }
 
-/// Where a listener is reached from its own machine.
+/// Returns the local addresses of a listener.
 fn reached(address: Address) -> Vec<SocketAddr> {
     let both = |port| LOCAL.map(|ip| SocketAddr::new(ip, port)).to_vec();
     match address {
         Address::None => vec![],
         Address::Localhost(port) => both(port),
-        // It is in both families, unless the machine has one alone.
+        // It listens in both families, unless the machine has only one.
         Address::At(at) if at.ip() == Ipv6Addr::UNSPECIFIED => both(at.port()),
         Address::At(at) if at.ip() == Ipv4Addr::UNSPECIFIED => {
             vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), at.port())]
@@ -64,18 +63,18 @@ fn reached(address: Address) -> Vec<SocketAddr> {
     }
 }
 
-/// Asks until one says yes.
+/// Succeeds if any server is healthy.
 pub(super) fn run(servers: &[Server]) -> anyhow::Result<()> {
     block_on(async {
-        let mut trouble = Vec::new();
+        let mut errors = Vec::new();
         for server in servers {
             match server.get(PATH, LIMIT).await {
                 Ok(answer) if answer.status == StatusCode::OK => return Ok(output::print("ok\n")?),
-                Ok(answer) => trouble.push(format!("{server}{PATH} answers {}", answer.status)),
-                Err(error) => trouble.push(format!("{server}: {error:#}")),
+                Ok(answer) => errors.push(format!("{server}{PATH} answers {}", answer.status)),
+                Err(error) => errors.push(format!("{server}: {error:#}")),
             }
         }
-        bail!("the sidecar does not answer: {}", trouble.join("; "))
+        bail!("the sidecar does not answer: {}", errors.join("; "))
     })
 }
 

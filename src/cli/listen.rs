@@ -1,8 +1,8 @@
-//! Where a role listens: the flags that say it, and binding what they ask for.
+//! The listen flags, and binding the listeners.
 //!
-//! An address that somebody asked for must be bound or the start fails. A default one, and one of
-//! those that a name stands for, may be missing where the machine has no IPv6, as long as one is
-//! left.
+//! An address in a flag must be bound, otherwise the start fails. A default address, or one of
+//! those behind a name, may be unavailable if the machine has no IPv6, as long as another one is
+//! bound.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -43,26 +43,26 @@ pub(super) struct Args {
     pub(super) admin_listen: Option<AdminAddress>,
 }
 
-/// Where to listen.
+/// An address of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Address {
-    /// Nowhere.
+    /// No address.
     None,
-    /// For this machine alone, in both families where it has both.
+    /// Only for this machine, in both families if it has both.
     Localhost(u16),
     At(SocketAddr),
 }
 
-/// Where the admin port is: kubelet and Prometheus come from elsewhere.
+/// The address of the admin port, which kubelet and Prometheus reach from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AdminAddress {
-    /// Nowhere.
+    /// No address.
     None,
     At(SocketAddr),
 }
 
 impl Args {
-    /// What is wrong with the flags together.
+    /// Checks the combination of the flags.
     pub(super) fn check(&self) -> Result<(), String> {
         if !self.listen.contains(&Address::None) {
             return Ok(());
@@ -107,23 +107,23 @@ pub(super) const ADMIN: &str = "--admin-listen";
 /// The port for the kubelet and Prometheus.
 const ADMIN_PORT: u16 = 7374;
 
-/// Where the API listens unless it is said.
+/// The default addresses of the API.
 pub(super) const LOCAL: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::LOCALHOST),
     IpAddr::V6(Ipv6Addr::LOCALHOST),
 ];
-/// Where the admin port listens unless it is said.
+/// The default address of the admin port.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AdminDefault {
-    /// On all of the pod's addresses of both families, because kubelet and Prometheus come from
-    /// outside of the pod.
+    /// All addresses of the pod in both families, because kubelet and Prometheus are outside of the
+    /// pod.
     Everywhere,
     /// Only for this machine.
     Local,
 }
 
 impl AdminDefault {
-    /// The address.
+    /// Returns the address.
     pub(super) const fn address(self) -> SocketAddr {
         match self {
             Self::Everywhere => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), ADMIN_PORT),
@@ -132,13 +132,13 @@ impl AdminDefault {
     }
 }
 
-/// The API's listeners: on the addresses asked for, else on the default ones.
-pub(super) async fn bind_api(asked: &[Address]) -> anyhow::Result<Vec<TcpListener>> {
-    if asked.is_empty() {
+/// Binds the listeners of the API, at the requested or the default addresses.
+pub(super) async fn bind_api(requested: &[Address]) -> anyhow::Result<Vec<TcpListener>> {
+    if requested.is_empty() {
         return bind_local(API_PORT, "--listen").await;
     }
     let mut listeners = Vec::new();
-    for address in asked {
+    for address in requested {
         match *address {
             Address::None => {}
             Address::Localhost(port) => listeners.extend(bind_local(port, "--listen").await?),
@@ -156,7 +156,7 @@ pub(super) async fn bind_api(asked: &[Address]) -> anyhow::Result<Vec<TcpListene
     Ok(listeners)
 }
 
-/// Listeners for this machine alone: of both families, where the machine has both.
+/// Binds listeners only for this machine, in both families if it has both.
 pub(super) async fn bind_local(port: u16, flag: &str) -> anyhow::Result<Vec<TcpListener>> {
     let mut listeners = Vec::new();
     for ip in LOCAL {
@@ -172,23 +172,20 @@ pub(super) async fn bind_local(port: u16, flag: &str) -> anyhow::Result<Vec<TcpL
     Ok(listeners)
 }
 
-/// The admin port's listener, if there is to be one.
+/// Binds the listener of the admin port, if it is enabled.
 pub(super) async fn bind_admin(
-    asked: Option<AdminAddress>,
+    requested: Option<AdminAddress>,
     default: AdminDefault,
 ) -> anyhow::Result<Option<TcpListener>> {
-    match asked {
+    match requested {
         Some(AdminAddress::None) => Ok(None),
-        Some(AdminAddress::At(address)) => bind_everywhere(address, ADMIN).await.map(Some),
-        None => bind_everywhere(default.address(), ADMIN).await.map(Some),
+        Some(AdminAddress::At(address)) => bind_any(address, ADMIN).await.map(Some),
+        None => bind_any(default.address(), ADMIN).await.map(Some),
     }
 }
 
-/// A listener at an address. All addresses are those that there are.
-pub(super) async fn bind_everywhere(
-    address: SocketAddr,
-    flag: &str,
-) -> anyhow::Result<TcpListener> {
+/// Binds a listener. `[::]` falls back to `0.0.0.0` without IPv6.
+pub(super) async fn bind_any(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && has_no_ipv6(&error) => {
             let everywhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
@@ -213,7 +210,7 @@ fn cannot_listen(error: io::Error, address: SocketAddr, flag: &str) -> anyhow::E
     anyhow::Error::new(error).context(format!("cannot listen on {address} ({advice})"))
 }
 
-/// No such address family, or the loopback address is not configured.
+/// The address family does not exist, or the loopback address is not configured.
 fn has_no_ipv6(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -221,19 +218,19 @@ fn has_no_ipv6(error: &io::Error) -> bool {
     ) || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
 }
 
-/// Where a listener is bound; with port 0 only now it is known.
+/// Returns the address of a listener, with the actual port.
 pub(super) fn address(listener: &TcpListener) -> anyhow::Result<SocketAddr> {
     listener.local_addr().context("the listener has no address")
 }
 
-/// Logs where a listener is bound.
+/// Logs the address of a listener.
 pub(super) fn announce(listener: &TcpListener, what: &'static str) -> anyhow::Result<()> {
-    say(&address(listener)?, what);
+    log_listening(&address(listener)?, what);
     Ok(())
 }
 
-/// Logs where something is served.
-pub(super) fn say(address: &impl fmt::Display, what: &'static str) {
+/// Logs an address that is served.
+pub(super) fn log_listening(address: &impl fmt::Display, what: &'static str) {
     tracing::info!(%address, api = what, "listening");
 }
 

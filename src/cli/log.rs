@@ -1,4 +1,4 @@
-//! The flags about logs, which every role that serves has.
+//! The logging flags of every long-running role.
 
 use anyhow::Context;
 use clap::ValueEnum;
@@ -30,7 +30,7 @@ enum LogFormatFlag {
 }
 
 impl Args {
-    /// Begins to log.
+    /// Starts logging.
     pub(super) fn start(&self) -> anyhow::Result<()> {
         let filter = telemetry::filter(&self.log_level).context("--log-level")?;
         let format = match self.log_format {

@@ -1,5 +1,5 @@
-//! `leasehold operator`: looks after the locks of a whole cluster. Here the stores, the operator,
-//! and the agent by which one replica is elected are put together; nothing is decided.
+//! `leasehold operator`: reconciles the locks of a whole cluster. It wires the stores, the
+//! operator, and the agent that elects the active replica, and decides nothing.
 
 mod args;
 mod webhook;
@@ -14,25 +14,25 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
-use super::serve::{block_on, while_served};
+use super::serve::{block_on, run_while_serving};
 use super::{file_limit, listen, output};
-use crate::admin::{self, Inside};
+use crate::admin::{self, AdminStatus};
 use crate::agent::{Agent, Campaign, Config, OnTerm};
 use crate::clock::SystemClock;
 use crate::http::serve::{Bounds, serve};
 use crate::k8s::{
-    K8sCandidates, K8sFleet, K8sLockStore, K8sNamespaces, K8sNotes, K8sPodLabels, K8sSessionStore,
+    K8sCandidates, K8sEvents, K8sFleet, K8sLockStore, K8sNamespaces, K8sPodLabels, K8sSessionStore,
 };
 use crate::operator::{AuditLog, Leadership, Operator, OwnPod, Ports};
 use crate::protocol::election::ElectionName;
 use crate::random::Random;
 use crate::shutdown;
-use crate::store::fleet::Place;
+use crate::store::fleet::ObjectRef;
 
 pub(super) use args::{Args, Settings};
 use webhook::Webhook;
 
-/// The election that the active replica won, in the operator's own namespace.
+/// The election of the active replica, in the operator's own namespace.
 const ELECTION: &str = "leasehold-operator";
 
 /// Runs until a signal.
@@ -49,7 +49,7 @@ async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()>
         Some(webhook) => Some(Webhook::bind(webhook).await?),
         None => None,
     };
-    let admin = listen::bind_everywhere(args.listen(), listen::ADMIN).await?;
+    let admin = listen::bind_any(args.listen(), listen::ADMIN).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), pod = %config.pod.name,
         namespace = cluster.namespace, server = cluster.server, "operator starting"
@@ -58,19 +58,19 @@ async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()>
     let election = ElectionName::parse(ELECTION).context("the operator's own election")?;
     let pod = config.pod.name.clone();
     let own_pod = OwnPod {
-        place: Place {
+        object_ref: ObjectRef {
             namespace: cluster.namespace.as_str().into(),
             name: pod.clone(),
         },
         uid: config.pod.uid.clone(),
     };
     let agent = agent(config, &cluster);
-    let (stands, fit) = watch::channel(false);
+    let (is_eligible, eligibility) = watch::channel(false);
     let fleet = Arc::new(K8sFleet::new(cluster.client.clone()));
-    let elected = Elected {
+    let elected = ElectedLeadership {
         agent: agent.clone(),
         election: election.clone(),
-        stands,
+        is_eligible,
     };
     let operator = Operator::new(
         args.rules(&pod, &cluster.namespace),
@@ -90,13 +90,13 @@ async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()>
         election,
         preferred: false,
     };
-    agent.run_for_while(campaign, fit);
+    agent.run_for_while(campaign, eligibility);
     tokio::spawn(async move {
-        if let Some(reason) = own_pod.what_is_wrong(&*fleet).await {
+        if let Some(reason) = own_pod.mismatch(&*fleet).await {
             tracing::error!(reason, "pod identity mismatch");
         }
     });
-    while_served(&mut servers, replica.run(&signalled)).await??;
+    run_while_serving(&mut servers, replica.run(&signalled)).await??;
     stop.cancel();
     while let Some(ended) = servers.join_next().await {
         ended.context("a server failed while it stopped")?;
@@ -105,7 +105,7 @@ async fn run_until_signal(args: &Args, settings: Settings) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What one replica is made of.
+/// The parts of one replica.
 #[derive(Clone)]
 struct Replica {
     operator: Operator,
@@ -114,10 +114,10 @@ struct Replica {
 }
 
 impl Replica {
-    /// Does its work until the signal, and ends it in good order.
+    /// Runs until the signal, then stops in order.
     async fn run(&self, signalled: &CancellationToken) -> anyhow::Result<()> {
-        let looked_after = async {
-            // What it does ends before it gives the lead away.
+        let operated = async {
+            // The actions end before the lead is released.
             let ran = self.operator.run(signalled.clone()).await;
             ran.context("a task of the operator failed")?;
             self.agent.shut_down(OnTerm::AppsEnded).await;
@@ -129,11 +129,11 @@ impl Replica {
             }
             anyhow::Ok(())
         };
-        tokio::try_join!(looked_after, drained).map(drop)
+        tokio::try_join!(operated, drained).map(drop)
     }
 }
 
-impl Inside for Replica {
+impl AdminStatus for Replica {
     fn ready(&self) -> Result<(), String> {
         self.agent.ready()?;
         self.operator.ready()?;
@@ -142,11 +142,11 @@ impl Inside for Replica {
 
     fn metrics(&self) -> String {
         let webhook = self.webhook.as_ref().map(webhook::Handle::metrics);
-        self.operator.metrics() + &Inside::metrics(&self.agent) + &webhook.unwrap_or_default()
+        self.operator.metrics() + &AdminStatus::metrics(&self.agent) + &webhook.unwrap_or_default()
     }
 }
 
-/// The agent by which this replica is elected; its locks are in the operator's own namespace.
+/// Returns the agent that runs for the election; its locks are in the operator's own namespace.
 fn agent(config: Config, cluster: &Cluster) -> Agent {
     let namespace = &cluster.namespace;
     let locks = Arc::new(K8sLockStore::new(cluster.client.clone(), namespace));
@@ -155,15 +155,15 @@ fn agent(config: Config, cluster: &Cluster) -> Agent {
     Agent::new(config, locks, sessions, Arc::new(SystemClock))
 }
 
-struct Elected {
+struct ElectedLeadership {
     agent: Agent,
     election: ElectionName,
-    /// Whether it runs for it.
-    stands: watch::Sender<bool>,
+    /// Whether the replica runs for the election.
+    is_eligible: watch::Sender<bool>,
 }
 
 #[async_trait]
-impl Leadership for Elected {
+impl Leadership for ElectedLeadership {
     fn leads(&self) -> bool {
         self.agent.leads(&self.election)
     }
@@ -172,9 +172,9 @@ impl Leadership for Elected {
         self.agent.elections_changed().await;
     }
 
-    fn stand(&self, is_fit: bool) {
-        let is_new = |stands: &mut bool| std::mem::replace(stands, is_fit) != is_fit;
-        if !self.stands.send_if_modified(is_new) {
+    fn set_eligible(&self, is_fit: bool) {
+        let is_new = |is_eligible: &mut bool| std::mem::replace(is_eligible, is_fit) != is_fit;
+        if !self.is_eligible.send_if_modified(is_new) {
             return;
         }
         if is_fit {
@@ -185,11 +185,11 @@ impl Leadership for Elected {
     }
 }
 
-fn ports(cluster: &Cluster, pod: &str, fleet: Arc<K8sFleet>, elected: Elected) -> Ports {
+fn ports(cluster: &Cluster, pod: &str, fleet: Arc<K8sFleet>, elected: ElectedLeadership) -> Ports {
     let client = &cluster.client;
     Ports {
         fleet,
-        notes: Arc::new(K8sNotes::new(client.clone(), pod)),
+        events: Arc::new(K8sEvents::new(client.clone(), pod)),
         labels: Arc::new(K8sPodLabels::new(client.clone())),
         candidates: Arc::new(K8sCandidates::new(client.clone(), &cluster.namespace)),
         namespaces: Arc::new(K8sNamespaces::new(client.clone())),
@@ -201,14 +201,14 @@ fn ports(cluster: &Cluster, pod: &str, fleet: Arc<K8sFleet>, elected: Elected) -
     }
 }
 
-/// The audit log is what the container prints; its logs go to standard error.
+/// Writes the audit log to standard output; logs go to standard error.
 struct StandardOutput;
 
 #[async_trait]
 impl AuditLog for StandardOutput {
     async fn write(&self, line: &str) -> io::Result<()> {
         let line = format!("{line}\n");
-        // It blocks for as long as nobody reads.
+        // It blocks while the reader of the pipe does not read.
         let written = tokio::task::spawn_blocking(move || output::print(&line));
         written.await.map_err(io::Error::other)?
     }

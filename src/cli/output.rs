@@ -1,17 +1,17 @@
-//! The only place that prints.
+//! The only module that prints.
 
 use std::io::{self, Write};
 
-/// Prints what a command was asked for.
+/// Prints the output of a command.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// If standard output cannot be written.
 pub(super) fn print(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(text.as_bytes())
 }
 
-/// Says in one line on standard error why a command failed.
+/// Prints an error in one line on standard error.
 pub(super) fn error(error: &anyhow::Error) {
-    // Where even standard error is gone, the exit code has to do.
+    // Without standard error, only the exit code reports the failure.
     let _unheard = writeln!(io::stderr().lock(), "error: {error:#}");
 }

@@ -1,4 +1,4 @@
-//! The flags that say in which pod a process is.
+//! The flags that identify the pod of a process.
 
 use crate::protocol::session::PodRef;
 
@@ -18,7 +18,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// The pod, or what is missing.
+    /// Returns the pod, or a usage error.
     pub(super) fn pod(&self) -> Result<PodRef, String> {
         Ok(PodRef {
             name: self.pod_name()?.into(),
@@ -27,7 +27,7 @@ impl Args {
         })
     }
 
-    /// In a pod HOSTNAME is the pod's name, unless the pod sets another host name.
+    /// HOSTNAME is the pod's name, unless the pod sets another host name.
     fn pod_name(&self) -> Result<String, String> {
         match (&self.pod_name, std::env::var("HOSTNAME")) {
             (Some(given), _) => Ok(given.clone()),
@@ -39,7 +39,7 @@ impl Args {
     }
 }
 
-/// The name of an object, as far as it matters here: the API server has the last word.
+/// Checks the name of an object roughly; the API server validates it.
 fn name(text: &str) -> Result<String, String> {
     let is_name_byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
     if (1..=253).contains(&text.len()) && text.bytes().all(is_name_byte) {

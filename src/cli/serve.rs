@@ -1,4 +1,4 @@
-//! Serving an agent until a signal: what every role with one does in the same way.
+//! Serves an agent until a signal, in the same way for every role with an agent.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,8 +19,8 @@ use crate::clock::SystemClock;
 use crate::http;
 use crate::http::serve::{Bounds, serve};
 
-/// Runs a role, on a system that has the clock for it. One thread is enough for one pod, and keeps
-/// the process small and its latency low.
+/// Runs a role, if the system has the required clock. One thread is enough for one pod, and keeps
+/// memory and latency low.
 pub(super) fn block_on(role: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     SystemClock::check()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -28,12 +28,12 @@ pub(super) fn block_on(role: impl Future<Output = anyhow::Result<()>>) -> anyhow
         .build()
         .context("the runtime cannot be started")?;
     let done = runtime.block_on(role);
-    // A line for a pipe that nobody reads may be under way, and would hold up the end for ever.
+    // A write to a pipe without a reader may be in flight, and would block the exit forever.
     runtime.shutdown_background();
     done
 }
 
-/// Where a role listens.
+/// The listeners of a role.
 pub(super) struct Listeners {
     api: Vec<TcpListener>,
     socket: Option<Socket>,
@@ -41,15 +41,15 @@ pub(super) struct Listeners {
     admin: Option<TcpListener>,
 }
 
-/// Where a role is found.
-pub(super) struct Found {
+/// The bound addresses of a role.
+pub(super) struct BoundAddresses {
     pub(super) api: Vec<SocketAddr>,
     pub(super) socket: Option<PathBuf>,
     pub(super) admin: Option<SocketAddr>,
 }
 
 impl Listeners {
-    /// Binds what the flags ask for, else the defaults.
+    /// Binds the listeners of the flags or the defaults.
     pub(super) async fn bind(flags: &Flags, admin: AdminDefault) -> anyhow::Result<Self> {
         let compat = match flags.elections.compat() {
             Some((_, port)) => listen::bind_local(port, "--compat-port").await?,
@@ -67,18 +67,18 @@ impl Listeners {
         })
     }
 
-    /// Where it is found; a port that was left to the system is known by now.
-    pub(super) fn found(&self) -> anyhow::Result<Found> {
+    /// Returns the bound addresses, with actual ports.
+    pub(super) fn addresses(&self) -> anyhow::Result<BoundAddresses> {
         let api = self.api.iter().map(listen::address);
         let socket = self.socket.as_ref();
-        Ok(Found {
+        Ok(BoundAddresses {
             api: api.collect::<Result<_, _>>()?,
             socket: socket.map(|socket| socket.file.path().to_owned()),
             admin: self.admin.as_ref().map(listen::address).transpose()?,
         })
     }
 
-    /// Serves until `signalled`, then for as long as the agent needs to stop.
+    /// Serves until `signalled`, then as long as the agent needs to stop.
     pub(super) async fn serve(
         self,
         agent: Agent,
@@ -93,9 +93,9 @@ impl Listeners {
             listen::announce(&listener, "locks")?;
             servers.spawn(serve(listener, router.clone(), Bounds::API, stop.clone()));
         }
-        // Its file goes with the server, however that ends.
+        // The file is removed with the server, however it ends.
         let _file: Option<SocketFile> = self.socket.map(|Socket { listener, file }| {
-            listen::say(&file.path().display(), "locks");
+            listen::log_listening(&file.path().display(), "locks");
             let router = http::over_unix_socket(router);
             servers.spawn(serve(listener, router, Bounds::API, stop.clone()));
             file
@@ -113,11 +113,11 @@ impl Listeners {
             servers.spawn(serve(listener, admin, Bounds::ADMIN, stop.clone()));
         }
 
-        // Whoever hears that it leads can be asked by then.
+        // Started after the servers, so that a leader can be reached.
         flags.elections.run(&agent);
-        while_served(&mut servers, signalled.cancelled()).await?;
+        run_while_serving(&mut servers, signalled.cancelled()).await?;
         // Apps still renew and release while the agent waits for them.
-        while_served(&mut servers, agent.shut_down(flags.on_term())).await?;
+        run_while_serving(&mut servers, agent.shut_down(flags.on_term())).await?;
         stop.cancel();
         while let Some(ended) = servers.join_next().await {
             ended.context("a server failed while it stopped")?;
@@ -127,8 +127,8 @@ impl Listeners {
     }
 }
 
-/// Awaits `work`; a server that ends meanwhile is a failure that nobody must miss.
-pub(super) async fn while_served<T>(
+/// Awaits `work`. A server that ends meanwhile is an error.
+pub(super) async fn run_while_serving<T>(
     servers: &mut JoinSet<()>,
     work: impl Future<Output = T>,
 ) -> anyhow::Result<T> {

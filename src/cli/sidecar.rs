@@ -1,5 +1,5 @@
-//! `leasehold sidecar`: serves locks to the apps of one pod. Here store, agent and servers are
-//! put together; nothing is decided.
+//! `leasehold sidecar`: serves locks to the apps of one pod. It wires the stores, the agent and the
+//! servers, and decides nothing.
 
 mod args;
 
@@ -56,7 +56,7 @@ fn agent(config: Config, cluster: Cluster, memory: Option<Memory>) -> Agent {
     }
 }
 
-/// What the process before left in the state directory; none while that one has it.
+/// Returns the content of the state directory; `None` while another process uses it.
 fn memory(directory: &Path, namespace: &str) -> anyhow::Result<Option<Memory>> {
     let boot_id = clock::boot_id().context("--state-dir needs to know the run of the machine")?;
     let Some(mut file) = StateFile::open(directory)? else {

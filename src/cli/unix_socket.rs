@@ -1,8 +1,8 @@
-//! The Unix socket of an API: made where nothing lives, and removed when its server ends.
+//! The Unix socket of the API: it is created if no process uses its path, and removed when its
+//! server ends.
 //!
-//! Who may connect is said by the directory that the socket is in, so the socket itself is open to
-//! everybody. Invariant: a socket that somebody serves is left alone, and so is whatever is no
-//! socket.
+//! The permissions of its directory control who may connect, so the socket itself is open to every
+//! user. Invariant: a socket in use is not touched, and neither is a file that is not a socket.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -12,25 +12,25 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use tokio::net::{UnixListener, UnixStream};
 
-/// What the kernel takes, less the zero byte at its end (unix(7)).
+/// The kernel's limit, less the zero byte at the end (unix(7)).
 const PATH_MAX_BYTES: usize = 107;
-/// Apps run as other users than we do.
+/// Apps run as other users.
 const MODE: u32 = 0o666;
 
-/// A listener, and the file that leads to it.
+/// A listener and its file.
 pub(super) struct Socket {
     pub(super) listener: UnixListener,
     pub(super) file: SocketFile,
 }
 
-/// The file of a socket. Dropping it removes it, unless another has taken its place.
+/// The file of a socket. Dropping it removes the file, unless another one has replaced it.
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Device and number, which tell it from another of its name.
+    /// Device and inode, which identify the file.
     identity: (u64, u64),
 }
 
-/// A path that a socket can have.
+/// Checks the length of a path.
 pub(super) fn path(path: PathBuf) -> Result<PathBuf, String> {
     let bytes = path.as_os_str().len();
     if bytes > PATH_MAX_BYTES {
@@ -41,13 +41,13 @@ pub(super) fn path(path: PathBuf) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// A new socket at this path, in the place of one whose process is gone.
+/// Binds a socket at this path, and replaces a stale one.
 pub(super) async fn bind(path: &Path) -> anyhow::Result<Socket> {
     let bound = async {
-        let _alone = alone_in_its_directory(path)?;
+        let _alone = lock_directory(path)?;
         remove_stale(path).await?;
         let listener = UnixListener::bind(path).map_err(cannot_bind)?;
-        // Who connects before this has to be us.
+        // Until then only the own user can connect.
         fs::set_permissions(path, Permissions::from_mode(MODE))?;
         let file = SocketFile {
             identity: identity(path)?,
@@ -60,17 +60,17 @@ pub(super) async fn bind(path: &Path) -> anyhow::Result<Socket> {
         .with_context(|| format!("cannot listen on the Unix socket {}", path.display()))
 }
 
-/// Two that start at once would both find the same stale file, and the second one remove what the first
-/// one has put into its place.
-fn alone_in_its_directory(path: &Path) -> anyhow::Result<File> {
+/// Without the lock, two processes that start at once would find the same stale file, and the
+/// second one would remove the new file of the first.
+fn lock_directory(path: &Path) -> anyhow::Result<File> {
     let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
     let directory = File::open(parent.unwrap_or(Path::new("."))).map_err(cannot_bind)?;
-    // Held for as long as it takes to bind.
+    // Locked until the socket is bound.
     directory.lock()?;
     Ok(directory)
 }
 
-/// A file of a process that ended without removing it answers nobody and is in the way.
+/// Removes a socket whose process ended without removing it.
 async fn remove_stale(path: &Path) -> anyhow::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -85,7 +85,7 @@ async fn remove_stale(path: &Path) -> anyhow::Result<()> {
             Ok(fs::remove_file(path)?)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        // One that is too busy, or that we may not ask, may be alive.
+        // A socket that is busy, or without permission, may be in use.
         _ => bail!("another process uses it; stop that process, or choose another --unix-socket"),
     }
 }

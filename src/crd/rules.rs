@@ -1,21 +1,21 @@
-//! The invariants that the API server itself guards, as CEL rules at the root of the schemas.
+//! The invariants that the API server enforces, as CEL rules at the root of the schemas.
 //!
-//! At the root, because a PUT without a status deletes the status: a rule below `status` would
-//! not even be asked then. Rules that mention `oldSelf` are asked on every update, also when the
-//! part they speak of did not change. They hold for everybody, administrators included.
+//! At the root, because a PUT without a status deletes the status: a rule below `status` would not
+//! be evaluated then. Rules with `oldSelf` are evaluated on every update, even if their part did
+//! not change. They apply to every user, administrators included.
 
 use kube::core::Rule;
 
 use crate::protocol::ids::{METADATA_KEY_MAX_BYTES, RESOURCE_MAX_BYTES, is_blank, is_printable};
 
-/// `spec.resource` is what the lock is; under another one its token would mean nothing.
+/// `spec.resource` identifies the lock; for another resource its token would be meaningless.
 #[must_use]
 pub fn resource_never_changes() -> Rule {
     Rule::new("self.spec.resource == oldSelf.spec.resource")
         .message("spec.resource is immutable; create another lock for another resource")
 }
 
-/// `maxLength` counts characters; names of objects, headers and metrics are counted in bytes.
+/// `maxLength` counts characters, but object names, headers and metrics are limited in bytes.
 #[must_use]
 pub fn resource_fits() -> Rule {
     Rule::new(format!(
@@ -26,11 +26,11 @@ pub fn resource_fits() -> Rule {
     ))
 }
 
-/// Accepts what [`Resource::parse`](crate::protocol::ids::Resource::parse) accepts: the characters
-/// are those of its own functions. What no agent can read would be a lock that no agent can use.
+/// Accepts what [`Resource::parse`](crate::protocol::ids::Resource::parse) accepts, with the same
+/// sets of characters. A lock with another resource could not be used by any agent.
 ///
-/// A rule of the field and not of the root: a lock with such a name from before can still be updated,
-/// because the API server excuses what an update does not change.
+/// A rule of the field and not of the root. An older lock with such a name can still be updated,
+/// because the API server ignores violations in unchanged fields.
 #[must_use]
 pub fn resource_is_printable() -> Rule {
     let unprintable = ranges(|c| !is_printable(c.encode_utf8(&mut [0; 4])));
@@ -44,7 +44,7 @@ pub fn resource_is_printable() -> Rule {
     )
 }
 
-/// The characters for which `is_in` holds, as ranges inside the brackets of a regular expression.
+/// Returns the characters for which `is_in` is true, as ranges for a regular expression.
 fn ranges(is_in: impl Fn(char) -> bool) -> String {
     let mut ranges: Vec<(char, char)> = Vec::new();
     let mut is_open = false;
@@ -67,8 +67,8 @@ fn ranges(is_in: impl Fn(char) -> bool) -> String {
 /// A schema cannot bound the keys of a map.
 #[must_use]
 pub fn metadata_keys_fit() -> Rule {
-    // Written without optionals: behind them the API server cannot see the map's bound, and takes
-    // the rule for too costly.
+    // Written without optionals: behind them the API server does not see the bound of the map, and
+    // rejects the rule as too costly.
     Rule::new(format!(
         "!has(self.status) || !has(self.status.holder) || !has(self.status.holder.metadata) || \
          self.status.holder.metadata.all(key, size(key) <= {METADATA_KEY_MAX_BYTES})",
@@ -78,7 +78,7 @@ pub fn metadata_keys_fit() -> Rule {
     ))
 }
 
-/// A token that goes back lets an old holder's writes pass for a new one's.
+/// With a smaller token, the writes of an old holder would pass for a new one's.
 #[must_use]
 pub fn token_never_goes_back() -> Rule {
     Rule::new(
@@ -120,7 +120,7 @@ pub fn grant_keeps_its_holder() -> Rule {
     )
 }
 
-/// A holder without a grant could not release, a grant without a holder could not be timed.
+/// A holder without a grant could not release, and a grant without a holder would have no deadline.
 #[must_use]
 pub fn holder_and_lease_together() -> Rule {
     Rule::new("!has(self.status) || has(self.status.holder) == has(self.status.lease)").message(
@@ -129,7 +129,7 @@ pub fn holder_and_lease_together() -> Rule {
     )
 }
 
-/// Nobody would ever hand a free lock to its waiters.
+/// No agent would hand a free lock over to its waiters.
 #[must_use]
 pub fn free_lock_has_no_waiters() -> Rule {
     Rule::new(
@@ -142,7 +142,7 @@ pub fn free_lock_has_no_waiters() -> Rule {
     )
 }
 
-/// A place in the queue may be asked for by a write that lands late, when its turn has come already.
+/// A late write may add a queue entry whose grant was made already.
 #[must_use]
 pub fn no_grant_waits_for_itself() -> Rule {
     Rule::new(
@@ -156,8 +156,8 @@ pub fn no_grant_waits_for_itself() -> Rule {
 
 /// Two entries would be two turns.
 ///
-/// The list of sessions is made once: a rule that compares each entry with each other one costs the API
-/// server several times as much as the write of a full queue.
+/// The list of sessions is created once. A rule that compares all pairs costs the API server
+/// several times as much as the write of a full queue.
 #[must_use]
 pub fn one_entry_per_session() -> Rule {
     Rule::new(
@@ -168,14 +168,14 @@ pub fn one_entry_per_session() -> Rule {
     .message("a session has at most one entry in status.waiters; keep the older entry")
 }
 
-/// What a session says about its pod and TTL is what others time it by.
+/// Others expire the session by its pod and TTL.
 #[must_use]
 pub fn session_never_changes() -> Rule {
     Rule::new("self.spec == oldSelf.spec")
         .message("the spec of a session is immutable; start another session")
 }
 
-/// Its locks were given to others on the strength of it.
+/// Its locks may have been granted to others because of it.
 #[must_use]
 pub fn revoked_is_final() -> Rule {
     Rule::new(
@@ -189,7 +189,7 @@ pub fn revoked_is_final() -> Rule {
     )
 }
 
-/// A renewal after the end would look like life.
+/// A renewal after the end would look like a live session.
 #[must_use]
 pub fn revoked_is_not_renewed() -> Rule {
     Rule::new(
@@ -199,7 +199,7 @@ pub fn revoked_is_not_renewed() -> Rule {
     .message("a revoked session can never be renewed; start another session")
 }
 
-/// Every renewal changes the object, so that two writers of one version cannot both succeed.
+/// Every renewal changes the object, so that of two writers of one version only one succeeds.
 #[must_use]
 pub fn renewals_never_go_back() -> Rule {
     Rule::new(

@@ -1,4 +1,5 @@
-//! Reading requests: bounded in size and time, and refused with words that name what is wrong.
+//! Reads request bodies and parameters: bounded in size and time, with errors that name the
+//! problem.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use serde::de::DeserializeOwned;
 use super::error::{Code, Problem};
 use crate::protocol::ids::LeaseId;
 
-/// The largest body that is read.
+/// The maximum size of a body.
 pub(super) const BODY_MAX_BYTES: usize = 16 * 1024;
 /// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,13 +24,13 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A JSON body.
 pub(super) struct JsonBody<T>(pub(super) T);
 
-/// A JSON body, or none at all.
+/// A JSON body, or no body.
 pub(super) struct OptionalJsonBody<T>(pub(super) T);
 
 /// The lease that the path names.
 pub(super) struct LeaseInPath(pub(super) LeaseId);
 
-/// The parameters after the question mark.
+/// The query parameters.
 pub(super) struct Parameters<T>(pub(super) T);
 
 impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
@@ -90,11 +91,11 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> 
 async fn read(body: Body) -> Result<Vec<u8>, Problem> {
     match tokio::time::timeout(BODY_TIMEOUT, read_bounded(body)).await {
         Ok(read) => read,
-        Err(_elapsed) => Err(too_slow()),
+        Err(_elapsed) => Err(body_timeout()),
     }
 }
 
-pub(super) fn too_slow() -> Problem {
+pub(super) fn body_timeout() -> Problem {
     Problem::new(
         Code::RequestTimeout,
         format!(
@@ -106,7 +107,7 @@ pub(super) fn too_slow() -> Problem {
 
 async fn read_bounded(body: Body) -> Result<Vec<u8>, Problem> {
     if body.size_hint().lower() > BODY_MAX_BYTES as u64 {
-        return Err(too_large());
+        return Err(body_too_large());
     }
     let mut bytes = Vec::new();
     let mut chunks = body.into_data_stream();
@@ -118,14 +119,14 @@ async fn read_bounded(body: Body) -> Result<Vec<u8>, Problem> {
             )
         })?;
         if bytes.len() + chunk.len() > BODY_MAX_BYTES {
-            return Err(too_large());
+            return Err(body_too_large());
         }
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
 }
 
-pub(super) fn too_large() -> Problem {
+pub(super) fn body_too_large() -> Problem {
     Problem::new(
         Code::BodyTooLarge,
         format!("a body has at most {BODY_MAX_BYTES} bytes; send less metadata"),
@@ -140,8 +141,8 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Pr
             "the body must be JSON; add the header `Content-Type: application/json`",
         ));
     }
-    // serde would fill the fields from an array, in an order that no client can know.
-    if let Some(what) = what_else_it_is(bytes) {
+    // serde would accept an array and fill the fields in order, which no client can know.
+    if let Some(what) = json_type_name(bytes) {
         return Err(Problem::new(
             Code::InvalidRequest,
             format!("the body is {what}; send a JSON object, see /openapi.json"),
@@ -160,8 +161,8 @@ fn parse<T: DeserializeOwned>(headers: &HeaderMap, bytes: &[u8]) -> Result<T, Pr
     }
 }
 
-/// What a JSON text is that is no object, by its first character.
-fn what_else_it_is(bytes: &[u8]) -> Option<&'static str> {
+/// Returns the type of a JSON text that is not an object, by its first character.
+fn json_type_name(bytes: &[u8]) -> Option<&'static str> {
     match bytes.trim_ascii_start().first()? {
         b'[' => Some("an array"),
         b'"' => Some("a string"),
@@ -182,7 +183,7 @@ fn is_json(content_type: &HeaderValue) -> bool {
     media_type.eq_ignore_ascii_case("application/json")
 }
 
-/// The innermost cause, which names the field; what is around it only says that it failed.
+/// Returns the innermost error, which names the field; the outer ones only say that parsing failed.
 fn cause_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

@@ -1,5 +1,4 @@
-//! What is allowed inside a request's fields. Every refusal names the field, its bound and what
-//! to do.
+//! Validates the fields of requests. Every refusal names the field, its bound and what to do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +24,7 @@ const REQUEST_ID_MAX_BYTES: usize = 128;
 const LIST_LIMIT_DEFAULT: u32 = 100;
 const LIST_LIMIT_MAX: u32 = 500;
 
-/// A request for a lock, or why it is none. `pod` asks where the app does not say who.
+/// Returns a valid request for a lock. `pod` is the default owner.
 pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Problem> {
     Ok(AcquireRequest {
         resource: resource(&body.resource)?,
@@ -39,7 +38,7 @@ pub(super) fn acquire(body: AcquireBody, pod: &str) -> Result<AcquireRequest, Pr
     })
 }
 
-/// A request for a lock that a connection holds. It waits for as long as that is there.
+/// Returns a valid request for a lock that a connection holds. It waits as long as the connection.
 pub(super) fn hold(body: HoldBody, pod: &str) -> Result<AcquireRequest, Problem> {
     Ok(AcquireRequest {
         resource: resource(&body.resource)?,
@@ -55,7 +54,7 @@ pub(super) fn hold(body: HoldBody, pod: &str) -> Result<AcquireRequest, Problem>
     })
 }
 
-/// A request for the lead of an election, for as long as a connection.
+/// Returns a valid request for the lead of an election, as long as a connection.
 pub(super) fn candidacy(
     election: &ElectionName,
     body: CandidacyBody,
@@ -74,7 +73,7 @@ pub(super) fn candidacy(
     })
 }
 
-/// The name of an election.
+/// Returns the name of an election.
 pub(super) fn election(text: &str) -> Result<ElectionName, Problem> {
     ElectionName::parse(text).map_err(|error| {
         let detail = format!("{error}; this one is {text:?}");
@@ -82,12 +81,13 @@ pub(super) fn election(text: &str) -> Result<ElectionName, Problem> {
     })
 }
 
-/// A string that can be locked.
+/// Returns a resource.
 pub(super) fn resource(text: &str) -> Result<Resource, Problem> {
     Resource::parse(text).map_err(|error| Problem::new(Code::ResourceInvalid, error.to_string()))
 }
 
-/// A fencing token, as the description's `int64` bounds it. No token is nearly as large.
+/// Returns a fencing token, bounded by the `int64` of the OpenAPI description. Real tokens are far
+/// smaller.
 pub(super) fn token(number: &Number) -> Result<Token, Problem> {
     let token = whole(number).filter(|token| i64::try_from(*token).is_ok());
     token.map(Token::from_raw).ok_or_else(|| {
@@ -97,13 +97,13 @@ pub(super) fn token(number: &Number) -> Result<Token, Problem> {
     })
 }
 
-/// A whole number, also one that a client writes as `30.0`.
+/// Returns a whole number, also if a client writes it as `30.0`.
 fn whole(number: &Number) -> Option<u64> {
     let rounded = || number.as_f64()?.to_string().parse().ok();
     number.as_u64().or_else(rounded)
 }
 
-/// The TTL of a lease.
+/// Returns the TTL of a lease.
 pub(super) fn ttl(seconds: &Number) -> Result<Duration, Problem> {
     match whole(seconds) {
         Some(whole @ 1..=TTL_MAX_SECONDS) => Ok(Duration::from_secs(whole)),
@@ -119,7 +119,7 @@ pub(super) fn ttl(seconds: &Number) -> Result<Duration, Problem> {
     }
 }
 
-/// How long to wait in line; not at all, where the app does not say.
+/// Returns how long to wait in the queue; default: 0.
 fn wait(seconds: Option<&Number>) -> Result<Duration, Problem> {
     let Some(seconds) = seconds else {
         return Ok(Duration::ZERO);
@@ -144,7 +144,7 @@ fn max_hold(seconds: Option<&Number>) -> Result<Duration, Problem> {
     }
 }
 
-/// How long to keep the grant after the lease; not at all, where the app does not say.
+/// Returns how long to keep the grant after the lease; default: 0.
 fn keep(seconds: Option<&Number>) -> Result<Duration, Problem> {
     let Some(seconds) = seconds else {
         return Ok(Duration::ZERO);
@@ -204,7 +204,7 @@ fn metadata(entries: BTreeMap<String, String>) -> Result<BTreeMap<String, String
             value.len()
         )));
     }
-    // People read them in terminals, where a control character can do more than be shown.
+    // Users read them in terminals, which interpret control characters.
     if let Some((key, _)) = entries
         .iter()
         .find(|(key, value)| !is_printable(key) || !is_printable(value))
@@ -217,7 +217,7 @@ fn metadata(entries: BTreeMap<String, String>) -> Result<BTreeMap<String, String
     Ok(entries)
 }
 
-/// The page size of a list.
+/// Returns the page size of a list.
 pub(super) fn list_limit(query: &ListQuery) -> Result<u32, Problem> {
     if query.prefix.len() > RESOURCE_MAX_BYTES {
         return Err(invalid(format!(

@@ -1,10 +1,10 @@
-//! Answers in the words of older leader election sidecars, so that an app moves here unchanged: the
-//! retired leader-elector (`GET /` gives `{"name": …}`) and NAIS' elector (the same with
-//! `last_update`, and its stream at `/sse`).
+//! The API of older leader election sidecars, so that apps can move without a change. The retired
+//! leader-elector returns `{"name": …}` at `GET /`. NAIS' elector adds `last_update`, and a stream
+//! at `/sse`.
 //!
-//! Both name the leader and no more: there is no token and no validity in it, and an app that acts
-//! on it may do so when another one leads already. What is kept is this: the own pod is named only
-//! while it leads by its own deadline, and another only by what the store said within a session TTL.
+//! Both only name the leader, without a token and a validity. An app that relies on it may act when
+//! another pod leads already. The own pod is named only while it leads by its own deadline. Another
+//! pod is named only if the store named it within a session TTL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,34 +19,34 @@ use serde::Serialize;
 use super::dto::time_text;
 use super::error::Problem;
 use super::serve::Connection;
-use super::{Api, Arrived, HttpOptions, behind_the_guard};
+use super::{Api, Arrived, HttpOptions, with_middleware};
 use crate::agent::{Agent, ElectionView};
 use crate::protocol::election::ElectionName;
 use crate::protocol::time::WallTime;
 
-/// Whose words are spoken, of which election.
+/// Which older API is served, for which election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compat {
-    /// The election; these APIs know of one.
+    /// The election; these APIs have only one.
     pub election: ElectionName,
-    /// NAIS' elector: `last_update` too, and the stream.
+    /// Whether NAIS' elector is served: with `last_update` and the stream.
     pub nais: bool,
 }
 
-/// The older API of an agent that runs for one election.
+/// Returns the older API of an agent that runs for one election.
 pub fn compat_router(agent: Agent, options: HttpOptions, compat: Compat) -> Router {
     let mut routes = Router::new()
         .route("/", get(leader))
-        // Theirs answer everywhere with the same.
+        // The older sidecars answer every path in the same way.
         .route("/{*anywhere}", get(leader));
     if compat.nais {
         routes = routes.route("/sse", get(stream));
     }
     let routes = routes.layer(Extension(Arc::new(compat)));
-    behind_the_guard(routes, Api::new(agent, options))
+    with_middleware(routes, Api::new(agent, options))
 }
 
-/// Who leads; an empty name where nobody is known to.
+/// The leader; an empty name if no leader is known.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct Leader {
     name: String,
@@ -57,15 +57,15 @@ struct Leader {
 impl Leader {
     fn of(view: &ElectionView, agent: &Agent, compat: &Compat) -> Self {
         let (own_pod, ttl) = (&*agent.pod().name, agent.session_ttl());
-        Self::as_told(view, own_pod, ttl, compat)
+        Self::from_view(view, own_pod, ttl, compat)
     }
 
-    fn as_told(view: &ElectionView, own_pod: &str, ttl: Duration, compat: &Compat) -> Self {
+    fn from_view(view: &ElectionView, own_pod: &str, ttl: Duration, compat: &Compat) -> Self {
         let leads = view.lead.is_some();
-        // Who led so long ago may have lost the lead since, with no renewal in between.
+        // A leader that was read so long ago may have lost the lead without a renewal.
         let is_old = view.age.is_some_and(|age| age >= ttl);
         let holder = view.holder.as_ref().filter(|_| leads || !is_old);
-        // What the store says of the own pod is no lead.
+        // The store's answer about the own pod does not mean that it leads.
         match holder.filter(|holder| leads || holder.pod != own_pod) {
             None => Self::default(),
             Some(holder) => Self {
@@ -76,13 +76,13 @@ impl Leader {
     }
 
     fn frame(&self) -> String {
-        // Strings under names of ours are JSON.
+        // Strings with constant field names are always valid JSON.
         let text = serde_json::to_string(self).unwrap_or_default();
         format!("data: {text}\n\n")
     }
 }
 
-/// NAIS' own times have no fractions.
+/// The times of NAIS have no fractions.
 fn whole_seconds(time: WallTime) -> String {
     time_text(WallTime(time.0 - time.0.rem_euclid(1_000_000)))
 }
@@ -93,7 +93,7 @@ async fn leader(
     Extension(compat): Extension<Arc<Compat>>,
 ) -> Response {
     let view = api.agent.election(&compat.election, arrived).await;
-    // Theirs say so where no election has run yet.
+    // The older sidecars return an empty name before the first election.
     let leader = view.map_or_else(
         |_unknown| Leader::default(),
         |view| Leader::of(&view, &api.agent, &compat),
@@ -109,21 +109,21 @@ async fn stream(
 ) -> Result<Response, Problem> {
     let events = api.agent.election_events(&compat.election, arrived).await?;
     let agent = api.agent.clone();
-    let frames = futures::stream::unfold((events, None), move |(mut events, said)| {
+    let frames = futures::stream::unfold((events, None), move |(mut events, last)| {
         let (agent, compat) = (agent.clone(), compat.clone());
         async move {
             let event = events.next().await?;
             let leader = Leader::of(&event.view, &agent, &compat);
-            let frame = if event.is_change || said.as_ref() != Some(&leader) {
+            let frame = if event.is_change || last.as_ref() != Some(&leader) {
                 leader.frame()
             } else {
-                // A comment: a sign of life that no client takes for a change.
+                // A comment keeps the connection alive without an event.
                 ":\n\n".to_owned()
             };
             Some((frame, (events, Some(leader))))
         }
     });
-    Ok(super::events::answer(frames, connection))
+    Ok(super::events::stream_response(frames, connection))
 }
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
             election,
             nais: false,
         };
-        let name = |pod, leads| Leader::as_told(&view(pod, leads), "a", TTL, &compat).name;
+        let name = |pod, leads| Leader::from_view(&view(pod, leads), "a", TTL, &compat).name;
         assert_eq!(name("a", true), "a");
         assert_eq!(
             name("a", false),
@@ -185,7 +185,7 @@ mod tests {
                 age,
                 ..view(pod, leads)
             };
-            Leader::as_told(&view, "a", TTL, &compat).name
+            Leader::from_view(&view, "a", TTL, &compat).name
         };
         let just_before = Duration::from_millis(14_999);
         assert_eq!(name("b", false, just_before), "b");
@@ -199,10 +199,10 @@ mod tests {
             election: ElectionName::parse("e").unwrap(),
             nais,
         };
-        let said = |compat| Leader::as_told(&view("b", false), "a", TTL, &compat).frame();
-        assert_eq!(said(compat(false)), "data: {\"name\":\"b\"}\n\n");
+        let last = |compat| Leader::from_view(&view("b", false), "a", TTL, &compat).frame();
+        assert_eq!(last(compat(false)), "data: {\"name\":\"b\"}\n\n");
         let nais = "data: {\"name\":\"b\",\"last_update\":\"2026-04-01T00:00:00Z\"}\n\n";
-        assert_eq!(said(compat(true)), nais);
+        assert_eq!(last(compat(true)), nais);
         assert_eq!(Leader::default().frame(), "data: {\"name\":\"\"}\n\n");
     }
 }

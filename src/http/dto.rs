@@ -1,6 +1,6 @@
-//! The JSON that goes in and out: camelCase, and no field that is not named here.
+//! The JSON of requests and responses: camelCase, without unknown fields.
 //!
-//! These types say nothing of what is allowed inside a field; `checks` does.
+//! It does not validate the values of fields; `checks` does.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Token;
 
-/// Why an app is asked to release: a person asks for it.
+/// The reason of a release request by a person.
 pub(super) const PERSON_ASKED: &str = "person_asked";
 
 /// A request for a lock.
@@ -106,7 +106,7 @@ pub(super) struct CandidacyBody {
     pub(super) preferred: Option<bool>,
 }
 
-/// Each key once. Of two entries under one key a map would keep the last, and silently.
+/// Rejects duplicate keys, of which a map would silently keep the last.
 fn unique_entries<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<BTreeMap<String, String>>, D::Error> {
@@ -165,13 +165,13 @@ pub(super) struct VerifyBody {
     pub(super) fencing_token: Number,
 }
 
-/// What may be asked of the list of locks.
+/// The query of a list of locks.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
     #[serde(default)]
     pub(super) prefix: String,
-    /// As it was written: what is no number is told in our words.
+    /// The original text, so that an invalid number gets the API's own error.
     pub(super) limit: Option<String>,
     #[serde(rename = "continue")]
     pub(super) next: Option<String>,
@@ -207,14 +207,14 @@ pub(super) struct LeaseDto {
     /// A person requested the release of this lease; the app decides. Absent without a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    release_requested: Option<AskedDto>,
+    release_requested: Option<ReleaseRequestDto>,
 }
 
 /// A request to release the lease.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReleaseRequested)]
-pub(super) struct AskedDto {
+pub(super) struct ReleaseRequestDto {
     /// Always `person_asked`, for now.
     #[schema(example = "person_asked")]
     reason: &'static str,
@@ -242,7 +242,7 @@ pub(super) struct AcquiredDto {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = ReleasePending)]
-pub(super) struct PendingDto {
+pub(super) struct ReleasePendingDto {
     /// The lease, which has ended.
     lease_id: String,
     /// Always `pending`.
@@ -331,12 +331,12 @@ impl From<&LeaseView> for LeaseDto {
             expires_at: time_text(lease.expires_at),
             valid_for_ms: whole_ms(lease.valid_for),
             renew_after_ms: whole_ms(lease.renew_after),
-            release_requested: lease.asked.as_deref().map(AskedDto::from),
+            release_requested: lease.asked.as_deref().map(ReleaseRequestDto::from),
         }
     }
 }
 
-impl From<&ReleaseRequest> for AskedDto {
+impl From<&ReleaseRequest> for ReleaseRequestDto {
     fn from(request: &ReleaseRequest) -> Self {
         Self {
             reason: PERSON_ASKED,
@@ -356,7 +356,7 @@ impl AcquiredDto {
     }
 }
 
-impl PendingDto {
+impl ReleasePendingDto {
     pub(super) fn new(lease_id: String) -> Self {
         Self {
             lease_id,
@@ -402,8 +402,8 @@ impl From<LockPage> for LocksDto {
     }
 }
 
-/// A wall-clock time as RFC 3339 in UTC. One that no calendar has (another version's, or a
-/// person's) is given as what it is: a number of microseconds since 1970.
+/// Returns a wall-clock time as RFC 3339 in UTC. A time out of range (of another version, or
+/// edited) is returned as its number of microseconds since 1970.
 pub(super) fn time_text(time: WallTime) -> String {
     jiff::Timestamp::from_microsecond(time.0)
         .map_or_else(|_| format!("{} µs", time.0), |time| time.to_string())
@@ -413,7 +413,7 @@ pub(super) fn token_number(token: Token) -> Option<u64> {
     (token != Token::NONE).then(|| token.get())
 }
 
-/// Rounded down: an app must never believe longer than the agent does.
+/// Returns milliseconds, rounded down: an app must never rely on a lease longer than the agent.
 pub(super) fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
-//! Elections: who leads, its events, and running for it by a connection.
+//! Elections: the leader, its events, and candidacies of connections.
 //!
-//! It translates, as everything here does. What an app is told of its own lead counts from when it
-//! sent its request; of others' it is told without validity, because nobody here can promise it.
+//! It only converts. The validity of the own lead counts from when the app sent its request. Other
+//! leaders are returned without a validity, because only their own agent can promise one.
 
 mod data;
 
@@ -21,7 +21,7 @@ use super::{Api, Arrived, checks};
 use crate::protocol::election::ElectionName;
 use data::ElectionDto;
 
-/// The election that the path names.
+/// The election in the path.
 pub(super) struct ElectionInPath(ElectionName);
 
 impl<S: Send + Sync> FromRequestParts<S> for ElectionInPath {
@@ -88,7 +88,7 @@ pub(super) async fn events(
         let event = events.next().await?;
         Some((ElectionDto::from(&event.view).frame(), events))
     });
-    Ok(super::events::answer(events, connection))
+    Ok(super::events::stream_response(events, connection))
 }
 
 /// Runs for an election for as long as the connection
@@ -114,5 +114,5 @@ pub(super) async fn candidacy(
 ) -> Result<Response, Problem> {
     let request = checks::candidacy(&election, body, &api.agent.pod().name)?;
     let hold = api.agent.hold(request, arrived).await?;
-    Ok(super::events::of_hold(hold, connection))
+    Ok(super::events::hold_events(hold, connection))
 }

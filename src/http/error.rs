@@ -1,7 +1,7 @@
-//! Problem documents (RFC 9457): every refusal has a stable code, and the one match here maps it
-//! to its HTTP status and title.
+//! Problem documents (RFC 9457): every refusal has a stable code, and one match maps the code to
+//! its HTTP status and title.
 //!
-//! What it does not do: find the words. Whoever refuses says in `detail` what to do about it.
+//! It does not write the `detail`: the code that refuses says there what to do.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// The media type of a problem document.
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Why a request was refused. The names are part of the API and never change their meaning.
+/// The code of a refusal. The names are part of the API and never change their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
     InvalidRequest,
@@ -50,20 +50,20 @@ pub(super) enum Code {
     ShuttingDown,
 }
 
-/// What a code always has.
+/// The constant properties of a code.
 pub(super) struct Meaning {
     /// The HTTP status.
     pub(super) status: StatusCode,
-    /// The code as clients see it.
+    /// The code in the API.
     pub(super) name: &'static str,
-    /// What it means, in a few words.
+    /// A short description.
     pub(super) title: &'static str,
-    /// After how many seconds the same request may succeed, where time alone can help.
+    /// After how many seconds the same request may succeed; `None` if waiting does not help.
     pub(super) retry_after_seconds: Option<u64>,
 }
 
 impl Code {
-    /// Every code, by rising status.
+    /// All codes, ordered by status.
     pub(super) const ALL: [Self; 33] = [
         Self::InvalidRequest,
         Self::ResourceInvalid,
@@ -100,7 +100,7 @@ impl Code {
         Self::ShuttingDown,
     ];
 
-    /// What it always has.
+    /// Returns the constant properties.
     pub(super) fn meaning(self) -> Meaning {
         let (status, name, title) = self.row();
         let passes_by_itself = matches!(
@@ -115,7 +115,7 @@ impl Code {
         }
     }
 
-    /// The one place that maps a refusal to its status and name.
+    /// Maps a code to its status, name and title.
     const fn row(self) -> (u16, &'static str, &'static str) {
         match self {
             Self::InvalidRequest => (400, "invalid_request", "Invalid request"),
@@ -159,7 +159,7 @@ impl Code {
     }
 }
 
-/// A refusal on its way to the client.
+/// A refusal.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     code: Code,
@@ -168,7 +168,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// A refusal with a sentence that says what to do.
+    /// Creates a refusal. `detail` says what to do.
     pub(super) fn new(code: Code, detail: impl Into<String>) -> Self {
         Self {
             code,
@@ -177,19 +177,19 @@ impl Problem {
         }
     }
 
-    /// Adds a field for programs to read.
+    /// Adds a machine-readable field.
     pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.fields.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Its code.
+    /// Returns the code.
     #[cfg(test)]
     pub(super) const fn code(&self) -> Code {
         self.code
     }
 
-    /// The document that the client gets.
+    /// Returns the document for the client.
     pub(super) fn document(&self) -> Value {
         let meaning = self.code.meaning();
         let mut document = json!({

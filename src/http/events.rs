@@ -1,8 +1,8 @@
-//! Streams of events: a lock that a connection holds, and what happens to a lease.
+//! Event streams: a lock that a connection holds, and the events of a lease.
 //!
-//! It puts the agent's events into server-sent ones, and decides nothing. Before the first event is
-//! known nothing is sent, so a refusal is a problem document as everywhere. Invariant: an event is
-//! asked for only when the connection has taken the one before it (`serve` says when).
+//! It converts the agent's events into server-sent events, and decides nothing. Nothing is sent
+//! before the first event is known, so a refusal is a normal problem document. Invariant: the next
+//! event is requested only when the connection has taken the previous one (see `serve`).
 
 mod data;
 
@@ -55,7 +55,7 @@ pub(super) async fn hold(
 ) -> Result<Response, Problem> {
     let request = checks::hold(body, &api.agent.pod().name)?;
     let hold = api.agent.hold(request, arrived).await?;
-    Ok(of_hold(hold, connection))
+    Ok(hold_events(hold, connection))
 }
 
 /// Streams the events of a lease
@@ -71,7 +71,7 @@ pub(super) async fn hold(
     responses((status = 200, description = "The data of the events, each a line of JSON",
         body = EventData, content_type = "text/event-stream")),
 )]
-pub(super) async fn of_lease(
+pub(super) async fn lease_events(
     State(api): State<Api>,
     Extension(Arrived(arrived)): Extension<Arrived>,
     connection: Option<Extension<Connection>>,
@@ -87,20 +87,20 @@ pub(super) async fn of_lease(
         let event = events.next().await?;
         Some((event, events))
     });
-    Ok(answer(events.map(frame), connection))
+    Ok(stream_response(events.map(frame), connection))
 }
 
-/// The events of a lease that is held by this connection.
-pub(super) fn of_hold(hold: Hold, connection: Option<Extension<Connection>>) -> Response {
+/// Returns the events of a lease that this connection holds.
+pub(super) fn hold_events(hold: Hold, connection: Option<Extension<Connection>>) -> Response {
     let events = futures::stream::unfold(hold, |mut hold| async move {
         let event = hold.next().await?;
         Some((event, hold))
     });
-    answer(events.map(frame), connection)
+    stream_response(events.map(frame), connection)
 }
 
-/// A stream of server-sent events, one at a time.
-pub(super) fn answer(
+/// Returns a response that streams server-sent events, one at a time.
+pub(super) fn stream_response(
     events: impl Stream<Item = String> + Send + 'static,
     connection: Option<Extension<Connection>>,
 ) -> Response {
@@ -113,7 +113,7 @@ pub(super) fn answer(
     (headers, body).into_response()
 }
 
-/// One event as it goes over the wire. JSON has no line breaks in it, so its data is one line.
+/// Encodes one event. JSON has no line breaks, so its data is one line.
 fn frame(event: LeaseEvent) -> String {
     if let LeaseEvent::Failed(error) = event {
         return format!(
@@ -124,7 +124,7 @@ fn frame(event: LeaseEvent) -> String {
     let Some(data) = EventData::of(&event) else {
         return String::new();
     };
-    // Strings and numbers under names of ours are JSON.
+    // Strings and numbers with constant field names are always valid JSON.
     let text = serde_json::to_string(&data).unwrap_or_default();
     format!("event: {}\ndata: {text}\n\n", data.name())
 }

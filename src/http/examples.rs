@@ -1,4 +1,4 @@
-//! An example of every problem, made by the code that makes the real ones.
+//! Examples of all problems, created by the same code as the real ones.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub fn all() -> Vec<Value> {
         .collect()
 }
 
-/// What a client gets under this code, by an example.
+/// Returns an example of a problem with this code.
 pub(super) fn of(code: Code) -> Problem {
     request_example(code)
         .or_else(|| lease_example(code))
@@ -50,10 +50,10 @@ fn request_example(code: Code) -> Option<Problem> {
         Code::TtlOutOfRange => checks::ttl(&0.into()).err()?,
         Code::HostNotAllowed => guard::host_not_allowed(),
         Code::OriginRefused => guard::origin_refused(),
-        Code::NotFound => super::no_such_path("/v1/lock"),
-        Code::MethodNotAllowed => super::wrong_method(),
-        Code::RequestTimeout => body::too_slow(),
-        Code::BodyTooLarge => body::too_large(),
+        Code::NotFound => super::path_not_found("/v1/lock"),
+        Code::MethodNotAllowed => super::disallowed_method(),
+        Code::RequestTimeout => body::body_timeout(),
+        Code::BodyTooLarge => body::body_too_large(),
         Code::Internal => internal(),
         _ => return None,
     })

@@ -1,8 +1,7 @@
-//! What the agent's refusals mean to an app: each becomes a problem with a sentence that says
-//! what to do.
+//! Converts the agent's errors into problems, each with a sentence that says what to do.
 //!
-//! The store's own words are passed on where they name what is missing; they are never parsed to
-//! decide anything, only to name the missing right beside them.
+//! The store's message is passed on if it names what is missing. It is never parsed for a decision,
+//! only to name the missing permission.
 
 use std::time::Duration;
 
@@ -143,7 +142,7 @@ impl From<LeaseError> for Problem {
                 Code::LeaseLost,
                 format!(
                     "{}; stop the guarded work and acquire the lock again",
-                    what_happened(loss)
+                    loss_detail(loss)
                 ),
             )
             .with("reason", reason(error)),
@@ -151,7 +150,7 @@ impl From<LeaseError> for Problem {
     }
 }
 
-/// How a lease ended, for programs.
+/// Returns how a lease ended, as a machine-readable value.
 const fn reason(error: LeaseError) -> &'static str {
     match error {
         LeaseError::Unknown => "unknown",
@@ -161,7 +160,7 @@ const fn reason(error: LeaseError) -> &'static str {
     }
 }
 
-pub(super) const fn what_happened(loss: Loss) -> &'static str {
+pub(super) const fn loss_detail(loss: Loss) -> &'static str {
     match loss {
         Loss::SessionExpired => {
             "the lease was lost: the agent could not renew its session with the API server in time"
@@ -185,7 +184,7 @@ pub(super) const fn what_happened(loss: Loss) -> &'static str {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        let said = error.to_string();
+        let message = error.to_string();
         match error {
             StoreError::Unauthenticated(words) => Self::new(Code::Forbidden, words),
             StoreError::Denied(words) | StoreError::DeniedByPolicy(words) => forbidden(&words),
@@ -205,7 +204,7 @@ impl From<StoreError> for Problem {
             )
             .with("object", name)
             .with("guards", found),
-            StoreError::ListingOver(words) => Self::new(
+            StoreError::ContinueTokenExpired(words) => Self::new(
                 Code::InvalidRequest,
                 format!(
                     "the continue token expired (the API server answered: {words}); list again \
@@ -215,13 +214,13 @@ impl From<StoreError> for Problem {
             StoreError::Unreadable(_) => Self::new(
                 Code::ObjectUnreadable,
                 format!(
-                    "{said}; inspect it with `kubectl get dlock -o yaml`, then fix or delete it"
+                    "{message}; inspect it with `kubectl get dlock -o yaml`, then fix or delete it"
                 ),
             ),
             StoreError::Invalid(_) => Self::new(
                 Code::ObjectRefused,
                 format!(
-                    "{said}; check that the installed CRDs are at least as new as this agent \
+                    "{message}; check that the installed CRDs are at least as new as this agent \
                      (`leasehold crd | kubectl apply --server-side -f -`)"
                 ),
             ),
@@ -233,13 +232,13 @@ impl From<StoreError> for Problem {
                 unavailable("conflict: other clients write this lock at the same time")
             }
             StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::WatchExpired(_) => {
-                unavailable(&said)
+                unavailable(&message)
             }
         }
     }
 }
 
-/// Whatever the try came to in the store, the agent sees to it that nothing stays held.
+/// Whatever the outcome in the store, the agent releases what it may have acquired.
 fn unavailable(why: &str) -> Problem {
     Problem::new(
         Code::StoreUnavailable,
@@ -262,8 +261,8 @@ fn forbidden(words: &str) -> Problem {
     }
 }
 
-/// The right that RBAC's sentence names: `… cannot create resource "distributedlocks" in API
-/// group "leasehold.dev" in the namespace …`. An admission policy's words have none.
+/// Returns the permission that RBAC's message names: `… cannot create resource "distributedlocks"
+/// in API group "leasehold.dev" in the namespace …`. The message of an admission policy has none.
 fn missing_right(words: &str) -> Option<String> {
     let (verb, rest) = words.split_once(" cannot ")?.1.split_once(" resource \"")?;
     let (resource, rest) = rest.split_once('"')?;
@@ -277,7 +276,7 @@ fn missing_right(words: &str) -> Option<String> {
     })
 }
 
-/// The refusal of a lock that somebody else has.
+/// Returns the problem for a lock with another holder.
 pub(super) fn lock_held(
     holder: &HolderView,
     queue_length: usize,
@@ -304,7 +303,7 @@ pub(super) fn lock_held(
     }
 }
 
-/// The refusal of a token that was the current one once, or of a lock that is free.
+/// Returns the problem for an earlier token, or for a free lock.
 pub(super) fn stale_token(latest: Token) -> Problem {
     not_current(
         Code::StaleToken,
@@ -313,7 +312,7 @@ pub(super) fn stale_token(latest: Token) -> Problem {
     )
 }
 
-/// The refusal of a token that nobody was given.
+/// Returns the problem for a token that was never granted.
 pub(super) fn unknown_token(latest: Token) -> Problem {
     not_current(
         Code::UnknownToken,

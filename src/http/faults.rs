@@ -1,8 +1,8 @@
-//! Faults on demand, for users' own tests: `leasehold dev --fault-api` and nothing else.
+//! Faults on demand, for users' own tests with `leasehold dev --fault-api`.
 //!
-//! An app's tests lose a lease, see its validity shrink, or find the store away, when they want
-//! to. No sidecar has these routes: they need a store that fails on demand, and only `dev` makes
-//! one. docs/dev.md says how to use them; the description of the API does not have them.
+//! Tests of an app can lose a lease, let its validity shrink, or make the store unavailable.
+//! Sidecars do not have these routes: they need a store that injects faults, which only `dev`
+//! creates. docs/dev.md describes them; the OpenAPI description does not.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use serde_json::Number;
 
 use super::body::JsonBody;
 use super::error::{Code, Problem};
-use super::{Api, HttpOptions, behind_the_guard, routes};
+use super::{Api, HttpOptions, routes, with_middleware};
 use crate::agent::Agent;
 use crate::protocol::ids::LeaseId;
 use crate::store::faulty::TimedFaults;
 
-/// The longest that a fault may last.
+/// The maximum duration of a fault.
 const SECONDS_MAX: u64 = 3_600;
 
-/// The API of an agent whose store fails on demand.
+/// Returns the API of an agent whose store injects faults.
 pub fn router_with_faults(agent: Agent, options: HttpOptions, faults: TimedFaults) -> Router {
     let api = Api::new(agent, options);
     let on_demand = Router::new()
@@ -31,7 +31,7 @@ pub fn router_with_faults(agent: Agent, options: HttpOptions, faults: TimedFault
         .route("/dev/faults/store-unavailable", post(store_unavailable))
         .route("/dev/faults/heal", post(heal))
         .layer(Extension(faults));
-    behind_the_guard(routes().merge(on_demand), api)
+    with_middleware(routes().merge(on_demand), api)
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,7 +46,7 @@ struct TimeBody {
     seconds: Number,
 }
 
-/// The app hears 410 `lease_lost`, as when a person ended its grant.
+/// The app gets 410 `lease_lost`, as after a force release.
 async fn lose_lease(
     axum::extract::State(api): axum::extract::State<Api>,
     JsonBody(body): JsonBody<LoseBody>,
@@ -55,7 +55,7 @@ async fn lose_lease(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Renewals of the session fail: `validForMs` shrinks, and at the deadline every lease is lost.
+/// Renewals of the session fail: `validForMs` shrinks, and all leases are lost at the deadline.
 async fn at_risk(
     Extension(faults): Extension<TimedFaults>,
     JsonBody(body): JsonBody<TimeBody>,
@@ -64,7 +64,7 @@ async fn at_risk(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Nothing reaches the store.
+/// No call reaches the store.
 async fn store_unavailable(
     Extension(faults): Extension<TimedFaults>,
     JsonBody(body): JsonBody<TimeBody>,
@@ -73,7 +73,7 @@ async fn store_unavailable(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// All is well again. A lease that was lost stays lost.
+/// Ends all faults. A lost lease stays lost.
 async fn heal(Extension(faults): Extension<TimedFaults>) -> StatusCode {
     faults.heal();
     StatusCode::NO_CONTENT

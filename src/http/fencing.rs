@@ -1,5 +1,5 @@
-//! Asking whether a fencing token is current, for a guard that cannot keep the highest token
-//! itself (Chubby's `CheckSequencer`).
+//! Checks fencing tokens, for a guarded resource that cannot store the highest token itself (like
+//! Chubby's `CheckSequencer`).
 
 use axum::Json;
 use axum::extract::State;

@@ -1,10 +1,10 @@
-//! Who may speak to this API: programs in the same pod, and no web page.
+//! Restricts the API to programs in the same pod, and rejects web pages.
 //!
-//! The API has no password, because whoever reaches localhost is in the pod. A browser is the
-//! exception: any page may send requests to localhost, and with DNS rebinding it may do so under
-//! a name of its own. Therefore the Host must be a local name, and what a browser adds to a
-//! page's requests is refused. No page can reach a Unix socket, where clients write what they like as
-//! the Host; so there it says nothing, and only what a proxy might pass on of a page's is refused.
+//! The API has no password, because only processes of the pod reach localhost. A browser is the
+//! exception: any page may send requests to localhost, and with DNS rebinding under a name of its
+//! own. Therefore the Host must be a local name, and requests with a browser's headers are
+//! rejected. No page can reach a Unix socket, and its clients send any Host. There only those
+//! headers are checked, which a proxy might pass on.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -17,12 +17,16 @@ use super::error::{Code, Problem};
 
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Marks the requests that came over a Unix socket; nothing that a client sends makes it.
+/// Marks requests over a Unix socket. Clients cannot set it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OverUnixSocket;
 
-/// Refuses what does not come from the pod.
-pub(super) async fn only_local(State(api): State<Api>, request: Request, next: Next) -> Response {
+/// Rejects requests from outside the pod.
+pub(super) async fn require_local(
+    State(api): State<Api>,
+    request: Request,
+    next: Next,
+) -> Response {
     match check(&request, &api.allowed_hosts) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
@@ -30,20 +34,20 @@ pub(super) async fn only_local(State(api): State<Api>, request: Request, next: N
 }
 
 fn check(request: &Request, allowed: &[String]) -> Result<(), Problem> {
-    let is_on_a_socket = request.extensions().get::<OverUnixSocket>().is_some();
-    if !is_on_a_socket && !is_for_a_local_host(request, allowed) {
+    let is_unix_socket = request.extensions().get::<OverUnixSocket>().is_some();
+    if !is_unix_socket && !has_local_host(request, allowed) {
         return Err(host_not_allowed());
     }
     let fetched_by = request.headers().get("sec-fetch-site");
-    let from_a_page = fetched_by.is_some_and(|site| site != "none" && site != "same-origin");
-    if from_a_page || request.headers().contains_key(ORIGIN) {
+    let is_from_page = fetched_by.is_some_and(|site| site != "none" && site != "same-origin");
+    if is_from_page || request.headers().contains_key(ORIGIN) {
         return Err(origin_refused());
     }
     Ok(())
 }
 
-/// Both the Host header and, where a client sent a whole URL, its authority must be local.
-fn is_for_a_local_host(request: &Request, allowed: &[String]) -> bool {
+/// Returns whether the Host header and, in a request with a full URL, its authority are local.
+fn has_local_host(request: &Request, allowed: &[String]) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return false;
@@ -58,7 +62,7 @@ fn is_allowed(host: &str, allowed: &[String]) -> bool {
         return false;
     };
     let name = authority.host();
-    // Without a user, the name is what it begins with.
+    // Without user information, the authority starts with the name.
     let is_port = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit());
     let is_plain = host
         .strip_prefix(name)

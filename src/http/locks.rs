@@ -1,7 +1,7 @@
-//! The calls on locks and leases. Each handler checks, asks the agent and says what it answered.
+//! Handlers of locks and leases: each one validates, calls the agent and converts the result.
 //!
-//! A client that hangs up drops the handler and nothing else: the agent goes on by itself, and
-//! releases a grant that nobody awaits any more.
+//! If the client disconnects, only the handler is dropped. The agent finishes its work, and
+//! releases a grant without a caller.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -9,7 +9,9 @@ use axum::{Extension, Json};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::body::{JsonBody, LeaseInPath, OptionalJsonBody, Parameters};
-use super::dto::{AcquireBody, AcquiredDto, LeaseDto, ListQuery, LocksDto, PendingDto, RenewBody};
+use super::dto::{
+    AcquireBody, AcquiredDto, LeaseDto, ListQuery, LocksDto, ReleasePendingDto, RenewBody,
+};
 use super::error::Problem;
 use super::{Api, Arrived, checks, explain};
 use crate::agent::{Acquired, LeaseView, Released};
@@ -112,7 +114,7 @@ pub(super) async fn get(
         (status = 202, description = "The lease has ended. The store has not confirmed the \
             release yet, and the agent retries; or the lead of an election was returned to other \
             callers, and their validForMs has not passed yet",
-            body = PendingDto),
+            body = ReleasePendingDto),
     ),
 )]
 pub(super) async fn release(
@@ -122,7 +124,7 @@ pub(super) async fn release(
     Ok(match api.agent.release(&lease).await? {
         Released::Done => StatusCode::NO_CONTENT.into_response(),
         Released::Pending => {
-            let pending = Json(PendingDto::new(lease.to_string()));
+            let pending = Json(ReleasePendingDto::new(lease.to_string()));
             (StatusCode::ACCEPTED, pending).into_response()
         }
     })
@@ -145,7 +147,7 @@ pub(super) async fn list(
     Parameters(query): Parameters<ListQuery>,
 ) -> Result<Json<LocksDto>, Problem> {
     let limit = checks::list_limit(&query)?;
-    // An empty `continue` is what a client sends that always sends it.
+    // Some clients always send `continue`, and leave it empty for the first page.
     let next = query.next.as_deref().filter(|next| !next.is_empty());
     let page = api.agent.locks(&query.prefix, limit, next).await?;
     Ok(Json(page.into()))

@@ -1,8 +1,8 @@
-//! The API's description in OpenAPI 3.1, made from the handlers and the problem codes.
+//! The OpenAPI 3.1 description, generated from the handlers and the problem codes.
 //!
-//! It is committed as docs/openapi.json, and a test fails when that drifts.
+//! It is committed as docs/openapi.json, and a test fails on drift.
 
-mod accepted;
+mod patterns;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -21,20 +21,20 @@ use utoipa::{Modify, OpenApi};
 
 use super::error::{Code, PROBLEM_JSON};
 use super::{elections, events, examples, fencing, locks};
-use accepted::Accepted;
+use patterns::Patterns;
 
-/// What any request may be refused with.
-const ALWAYS: [Code; 3] = [Code::HostNotAllowed, Code::OriginRefused, Code::Internal];
-/// What a request with a body may be refused with.
-const WITH_BODY: [Code; 3] = [
+/// The codes of every call.
+const COMMON_CODES: [Code; 3] = [Code::HostNotAllowed, Code::OriginRefused, Code::Internal];
+/// The codes of calls with a body.
+const BODY_CODES: [Code; 3] = [
     Code::InvalidRequest,
     Code::RequestTimeout,
     Code::BodyTooLarge,
 ];
-/// What a question about a lease may be refused with.
-const OF_LEASES: [Code; 3] = [Code::LeaseUnknown, Code::LeaseLost, Code::Resuming];
-/// What a question to the store may be refused with.
-const OF_STORE: [Code; 6] = [
+/// The codes of calls with a lease.
+const LEASE_CODES: [Code; 3] = [Code::LeaseUnknown, Code::LeaseLost, Code::Resuming];
+/// The codes of calls that read the store.
+const STORE_CODES: [Code; 6] = [
     Code::InvalidRequest,
     Code::Forbidden,
     Code::ObjectUnreadable,
@@ -42,8 +42,8 @@ const OF_STORE: [Code; 6] = [
     Code::StoreWentBack,
     Code::NotInstalled,
 ];
-/// What an acquire may be refused with beside.
-const OF_ACQUIRE: [Code; 14] = [
+/// The further codes of acquire.
+const ACQUIRE_CODES: [Code; 14] = [
     Code::ResourceInvalid,
     Code::TtlOutOfRange,
     Code::QuotaExceeded,
@@ -59,8 +59,8 @@ const OF_ACQUIRE: [Code; 14] = [
     Code::Resuming,
     Code::ShuttingDown,
 ];
-/// What a hold may be refused with beside, before its stream begins.
-const OF_HOLD: [Code; 11] = [
+/// The further codes of hold, before its stream starts.
+const HOLD_CODES: [Code; 11] = [
     Code::ResourceInvalid,
     Code::QuotaExceeded,
     Code::NameCollision,
@@ -73,14 +73,14 @@ const OF_HOLD: [Code; 11] = [
     Code::Resuming,
     Code::ShuttingDown,
 ];
-/// What a question about an election may be refused with beside.
-const OF_ELECTIONS: [Code; 3] = [
+/// The further codes of elections.
+const ELECTION_CODES: [Code; 3] = [
     Code::ElectionInvalid,
     Code::ElectionUnknown,
     Code::NameCollision,
 ];
-/// What a token's check may be refused with beside.
-const OF_VERIFY: [Code; 4] = [
+/// The further codes of a token check.
+const VERIFY_CODES: [Code; 4] = [
     Code::ResourceInvalid,
     Code::NameCollision,
     Code::StaleToken,
@@ -107,18 +107,18 @@ const OF_VERIFY: [Code; 4] = [
         (name = "meta", description = "The API itself"),
     ),
     paths(
-        locks::acquire, events::hold, events::of_lease, locks::renew, locks::get, locks::release, locks::list,
+        locks::acquire, events::hold, events::lease_events, locks::renew, locks::get, locks::release, locks::list,
         elections::get, elections::events, elections::candidacy, fencing::verify,
         openapi_json,
     ),
-    modifiers(&Problems, &Accepted),
+    modifiers(&Problems, &Patterns),
 )]
 struct Description;
 
-/// The description as it is served and committed: indented JSON.
+/// Returns the description as it is served and committed: indented JSON.
 ///
 /// # Panics
-/// Never: it is made of strings and numbers.
+/// Never: strings and numbers can always be encoded.
 #[must_use]
 pub fn document() -> String {
     let mut text = Description::openapi()
@@ -139,7 +139,7 @@ pub(super) async fn openapi_json() -> Response {
     ([(CONTENT_TYPE, "application/json")], DOCUMENT.clone()).into_response()
 }
 
-/// Adds every problem to the calls that may be refused with it.
+/// Adds the problems of each call.
 struct Problems;
 
 impl Modify for Problems {
@@ -159,25 +159,25 @@ impl Modify for Problems {
 
 fn codes_of(path: &str, has_body: bool) -> Vec<Code> {
     let own: &[&[Code]] = match path {
-        "/v1/locks/acquire" => &[&OF_STORE, &OF_ACQUIRE],
-        "/v1/locks/hold" => &[&OF_STORE, &OF_HOLD],
-        "/v1/elections/{name}" => &[&OF_STORE, &OF_ELECTIONS],
-        "/v1/elections/{name}/events" => &[&OF_STORE, &OF_ELECTIONS, &[Code::TooManyStreams]],
-        "/v1/elections/{name}/candidacy" => &[&OF_STORE, &OF_HOLD, &[Code::ElectionInvalid]],
+        "/v1/locks/acquire" => &[&STORE_CODES, &ACQUIRE_CODES],
+        "/v1/locks/hold" => &[&STORE_CODES, &HOLD_CODES],
+        "/v1/elections/{name}" => &[&STORE_CODES, &ELECTION_CODES],
+        "/v1/elections/{name}/events" => &[&STORE_CODES, &ELECTION_CODES, &[Code::TooManyStreams]],
+        "/v1/elections/{name}/candidacy" => &[&STORE_CODES, &HOLD_CODES, &[Code::ElectionInvalid]],
         "/v1/locks/{leaseId}/events" => {
-            &[&OF_LEASES, &[Code::InvalidRequest, Code::TooManyStreams]]
+            &[&LEASE_CODES, &[Code::InvalidRequest, Code::TooManyStreams]]
         }
-        "/v1/locks/{leaseId}/renew" => &[&OF_LEASES, &[Code::TtlOutOfRange]],
-        "/v1/locks/{leaseId}" => &[&OF_LEASES, &[Code::InvalidRequest]],
-        "/v1/locks" => &[&OF_STORE],
-        "/v1/fencing/verify" => &[&OF_STORE, &OF_VERIFY],
+        "/v1/locks/{leaseId}/renew" => &[&LEASE_CODES, &[Code::TtlOutOfRange]],
+        "/v1/locks/{leaseId}" => &[&LEASE_CODES, &[Code::InvalidRequest]],
+        "/v1/locks" => &[&STORE_CODES],
+        "/v1/fencing/verify" => &[&STORE_CODES, &VERIFY_CODES],
         _ => &[],
     };
-    let body: &[Code] = if has_body { &WITH_BODY } else { &[] };
+    let body: &[Code] = if has_body { &BODY_CODES } else { &[] };
     let may: Vec<_> = own
         .iter()
         .copied()
-        .chain([body, &ALWAYS])
+        .chain([body, &COMMON_CODES])
         .flatten()
         .collect();
     Code::ALL

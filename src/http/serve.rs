@@ -1,13 +1,12 @@
-//! Serving a router on a listener, within bounds, until told to stop.
+//! Serves a router on a listener, within bounds, until shutdown.
 //!
-//! Where all places are taken, a connection that is not at work makes room for a new one (`places`).
-//! It knows nothing of locks, nor what kind of connection it serves (`listener`). What it does not
-//! do: HTTP/2, or waiting for ever; a client that is still connected some seconds after the stop is
-//! cut off.
+//! If all slots are taken, an inactive connection is closed for a new one (`slots`). It does not
+//! know locks, nor the kind of connection (`listener`). It does not support HTTP/2, and never waits
+//! forever: a client that is still connected some seconds after the shutdown is disconnected.
 
 mod connection;
 mod listener;
-mod places;
+mod slots;
 mod socket;
 mod tls;
 
@@ -24,56 +23,55 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use connection::Noted;
+use connection::TrackedBody;
 pub(super) use connection::{Connection, paced};
 pub use listener::{Listener, Transport};
-use places::{Place, Places};
-use socket::Noting;
+use slots::{ConnectionSlots, Slot};
+use socket::TrackedSocket;
 pub use tls::TlsListener;
 
-/// What one listener takes on.
+/// The limits of one listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How many connections are served at once. For more, idle ones are closed.
+    /// The maximum number of connections. Idle ones are closed for new ones.
     pub connections: usize,
-    /// How long a head may take to arrive. hyper counts an idle kept-alive connection's next head
-    /// too.
+    /// How long a request's head may take to arrive. hyper also counts the idle time of a
+    /// kept-alive connection.
     pub head_timeout: Duration,
 }
 
 impl Bounds {
-    /// For the apps of the pod. Closing an idle connection just as a client sends on it fails a
-    /// request that the client may not repeat, so it stays open for longer than client libraries
-    /// keep one (90 s is common). There is room for all who wait in line, for all streams of
-    /// events, and for as many others.
+    /// For the apps of the pod. Closing an idle connection at the moment of a request fails a
+    /// request that the client may not repeat. So it stays open longer than client libraries keep
+    /// it (90 s is common). There is room for all waiters, all event streams, and as many others.
     pub const API: Self = Self {
         connections: 1536,
         head_timeout: Duration::from_secs(120),
     };
-    /// For kubelet and Prometheus, on an address that others reach too: every question may be
-    /// asked again, so nobody needs to hold a connection for long.
+    /// For kubelet and Prometheus, on an address that other clients reach, too. Every request can
+    /// be repeated, so no client needs a connection for long.
     pub const ADMIN: Self = Self {
         connections: 64,
         head_timeout: Duration::from_secs(10),
     };
-    /// For API servers, of which there are few; each keeps idle connections for 90 s, and repeats
-    /// no request that met the end of one.
+    /// For API servers, of which there are few. Each keeps idle connections for 90 s, and does not
+    /// repeat a request that met the end of one.
     pub const WEBHOOK: Self = Self {
         connections: 256,
         head_timeout: Duration::from_secs(120),
     };
 }
 
-/// How much of a request a connection buffers, its head included.
+/// The buffer of a connection, including the head of a request.
 const BUFFER_MAX_BYTES: usize = 64 * 1024;
-/// How long a connection may take to be opened.
+/// How long opening a connection may take.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the requests under way have to end after the stop.
+/// How long active requests may continue after the shutdown.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// A pause after a failed accept, such as when no file descriptors are left.
+/// The pause after a failed accept, for example without file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `shutdown`; then ends the idle connections, gives the busy ones some seconds, and
+/// Serves until `shutdown`, then closes idle connections, gives active ones some seconds, and
 /// returns.
 pub async fn serve(
     listener: impl Listener,
@@ -82,21 +80,21 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) {
     let listener = Arc::new(listener);
-    let places = Places::new(bounds.connections);
+    let slots = ConnectionSlots::new(bounds.connections);
     let connections = TaskTracker::new();
-    let cut_off = CancellationToken::new();
+    let abort = CancellationToken::new();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = accept(listener.as_ref(), &places) => accepted,
+            accepted = accept(listener.as_ref(), &slots) => accepted,
         };
-        let Some((raw, connection, place)) = accepted else {
+        let Some((raw, connection, slot)) = accepted else {
             continue;
         };
         let opening = open(listener.clone(), raw);
         let (router, handle, stop) = (router.clone(), connection.clone(), shutdown.clone());
         let served = async move {
-            // Who has not even opened it has asked for nothing yet.
+            // A connection that is not open yet has sent no request.
             let opened = tokio::select! {
                 () = stop.cancelled() => None,
                 opened = opening => opened,
@@ -105,14 +103,14 @@ pub async fn serve(
                 serve_one(stream, handle, router, bounds, stop).await;
             }
         };
-        let cut_off = cut_off.clone();
+        let abort = abort.clone();
         connections.spawn(async move {
             tokio::select! {
-                () = cut_off.cancelled() => {}
+                () = abort.cancelled() => {}
                 () = connection.closed() => {}
                 () = served => {}
             }
-            drop(place);
+            drop(slot);
         });
     }
     drop(listener);
@@ -122,29 +120,32 @@ pub async fn serve(
         .is_err()
     {
         tracing::warn!(connections = connections.len(), "closing open connections");
-        cut_off.cancel();
+        abort.cancel();
         connections.wait().await;
     }
 }
 
-/// A connection and the place that it takes, or none when accepting failed.
-async fn accept<L: Listener>(listener: &L, places: &Places) -> Option<(L::Raw, Connection, Place)> {
+/// Accepts a connection and takes a slot for it; `None` after an error.
+async fn accept<L: Listener>(
+    listener: &L,
+    slots: &ConnectionSlots,
+) -> Option<(L::Raw, Connection, Slot)> {
     match listener.accept().await {
         Ok(raw) => {
-            let (connection, place) = places.take().await;
-            Some((raw, connection, place))
+            let (connection, slot) = slots.acquire().await;
+            Some((raw, connection, slot))
         }
         Err(error) => {
-            // As likely as not no file descriptor is left; an idle connection has one.
-            let is_one_closed = places.close_one();
-            tracing::warn!(%error, closedIdle = is_one_closed, "accepting a connection failed");
+            // Probably no file descriptor is left; closing an idle connection frees one.
+            let has_closed = slots.close_idle();
+            tracing::warn!(%error, closedIdle = has_closed, "accepting a connection failed");
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
     }
 }
 
-/// What is served of a connection, or none where it does not come to that.
+/// Opens a connection; `None` after an error or a timeout.
 async fn open<L: Listener>(listener: Arc<L>, raw: L::Raw) -> Option<L::Stream> {
     match tokio::time::timeout(OPEN_TIMEOUT, listener.open(raw)).await {
         Ok(Ok(stream)) => Some(stream),
@@ -166,17 +167,17 @@ async fn serve_one(
     bounds: Bounds,
     shutdown: CancellationToken,
 ) {
-    let stream = Noting::new(stream, connection.clone());
+    let stream = TrackedSocket::new(stream, connection.clone());
     let service = service_fn(move |mut request: http::Request<_>| {
         let (router, connection) = (router.clone(), connection.clone());
         async move {
             connection.begin(request.is_end_stream());
             request.extensions_mut().insert(connection.clone());
-            let request =
-                request.map(|body| Noted::new(body, connection.clone(), Connection::note_request));
+            let request = request
+                .map(|body| TrackedBody::new(body, connection.clone(), Connection::set_busy));
             let answer = router.oneshot(request).await;
             answer.map(|answer| {
-                answer.map(|body| Noted::new(body, connection, Connection::note_answer))
+                answer.map(|body| TrackedBody::new(body, connection, Connection::set_answered))
             })
         }
     });
@@ -193,7 +194,7 @@ async fn serve_one(
             served.await
         }
     };
-    // A client that goes away is no failure of ours.
+    // A disconnected client is not an error of the server.
     if let Err(error) = ended {
         tracing::debug!(%error, "connection failed");
     }

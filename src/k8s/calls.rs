@@ -1,7 +1,7 @@
-//! The calls that the stores make, on one kind in one namespace or in all, in raw JSON.
+//! Requests for one kind of object, in one namespace or in all, as raw JSON.
 //!
-//! Raw, because fields that this version does not know must survive its writes. Each call is one
-//! request and is bounded in time; none is repeated.
+//! Raw JSON, because fields that this version does not know must survive its writes. Each call is
+//! one request with a timeout, and is never repeated.
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use kube::client::Body;
 use kube::{Client, Resource};
 use serde_json::Value;
 
-use super::convert::next_page;
+use super::convert::continue_token;
 use super::errors::{
-    Call, NamespaceEnd, from_answer, from_transport, from_watch, is_another_object,
-    is_object_missing, namespace_end,
+    Call, NamespaceUnavailable, from_answer, from_transport, from_watch, is_another_object,
+    is_object_missing, namespace_unavailable,
 };
 use super::names::is_object_name;
 use crate::protocol::token::Revision;
 use crate::store::{StoreError, within};
 
-/// How long a call may take when its caller sets no shorter limit.
+/// The default timeout of a call.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many objects are asked for at once where all are wanted.
+/// The page size of complete lists.
 const PAGE: u32 = 500;
 
-/// One kind of object in one namespace, or (to list them) in all.
+/// One kind of object in one namespace, or in all namespaces (to list them).
 #[derive(Clone)]
 pub(super) struct Calls {
     client: Client,
@@ -50,7 +50,7 @@ impl Calls {
         }
     }
 
-    /// Of all namespaces, where there is only listing; or of a kind that is in none.
+    /// Of all namespaces (only to list), or of a cluster-scoped kind.
     pub(super) fn everywhere<K: Resource<DynamicType = ()>>(client: Client) -> Self {
         Self {
             client,
@@ -68,9 +68,9 @@ impl Calls {
         &self.namespace
     }
 
-    /// The newest state of an object. Without a resourceVersion the API server asks its store.
-    /// A name may come from an object that somebody edited: one that no object can have is of
-    /// none, and never becomes a path.
+    /// Reads the newest state of an object; without a resourceVersion the API server reads its
+    /// store. The name may come from an edited object: an invalid name never becomes a path, and no
+    /// object has it.
     pub(super) async fn get(&self, name: &str) -> Result<Option<Value>, StoreError> {
         if !is_object_name(name) {
             return Ok(None);
@@ -83,14 +83,14 @@ impl Calls {
         parse(Call::Read, code, &body).map(Some)
     }
 
-    /// The objects with this value in a selectable field, of which there are few.
+    /// Lists the objects with this value of a selectable field. There are only few.
     pub(super) async fn list_where(&self, field: &str, value: &str) -> Result<Value, StoreError> {
         let params = ListParams::default().fields(&format!("{field}={value}"));
         let (code, body) = self.send(Call::Read, self.requests.list(&params)).await?;
         parse(Call::Read, code, &body)
     }
 
-    /// What becomes of the objects with this value in a selectable field, after a revision.
+    /// Watches the objects with this value of a selectable field, after a revision.
     pub(super) async fn watch_where(
         &self,
         field: &str,
@@ -107,15 +107,15 @@ impl Calls {
             stream.map_err(|error| from_watch(&error))
         });
         let stream = opened.await.map_err(|error| match error {
-            StoreError::Ambiguous(what) => Call::Read.unclear(what),
+            StoreError::Ambiguous(what) => Call::Read.unknown_outcome(what),
             known => known,
         })?;
         let events = stream.map(|event| event.map_err(|error| from_watch(&error)));
         Ok(events.boxed())
     }
 
-    /// One page. Without a resourceVersion the first page is at least as new as every write that
-    /// was acknowledged before; the pages after it are of the same revision.
+    /// Lists one page. Without a resourceVersion the first page is at least as new as every write
+    /// acknowledged before; later pages have the same revision.
     pub(super) async fn list(&self, limit: u32, next: Option<&str>) -> Result<Value, StoreError> {
         let params = ListParams {
             limit: Some(limit),
@@ -123,7 +123,7 @@ impl Calls {
             ..ListParams::default()
         };
         let call = if next.is_some() {
-            Call::ReadOn
+            Call::ReadNextPage
         } else {
             Call::Read
         };
@@ -131,7 +131,7 @@ impl Calls {
         parse(call, code, &body)
     }
 
-    /// The metadata of all objects that these parameters select, page by page.
+    /// Lists the metadata of all selected objects, page by page.
     pub(super) async fn metadata_of(
         &self,
         mut select: ListParams,
@@ -148,15 +148,15 @@ impl Calls {
                 Value::Array(items) => {
                     found.extend(items.into_iter().map(|mut item| item["metadata"].take()));
                 }
-                // An empty list of metadata, as the API server writes it.
+                // An empty list of metadata, as the API server encodes it.
                 Value::Null if page["kind"] == "PartialObjectMetadataList" => {}
                 _ => return Err(StoreError::Unreadable("the list has no items".to_owned())),
             }
-            select.continue_token = next_page(&page);
+            select.continue_token = continue_token(&page);
             if select.continue_token.is_none() {
                 return Ok(found);
             }
-            call = Call::ReadOn;
+            call = Call::ReadNextPage;
         }
     }
 
@@ -165,13 +165,13 @@ impl Calls {
         parse(Call::Create, code, &body)
     }
 
-    /// As [`Self::create`], where the namespace is not being deleted, and not gone already.
-    pub(super) async fn create_if_namespace_stays(
+    /// Like [`Self::create`], but reports a namespace that is being deleted or does not exist.
+    pub(super) async fn create_in_live_namespace(
         &self,
         object: &Value,
-    ) -> Result<Result<Value, NamespaceEnd>, StoreError> {
+    ) -> Result<Result<Value, NamespaceUnavailable>, StoreError> {
         let (code, body) = self.post(object).await?;
-        match namespace_end(code, &body) {
+        match namespace_unavailable(code, &body) {
             Some(end) => Ok(Err(end)),
             None => parse(Call::Create, code, &body).map(Ok),
         }
@@ -184,7 +184,7 @@ impl Calls {
         self.send(Call::Create, request).await
     }
 
-    /// Replaces an object, if it is still at the resourceVersion inside `object`.
+    /// Replaces an object, if it still has the resourceVersion in `object`.
     pub(super) async fn put(&self, name: &str, object: &Value) -> Result<Value, StoreError> {
         check_name(name)?;
         let params = PostParams::default();
@@ -193,7 +193,7 @@ impl Calls {
         parse(Call::Update, code, &body)
     }
 
-    /// Replaces the status of an object, if it is still at the resourceVersion inside `object`.
+    /// Replaces the status of an object, if it still has the resourceVersion in `object`.
     pub(super) async fn put_status(&self, name: &str, object: &Value) -> Result<Value, StoreError> {
         check_name(name)?;
         let params = PostParams::default();
@@ -204,7 +204,7 @@ impl Calls {
         parse(Call::Update, code, &body)
     }
 
-    /// Deletes an object, if it is still this one and at this version.
+    /// Deletes an object, if it still has this uid and version.
     pub(super) async fn delete(
         &self,
         name: &str,
@@ -221,7 +221,7 @@ impl Calls {
         parse(Call::Update, code, &body).map(drop)
     }
 
-    /// Changes the status of an object by a JSON patch (RFC 6902), on whatever version it is at.
+    /// Changes the status of an object by a JSON patch (RFC 6902), at any version.
     pub(super) async fn patch_status(
         &self,
         name: &str,
@@ -230,15 +230,15 @@ impl Calls {
         self.json_patch(&format!("{name}/status"), patch).await
     }
 
-    /// Changes an object by a JSON patch. One that replaces the resourceVersion by the one that it
-    /// was decided on is a compare-and-swap.
+    /// Changes an object by a JSON patch. A patch that replaces the resourceVersion by the one that
+    /// it is based on is a compare-and-swap.
     pub(super) async fn patch(&self, name: &str, patch: &Value) -> Result<Value, StoreError> {
         check_name(name)?;
         self.json_patch(name, patch).await
     }
 
-    async fn json_patch(&self, place: &str, patch: &Value) -> Result<Value, StoreError> {
-        let request = Request::patch(format!("{}/{place}", self.requests.url_path))
+    async fn json_patch(&self, path: &str, patch: &Value) -> Result<Value, StoreError> {
+        let request = Request::patch(format!("{}/{path}", self.requests.url_path))
             .header(CONTENT_TYPE, "application/json-patch+json")
             .body(bytes_of(patch)?)
             .map_err(kube::core::request::Error::BuildRequest);
@@ -247,7 +247,7 @@ impl Calls {
     }
 
     /// Changes an object by a JSON merge patch (RFC 7386). With `metadata.uid` in it, only if the
-    /// object is still this one.
+    /// object still has that uid.
     pub(super) async fn merge(&self, name: &str, patch: &Value) -> Result<(), StoreError> {
         check_name(name)?;
         let request = self
@@ -278,7 +278,7 @@ impl Calls {
                 .map_err(|error: kube::Error| from_transport(call, &error))
         });
         bounded.await.map_err(|error| match error {
-            StoreError::Ambiguous(what) => call.unclear(what),
+            StoreError::Ambiguous(what) => call.unknown_outcome(what),
             known => known,
         })
     }
@@ -297,13 +297,15 @@ fn bytes_of(object: &Value) -> Result<Vec<u8>, StoreError> {
     serde_json::to_vec(object).map_err(|error| StoreError::Invalid(error.to_string()))
 }
 
-/// An answer of success whose body is broken: the write happened as far as anybody knows.
+/// Parses a response. A successful response with an unreadable body means that the write was
+/// probably applied.
 fn parse(call: Call, code: StatusCode, body: &[u8]) -> Result<Value, StoreError> {
     if !code.is_success() {
         return Err(from_answer(call, code, body));
     }
-    serde_json::from_slice(body)
-        .map_err(|error| call.unclear(format!("the API server's response cannot be read: {error}")))
+    serde_json::from_slice(body).map_err(|error| {
+        call.unknown_outcome(format!("the API server's response cannot be read: {error}"))
+    })
 }
 
 #[cfg(test)]

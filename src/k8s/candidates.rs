@@ -1,7 +1,7 @@
-//! The pods that run for elections, and the request that the leader resigns.
+//! The pods of election candidates, and requests that a leader resigns.
 //!
-//! It is the same `spec.releaseRequest` that a person writes. The write is a merge patch that
-//! names the lock's uid and resourceVersion: the API server takes both for preconditions.
+//! The request is the same `spec.releaseRequest` that a user writes. The write is a merge patch
+//! with the lock's uid and resourceVersion, which the API server treats as preconditions.
 
 use std::collections::BTreeMap;
 
@@ -14,30 +14,31 @@ use serde_json::{Value, json};
 
 use super::calls::Calls;
 use super::convert::binding::OPERATOR;
-use super::convert::cut;
-use super::errors::in_short;
+use super::convert::truncate;
+use super::errors::one_line;
 use crate::crd::{DistributedLock, REASON_MAX};
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::store::StoreError;
-use crate::store::cluster::{CandidatePod, Candidates, LabelledPod};
-use crate::store::fleet::Placed;
+use crate::store::cluster::{CandidatePod, Candidates, PodIdentity};
+use crate::store::fleet::Object;
 
-/// Names elections, with commas between them.
+/// The annotation with a comma-separated list of elections.
 const ALWAYS: &str = "config.leasehold.dev/elect-always";
-/// Names the election for which the app waits before it starts. Such an app relies on the lead until it ends.
+/// The annotation with the election that the app waits for before it starts. Such an app relies on
+/// the lead until it ends.
 const GATE: &str = "config.leasehold.dev/gate-lock";
 
-/// The candidates that `client` reaches.
+/// The candidates of a cluster.
 #[derive(Clone)]
 pub struct K8sCandidates {
     client: Client,
-    /// The operator's user name. An admission policy refuses a request under any other name.
+    /// The operator's user name. An admission policy rejects requests under any other name.
     actor: String,
 }
 
 impl K8sCandidates {
-    /// Those that `client` reaches, for an operator in this namespace.
+    /// Creates an adapter for an operator in this namespace.
     #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
         Self {
@@ -51,20 +52,20 @@ impl K8sCandidates {
 impl Candidates for K8sCandidates {
     async fn pod(
         &self,
-        pod: &LabelledPod,
+        pod: &PodIdentity,
         election: &str,
     ) -> Result<Option<CandidatePod>, StoreError> {
-        let calls = Calls::new::<Pod>(self.client.clone(), &pod.place.namespace);
-        let Some(object) = calls.get(&pod.place.name).await? else {
+        let calls = Calls::new::<Pod>(self.client.clone(), &pod.object_ref.namespace);
+        let Some(object) = calls.get(&pod.object_ref.name).await? else {
             return Ok(None);
         };
-        let is_it = object["metadata"]["uid"].as_str() == Some(&*pod.uid);
-        is_it.then(|| candidate(object, election)).transpose()
+        let is_same = object["metadata"]["uid"].as_str() == Some(&*pod.uid);
+        is_same.then(|| candidate(object, election)).transpose()
     }
 
-    async fn ask_to_resign(
+    async fn request_resignation(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         grant: &GrantId,
         reason: &str,
     ) -> Result<(), StoreError> {
@@ -75,18 +76,18 @@ impl Candidates for K8sCandidates {
             },
             "spec": {"releaseRequest": {
                 "leaseId": grant.as_str(), "mode": "Ask", "actor": self.actor,
-                "reason": cut(reason, REASON_MAX),
+                "reason": truncate(reason, REASON_MAX),
             }},
         });
-        let place = &current.place;
-        let calls = Calls::new::<DistributedLock>(self.client.clone(), &place.namespace);
-        calls.merge(&place.name, &patch).await
+        let object_ref = &current.object_ref;
+        let calls = Calls::new::<DistributedLock>(self.client.clone(), &object_ref.namespace);
+        calls.merge(&object_ref.name, &patch).await
     }
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct SeenPod {
+struct PartialPod {
     metadata: Metadata,
     status: Status,
 }
@@ -112,27 +113,28 @@ struct Condition {
     last_transition_time: Option<Time>,
 }
 
-/// A pod without the condition is not known to any kubelet yet: it is not Ready.
+/// Reads a candidate's pod. A pod without the condition is not known to its kubelet yet, so it is
+/// not Ready.
 fn candidate(object: Value, election: &str) -> Result<CandidatePod, StoreError> {
-    let seen: SeenPod = serde_json::from_value(object)
-        .map_err(|error| StoreError::Unreadable(in_short(&format!("invalid pod: {error}"))))?;
+    let partial: PartialPod = serde_json::from_value(object)
+        .map_err(|error| StoreError::Unreadable(one_line(&format!("invalid pod: {error}"))))?;
     let Metadata {
         annotations,
         deletion_timestamp,
-    } = seen.metadata;
-    let names_it = |key| {
+    } = partial.metadata;
+    let names_election = |key| {
         annotations.get(key).is_some_and(|names| {
             let mut names = names.split(',').map(str::trim);
             names.any(|name| name == election)
         })
     };
-    let mut conditions = seen.status.conditions.into_iter();
+    let mut conditions = partial.status.conditions.into_iter();
     let ready = conditions
         .find(|condition| condition.r#type == "Ready")
         .unwrap_or_default();
     let since = ready.last_transition_time.map(|time| time.0.to_string());
     Ok(CandidatePod {
-        runs_unasked: names_it(ALWAYS) && !names_it(GATE),
+        elects_always: names_election(ALWAYS) && !names_election(GATE),
         unready_since: (ready.status != "True")
             .then(|| since.unwrap_or_else(|| "its creation".to_owned()).into()),
         is_deleted: deletion_timestamp.is_some(),
@@ -154,7 +156,7 @@ mod tests {
         };
         let (none, made) = (json!([]), Some("its creation"));
         let gate = json!({ALWAYS: "jobs", GATE: "jobs"});
-        for (always, conditions, runs_unasked, since) in [
+        for (always, conditions, elects_always, since) in [
             (json!({}), condition("True"), false, None),
             (json!({ALWAYS: "jobs"}), condition("True"), true, None),
             (
@@ -176,7 +178,7 @@ mod tests {
                 "metadata": {"annotations": always}, "status": {"conditions": conditions},
             });
             let expected = CandidatePod {
-                runs_unasked,
+                elects_always,
                 unready_since: since.map(Into::into),
                 is_deleted: false,
             };

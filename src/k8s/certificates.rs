@@ -1,6 +1,6 @@
 //! The webhook's ports on a real API server: one Secret, and one MutatingWebhookConfiguration.
 //!
-//! Each is named in the operator's rights. All that stands in them beside what is ours stays.
+//! The operator's permissions name both objects. Everything else in them is preserved.
 
 use async_trait::async_trait;
 use k8s_openapi::ByteString;
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use super::calls::Calls;
 use super::convert::version_of;
 use super::fleet::changes;
-use crate::store::certificates::{CertificateStore, Changes, Files, TrustStore};
+use crate::store::certificates::{CertificateStore, Changes, TlsFiles, TrustStore};
 use crate::store::{Original, StoreError, Stored};
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 const AUTHORITY: &str = "ca.crt";
 
-/// The Secret that the webhook's certificate is in.
+/// The Secret with the webhook's certificate.
 #[derive(Clone)]
 pub struct K8sCertificates {
     client: Client,
@@ -30,7 +30,7 @@ pub struct K8sCertificates {
 }
 
 impl K8sCertificates {
-    /// The one of this name.
+    /// Creates an adapter for the Secret with this name.
     #[must_use]
     pub const fn new(client: Client, namespace: String, name: String) -> Self {
         Self {
@@ -47,12 +47,12 @@ impl K8sCertificates {
 
 #[async_trait]
 impl CertificateStore for K8sCertificates {
-    async fn get(&self) -> Result<Option<Stored<Files>>, StoreError> {
+    async fn get(&self) -> Result<Option<Stored<TlsFiles>>, StoreError> {
         let Some(object) = self.calls().get(&self.name).await? else {
             return Ok(None);
         };
         let file = |name: &str| bytes(&object["data"][name]);
-        let files = Files {
+        let files = TlsFiles {
             certificate: file(CERTIFICATE),
             key: file(KEY),
             authority: file(AUTHORITY),
@@ -60,7 +60,7 @@ impl CertificateStore for K8sCertificates {
         stored(files, object).map(Some)
     }
 
-    async fn create(&self, files: &Files) -> Result<(), StoreError> {
+    async fn create(&self, files: &TlsFiles) -> Result<(), StoreError> {
         let object = json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {
@@ -73,7 +73,7 @@ impl CertificateStore for K8sCertificates {
         self.calls().create(&object).await.map(drop)
     }
 
-    async fn update(&self, current: &Stored<Files>, next: &Files) -> Result<(), StoreError> {
+    async fn update(&self, current: &Stored<TlsFiles>, next: &TlsFiles) -> Result<(), StoreError> {
         let mut object = original(current)?.clone();
         let Value::Object(data) = data(next) else {
             return Err(StoreError::Invalid("a Secret's data".to_owned()));
@@ -99,7 +99,7 @@ pub struct K8sTrust {
 }
 
 impl K8sTrust {
-    /// The one of this name.
+    /// Creates an adapter for the configuration with this name.
     #[must_use]
     pub const fn new(client: Client, name: String) -> Self {
         Self { client, name }
@@ -130,16 +130,16 @@ impl TrustStore for K8sTrust {
         current: &Stored<Vec<Vec<u8>>>,
         next: &[Option<Vec<u8>>],
     ) -> Result<(), StoreError> {
-        // The API server compares it: webhooks are named by their places below, and somebody else
-        // may have changed the list since.
+        // A precondition: the patch addresses webhooks by index, and another client may have
+        // changed the list.
         let mut patch = vec![json!({
             "op": "replace", "path": "/metadata/resourceVersion",
             "value": original(current)?["metadata"]["resourceVersion"],
         })];
-        for (place, bundle) in next.iter().enumerate() {
+        for (index, bundle) in next.iter().enumerate() {
             if let Some(bundle) = bundle {
                 patch.push(json!({
-                    "op": "add", "path": format!("/webhooks/{place}/clientConfig/caBundle"),
+                    "op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"),
                     "value": ByteString(bundle.clone()),
                 }));
             }
@@ -155,12 +155,12 @@ impl TrustStore for K8sTrust {
     }
 }
 
-/// What a field of bytes has; nothing where it is no such field, which can then not be used.
+/// Returns the bytes of a field, or none if it is not a valid field of bytes.
 fn bytes(field: &Value) -> Vec<u8> {
     ByteString::deserialize(field).unwrap_or_default().0
 }
 
-fn data(files: &Files) -> Value {
+fn data(files: &TlsFiles) -> Value {
     json!({
         CERTIFICATE: ByteString(files.certificate.clone()),
         KEY: ByteString(files.key.clone()),
@@ -169,7 +169,7 @@ fn data(files: &Files) -> Value {
 }
 
 fn stored<T>(value: T, mut object: Value) -> Result<Stored<T>, StoreError> {
-    // Bookkeeping of the API server. A write without it leaves it alone.
+    // The API server maintains it; a write without it does not change it.
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }

@@ -1,10 +1,10 @@
 //! The connection to the API server.
 //!
-//! Like kube's own client, with four differences that the protocol needs: nothing is retried
-//! (kube repeats 429, 503 and 504 for every verb, so a compare-and-swap could meet its own first
-//! try), small requests leave at once (`TCP_NODELAY`), a connection whose other end is gone is
-//! noticed, and calls share one connection (`connection.rs`). What it keeps of kube: TLS, and
-//! credentials that are read again when they change.
+//! Like kube's own client, with four differences that the protocol needs. Nothing is retried: kube
+//! repeats 429, 503 and 504 for every verb, so a compare-and-swap could conflict with its own first
+//! try. Small requests are sent at once (`TCP_NODELAY`). A dead connection is detected. Calls share
+//! one connection (`connection.rs`). From kube it keeps TLS, and credentials that are re-read when
+//! they change.
 
 use std::time::Duration;
 
@@ -24,31 +24,31 @@ use tower::{BoxError, Service, ServiceBuilder};
 
 use super::connection::{Connector, SharedConnection};
 
-/// What the API server's audit log and the objects' `managedFields` call us.
+/// The name in the API server's audit log and the objects' `managedFields`.
 const AGENT: &str = concat!("leasehold/", env!("CARGO_PKG_VERSION"));
-/// How long a connection may take to open: to find the address, TCP, a proxy's CONNECT and TLS.
+/// How long opening a connection may take: name resolution, TCP, a proxy's CONNECT and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A silent connection is probed after this long and given up after three unanswered probes.
+/// A silent connection is probed after this time, and closed after three unanswered probes.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// How long sent bytes may stay unacknowledged.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
-/// An idle connection is closed before usual load balancers drop it silently.
+const USER_TIMEOUT: Duration = Duration::from_secs(15);
+/// An idle connection is closed before common load balancers drop it silently.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How many idle connections are kept to a server that speaks only HTTP/1.1.
+/// The number of idle connections kept to a server with only HTTP/1.1.
 const IDLE_HTTP_1: usize = 32;
-/// An HTTP/2 connection with an open watch on which nothing arrives is asked for a sign of life after
-/// this long, and given up after [`PING_TIMEOUT`]. Both are client-go's.
+/// An HTTP/2 connection with an open watch is pinged after this time without data, and closed after
+/// [`PING_TIMEOUT`]. Both values are client-go's.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// See [`PING_INTERVAL`].
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A client for `config`, which may also name a plain `http://` address, and an `http://` proxy
-/// that knows CONNECT.
+/// Creates a client for `config`, which may also have a plain `http://` address, and an `http://`
+/// proxy with CONNECT.
 ///
-/// It has no timeout of its own for a whole call; the stores put one on each.
+/// It has no timeout for a whole call; the stores set one for each.
 ///
 /// # Errors
-/// When the configuration's certificates or credentials cannot be used.
+/// If the certificates or credentials of the configuration cannot be used.
 pub fn connect(config: &Config) -> Result<Client, kube::Error> {
     let mut config = config.clone();
     config
@@ -56,7 +56,7 @@ pub fn connect(config: &Config) -> Result<Client, kube::Error> {
         .push((USER_AGENT, HeaderValue::from_static(AGENT)));
     match config.proxy_url.clone() {
         None => client(&config, tcp_connector()),
-        // For plain http too: one kind of proxying, and no request line of another form.
+        // For plain http, too: one kind of proxying, and one form of the request line.
         Some(proxy) => {
             let tunnel = Tunnel::new(proxy, tcp_connector());
             client(&config, tunnel)
@@ -64,17 +64,17 @@ pub fn connect(config: &Config) -> Result<Client, kube::Error> {
     }
 }
 
-/// A client whose connections `connector` opens.
+/// Creates a client whose connections `connector` opens.
 fn client<C>(config: &Config, connector: C) -> Result<Client, kube::Error>
 where
     C: Service<Uri, Response = TokioIo<TcpStream>> + Clone + Send + Sync + 'static,
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
-    // One limit for the whole: other requests may wait for the connection.
+    // One timeout for all steps, because other requests may wait for the connection.
     let connector = Timeout::new(tls(config, connector)?, CONNECT_TIMEOUT);
-    // hyper repeats a request by itself only when a pooled connection closed before any of it was
-    // written: nobody can have seen the first try, so this is no retry of a write.
+    // hyper repeats a request only if a pooled connection closed before any byte of it was written.
+    // No server can have seen the first try, so this is not a retry of a write.
     let pool = legacy::Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
@@ -114,6 +114,6 @@ fn tcp_connector() -> HttpConnector {
     connector.set_keepalive_interval(Some(KEEPALIVE));
     connector.set_keepalive_retries(Some(3));
     #[cfg(target_os = "linux")]
-    connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
     connector
 }

@@ -1,8 +1,8 @@
-//! How requests share connections to the API server.
+//! Shares connections to the API server between requests.
 //!
-//! The API server speaks HTTP/2, so all calls of a client and its watches share one connection,
-//! however many there are at once. Calls to a server that speaks only HTTP/1.1 take a connection
-//! each. This is a service around hyper's pool, and does not know what a request means.
+//! The API server supports HTTP/2, so all calls and watches of a client share one connection. Calls
+//! to a server with only HTTP/1.1 take one connection each. This is a service around hyper's pool,
+//! and does not know what a request means.
 //!
 //! Invariant: a request that is dropped before its response headers arrive is the last one on its
 //! connection. HTTP/2 would only reset the stream, and the next call could be sent on a dead
@@ -25,7 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service};
 
-/// Opens connections, within a time that it bounds itself.
+/// Opens connections, with its own timeout.
 pub(super) type Connector =
     BoxCloneSyncService<Uri, MaybeHttpsStream<TokioIo<TcpStream>>, BoxError>;
 type Pool = legacy::Client<Connector, Body>;
@@ -34,8 +34,8 @@ type Pool = legacy::Client<Connector, Body>;
 #[derive(Clone)]
 pub(super) struct SharedConnection {
     pool: Pool,
-    /// Held while a request gets its connection. Without it, requests that find no connection open
-    /// one each, and all but one of these are closed again.
+    /// Locked while a request gets its connection. Without it, concurrent requests would open one
+    /// connection each, and all but one would be closed again.
     opening: Arc<Mutex<()>>,
 }
 
@@ -54,21 +54,21 @@ impl Service<Request<Body>> for SharedConnection {
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        // The pool takes any number of requests.
+        // The pool accepts any number of requests.
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let connection = capture_connection(&mut request);
-        let mut unanswered = Unanswered(Some(connection.clone()));
+        let mut pending = PendingRequest(Some(connection.clone()));
         let answer = self.pool.request(request);
         let answer = get_connection_first(answer, connection, Arc::clone(&self.opening));
-        // In a task of its own, because a caller may keep this future without polling it, and
-        // `opening` with it.
+        // A separate task, because a caller may keep this future without polling it, and would keep
+        // `opening` locked.
         let exchange = AbortOnDropHandle::new(tokio::spawn(answer));
         Box::pin(async move {
             let answer = exchange.await;
-            unanswered.was_answered();
+            pending.complete();
             Ok(answer??)
         })
     }
@@ -92,16 +92,16 @@ async fn get_connection_first(
     }
 }
 
-/// A request without an answer yet. Dropping it takes its connection out of use.
-struct Unanswered(Option<CaptureConnection>);
+/// A request without an answer yet. Dropping it closes its connection for further requests.
+struct PendingRequest(Option<CaptureConnection>);
 
-impl Unanswered {
-    fn was_answered(&mut self) {
+impl PendingRequest {
+    fn complete(&mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unanswered {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         let connection = self.0.as_ref().map(CaptureConnection::connection_metadata);
         if let Some(Some(connected)) = connection.as_deref() {

@@ -1,47 +1,46 @@
-//! Between the wire and the protocol, both ways.
+//! Converts between the wire and the protocol.
 //!
-//! Reading is strict about what decisions hang on (a holder without a lease, a token that is
-//! negative, a version that is no integer: `Unreadable`, and nothing is decided) and lenient about
-//! what is only for people (times, incidents, reasons that a newer version brought).
+//! Reading is strict about everything that decisions depend on: a holder without a lease, a
+//! negative token or a version that is not an integer is `Unreadable`. It is lenient about
+//! informational fields: times, incidents, and reasons of a newer version.
 //!
-//! Writing begins with the object as it was read and changes what the protocol changed. So fields
-//! that this version does not know survive at every level, and a time keeps the precision that it
-//! was written with. What belonged to an entry that is gone (a holder, a waiter) goes with it:
-//! the next one does not inherit it.
+//! Writing starts with the object as it was read and changes only what the protocol changed. So
+//! unknown fields survive at every level, and a time keeps its precision. The fields of a removed
+//! entry (a holder, a waiter) are removed with it, and the next entry does not inherit them.
 
-pub mod asking_pod;
 pub mod binding;
 pub mod lock;
 pub mod session;
+pub mod uninjected_pod;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::errors::{Call, in_short};
+use super::errors::{Call, one_line};
 use crate::crd;
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Revision;
-use crate::store::fleet::Place;
+use crate::store::fleet::ObjectRef;
 use crate::store::{Original, Page, StoreError, Stored};
 
 /// A JSON object.
 type Fields = Map<String, Value>;
 
-/// What [`Original`] carries: the object as it was read, as text. It is kept for each lock that is
-/// held, and as a tree it takes several times as much.
+/// The content of [`Original`]: the object as it was read, as text. It is kept for each held lock,
+/// and as a tree it would take several times as much memory.
 struct AsRead(Box<[u8]>);
 
-/// The `apiVersion` of everything here.
+/// Returns the `apiVersion` of Leasehold's kinds.
 #[must_use]
 pub fn api_version() -> String {
     format!("{}/{}", crd::GROUP, crd::VERSION)
 }
 
-/// A LIST's answer as a page. What cannot be read is left out and named.
+/// Converts the response to a LIST into a page. Unreadable objects are left out and named.
 ///
 /// # Errors
-/// `Unreadable` when it is no list or its revision is no integer.
+/// `Unreadable` if it is not a list, or its revision is not an integer.
 pub fn page<T>(
     list: Value,
     read: impl Fn(Value) -> Result<Stored<T>, StoreError>,
@@ -50,7 +49,7 @@ pub fn page<T>(
     let mut page = Page {
         items: Vec::new(),
         revision,
-        next: next_page(&list),
+        next: continue_token(&list),
         unreadable: Vec::new(),
     };
     let Value::Object(mut list) = list else {
@@ -68,18 +67,18 @@ pub fn page<T>(
     Ok(page)
 }
 
-/// Where an object is, by its metadata.
+/// Returns the namespace and name in an object's metadata.
 #[must_use]
-pub fn place_of(metadata: &Value) -> Place {
+pub fn object_ref(metadata: &Value) -> ObjectRef {
     let named = |field: &str| metadata[field].as_str().unwrap_or_default().into();
-    Place {
+    ObjectRef {
         namespace: named("namespace"),
         name: named("name"),
     }
 }
 
-/// When a field of an object was last set, by its managedFields: the API server's clock. Removing a
-/// field alone leaves no time there.
+/// Returns when a field of an object was last set, by its managedFields: the API server's clock.
+/// Removing a field leaves no time there.
 #[must_use]
 pub fn set_at(object: &Value) -> Option<WallTime> {
     let managed = object["metadata"]["managedFields"].as_array();
@@ -87,38 +86,38 @@ pub fn set_at(object: &Value) -> Option<WallTime> {
     latest(times.filter_map(|entry| entry["time"].as_str()))
 }
 
-/// The latest of some times, of those that can be read.
+/// Returns the latest of the times that can be read.
 pub(super) fn latest<'a>(times: impl Iterator<Item = &'a str>) -> Option<WallTime> {
     let times = times.filter_map(|text| text.parse::<jiff::Timestamp>().ok());
     times.max().map(|at| WallTime(at.as_microsecond()))
 }
 
-/// Whether somebody deleted an object, which a finalizer keeps.
+/// Returns whether an object is being deleted, and a finalizer keeps it.
 #[must_use]
 pub fn is_deleted(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Where a LIST goes on; none on its last page.
+/// Returns the continue token of a LIST; `None` on the last page.
 #[must_use]
-pub fn next_page(list: &Value) -> Option<String> {
+pub fn continue_token(list: &Value) -> Option<String> {
     let next = list["metadata"]["continue"].as_str();
     next.filter(|next| !next.is_empty()).map(str::to_owned)
 }
 
-/// What a write answered with. It was applied, so an answer that makes no sense must not look as
-/// if nothing had happened.
+/// Converts the response to a write. The write was applied, so an unreadable response must not look
+/// as if it was not.
 ///
 /// # Errors
-/// `Ambiguous` when the answer cannot be read.
+/// `Ambiguous` if the response cannot be read.
 pub fn written<T>(
     object: Value,
     read: impl Fn(Value) -> Result<Stored<T>, StoreError>,
 ) -> Result<Stored<T>, StoreError> {
-    read(object).map_err(|error| Call::Update.unclear(error.to_string()))
+    read(object).map_err(|error| Call::Update.unknown_outcome(error.to_string()))
 }
 
-/// The name of an object that is about to be written.
+/// Returns the name of an object that is about to be written.
 #[must_use]
 pub fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
@@ -126,7 +125,8 @@ pub fn name_of(object: &Value) -> &str {
 
 fn stored<T>(mut object: Fields, value: T) -> Result<Stored<T>, StoreError> {
     let version = revision_of(object.get("metadata"), "metadata")?;
-    // Bookkeeping of the API server, longer than all the rest. A write without it leaves it alone.
+    // The API server maintains it, and it is longer than everything else. A write without it does
+    // not change it.
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.remove("managedFields");
     }
@@ -139,7 +139,7 @@ fn stored<T>(mut object: Fields, value: T) -> Result<Stored<T>, StoreError> {
     })
 }
 
-/// What an update starts with: the object as it was read, carrying the version to compare with.
+/// Returns the object that an update starts with: as it was read, with the version to compare.
 fn as_read<T>(current: &Stored<T>) -> Result<Fields, StoreError> {
     let foreign = || StoreError::Invalid("the object to update was not read from here".to_owned());
     let AsRead(text) = current.original.get().ok_or_else(foreign)?;
@@ -151,28 +151,28 @@ fn as_read<T>(current: &Stored<T>) -> Result<Fields, StoreError> {
     Ok(object)
 }
 
-/// The version of an object.
+/// Returns the version of an object.
 ///
 /// # Errors
-/// `Unreadable` when it is no integer.
+/// `Unreadable` if it is not an integer.
 pub fn version_of(object: &Value) -> Result<Revision, StoreError> {
     revision_of(object.get("metadata"), "metadata")
 }
 
-fn revision_of(metadata: Option<&Value>, place: &str) -> Result<Revision, StoreError> {
+fn revision_of(metadata: Option<&Value>, path: &str) -> Result<Revision, StoreError> {
     let text = metadata
         .and_then(|metadata| metadata["resourceVersion"].as_str())
         .unwrap_or("");
     text.parse().map(Revision).map_err(|_| {
-        StoreError::Unreadable(in_short(&format!(
-            "{place}.resourceVersion is {text:?} and no integer; fencing tokens are made from it, \
+        StoreError::Unreadable(one_line(&format!(
+            "{path}.resourceVersion is {text:?} and no integer; fencing tokens are made from it, \
              so this API server cannot be used"
         )))
     })
 }
 
-/// Reads a part of an object; none when it is absent or null.
-fn part<T: DeserializeOwned>(
+/// Reads an optional field; `None` if it is absent or null.
+fn optional<T: DeserializeOwned>(
     parent: &Fields,
     path: &str,
     name: &str,
@@ -181,17 +181,17 @@ fn part<T: DeserializeOwned>(
         None | Some(Value::Null) => Ok(None),
         Some(value) => T::deserialize(value)
             .map(Some)
-            .map_err(|error| StoreError::Unreadable(in_short(&format!("{path}.{name}: {error}")))),
+            .map_err(|error| StoreError::Unreadable(one_line(&format!("{path}.{name}: {error}")))),
     }
 }
 
-/// As [`part`], for a part that has to be there.
+/// Reads a required field.
 fn required<T: DeserializeOwned>(parent: &Fields, path: &str, name: &str) -> Result<T, StoreError> {
-    part(parent, path, name)?
+    optional(parent, path, name)?
         .ok_or_else(|| StoreError::Unreadable(format!("{path}.{name} is missing")))
 }
 
-/// The object inside an object, made where it is missing.
+/// Returns the object in a field, which is created if it is missing.
 fn fields_mut<'a>(parent: &'a mut Fields, name: &str) -> &'a mut Fields {
     let value = parent
         .entry(name)
@@ -205,8 +205,8 @@ fn fields_mut<'a>(parent: &'a mut Fields, name: &str) -> &'a mut Fields {
     }
 }
 
-/// Writes the fields that this version knows over an entry as it was read. A known field that has
-/// no value now is removed; unknown ones stay.
+/// Replaces the fields that this version knows in an entry as it was read. A known field without a
+/// value is removed; unknown fields stay.
 fn overlay(
     as_read: Option<&Value>,
     known: &[&str],
@@ -226,7 +226,7 @@ fn overlay(
     Ok(Value::Object(fields))
 }
 
-/// A time that cannot be read is no reason to refuse: nothing is decided by it.
+/// Reads a time. An unreadable time is not an error, because nothing depends on it.
 fn wall_time(text: &str) -> WallTime {
     text.parse::<jiff::Timestamp>()
         .map_or(WallTime::default(), |at| WallTime(at.as_microsecond()))
@@ -237,29 +237,30 @@ pub(super) fn time_text(at: WallTime) -> String {
     format!("{at:.6}")
 }
 
-/// Free text for people, cut to what the schema takes: a long reason must not stop a take-over.
-pub(super) fn cut(text: &str, longest: usize) -> String {
+/// Truncates informational text to the limit of the schema: a long reason must not block a
+/// take-over.
+pub(super) fn truncate(text: &str, longest: usize) -> String {
     text.chars().take(longest).collect()
 }
 
-/// A count that is only for people; a negative one is none.
+/// Reads an informational count; a negative one counts as 0.
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// The schema takes no number above 2^53 - 1, and no counter will get there.
+/// The schema accepts no number above 2^53 - 1, and no counter reaches it.
 fn bounded(count: u64) -> i64 {
     const MOST: i64 = (1 << 53) - 1;
     i64::try_from(count).unwrap_or(MOST).min(MOST)
 }
 
-/// A TTL for the wire: 3 to 120 by its type.
+/// Returns a TTL for the wire: 3 to 120 by its type.
 fn ttl_seconds(ttl: crate::protocol::time::SessionTtl) -> i32 {
     i32::try_from(ttl.as_secs()).unwrap_or(120)
 }
 
-/// A TTL from the wire. What lies outside of the bounds is brought to the nearest: it must neither
-/// block a lock for years nor let a take-over happen at once.
+/// Reads a TTL. A value out of range is clamped: it must neither block a lock for years nor allow a
+/// take-over at once.
 fn session_ttl(seconds: i32) -> crate::protocol::time::SessionTtl {
     crate::protocol::time::SessionTtl::clamped(u64::try_from(seconds).unwrap_or_default())
 }

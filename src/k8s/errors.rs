@@ -1,8 +1,8 @@
-//! What an answer of the API server, or the lack of one, says about the call.
+//! Classifies the API server's answers and transport errors.
 //!
-//! The one question that matters for a write: is it known that it was *not* applied? A 4xx and a
-//! connection that never opened say so. A 5xx, a timeout and a broken connection do not: they are
-//! `Ambiguous`, and the caller re-reads. A read that failed changed nothing either way.
+//! For a write one question matters: is it known that it was *not* applied? After a 4xx, or if the
+//! connection never opened, it is. After a 5xx, a timeout or a broken connection it is not: the
+//! outcome is `Ambiguous`, and the caller re-reads. A failed read changed nothing in either case.
 
 use std::error::Error;
 
@@ -13,31 +13,31 @@ use kube::core::Status;
 use crate::crd::INSTALL_COMMAND;
 use crate::store::StoreError;
 
-/// What was asked of the API server.
+/// The kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// A GET.
     Read,
-    /// A GET of a listing's next page, from a place that the client gave.
-    ReadOn,
+    /// A GET of the next page of a list, with a continue token from the client.
+    ReadNextPage,
     /// A POST of a new object.
     Create,
-    /// A PUT or a DELETE, decided on a resourceVersion, or a PATCH.
+    /// A PUT or a DELETE with a resourceVersion, or a PATCH.
     Update,
 }
 
 impl Call {
-    /// There is no clear answer.
+    /// Returns the error for an unknown outcome.
     #[must_use]
-    pub fn unclear(self, what: String) -> StoreError {
+    pub fn unknown_outcome(self, what: String) -> StoreError {
         match self {
-            Self::Read | Self::ReadOn => StoreError::Unavailable(what),
+            Self::Read | Self::ReadNextPage => StoreError::Unavailable(what),
             Self::Create | Self::Update => StoreError::Ambiguous(what),
         }
     }
 }
 
-/// No answer came at all.
+/// Returns the error for a request without an answer.
 #[must_use]
 pub fn from_transport(call: Call, error: &kube::Error) -> StoreError {
     match error {
@@ -52,15 +52,14 @@ pub fn from_transport(call: Call, error: &kube::Error) -> StoreError {
             "cannot connect to the API server: {}",
             chain(error)
         )),
-        _ => call.unclear(format!(
+        _ => call.unknown_outcome(format!(
             "the connection to the API server was lost: {}",
             chain(error)
         )),
     }
 }
 
-/// A watch was refused, or ended with an error. What kube answers with here is the API server's
-/// `Status`, or trouble on the way.
+/// Returns the error of a watch: the API server's `Status`, or a transport error.
 #[must_use]
 pub fn from_watch(error: &kube::Error) -> StoreError {
     match error {
@@ -69,13 +68,13 @@ pub fn from_watch(error: &kube::Error) -> StoreError {
     }
 }
 
-/// The API server's words on a watch. Gone (410) means that it began too far back.
+/// Returns the error for a `Status` of a watch. Gone (410) means that its start is too old.
 #[must_use]
 pub fn from_watch_status(status: &Status) -> StoreError {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     match code {
-        StatusCode::GONE => StoreError::WatchExpired(in_short(&status.message)),
-        // Kept as JSON so that there is one place that reads a refusal.
+        StatusCode::GONE => StoreError::WatchExpired(one_line(&status.message)),
+        // Converted to JSON, so that one function reads all refusals.
         _ => from_answer(
             Call::Read,
             code,
@@ -84,41 +83,41 @@ pub fn from_watch_status(status: &Status) -> StoreError {
     }
 }
 
-/// An answer came, and it is a refusal or a failure. The HTTP status decides; the body (which may
-/// be a proxy's and no `Status`) gives the words.
+/// Returns the error for an answer that is a refusal or a failure. The HTTP status decides; the
+/// body, which may be a proxy's, gives the message.
 #[must_use]
 pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
     let status = serde_json::from_slice::<Status>(body).unwrap_or_default();
-    let words = words(code, &status, body);
+    let message = message(code, &status, body);
     match code {
         StatusCode::UNAUTHORIZED => StoreError::Unauthenticated(format!(
-            "the API server does not accept the credentials (401): {words}; check that the token \
+            "the API server does not accept the credentials (401): {message}; check that the token \
              is current and bound to a pod that still exists"
         )),
-        StatusCode::FORBIDDEN if is_about_quota(&words) => StoreError::QuotaExceeded(words),
-        // A policy that names no reason of its own answers 422, like the schema.
+        StatusCode::FORBIDDEN if is_quota_error(&message) => StoreError::QuotaExceeded(message),
+        // A policy without a reason of its own answers 422, like the schema.
         StatusCode::FORBIDDEN | StatusCode::UNPROCESSABLE_ENTITY
-            if words.contains("ValidatingAdmissionPolicy") =>
+            if message.contains("ValidatingAdmissionPolicy") =>
         {
-            StoreError::DeniedByPolicy(words)
+            StoreError::DeniedByPolicy(message)
         }
-        StatusCode::FORBIDDEN => StoreError::Denied(words),
-        StatusCode::NOT_FOUND => not_found(call, &status, words),
-        StatusCode::CONFLICT => conflict(call, &status, words),
-        // A place that is no place, or one whose revision was compacted away.
-        StatusCode::BAD_REQUEST | StatusCode::GONE if call == Call::ReadOn => {
-            StoreError::ListingOver(words)
+        StatusCode::FORBIDDEN => StoreError::Denied(message),
+        StatusCode::NOT_FOUND => not_found(call, &status, message),
+        StatusCode::CONFLICT => conflict(call, &status, message),
+        // An invalid continue token, or one whose revision was compacted.
+        StatusCode::BAD_REQUEST | StatusCode::GONE if call == Call::ReadNextPage => {
+            StoreError::ContinueTokenExpired(message)
         }
-        StatusCode::GONE => StoreError::Unavailable(format!("{words}; list again")),
-        // Refused before anything was done: too many requests.
-        StatusCode::TOO_MANY_REQUESTS => StoreError::Unavailable(words),
-        StatusCode::REQUEST_TIMEOUT => call.unclear(words),
-        _ if code.is_server_error() => call.unclear(words),
-        _ => StoreError::Invalid(words),
+        StatusCode::GONE => StoreError::Unavailable(format!("{message}; list again")),
+        // Rejected before anything was done: too many requests.
+        StatusCode::TOO_MANY_REQUESTS => StoreError::Unavailable(message),
+        StatusCode::REQUEST_TIMEOUT => call.unknown_outcome(message),
+        _ if code.is_server_error() => call.unknown_outcome(message),
+        _ => StoreError::Invalid(message),
     }
 }
 
-/// Whether a 404 is about this very object, and not about its kind or namespace.
+/// Returns whether a 404 is about this object, and not about its kind or namespace.
 #[must_use]
 pub fn is_object_missing(code: StatusCode, body: &[u8], name: &str) -> bool {
     code == StatusCode::NOT_FOUND
@@ -128,34 +127,34 @@ pub fn is_object_missing(code: StatusCode, body: &[u8], name: &str) -> bool {
             .is_some_and(|details| details.name == name)
 }
 
-/// What keeps a namespace from taking a new object.
+/// Why a namespace accepts no new objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamespaceEnd {
+pub enum NamespaceUnavailable {
     /// It is being deleted.
     Terminating,
-    /// It is not there.
-    Gone,
+    /// It does not exist.
+    Missing,
 }
 
-/// Whether a create was refused because its namespace is being deleted, or is gone already.
+/// Returns whether a create was rejected because its namespace is being deleted or does not exist.
 #[must_use]
-pub fn namespace_end(code: StatusCode, body: &[u8]) -> Option<NamespaceEnd> {
+pub fn namespace_unavailable(code: StatusCode, body: &[u8]) -> Option<NamespaceUnavailable> {
     let status = serde_json::from_slice::<Status>(body).ok()?;
     let details = status.details?;
     let mut causes = details.causes.iter();
-    let (end, is_it) = match code {
+    let (end, is_match) = match code {
         StatusCode::FORBIDDEN => (
-            NamespaceEnd::Terminating,
+            NamespaceUnavailable::Terminating,
             causes.any(|cause| cause.reason == "NamespaceTerminating"),
         ),
-        StatusCode::NOT_FOUND => (NamespaceEnd::Gone, details.kind == "namespaces"),
+        StatusCode::NOT_FOUND => (NamespaceUnavailable::Missing, details.kind == "namespaces"),
         _ => return None,
     };
-    is_it.then_some(end)
+    is_match.then_some(end)
 }
 
-/// Whether a patch that names a uid met an object with another one: to the API server the patch
-/// would change the uid, and nothing else in it is looked at.
+/// Returns whether a patch with a uid was rejected because the object has another uid. The API
+/// server rejects it as a change of the uid, before anything else in it.
 #[must_use]
 pub fn is_another_object(code: StatusCode, body: &[u8]) -> bool {
     let status = serde_json::from_slice::<Status>(body).ok();
@@ -167,56 +166,56 @@ pub fn is_another_object(code: StatusCode, body: &[u8]) -> bool {
         })
 }
 
-/// The API server marks these by their words alone. The second is said while a quota is so new
-/// that nobody has counted yet.
-fn is_about_quota(words: &str) -> bool {
-    words.contains("exceeded quota") || words.contains("status unknown for quota")
+/// The API server marks these errors only by their message. The second one is returned while a new
+/// quota is not counted yet.
+fn is_quota_error(message: &str) -> bool {
+    message.contains("exceeded quota") || message.contains("status unknown for quota")
 }
 
-/// A quota that another create is just changing answers 409 too; then nothing was made. To a read it is
-/// no answer: nothing came before what writes nothing.
-fn conflict(call: Call, status: &Status, words: String) -> StoreError {
+/// Returns the error for a 409. A quota that another create changes at the same time also answers
+/// 409, and nothing was created. A read cannot conflict.
+fn conflict(call: Call, status: &Status, message: String) -> StoreError {
     match call {
-        Call::Read | Call::ReadOn => StoreError::Unavailable(words),
-        Call::Create if status.reason != "AlreadyExists" => StoreError::Unavailable(words),
+        Call::Read | Call::ReadNextPage => StoreError::Unavailable(message),
+        Call::Create if status.reason != "AlreadyExists" => StoreError::Unavailable(message),
         Call::Create | Call::Update => StoreError::Conflict,
     }
 }
 
-/// A create names the namespace that is missing. A kind that is not known has no name, or the API
-/// server answers as any Go program does. Only a read concludes that from so little: a write that
-/// meets some proxy's 404 is followed by one.
-fn not_found(call: Call, status: &Status, words: String) -> StoreError {
+/// Returns the error for a 404. A create names the missing namespace. An unknown kind has no name,
+/// or the API server answers with Go's default text. Only a read concludes a missing kind from
+/// that: a write may have met the 404 of a proxy, and is followed by a read.
+fn not_found(call: Call, status: &Status, message: String) -> StoreError {
     let details = status.details.as_ref();
     if let Some(namespace) = details.filter(|details| details.kind == "namespaces") {
         let name = &namespace.name;
-        return StoreError::NotInstalled(in_short(&format!(
+        return StoreError::NotInstalled(one_line(&format!(
             "the namespace {name} does not exist; create it (`kubectl create namespace {name}`), or \
              start the sidecar with the --namespace that is meant"
         )));
     }
     let is_nameless = details.is_some_and(|details| details.name.is_empty());
-    if call == Call::Read && (is_nameless || words.ends_with("404 page not found")) {
+    if call == Call::Read && (is_nameless || message.ends_with("404 page not found")) {
         return StoreError::NotInstalled(format!(
-            "the API server does not know Leasehold's kinds ({words}); install the CRDs: \
+            "the API server does not know Leasehold's kinds ({message}); install the CRDs: \
              `{INSTALL_COMMAND}`"
         ));
     }
-    StoreError::NotFound(words)
+    StoreError::NotFound(message)
 }
 
-/// The server's own words, or what there is in their place.
-fn words(code: StatusCode, status: &Status, body: &[u8]) -> String {
+/// Returns the server's message, or the body if it has none.
+fn message(code: StatusCode, status: &Status, body: &[u8]) -> String {
     if status.message.is_empty() {
         let text = String::from_utf8_lossy(body);
-        in_short(&format!("HTTP {code}: {}", text.trim()))
+        one_line(&format!("HTTP {code}: {}", text.trim()))
     } else {
-        in_short(&status.message)
+        one_line(&status.message)
     }
 }
 
-/// What others wrote as people are told of it: in one line of a log or a terminal, and no more than they read.
-pub(in crate::k8s) fn in_short(text: &str) -> String {
+/// Returns external text for logs and terminals: one line, of bounded length.
+pub(in crate::k8s) fn one_line(text: &str) -> String {
     const LONGEST: usize = 1000;
 
     let plain = |c: char| if c.is_control() { ' ' } else { c };
@@ -235,21 +234,21 @@ fn never_connected(error: &kube::Error) -> bool {
     })
 }
 
-/// The error and its causes in one line. kube repeats a cause in its own words, so a cause that
-/// was said is not said again.
+/// Returns the error and its causes in one line. kube repeats a cause in its own text, so repeated
+/// causes are left out.
 fn chain(error: &kube::Error) -> String {
     let mut line = String::new();
     for cause in causes(error) {
-        let said = cause.to_string();
-        if line.ends_with(&said) {
+        let text = cause.to_string();
+        if line.ends_with(&text) {
             continue;
         }
         if !line.is_empty() {
             line.push_str(": ");
         }
-        line.push_str(&said);
+        line.push_str(&text);
     }
-    in_short(&line)
+    one_line(&line)
 }
 
 fn causes(error: &kube::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
@@ -299,34 +298,34 @@ mod tests {
     #[test]
     fn a_server_that_fails_may_have_written_but_changes_nothing_by_a_read() {
         for code in [500, 502, 503, 504, 408] {
-            let words = "etcdserver: request timed out".to_owned();
+            let message = "etcdserver: request timed out".to_owned();
             for call in [Call::Update, Call::Create] {
                 assert_eq!(
-                    answer(call, code, "Timeout", &words),
-                    StoreError::Ambiguous(words.clone())
+                    answer(call, code, "Timeout", &message),
+                    StoreError::Ambiguous(message.clone())
                 );
             }
             assert_eq!(
-                answer(Call::Read, code, "Timeout", &words),
-                StoreError::Unavailable(words.clone())
+                answer(Call::Read, code, "Timeout", &message),
+                StoreError::Unavailable(message.clone())
             );
         }
     }
 
     #[test]
     fn a_listing_that_cannot_go_on_is_no_outage_and_no_refused_object() {
-        let words = "The provided continue parameter is too old";
+        let message = "The provided continue parameter is too old";
         for (code, reason) in [(400, "BadRequest"), (410, "Expired")] {
-            let over = StoreError::ListingOver(words.to_owned());
-            assert_eq!(answer(Call::ReadOn, code, reason, words), over);
+            let over = StoreError::ContinueTokenExpired(message.to_owned());
+            assert_eq!(answer(Call::ReadNextPage, code, reason, message), over);
             // Who gave no place is not told of one.
-            assert_ne!(answer(Call::Read, code, reason, words), over);
+            assert_ne!(answer(Call::Read, code, reason, message), over);
         }
     }
 
     #[test]
     fn too_many_requests_means_that_nothing_was_done() {
-        for call in [Call::Read, Call::ReadOn, Call::Create, Call::Update] {
+        for call in [Call::Read, Call::ReadNextPage, Call::Create, Call::Update] {
             assert!(matches!(
                 answer(call, 429, "TooManyRequests", "slow down"),
                 StoreError::Unavailable(_)
@@ -359,7 +358,7 @@ mod tests {
         );
         assert!(matches!(
             answer(Call::Read, 401, "Unauthorized", "Unauthorized"),
-            StoreError::Unauthenticated(words) if words.contains("bound to a pod")
+            StoreError::Unauthenticated(message) if message.contains("bound to a pod")
         ));
     }
 
@@ -379,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_read_is_never_told_that_another_write_came_first() {
-        for call in [Call::Read, Call::ReadOn] {
+        for call in [Call::Read, Call::ReadNextPage] {
             let told = answer(call, 409, "Conflict", "modified");
             assert_eq!(told, StoreError::Unavailable("modified".to_owned()));
         }
@@ -407,7 +406,7 @@ mod tests {
         .to_string();
         assert!(matches!(
             from_answer(Call::Create, StatusCode::NOT_FOUND, body.as_bytes()),
-            StoreError::NotInstalled(words) if words.contains("kubectl create namespace team-a")
+            StoreError::NotInstalled(message) if message.contains("kubectl create namespace team-a")
         ));
     }
 
@@ -432,7 +431,7 @@ mod tests {
         let body = b"404 page not found\n";
         assert!(matches!(
             from_answer(Call::Read, StatusCode::NOT_FOUND, body),
-            StoreError::NotInstalled(words) if words.contains(INSTALL_COMMAND)
+            StoreError::NotInstalled(message) if message.contains(INSTALL_COMMAND)
         ));
     }
 
@@ -448,7 +447,7 @@ mod tests {
         ));
         assert!(matches!(
             from_answer(Call::Read, StatusCode::NOT_FOUND, body.as_bytes()),
-            StoreError::NotInstalled(words) if words.contains(INSTALL_COMMAND)
+            StoreError::NotInstalled(message) if message.contains(INSTALL_COMMAND)
         ));
         let body = json!({"reason": "NotFound", "details": {"name": "l"}}).to_string();
         assert!(is_object_missing(

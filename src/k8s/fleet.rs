@@ -1,10 +1,10 @@
-//! The operator's port on a real API server: all locks and sessions, and the pods that ended.
+//! The operator's port on a real API server: all locks and sessions, and the pods that have ended.
 //!
-//! What the feeds cost: an event for each write to a lock, three for each session and TTL, and of pods only
-//! those in a terminal phase, which the kubelet sets for each pod that ended.
+//! The feeds cost an event for each write of a lock, three for each session and TTL, and one for
+//! each pod that reaches a terminal phase.
 //!
-//! It keeps nothing of what it tells: who listens does. A write is the same compare-and-swap that
-//! an agent makes, one request that is never repeated.
+//! It does not cache what the feeds deliver. A write is the same compare-and-swap that an agent
+//! makes: one request that is never repeated.
 
 pub(super) mod feeds;
 mod pods;
@@ -30,7 +30,9 @@ use crate::crd::{DistributedLock, LockSession};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Exact, Feed, FleetStore, Place, Placed, PodReport, Told};
+use crate::store::fleet::{
+    Feed, FeedEvent, FleetStore, Object, ObjectRef, ObjectVersion, PodReport,
+};
 use crate::store::{LockStore as _, SessionStore as _, StoreError, Stored};
 
 /// The `DistributedLock` and `LockSession` objects of all namespaces.
@@ -41,7 +43,7 @@ pub struct K8sFleet {
 }
 
 impl K8sFleet {
-    /// Those that `client` reaches. What it makes is to be used inside one runtime.
+    /// Creates an adapter. Its feeds must be used inside one runtime.
     #[must_use]
     pub const fn new(client: Client) -> Self {
         Self {
@@ -50,39 +52,38 @@ impl K8sFleet {
         }
     }
 
-    /// The same fleet with another limit on each call that is no feed (5 seconds unless it is
-    /// set).
+    /// Sets the timeout of each call that is not a feed (default: 5 seconds).
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    fn calls<K: Resource<DynamicType = ()>>(&self, place: &Place) -> Calls {
-        Calls::new::<K>(self.client.clone(), &place.namespace).with_timeout(self.timeout)
+    fn calls<K: Resource<DynamicType = ()>>(&self, object_ref: &ObjectRef) -> Calls {
+        Calls::new::<K>(self.client.clone(), &object_ref.namespace).with_timeout(self.timeout)
     }
 
-    fn lock_store(&self, place: &Place) -> K8sLockStore {
-        K8sLockStore::new(self.client.clone(), &place.namespace).with_timeout(self.timeout)
+    fn lock_store(&self, object_ref: &ObjectRef) -> K8sLockStore {
+        K8sLockStore::new(self.client.clone(), &object_ref.namespace).with_timeout(self.timeout)
     }
 
-    fn session_store(&self, place: &Place) -> K8sSessionStore {
-        K8sSessionStore::new(self.client.clone(), &place.namespace).with_timeout(self.timeout)
+    fn session_store(&self, object_ref: &ObjectRef) -> K8sSessionStore {
+        K8sSessionStore::new(self.client.clone(), &object_ref.namespace).with_timeout(self.timeout)
     }
 
     async fn read<K: Resource<DynamicType = ()>, T>(
         &self,
-        place: &Place,
+        object_ref: &ObjectRef,
         read: fn(Value) -> Result<Stored<T>, StoreError>,
-    ) -> Result<Option<Placed<T>>, StoreError> {
-        let Some(object) = self.calls::<K>(place).get(&place.name).await? else {
+    ) -> Result<Option<Object<T>>, StoreError> {
+        let Some(object) = self.calls::<K>(object_ref).get(&object_ref.name).await? else {
             return Ok(None);
         };
         let uid = object["metadata"]["uid"]
             .as_str()
             .unwrap_or_default()
             .into();
-        Ok(Some(Placed {
-            place: place.clone(),
+        Ok(Some(Object {
+            object_ref: object_ref.clone(),
             uid,
             is_deleted: is_deleted(&object),
             is_misnamed: false,
@@ -94,20 +95,20 @@ impl K8sFleet {
 
 #[async_trait]
 impl FleetStore for K8sFleet {
-    fn locks(&self) -> Feed<Placed<Lock>> {
+    fn locks(&self) -> Feed<Object<Lock>> {
         let reader = Reader {
             read: lock::read,
-            free_remains: lock::free_remains,
+            read_free_lock: lock::read_free_lock,
         };
-        let told = feeds::objects::<DistributedLock, _>(&self.client, reader);
-        let told = told.map(|told| match told {
-            Told::There(placed) => Told::There(Box::new(with_name_checked(*placed))),
+        let events = feeds::objects::<DistributedLock, _>(&self.client, reader);
+        let events = events.map(|events| match events {
+            FeedEvent::Applied(placed) => FeedEvent::Applied(Box::new(with_name_checked(*placed))),
             other => other,
         });
-        told.boxed()
+        events.boxed()
     }
 
-    fn sessions(&self) -> Feed<Placed<Session>> {
+    fn sessions(&self) -> Feed<Object<Session>> {
         let read: fn(Value) -> Result<Stored<Session>, StoreError> = session::read;
         feeds::objects::<LockSession, _>(&self.client, read.into())
     }
@@ -122,78 +123,79 @@ impl FleetStore for K8sFleet {
         Ok(page(listed, lock::read)?.revision)
     }
 
-    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
-        let found = self.read::<DistributedLock, _>(place, lock::read).await?;
+    async fn lock(&self, object_ref: &ObjectRef) -> Result<Option<Object<Lock>>, StoreError> {
+        let found = self
+            .read::<DistributedLock, _>(object_ref, lock::read)
+            .await?;
         Ok(found.map(with_name_checked))
     }
 
-    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
-        self.read::<LockSession, _>(place, session::read).await
+    async fn session(&self, object_ref: &ObjectRef) -> Result<Option<Object<Session>>, StoreError> {
+        self.read::<LockSession, _>(object_ref, session::read).await
     }
 
-    async fn pod(&self, place: &Place) -> Result<Option<PodReport>, StoreError> {
-        let object = self.calls::<Pod>(place).get(&place.name).await?;
+    async fn pod(&self, object_ref: &ObjectRef) -> Result<Option<PodReport>, StoreError> {
+        let object = self.calls::<Pod>(object_ref).get(&object_ref.name).await?;
         object.map(pods::report_of_object).transpose()
     }
 
-    /// The agents' own compare-and-swap.
+    /// The same compare-and-swap as the agents'.
     async fn update_lock(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         next: &Lock,
-    ) -> Result<Placed<Lock>, StoreError> {
-        let store = self.lock_store(&current.place);
-        Ok(moved_on(
+    ) -> Result<Object<Lock>, StoreError> {
+        let store = self.lock_store(&current.object_ref);
+        Ok(after_write(
             current,
             store.update(&current.stored, next).await?,
         ))
     }
 
-    /// The agents' own compare-and-swap: a revocation and a renewal that were decided on one
-    /// version cannot both succeed.
+    /// The same compare-and-swap as the agents': of a revocation and a renewal on one version only
+    /// one succeeds.
     async fn update_session(
         &self,
-        current: &Placed<Session>,
+        current: &Object<Session>,
         next: &Session,
-    ) -> Result<Placed<Session>, StoreError> {
-        let store = self.session_store(&current.place);
-        Ok(moved_on(
+    ) -> Result<Object<Session>, StoreError> {
+        let store = self.session_store(&current.object_ref);
+        Ok(after_write(
             current,
             store.update(&current.stored, next).await?,
         ))
     }
 
-    async fn delete_lock(&self, current: &Exact) -> Result<(), StoreError> {
-        let calls = self.calls::<DistributedLock>(&current.place);
+    async fn delete_lock(&self, current: &ObjectVersion) -> Result<(), StoreError> {
+        let calls = self.calls::<DistributedLock>(&current.object_ref);
         calls
-            .delete(&current.place.name, &current.uid, current.version)
+            .delete(&current.object_ref.name, &current.uid, current.version)
             .await
     }
 
-    async fn delete_session(&self, current: &Placed<Session>) -> Result<(), StoreError> {
-        let calls = self.calls::<LockSession>(&current.place);
+    async fn delete_session(&self, current: &Object<Session>) -> Result<(), StoreError> {
+        let calls = self.calls::<LockSession>(&current.object_ref);
         let version = current.stored.version;
         calls
-            .delete(&current.place.name, &current.uid, version)
+            .delete(&current.object_ref.name, &current.uid, version)
             .await
     }
 }
 
-/// Agents look for the lock of a resource under one name; any other object with that resource decides
-/// nothing.
-fn with_name_checked(lock: Placed<Lock>) -> Placed<Lock> {
-    let is_misnamed = *lock.place.name != *object_name(&lock.stored.value.resource);
-    Placed {
+/// Agents use one object name for each resource; another object with that resource has no effect.
+fn with_name_checked(lock: Object<Lock>) -> Object<Lock> {
+    let is_misnamed = *lock.object_ref.name != *object_name(&lock.stored.value.resource);
+    Object {
         is_misnamed,
         ..lock
     }
 }
 
-/// The same object after a write: only one made anew has another uid, and that one has another
-/// version than was compared with.
-fn moved_on<T>(current: &Placed<T>, stored: Stored<T>) -> Placed<T> {
-    Placed {
-        place: current.place.clone(),
+/// Returns the object after a write. A recreated object has another uid, and also another version
+/// than was compared.
+fn after_write<T>(current: &Object<T>, stored: Stored<T>) -> Object<T> {
+    Object {
+        object_ref: current.object_ref.clone(),
         uid: current.uid.clone(),
         is_deleted: current.is_deleted,
         is_misnamed: current.is_misnamed,
@@ -217,8 +219,8 @@ mod tests {
         for (name, expected) in [(own.as_str(), false), (&other, true), ("billing", true)] {
             let metadata = json!({"name": name, "namespace": "n", "resourceVersion": "7"});
             let object = json!({"metadata": metadata, "spec": {"resource": resource}});
-            let placed = Placed {
-                place: Place {
+            let placed = Object {
+                object_ref: ObjectRef {
                     namespace: "n".into(),
                     name: name.into(),
                 },

@@ -18,7 +18,7 @@ use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::queue::Waiter;
 use crate::protocol::token::Revision;
-use crate::store::{LockEvent, LockStore, LockWatch, Look, Page, StoreError, Stored};
+use crate::store::{LockAtRevision, LockEvent, LockStore, LockWatch, Page, StoreError, Stored};
 
 /// The selectable field by which a session finds its own locks.
 const HOLDER_SESSION: &str = "status.holder.session";
@@ -30,7 +30,7 @@ pub struct K8sLockStore {
 }
 
 impl K8sLockStore {
-    /// The locks of `namespace`.
+    /// Creates a store for the locks of `namespace`.
     #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl K8sLockStore {
         }
     }
 
-    /// The same store with another limit on each call (5 seconds unless it is set).
+    /// Sets the timeout of each call (default: 5 seconds).
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self {
@@ -53,10 +53,10 @@ impl LockStore for K8sLockStore {
         let Some(object) = self.calls.get(&object_name(resource)).await? else {
             return Ok(None);
         };
-        guards(lock::read(object)?, resource).map(Some)
+        check_resource(lock::read(object)?, resource).map(Some)
     }
 
-    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+    async fn get_with_revision(&self, resource: &Resource) -> Result<LockAtRevision, StoreError> {
         let name = object_name(resource);
         let listed = self.calls.list_where("metadata.name", &name).await?;
         let page = page(listed, lock::read)?;
@@ -64,8 +64,10 @@ impl LockStore for K8sLockStore {
             return Err(StoreError::Unreadable(reason));
         }
         let found = page.items.into_iter().next();
-        Ok(Look {
-            lock: found.map(|stored| guards(stored, resource)).transpose()?,
+        Ok(LockAtRevision {
+            lock: found
+                .map(|stored| check_resource(stored, resource))
+                .transpose()?,
             revision: page.revision,
         })
     }
@@ -80,22 +82,22 @@ impl LockStore for K8sLockStore {
             .calls
             .watch_where(HOLDER_SESSION, session.as_str(), after)
             .await?;
-        Ok(events.filter_map(|event| ready(watched(event))).boxed())
+        Ok(events.filter_map(|event| ready(lock_event(event))).boxed())
     }
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
         page(self.calls.list(limit, next).await?, lock::read)
     }
 
-    /// The API server drops the status of an object that is made, so there is none to send: to
-    /// take a lock that does not exist are two writes.
+    /// The API server drops the status of a new object, so acquiring a lock that does not exist
+    /// takes two writes.
     async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
         let object = new_object(self.calls.namespace(), resource);
         written(self.calls.create(&object).await?, lock::read)
     }
 
-    /// The resourceVersion of `current` goes with the write: of all that were decided on one
-    /// version, the API server lets one through.
+    /// The write carries the resourceVersion of `current`: of all writes based on one version, the
+    /// API server accepts one.
     async fn update(
         &self,
         current: &Stored<Lock>,
@@ -108,10 +110,11 @@ impl LockStore for K8sLockStore {
         )
     }
 
-    /// A list that is not there cannot be added to, so the first waiter writes it, by
-    /// compare-and-swap, and so does one whose place depends on who else waits. The others add to it by a patch without resourceVersion, which the API
-    /// server applies to the newest state. That the lock is held, that there is room, and that
-    /// neither session nor grant is there twice, are the definition's own rules.
+    /// A patch cannot append to a list that does not exist, so the first waiter writes it by
+    /// compare-and-swap. So does a preferred waiter, whose position depends on the others. All
+    /// others are appended by a patch without a resourceVersion, which the API server applies to
+    /// the newest state. The CRD's rules check that the lock is held, that the queue has room, and
+    /// that neither session nor grant is there twice.
     async fn join(
         &self,
         current: &Stored<Lock>,
@@ -125,16 +128,16 @@ impl LockStore for K8sLockStore {
         let name = object_name(&joined.resource);
         let patch = lock::patch_to_join(&joined.resource, waiter)?;
         match self.calls.patch_status(&name, &patch).await {
-            // The rules have no code of their own. On the version that was read the same write
-            // is refused for good, or tells that another came first.
+            // The rules have no error code of their own. A write on the version that was read is
+            // rejected for good, or conflicts with another write.
             Err(StoreError::Invalid(_)) => self.update(current, &joined).await,
             answer => written(answer?, lock::read),
         }
     }
 }
 
-/// The lock, if it is this resource's: names may collide, and then it is never shared.
-fn guards(stored: Stored<Lock>, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
+/// Returns the lock if it guards this resource: names may collide, and a lock is never shared.
+fn check_resource(stored: Stored<Lock>, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
     if stored.value.resource == *resource {
         return Ok(stored);
     }
@@ -144,17 +147,19 @@ fn guards(stored: Stored<Lock>, resource: &Resource) -> Result<Stored<Lock>, Sto
     })
 }
 
-/// An event of the API server; none for an object that cannot be read, which holds nothing up:
-/// its lock is read again anyway.
-fn watched(event: Result<WatchEvent<Value>, StoreError>) -> Option<Result<LockEvent, StoreError>> {
+/// Converts an event of the API server; `None` for an unreadable object, whose lock is read again
+/// anyway.
+fn lock_event(
+    event: Result<WatchEvent<Value>, StoreError>,
+) -> Option<Result<LockEvent, StoreError>> {
     match event {
         Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-            let stored = lock::read(object).inspect_err(skipped).ok()?;
+            let stored = lock::read(object).inspect_err(log_unreadable).ok()?;
             Some(Ok(LockEvent::Held(Box::new(stored))))
         }
-        // The object in it is as it was *before* it ceased to match, at the version after.
+        // The event has the object *before* it ceased to match, with the version after.
         Ok(WatchEvent::Deleted(object)) => {
-            let before = lock::read(object).inspect_err(skipped).ok()?;
+            let before = lock::read(object).inspect_err(log_unreadable).ok()?;
             Some(Ok(LockEvent::Gone {
                 resource: before.value.resource,
                 at: before.version,
@@ -169,7 +174,7 @@ fn watched(event: Result<WatchEvent<Value>, StoreError>) -> Option<Result<LockEv
     }
 }
 
-fn skipped(error: &StoreError) {
+fn log_unreadable(error: &StoreError) {
     tracing::warn!(%error, "watched lock is unreadable");
 }
 

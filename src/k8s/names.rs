@@ -1,23 +1,23 @@
-//! From a resource to the name of its lock object.
+//! Maps a resource to the name of its lock object.
 //!
-//! Names are never turned back into resources: `spec.resource` says what a lock guards, and an
-//! agent that finds another one under its name refuses. The function must never change, or two
-//! versions of the agent would lock one resource by two objects.
+//! Names are never mapped back to resources: `spec.resource` says what a lock guards, and an agent
+//! rejects an object with another resource. The function must never change, or two versions of the
+//! agent would use two objects for one resource.
 
 use sha2::{Digest, Sha256};
 
 use crate::protocol::ids::Resource;
 
-/// The longest name an object can have (RFC 1123 subdomain).
+/// The maximum length of an object name (RFC 1123 subdomain).
 const NAME_MAX: usize = 253;
-/// How many hexadecimal digits of the hash a name ends with: 80 bits, so that nobody finds two
-/// resources with one name by trying.
+/// The number of hexadecimal digits of the hash in a name: 80 bits, so that a collision cannot be
+/// found by trying.
 const HASH_DIGITS: usize = 20;
-/// The readable part stays short enough for a terminal.
+/// The maximum length of the readable part, short enough for a terminal.
 const SLUG_MAX: usize = 63;
 
-/// The name of the object that guards `resource`: the resource itself when that is a valid object
-/// name that does not look hashed, else a readable slug plus a hash of the resource.
+/// Returns the name of the object that guards `resource`. It is the resource itself if that is a
+/// valid object name that does not look hashed, otherwise a readable slug plus a hash.
 #[must_use]
 pub fn object_name(resource: &Resource) -> String {
     let resource = resource.as_str();
@@ -33,7 +33,7 @@ pub fn object_name(resource: &Resource) -> String {
     }
 }
 
-/// Whether Kubernetes takes this as the name of an object.
+/// Returns whether Kubernetes accepts this as an object name.
 #[must_use]
 pub fn is_object_name(name: &str) -> bool {
     name.len() <= NAME_MAX && name.split('.').all(is_label)
@@ -47,8 +47,8 @@ fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// A resource that ends like a hashed name is hashed too: else it could be chosen to meet the
-/// name of another resource.
+/// A resource that ends like a hashed name is hashed, too. Otherwise it could be chosen to equal
+/// the name of another resource.
 fn looks_hashed(name: &str) -> bool {
     name.rsplit_once('-').is_some_and(|(_, end)| {
         end.len() == HASH_DIGITS

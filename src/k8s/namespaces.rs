@@ -1,7 +1,7 @@
-//! The labelled namespaces of an API server, and the role bindings there that are ours by their name.
+//! The labelled namespaces of a cluster, and the role bindings with the operator's name in them.
 //!
-//! What is not labelled is not asked for, and of the role bindings only those of that one name: a cluster
-//! may have many of each. A binding is replaced by a PUT with the version that it was decided on.
+//! Only labelled objects, and only role bindings with that name, are requested: a cluster may have
+//! many of each. A binding is replaced by a PUT with the version that the write is based on.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use kube::Client;
 use serde_json::Value;
 
 use super::calls::Calls;
-use super::convert::{asking_pod, binding, is_deleted, version_of, written};
+use super::convert::{binding, is_deleted, uninjected_pod, version_of, written};
 use super::fleet::feeds;
-use crate::store::fleet::{Feed, Place, Placed};
-use crate::store::namespaces::{AskingPod, Binding, Namespaces, Subject};
+use crate::store::fleet::{Feed, Object, ObjectRef};
+use crate::store::namespaces::{Binding, Namespaces, Subject, UninjectedPod};
 use crate::store::{Original, StoreError, Stored};
 
-/// Which namespaces are labelled.
+/// Selects the labelled namespaces.
 const LABELLED: &str = "leasehold.dev/injection in (enabled,on-request)";
-/// Which service accounts are.
+/// Selects the labelled service accounts.
 const ACCOUNTS: &str = "leasehold.dev/sidecar=true";
 
-/// The namespaces that `client` reaches.
+/// The namespaces of a cluster.
 #[derive(Clone)]
 pub struct K8sNamespaces {
     client: Client,
@@ -32,7 +32,7 @@ pub struct K8sNamespaces {
 }
 
 impl K8sNamespaces {
-    /// Those that `client` reaches. What it makes is to be used inside one runtime.
+    /// Creates an adapter. Its feeds must be used inside one runtime.
     #[must_use]
     pub const fn new(client: Client) -> Self {
         Self {
@@ -48,35 +48,33 @@ impl K8sNamespaces {
 
 #[async_trait]
 impl Namespaces for K8sNamespaces {
-    fn labelled(&self) -> Feed<Placed<()>> {
+    fn labelled(&self) -> Feed<Object<()>> {
         let select = |config: feeds::Config| config.labels(LABELLED);
-        feeds::selected::<Namespace, _>(&self.client, select, |object| that_it_is_there(&object))
+        feeds::selected::<Namespace, _>(&self.client, select, |object| existence(&object))
     }
 
-    fn accounts(&self) -> Feed<Placed<()>> {
+    fn accounts(&self) -> Feed<Object<()>> {
         let select = |config: feeds::Config| config.labels(ACCOUNTS);
-        feeds::selected::<ServiceAccount, _>(&self.client, select, |object| {
-            that_it_is_there(&object)
-        })
+        feeds::selected::<ServiceAccount, _>(&self.client, select, |object| existence(&object))
     }
 
-    fn bindings(&self) -> Feed<Placed<Binding>> {
-        let select = |config: feeds::Config| config.fields(&of_our_name());
+    fn bindings(&self) -> Feed<Object<Binding>> {
+        let select = |config: feeds::Config| config.fields(&binding_selector());
         feeds::selected::<RoleBinding, _>(&self.client, select, binding::read)
     }
 
-    fn asking_pods(&self) -> Feed<Placed<AskingPod>> {
-        let select = |config: feeds::Config| config.labels(asking_pod::SELECTOR);
-        feeds::selected::<Pod, _>(&self.client, select, |object| asking_pod::read(&object))
+    fn uninjected_pods(&self) -> Feed<Object<UninjectedPod>> {
+        let select = |config: feeds::Config| config.labels(uninjected_pod::SELECTOR);
+        feeds::selected::<Pod, _>(&self.client, select, |object| uninjected_pod::read(&object))
     }
 
-    /// By a listing: the operator has no right to get one.
-    async fn binding(&self, namespace: &str) -> Result<Option<Placed<Binding>>, StoreError> {
+    /// By a list, because the operator has no permission to get a binding.
+    async fn binding(&self, namespace: &str) -> Result<Option<Object<Binding>>, StoreError> {
         let calls = self.calls(namespace);
         let mut listed = calls.list_where("metadata.name", binding::NAME).await?;
         match listed["items"][0].take() {
             Value::Null => Ok(None),
-            object => placed(namespace, object).map(Some),
+            object => read_object(namespace, object).map(Some),
         }
     }
 
@@ -84,42 +82,42 @@ impl Namespaces for K8sNamespaces {
         &self,
         namespace: &str,
         subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError> {
+    ) -> Result<Object<Binding>, StoreError> {
         let object = binding::new_object(namespace, subjects);
         let calls = self.calls(namespace);
-        let created = calls.create_if_namespace_stays(&object).await?;
+        let created = calls.create_in_live_namespace(&object).await?;
         let created = created.map_err(|_end| {
             StoreError::Unavailable(format!("the namespace {namespace} is being deleted"))
         });
-        answered(namespace, created?)
+        written_object(namespace, created?)
     }
 
-    /// The resourceVersion of `current` goes with the write: what somebody else changes meanwhile is
-    /// looked at first.
+    /// The write carries the resourceVersion of `current`, so it cannot overwrite a concurrent
+    /// change.
     async fn update_binding(
         &self,
-        current: &Placed<Binding>,
+        current: &Object<Binding>,
         subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError> {
-        let namespace = &*current.place.namespace;
+    ) -> Result<Object<Binding>, StoreError> {
+        let namespace = &*current.object_ref.namespace;
         let object = binding::write(&current.stored, namespace, subjects)?;
         let updated = self.calls(namespace).put(binding::NAME, &object).await?;
-        answered(namespace, updated)
+        written_object(namespace, updated)
     }
 
-    async fn delete_binding(&self, current: &Placed<Binding>) -> Result<(), StoreError> {
-        let calls = self.calls(&current.place.namespace);
+    async fn delete_binding(&self, current: &Object<Binding>) -> Result<(), StoreError> {
+        let calls = self.calls(&current.object_ref.namespace);
         let version = current.stored.version;
         calls.delete(binding::NAME, &current.uid, version).await
     }
 }
 
-fn of_our_name() -> String {
+fn binding_selector() -> String {
     format!("metadata.name={}", binding::NAME)
 }
 
-/// All that is asked of it.
-fn that_it_is_there(object: &Value) -> Result<Stored<()>, StoreError> {
+/// Reads only that the object exists.
+fn existence(object: &Value) -> Result<Stored<()>, StoreError> {
     Ok(Stored {
         value: (),
         version: version_of(object)?,
@@ -127,21 +125,26 @@ fn that_it_is_there(object: &Value) -> Result<Stored<()>, StoreError> {
     })
 }
 
-fn answered(namespace: &str, object: Value) -> Result<Placed<Binding>, StoreError> {
+fn written_object(namespace: &str, object: Value) -> Result<Object<Binding>, StoreError> {
     let (uid, is_deleted) = (uid_of(&object), is_deleted(&object));
     let stored = written(object, binding::read)?;
-    Ok(at(namespace, uid, is_deleted, stored))
+    Ok(self::object(namespace, uid, is_deleted, stored))
 }
 
-fn placed(namespace: &str, object: Value) -> Result<Placed<Binding>, StoreError> {
+fn read_object(namespace: &str, object: Value) -> Result<Object<Binding>, StoreError> {
     let (uid, is_deleted) = (uid_of(&object), is_deleted(&object));
     let stored = binding::read(object)?;
-    Ok(at(namespace, uid, is_deleted, stored))
+    Ok(self::object(namespace, uid, is_deleted, stored))
 }
 
-fn at(namespace: &str, uid: String, is_deleted: bool, stored: Stored<Binding>) -> Placed<Binding> {
-    Placed {
-        place: Place {
+fn object(
+    namespace: &str,
+    uid: String,
+    is_deleted: bool,
+    stored: Stored<Binding>,
+) -> Object<Binding> {
+    Object {
+        object_ref: ObjectRef {
             namespace: namespace.into(),
             name: binding::NAME.into(),
         },

@@ -1,8 +1,7 @@
-//! One label of pods, for Services that select the pod which leads.
+//! Labels of pods, for Services that select the leader's pod.
 //!
-//! Only metadata is read. A write is a merge patch that names the pod's uid: the API server takes
-//! it for a precondition, so a pod that was made anew under the same name does not get the label of
-//! the one before.
+//! Only metadata is read. A write is a merge patch with the pod's uid as a precondition. So a
+//! recreated pod of the same name does not get the label of its predecessor.
 
 use std::time::Duration;
 
@@ -13,14 +12,14 @@ use kube::api::ListParams;
 use serde_json::{Map, Value, json};
 
 use super::calls::Calls;
-use super::convert::place_of;
+use super::convert::object_ref;
 use crate::store::StoreError;
-use crate::store::cluster::{LabelledPod, PodLabels};
+use crate::store::cluster::{PodIdentity, PodLabels};
 
-/// What the label says where it is there.
-const GIVEN: &str = "true";
+/// The value of the label.
+const VALUE: &str = "true";
 
-/// The labels of the pods that `client` reaches.
+/// The labels of a cluster's pods.
 #[derive(Clone)]
 pub struct K8sPodLabels {
     client: Client,
@@ -28,7 +27,7 @@ pub struct K8sPodLabels {
 }
 
 impl K8sPodLabels {
-    /// Those that `client` reaches.
+    /// Creates an adapter.
     #[must_use]
     pub const fn new(client: Client) -> Self {
         Self {
@@ -37,7 +36,7 @@ impl K8sPodLabels {
         }
     }
 
-    /// The same with another limit on each call (5 seconds unless it is set).
+    /// Sets the timeout of each call (default: 5 seconds).
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -47,36 +46,39 @@ impl K8sPodLabels {
         Calls::new::<Pod>(self.client.clone(), namespace).with_timeout(self.timeout)
     }
 
-    async fn write(&self, pod: &LabelledPod, key: &str, value: Value) -> Result<(), StoreError> {
+    async fn write(&self, pod: &PodIdentity, key: &str, value: Value) -> Result<(), StoreError> {
         if pod.uid.is_empty() {
-            // It would be no precondition.
-            return Err(StoreError::Invalid(format!("pod {} has no uid", pod.place)));
+            // An empty uid would not be a precondition.
+            return Err(StoreError::Invalid(format!(
+                "pod {} has no uid",
+                pod.object_ref
+            )));
         }
         let labels: Map<String, Value> = [(key.to_owned(), value)].into_iter().collect();
         let patch = json!({"metadata": {"uid": &*pod.uid, "labels": labels}});
-        let calls = self.calls(&pod.place.namespace);
-        calls.merge(&pod.place.name, &patch).await
+        let calls = self.calls(&pod.object_ref.namespace);
+        calls.merge(&pod.object_ref.name, &patch).await
     }
 }
 
 #[async_trait]
 impl PodLabels for K8sPodLabels {
-    /// Those with another value are none: no Service that is meant selects them.
-    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError> {
-        let selected = ListParams::default().labels(&format!("{key}={GIVEN}"));
+    /// Pods with another value do not count: the Services do not select them.
+    async fn list_pods(&self, namespace: &str, key: &str) -> Result<Vec<PodIdentity>, StoreError> {
+        let selected = ListParams::default().labels(&format!("{key}={VALUE}"));
         let found = self.calls(namespace).metadata_of(selected).await?;
-        let pods = found.iter().map(|metadata| LabelledPod {
-            place: place_of(metadata),
+        let pods = found.iter().map(|metadata| PodIdentity {
+            object_ref: object_ref(metadata),
             uid: metadata["uid"].as_str().unwrap_or_default().into(),
         });
         Ok(pods.collect())
     }
 
-    async fn give(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError> {
-        self.write(pod, key, GIVEN.into()).await
+    async fn add(&self, pod: &PodIdentity, key: &str) -> Result<(), StoreError> {
+        self.write(pod, key, VALUE.into()).await
     }
 
-    async fn take(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError> {
+    async fn remove(&self, pod: &PodIdentity, key: &str) -> Result<(), StoreError> {
         self.write(pod, key, Value::Null).await
     }
 }

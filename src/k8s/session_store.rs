@@ -21,7 +21,7 @@ pub struct K8sSessionStore {
 }
 
 impl K8sSessionStore {
-    /// The sessions of `namespace`.
+    /// Creates a store for the sessions of `namespace`.
     #[must_use]
     pub fn new(client: Client, namespace: &str) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl K8sSessionStore {
         }
     }
 
-    /// The same store with another limit on each call (5 seconds unless it is set).
+    /// Sets the timeout of each call (default: 5 seconds).
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self {
@@ -53,8 +53,8 @@ impl SessionStore for K8sSessionStore {
         written(self.calls.create(&object).await?, session::read)
     }
 
-    /// The resourceVersion of `current` goes with the write: a renewal and a revocation that were
-    /// decided on one version cannot both succeed.
+    /// The write carries the resourceVersion of `current`: of a renewal and a revocation on one
+    /// version only one succeeds.
     async fn update(
         &self,
         current: &Stored<Session>,
@@ -73,8 +73,8 @@ impl SessionStore for K8sSessionStore {
 fn new_object(namespace: &str, session: &Session) -> Value {
     let mut metadata = json!({"name": session.id.as_str(), "namespace": namespace});
     if !session.pod.uid.is_empty() {
-        // The garbage collector removes the sessions of pods that are gone. It never has to wait
-        // for one, so a pod's deletion is not blocked.
+        // The garbage collector deletes the sessions of deleted pods. It never waits for one, so
+        // the deletion of a pod is not blocked.
         metadata["ownerReferences"] = json!([{
             "apiVersion": "v1", "kind": "Pod",
             "name": &*session.pod.name, "uid": &*session.pod.uid,

@@ -1,4 +1,4 @@
-//! Does what was decided: one write or one question, or one step of moving a label. It decides
+//! Performs a planned action: one write, one read, or one step of moving a label. It decides
 //! nothing.
 
 mod bindings;
@@ -13,67 +13,67 @@ use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
 use crate::store::cluster::CandidatePod;
-use crate::store::fleet::{FleetStore, Place, Placed, PodReport};
+use crate::store::fleet::{FleetStore, Object, ObjectRef, PodReport};
 use crate::store::namespaces::Binding;
 
 use super::Ports;
+use super::errors;
 use super::metrics::Outcome;
 use super::plan::Action;
-use super::trouble;
 
-/// What an action showed.
+/// What an action observed.
 #[derive(Debug)]
-pub(super) enum Shown {
-    Lock(Box<Placed<Lock>>),
-    NoLock(Place),
-    Session(Box<Placed<Session>>),
-    NoSession(Place),
-    /// The pod of this version of a session, if there is one.
+pub(super) enum Observation {
+    Lock(Box<Object<Lock>>),
+    NoLock(ObjectRef),
+    Session(Box<Object<Session>>),
+    NoSession(ObjectRef),
+    /// The pod of this version of a session, if it exists.
     Pod {
-        session: Place,
+        session: ObjectRef,
         version: Revision,
         report: Option<PodReport>,
     },
-    /// Nobody but the pod of this grant has the label of an election's leader.
-    LabelTaken {
-        election: Place,
+    /// No pod but that of this grant has the label of an election's leader.
+    LabelRemoved {
+        election: ObjectRef,
         grant: Option<GrantId>,
-        /// Whether that one has it.
-        is_given: bool,
+        /// Whether the pod of the grant has the label.
+        is_labelled: bool,
     },
-    /// The pod of this grant has it, or is gone.
-    LabelGiven {
-        election: Place,
+    /// The pod of this grant has the label, or no longer exists.
+    LabelAdded {
+        election: ObjectRef,
         grant: GrantId,
     },
-    /// Who has it is not known.
-    LabelUnclear(Place),
-    /// The pod of this grant, which leads; none where the pod is gone.
+    /// Which pods have the label is unknown.
+    LabelUnknown(ObjectRef),
+    /// The pod of the leading grant; `None` if the pod no longer exists.
     Leader {
-        election: Place,
+        election: ObjectRef,
         grant: GrantId,
         pod: Option<CandidatePod>,
     },
-    /// Whether any pod of this namespace has the sidecar.
+    /// Whether any pod of this namespace has a sidecar.
     Sidecars(Arc<str>, bool),
-    Binding(Box<Placed<Binding>>),
-    NoBinding(Place),
+    Binding(Box<Object<Binding>>),
+    NoBinding(ObjectRef),
 }
 
-/// What came of an action.
+/// The result of an action.
 pub(super) struct Applied {
     pub(super) outcome: Outcome,
-    pub(super) shown: Option<Shown>,
+    pub(super) observation: Option<Observation>,
     pub(super) error: Option<StoreError>,
-    /// What to do where a right is missing.
+    /// What to do if a permission is missing.
     pub(super) advice: Option<&'static str>,
 }
 
 impl Applied {
-    fn done(shown: Shown) -> Self {
+    fn done(observation: Observation) -> Self {
         Self {
             outcome: Outcome::Done,
-            shown: Some(shown),
+            observation: Some(observation),
             error: None,
             advice: None,
         }
@@ -82,18 +82,18 @@ impl Applied {
     fn failed(error: StoreError) -> Self {
         Self {
             outcome: Outcome::Failed,
-            shown: None,
-            advice: trouble::advice(&error),
+            observation: None,
+            advice: errors::advice(&error),
             error: Some(error),
         }
     }
 
-    /// Another write came first, or this one's answer says nothing: what there is now decides.
-    fn after_looking(looked: Result<Shown, StoreError>) -> Self {
-        match looked {
-            Ok(shown) => Self {
+    /// The result after a conflict or an unknown outcome: the re-read object decides.
+    fn after_reread(read: Result<Observation, StoreError>) -> Self {
+        match read {
+            Ok(observation) => Self {
                 outcome: Outcome::Conflict,
-                ..Self::done(shown)
+                ..Self::done(observation)
             },
             Err(error) => Self::failed(error),
         }
@@ -104,31 +104,31 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
     let fleet = &ports.fleet;
     match action {
         Action::Revoke { current, next } => revoke(fleet, &current, &next).await,
-        // Closes the race with the holder's release and with whoever joins or leaves the queue.
+        // Closes the race with the holder's release and with waiters that join or leave the queue.
         Action::Write { current, next, .. } => match fleet.update_lock(&current, &next).await {
-            Ok(written) => Applied::done(Shown::Lock(Box::new(written))),
-            Err(error) if needs_a_look(&error) => {
-                Applied::after_looking(look_at_lock(fleet, &current.place).await)
+            Ok(written) => Applied::done(Observation::Lock(Box::new(written))),
+            Err(error) if needs_reread(&error) => {
+                Applied::after_reread(read_lock(fleet, &current.object_ref).await)
             }
             Err(error) => Applied::failed(error),
         },
-        Action::LookAtPod(session) => look_at_pod(fleet, &session).await,
-        Action::LookForSession(place) => match look_at_session(fleet, &place).await {
-            Ok(shown) => Applied::done(shown),
+        Action::ReadPod(session) => read_pod(fleet, &session).await,
+        Action::ReadSession(object_ref) => match read_session(fleet, &object_ref).await {
+            Ok(observation) => Applied::done(observation),
             Err(error) => Applied::failed(error),
         },
-        // Closes the race with whoever takes the lock just now: it is deleted at this version only.
+        // Closes the race with an agent that acquires the lock: only this version is deleted.
         Action::DeleteLock(current) => match fleet.delete_lock(&current).await {
-            Ok(()) => Applied::done(Shown::NoLock(current.place)),
-            Err(error) if needs_a_look(&error) => {
-                Applied::after_looking(look_at_lock(fleet, &current.place).await)
+            Ok(()) => Applied::done(Observation::NoLock(current.object_ref)),
+            Err(error) if needs_reread(&error) => {
+                Applied::after_reread(read_lock(fleet, &current.object_ref).await)
             }
             Err(error) => Applied::failed(error),
         },
         Action::DeleteSession(current) => match fleet.delete_session(&current).await {
-            Ok(()) => Applied::done(Shown::NoSession(current.place.clone())),
-            Err(error) if needs_a_look(&error) => {
-                Applied::after_looking(look_at_session(fleet, &current.place).await)
+            Ok(()) => Applied::done(Observation::NoSession(current.object_ref.clone())),
+            Err(error) if needs_reread(&error) => {
+                Applied::after_reread(read_session(fleet, &current.object_ref).await)
             }
             Err(error) => Applied::failed(error),
         },
@@ -139,20 +139,18 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
         Action::UpdateBinding { current, subjects } => {
             bindings::update(&*ports.namespaces, &current, &subjects).await
         }
-        Action::LookForSidecars(namespace) => {
-            bindings::look_for_sidecars(&*ports.labels, namespace).await
-        }
+        Action::FindSidecars(namespace) => bindings::find_sidecars(&*ports.labels, namespace).await,
         Action::DeleteBinding(current) => bindings::delete(&*ports.namespaces, &current).await,
-        Action::TakeLabel {
+        Action::RemoveLabel {
             election,
             grant,
             keep,
-        } => labels::take(&*ports.labels, election, grant, keep).await,
-        Action::GiveLabel {
+        } => labels::remove(&*ports.labels, election, grant, keep).await,
+        Action::AddLabel {
             election,
             grant,
             pod,
-        } => labels::give(&*ports.labels, election, grant, &pod).await,
+        } => labels::add(&*ports.labels, election, grant, &pod).await,
         Action::CheckLeader {
             election,
             current,
@@ -172,51 +170,57 @@ pub(super) async fn apply(ports: &Ports, action: Action) -> Applied {
     }
 }
 
-/// Closes the race with the session's own renewal: both write on this version, one wins.
-async fn revoke(fleet: &Arc<dyn FleetStore>, current: &Placed<Session>, next: &Session) -> Applied {
+/// Closes the race with the session's own renewal: of two writes on this version one wins.
+async fn revoke(fleet: &Arc<dyn FleetStore>, current: &Object<Session>, next: &Session) -> Applied {
     match fleet.update_session(current, next).await {
-        Ok(written) => Applied::done(Shown::Session(Box::new(written))),
-        Err(error) if needs_a_look(&error) => {
-            Applied::after_looking(look_at_session(fleet, &current.place).await)
+        Ok(written) => Applied::done(Observation::Session(Box::new(written))),
+        Err(error) if needs_reread(&error) => {
+            Applied::after_reread(read_session(fleet, &current.object_ref).await)
         }
         Err(error) => Applied::failed(error),
     }
 }
 
-const fn needs_a_look(error: &StoreError) -> bool {
+const fn needs_reread(error: &StoreError) -> bool {
     matches!(
         error,
         StoreError::Conflict | StoreError::NotFound(_) | StoreError::Ambiguous(_)
     )
 }
 
-async fn look_at_lock(fleet: &Arc<dyn FleetStore>, place: &Place) -> Result<Shown, StoreError> {
-    let lock = fleet.lock(place).await?;
+async fn read_lock(
+    fleet: &Arc<dyn FleetStore>,
+    object_ref: &ObjectRef,
+) -> Result<Observation, StoreError> {
+    let lock = fleet.lock(object_ref).await?;
     Ok(lock.map_or_else(
-        || Shown::NoLock(place.clone()),
-        |lock| Shown::Lock(Box::new(lock)),
+        || Observation::NoLock(object_ref.clone()),
+        |lock| Observation::Lock(Box::new(lock)),
     ))
 }
 
-async fn look_at_session(fleet: &Arc<dyn FleetStore>, place: &Place) -> Result<Shown, StoreError> {
-    let session = fleet.session(place).await?;
+async fn read_session(
+    fleet: &Arc<dyn FleetStore>,
+    object_ref: &ObjectRef,
+) -> Result<Observation, StoreError> {
+    let session = fleet.session(object_ref).await?;
     Ok(session.map_or_else(
-        || Shown::NoSession(place.clone()),
-        |session| Shown::Session(Box::new(session)),
+        || Observation::NoSession(object_ref.clone()),
+        |session| Observation::Session(Box::new(session)),
     ))
 }
 
-async fn look_at_pod(fleet: &Arc<dyn FleetStore>, session: &Placed<Session>) -> Applied {
+async fn read_pod(fleet: &Arc<dyn FleetStore>, session: &Object<Session>) -> Applied {
     let pod = &session.stored.value.pod;
-    let place = Place {
-        namespace: session.place.namespace.clone(),
+    let object_ref = ObjectRef {
+        namespace: session.object_ref.namespace.clone(),
         name: pod.name.clone(),
     };
-    match fleet.pod(&place).await {
-        Ok(report) => Applied::done(Shown::Pod {
-            session: session.place.clone(),
+    match fleet.pod(&object_ref).await {
+        Ok(report) => Applied::done(Observation::Pod {
+            session: session.object_ref.clone(),
             version: session.stored.version,
-            // Another pod of the same name says nothing of this one.
+            // Another pod of the same name says nothing about this session's pod.
             report: report.filter(|report| report.uid == pod.uid),
         }),
         Err(error) => Applied::failed(error),

@@ -1,10 +1,10 @@
-//! What is told of the ends of grants that their holders did not ask for: a line of the audit log
-//! and a note on the lock for each incident, whoever wrote it.
+//! Records of grants that ended without a release by their holder: a line of the audit log and an
+//! Event for each incident, whichever process wrote it.
 //!
-//! The record is the incident in the lock's status; it was written in the same write that ended
-//! the grant. From there it is told: the line first, then the note. So whoever dies in between
-//! leaves an incident without a note, and the next one tells it again, rather than never. Notes
-//! have names made from what they tell, so that telling again finds them there.
+//! The source is the incident in the lock's status, which is part of the write that ended the
+//! grant. The line is written first, then the Event. A crash in between leaves an incident without
+//! an Event, and the next replica records it again. The name of an Event is derived from its
+//! content, so a repetition finds it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -17,71 +17,71 @@ use crate::protocol::incident::{Incident, IncidentKind};
 use crate::protocol::lock::Lock;
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::{Moment, WallTime};
-use crate::store::cluster::{Note, Regarding};
-use crate::store::fleet::{Place, Placed};
-use crate::store::namespaces::{AskingPod, Binding};
+use crate::store::cluster::{Event, Regarding};
+use crate::store::fleet::{Object, ObjectRef};
+use crate::store::namespaces::{Binding, UninjectedPod};
 
-use super::view::KeptLock;
+use super::view::LockObservation;
 
-/// The format of a line.
+/// The format of a line of the audit log.
 pub const SCHEMA: &str = "leasehold.dev/audit/v1";
 
-/// How much of a lock's name is in the name of its notes, whose longest is 253.
+/// How many characters of a lock's name are in the names of its Events, whose maximum is 253.
 const NAME_PART: usize = 200;
 
-/// Something to tell.
+/// A record to write.
 #[derive(Clone, Debug, PartialEq)]
-pub struct News {
-    /// The line of the audit log, if it belongs there.
+pub struct AuditRecord {
+    /// The line of the audit log; `None` if only an Event is written.
     pub line: Option<Value>,
-    /// The note on the lock.
-    pub note: Note,
+    /// The Event.
+    pub event: Event,
 }
 
 /// The lock that a record is about.
 #[derive(Clone, Copy, Debug)]
-pub struct OfLock<'a> {
-    /// Where it is.
-    pub place: &'a Place,
-    /// The object's own id.
+pub struct LockRef<'a> {
+    /// Its namespace and name.
+    pub object_ref: &'a ObjectRef,
+    /// Its uid.
     pub uid: &'a Arc<str>,
 }
 
-impl<'a> OfLock<'a> {
-    fn placed(placed: &'a Placed<Lock>) -> Self {
+impl<'a> LockRef<'a> {
+    fn of_object(object: &'a Object<Lock>) -> Self {
         Self {
-            place: &placed.place,
-            uid: &placed.uid,
+            object_ref: &object.object_ref,
+            uid: &object.uid,
         }
     }
 }
 
-/// What a lock's status has to tell, each with a name of its own, by an operator that has been the
-/// active one since then.
-pub fn news_of<'a>(
-    place: &'a Place,
-    kept: &'a KeptLock,
+/// Returns the records of a lock's status for an operator that has been active since
+/// `active_since`.
+pub fn records_of<'a>(
+    object_ref: &'a ObjectRef,
+    observation: &'a LockObservation,
     active_since: Moment,
-) -> impl Iterator<Item = News> + 'a {
-    let uid = kept.uid();
-    let of = OfLock { place, uid };
-    let record = kept.record().into_iter();
-    let incidents = record.flat_map(move |record| {
-        let resource = &record.resource;
-        let incidents = record.to_tell(active_since);
-        incidents.map(move |incident| News {
+) -> impl Iterator<Item = AuditRecord> + 'a {
+    let uid = observation.uid();
+    let of = LockRef { object_ref, uid };
+    let incidents = observation.incidents().into_iter();
+    let records = incidents.flat_map(move |incidents| {
+        let resource = &incidents.resource;
+        let to_record = incidents.to_record(active_since);
+        to_record.map(move |incident| AuditRecord {
             line: Some(line(of, resource, incident)),
-            note: note_of_incident(of, incident),
+            event: incident_event(of, incident),
         })
     });
-    let full = kept.full().into_iter();
-    let long_hold = full.filter_map(|seen| note_of_long_hold(&seen.lock));
-    incidents.chain(long_hold)
+    let full = observation.full().into_iter();
+    let long_hold = full.filter_map(|seen| long_held_record(&seen.lock));
+    records.chain(long_hold)
 }
 
-/// A line of the audit log.
+/// Returns a line of the audit log.
 #[must_use]
-pub fn line(of: OfLock<'_>, resource: &Resource, incident: &Incident) -> Value {
+pub fn line(of: LockRef<'_>, resource: &Resource, incident: &Incident) -> Value {
     let action = match incident.kind {
         IncidentKind::Expired => "expire",
         IncidentKind::PodEnded => "reclaim",
@@ -90,11 +90,11 @@ pub fn line(of: OfLock<'_>, resource: &Resource, incident: &Incident) -> Value {
     };
     json!({
         "schema": SCHEMA,
-        "id": &*note_name(of.place, &what(of, incident)),
+        "id": &*event_name(of.object_ref, &incident_identity(of, incident)),
         "createdAt": time_text(incident.at),
         "action": action,
-        "namespace": &*of.place.namespace,
-        "lock": &*of.place.name,
+        "namespace": &*of.object_ref.namespace,
+        "lock": &*of.object_ref.name,
         "resource": resource.as_str(),
         "leaseId": incident.grant.as_ref().map(ToString::to_string),
         "fencingToken": incident.token.get(),
@@ -105,14 +105,14 @@ pub fn line(of: OfLock<'_>, resource: &Resource, incident: &Incident) -> Value {
     })
 }
 
-fn note_of_incident(of: OfLock<'_>, incident: &Incident) -> Note {
+fn incident_event(of: LockRef<'_>, incident: &Incident) -> Event {
     let (reason, action, is_warning) = match incident.kind {
         IncidentKind::Expired => ("HolderExpired", "Reclaim", true),
         IncidentKind::PodEnded => ("HolderPodEnded", "Reclaim", false),
         IncidentKind::ForceReleased => ("ForceReleased", "ForceRelease", true),
         IncidentKind::ReleasedOnRequest => ("ReleasedOnRequest", "Release", false),
     };
-    Note {
+    Event {
         pod: Some((incident.pod.clone(), None)),
         is_warning,
         reason,
@@ -121,15 +121,15 @@ fn note_of_incident(of: OfLock<'_>, incident: &Incident) -> Note {
             "the grant of {} in pod {} with token {} was ended by {}: {}",
             incident.owner, incident.pod, incident.token, incident.actor, incident.reason
         ),
-        ..note(of, &what(of, incident), incident.at)
+        ..new_event(of, &incident_identity(of, incident), incident.at)
     }
 }
 
-fn note_of_long_hold(placed: &Placed<Lock>) -> Option<News> {
+fn long_held_record(placed: &Object<Lock>) -> Option<AuditRecord> {
     let lock = &placed.stored.value;
     let (since, grant) = lock.long_held.zip(lock.grant.as_ref())?;
     let pod = &grant.holder.pod;
-    let note = Note {
+    let event = Event {
         pod: Some((pod.name.clone(), Some(pod.uid.clone()))),
         is_warning: true,
         reason: "LongHeld",
@@ -140,20 +140,25 @@ fn note_of_long_hold(placed: &Placed<Lock>) -> Option<News> {
             pod.name,
             time_text(grant.acquired_at)
         ),
-        ..note(
-            OfLock::placed(placed),
+        ..new_event(
+            LockRef::of_object(placed),
             &format!("long-held {}", grant.id),
             since,
         )
     };
-    Some(News { line: None, note })
+    Some(AuditRecord { line: None, event })
 }
 
-/// A request to release that is about a grant which does not hold the lock: nothing is done.
+/// Returns the record of a release request for a grant that does not hold the lock, which has no
+/// effect.
 #[must_use]
-pub fn ignored_request(placed: &Placed<Lock>, request: &ReleaseRequest, now: WallTime) -> News {
+pub fn ignored_request(
+    placed: &Object<Lock>,
+    request: &ReleaseRequest,
+    now: WallTime,
+) -> AuditRecord {
     let what = format!("ignored {} {}", request.lease, request.reason);
-    let note = Note {
+    let event = Event {
         is_warning: true,
         reason: "ReleaseRequestIgnored",
         action: "Ignore",
@@ -162,20 +167,20 @@ pub fn ignored_request(placed: &Placed<Lock>, request: &ReleaseRequest, now: Wal
              ignored. The current grant is in status.lease.id",
             request.actor, request.lease
         ),
-        ..note(OfLock::placed(placed), &what, now)
+        ..new_event(LockRef::of_object(placed), &what, now)
     };
-    News { line: None, note }
+    AuditRecord { line: None, event }
 }
 
-/// An object that makes no sense.
+/// Returns the record of a lock object that cannot be read.
 #[must_use]
-pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> News {
-    // One for each object, however often somebody edits it into other nonsense.
-    let name = note_name(place, &format!("unreadable {uid}"));
-    let note = Note {
+pub fn unreadable(object_ref: &ObjectRef, uid: &Arc<str>, why: &str, now: WallTime) -> AuditRecord {
+    // One Event for each object, however often it is edited into other invalid states.
+    let name = event_name(object_ref, &format!("unreadable {uid}"));
+    let event = Event {
         name,
         regarding: Regarding::Lock,
-        place: place.clone(),
+        object_ref: object_ref.clone(),
         uid: uid.clone(),
         pod: None,
         is_warning: true,
@@ -188,17 +193,18 @@ pub fn unreadable(place: &Place, uid: &Arc<str>, why: &str, now: WallTime) -> Ne
         ),
         at: now,
     };
-    News { line: None, note }
+    AuditRecord { line: None, event }
 }
 
-/// A binding of the one name that is ours, which somebody else made in a labelled namespace.
+/// Returns the record of a binding with the operator's name that another user created in a labelled
+/// namespace.
 #[must_use]
-pub fn foreign_binding(found: &Placed<Binding>, now: WallTime) -> News {
-    let place = &found.place;
-    let note = Note {
-        name: note_name(place, &format!("foreign {}", found.uid)),
+pub fn foreign_binding(found: &Object<Binding>, now: WallTime) -> AuditRecord {
+    let object_ref = &found.object_ref;
+    let event = Event {
+        name: event_name(object_ref, &format!("foreign {}", found.uid)),
         regarding: Regarding::Binding,
-        place: place.clone(),
+        object_ref: object_ref.clone(),
         uid: found.uid.clone(),
         pod: None,
         is_warning: true,
@@ -210,17 +216,17 @@ pub fn foreign_binding(found: &Placed<Binding>, now: WallTime) -> News {
             .to_owned(),
         at: now,
     };
-    News { line: None, note }
+    AuditRecord { line: None, event }
 }
 
-/// A pod that asks for a sidecar and has none.
+/// Returns the record of a pod that requests a sidecar and has none.
 #[must_use]
-pub fn not_injected(pod: &Placed<AskingPod>, now: WallTime) -> News {
-    let place = &pod.place;
-    let note = Note {
-        name: note_name(place, &format!("not-injected {}", pod.uid)),
+pub fn not_injected(pod: &Object<UninjectedPod>, now: WallTime) -> AuditRecord {
+    let object_ref = &pod.object_ref;
+    let event = Event {
+        name: event_name(object_ref, &format!("not-injected {}", pod.uid)),
         regarding: Regarding::Pod,
-        place: place.clone(),
+        object_ref: object_ref.clone(),
         uid: pod.uid.clone(),
         pod: None,
         is_warning: true,
@@ -235,14 +241,14 @@ pub fn not_injected(pod: &Placed<AskingPod>, now: WallTime) -> News {
                 .to_owned(),
         at: now,
     };
-    News { line: None, note }
+    AuditRecord { line: None, event }
 }
 
-fn note(of: OfLock<'_>, what: &str, at: WallTime) -> Note {
-    Note {
-        name: note_name(of.place, what),
+fn new_event(of: LockRef<'_>, what: &str, at: WallTime) -> Event {
+    Event {
+        name: event_name(of.object_ref, what),
         regarding: Regarding::Lock,
-        place: of.place.clone(),
+        object_ref: of.object_ref.clone(),
         uid: of.uid.clone(),
         pod: None,
         is_warning: false,
@@ -253,16 +259,17 @@ fn note(of: OfLock<'_>, what: &str, at: WallTime) -> Note {
     }
 }
 
-/// What tells one incident from all others. The lock may be made anew under the same name.
-fn what(of: OfLock<'_>, incident: &Incident) -> String {
+/// Returns what distinguishes an incident from all others. A lock may be recreated under the same
+/// name.
+fn incident_identity(of: LockRef<'_>, incident: &Incident) -> String {
     let (uid, kind) = (of.uid, incident.kind.name());
     format!("{uid} {kind} {} {}", incident.token, incident.at.0)
 }
 
-fn note_name(place: &Place, what: &str) -> Arc<str> {
-    let cut = place.name.char_indices().nth(NAME_PART);
-    let name = &place.name[..cut.map_or(place.name.len(), |(at, _)| at)];
-    let hash = Sha256::digest(format!("{place} {what}"));
+fn event_name(object_ref: &ObjectRef, what: &str) -> Arc<str> {
+    let cut = object_ref.name.char_indices().nth(NAME_PART);
+    let name = &object_ref.name[..cut.map_or(object_ref.name.len(), |(at, _)| at)];
+    let hash = Sha256::digest(format!("{object_ref} {what}"));
     let mut text = format!("{}.", name.trim_end_matches(['-', '.']));
     for byte in hash.iter().take(8) {
         // Writing to a string cannot fail.

@@ -1,80 +1,82 @@
-//! The right of sidecars in labelled namespaces: one binding in each, to the sidecar's role.
+//! The RoleBinding that gives the sidecar's role to the service accounts of a labelled namespace.
 //!
-//! It is made as soon as a namespace is labelled, and outlives the label until the last session and the
-//! last pod with a sidecar there are gone: who runs one goes on, and has a session only at times. What somebody else made under its name is left alone. Nothing is
-//! written where all is as it should be.
+//! It is created when the namespace is labelled. Without the label it stays until no session and no
+//! pod with a sidecar is left, because a sidecar does not always have a session. A binding that
+//! another user created under its name is not touched. Nothing is written if the binding is already
+//! correct.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::time::Moment;
-use crate::store::fleet::Placed;
+use crate::store::fleet::Object;
 use crate::store::namespaces::{Binding, Subject};
 
-use super::plan::{Action, Rules, Step};
-use super::trouble::Kind;
+use super::errors::FeedKind;
+use super::plan::{Action, Plan, Rules};
 use super::view::View;
 
-/// To whom the sidecar's role is given in labelled namespaces.
+/// Which service accounts of a labelled namespace get the sidecar's role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BindSidecars {
-    /// To nobody: somebody else makes the bindings.
+    /// None: the bindings are managed elsewhere.
     #[default]
     None,
-    /// To all service accounts of the namespace.
+    /// All service accounts of the namespace.
     Namespace,
-    /// To the service accounts that are labelled for it.
+    /// The service accounts that have the label.
     ServiceAccount,
 }
 
 impl BindSidecars {
-    /// What has to be watched for it.
+    /// Returns whether a kind of object has to be watched for it.
     #[must_use]
-    pub(super) const fn watches(self, kind: Kind) -> bool {
+    pub(super) const fn watches(self, kind: FeedKind) -> bool {
         match kind {
-            Kind::Namespace | Kind::Binding => !matches!(self, Self::None),
-            Kind::Account => matches!(self, Self::ServiceAccount),
-            Kind::Lock | Kind::Session | Kind::Pod | Kind::AskingPod => false,
+            FeedKind::Namespace | FeedKind::Binding => !matches!(self, Self::None),
+            FeedKind::Account => matches!(self, Self::ServiceAccount),
+            FeedKind::Lock | FeedKind::Session | FeedKind::Pod | FeedKind::UninjectedPod => false,
         }
     }
 }
 
-/// What is to be done about the binding of a namespace.
+/// What to do about the binding of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Todo {
+enum BindingAction {
     Create(BTreeSet<Subject>),
     Update(BTreeSet<Subject>),
     Delete,
-    /// Delete it, if no pod has a sidecar.
+    /// Delete it if no pod has a sidecar.
     Retire,
     Nothing,
 }
 
-/// For how long it counts that no pod has a sidecar. None gets one where there is no label.
-const NONE_COUNTS: Duration = Duration::from_secs(5);
-/// How often it is looked whether any is left.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How long the observation that no pod has a sidecar stays valid. Without the label no pod gets
+/// one.
+const NO_SIDECARS_VALID_FOR: Duration = Duration::from_secs(5);
+/// How often the namespace is checked for remaining sidecars.
+const SIDECARS_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What is to be done about the binding of a namespace, by what was seen of it.
-pub(super) fn step(view: &View, rules: &Rules, namespace: &Arc<str>, now: Moment) -> Step {
-    let watched = Kind::ALL
+/// Plans the binding of a namespace.
+pub(super) fn plan(view: &View, rules: &Rules, namespace: &Arc<str>, now: Moment) -> Plan {
+    let watched = FeedKind::ALL
         .into_iter()
         .filter(|kind| rules.bind_sidecars.watches(*kind));
-    let mut needed = watched.chain([Kind::Session]);
-    let knows_all = needed.all(|kind| view.has_all(kind));
+    let mut needed = watched.chain([FeedKind::Session]);
+    let knows_all = needed.all(|kind| view.is_listed(kind));
     if rules.bind_sidecars == BindSidecars::None || !knows_all {
-        return Step::default();
+        return Plan::default();
     }
     let seen = view.labelled();
-    // It takes its bindings along, and no new ones.
-    if seen.is_ending(namespace) {
-        return Step::default();
+    // The deletion of the namespace deletes its bindings, and it accepts no new ones.
+    if seen.is_terminating(namespace) {
+        return Plan::default();
     }
     let found = seen.binding_of(namespace);
-    // It goes when its finalizers do.
+    // It is deleted once its finalizers are removed.
     if found.is_some_and(|found| found.is_deleted) {
-        return Step::default();
+        return Plan::default();
     }
     let wanted = seen
         .is_labelled(namespace)
@@ -83,64 +85,78 @@ pub(super) fn step(view: &View, rules: &Rules, namespace: &Arc<str>, now: Moment
             BindSidecars::Namespace | BindSidecars::None => [Subject::AllAccounts].into(),
         });
     let value = found.map(|found| &found.stored.value);
-    let todo = decide(value, wanted, view.has_session_in(namespace));
-    match (todo, found) {
-        (Todo::Create(subjects), _) => Step::act(Action::CreateBinding {
+    let action = decide(value, wanted, view.has_session_in(namespace));
+    match (action, found) {
+        (BindingAction::Create(subjects), _) => Plan::act(Action::CreateBinding {
             namespace: namespace.clone(),
             subjects,
         }),
-        (Todo::Update(subjects), Some(current)) => Step::act(Action::UpdateBinding {
+        (BindingAction::Update(subjects), Some(current)) => Plan::act(Action::UpdateBinding {
             current: current.clone(),
             subjects,
         }),
-        (Todo::Delete, Some(current)) => Step::act(Action::DeleteBinding(current.clone())),
-        (Todo::Retire, Some(current)) => match seen.sidecars_of(namespace) {
-            Some((false, at)) if now < at.after(NONE_COUNTS) => {
-                Step::act(Action::DeleteBinding(current.clone()))
+        (BindingAction::Delete, Some(current)) => Plan::act(Action::DeleteBinding(current.clone())),
+        (BindingAction::Retire, Some(current)) => match seen.sidecars_of(namespace) {
+            Some((false, at)) if now < at.after(NO_SIDECARS_VALID_FOR) => {
+                Plan::act(Action::DeleteBinding(current.clone()))
             }
-            Some((true, at)) if now < at.after(LOOK_EVERY) => Step::at(at.after(LOOK_EVERY)),
-            _ => Step::act(Action::LookForSidecars(namespace.clone())),
+            Some((true, at)) if now < at.after(SIDECARS_CHECK_INTERVAL) => {
+                Plan::requeue_at(at.after(SIDECARS_CHECK_INTERVAL))
+            }
+            _ => Plan::act(Action::FindSidecars(namespace.clone())),
         },
-        (Todo::Update(_) | Todo::Delete | Todo::Retire | Todo::Nothing, _) => Step::default(),
+        (
+            BindingAction::Update(_)
+            | BindingAction::Delete
+            | BindingAction::Retire
+            | BindingAction::Nothing,
+            _,
+        ) => Plan::default(),
     }
 }
 
-/// `wanted` are those who should be bound; none where the namespace is not labelled.
-fn decide(found: Option<&Binding>, wanted: Option<BTreeSet<Subject>>, is_in_use: bool) -> Todo {
+/// Decides about a binding. `wanted` are its subjects; `None` if the namespace is not labelled.
+fn decide(
+    found: Option<&Binding>,
+    wanted: Option<BTreeSet<Subject>>,
+    is_in_use: bool,
+) -> BindingAction {
     match (found, wanted) {
-        (Some(found), _) if !found.is_ours => Todo::Nothing,
-        (None, Some(wanted)) if !wanted.is_empty() => Todo::Create(wanted),
-        // What a binding gives cannot be changed, so it is made anew.
-        (Some(found), Some(wanted)) if !found.gives_role || wanted.is_empty() => Todo::Delete,
-        (Some(found), Some(wanted)) if found.subjects != wanted => Todo::Update(wanted),
-        (Some(_), None) if !is_in_use => Todo::Retire,
-        (None | Some(_), _) => Todo::Nothing,
+        (Some(found), _) if !found.is_ours => BindingAction::Nothing,
+        (None, Some(wanted)) if !wanted.is_empty() => BindingAction::Create(wanted),
+        // A roleRef is immutable, so the binding has to be recreated.
+        (Some(found), Some(wanted)) if !found.binds_role || wanted.is_empty() => {
+            BindingAction::Delete
+        }
+        (Some(found), Some(wanted)) if found.subjects != wanted => BindingAction::Update(wanted),
+        (Some(_), None) if !is_in_use => BindingAction::Retire,
+        (None | Some(_), _) => BindingAction::Nothing,
     }
 }
 
-/// The bindings of our name in labelled namespaces that somebody else made.
+/// Returns the bindings with the operator's name in labelled namespaces that another user created.
 pub(super) fn foreign<'a>(
     view: &'a View,
     rules: &'a Rules,
-) -> impl Iterator<Item = &'a Arc<Placed<Binding>>> {
+) -> impl Iterator<Item = &'a Arc<Object<Binding>>> {
     let bindings = view.labelled().bindings();
     let bindings = bindings.filter(|_| rules.bind_sidecars != BindSidecars::None);
     bindings.filter(|found| is_foreign(view, found))
 }
 
-/// The one of a namespace, if it is such a one.
+/// Returns the binding of a namespace, if another user created it.
 pub(super) fn foreign_in<'a>(
     view: &'a View,
     rules: &Rules,
     namespace: &Arc<str>,
-) -> Option<&'a Arc<Placed<Binding>>> {
+) -> Option<&'a Arc<Object<Binding>>> {
     let found = view.labelled().binding_of(namespace);
     let found = found.filter(|_| rules.bind_sidecars != BindSidecars::None);
     found.filter(|found| is_foreign(view, found))
 }
 
-fn is_foreign(view: &View, found: &Placed<Binding>) -> bool {
-    !found.stored.value.is_ours && view.labelled().is_labelled(&found.place.namespace)
+fn is_foreign(view: &View, found: &Object<Binding>) -> bool {
+    !found.stored.value.is_ours && view.labelled().is_labelled(&found.object_ref.namespace)
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! What the operator hears: the feeds that its rules need, and what each thing told does to what is
-//! known.
+//! The feeds of the operator, and how each event updates the view.
 
 use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt as _, StreamExt as _};
@@ -8,176 +7,191 @@ use tokio::task::{JoinError, JoinSet};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
-use crate::store::fleet::{Feed, Placed, PodReport, Told};
-use crate::store::namespaces::{AskingPod, Binding};
+use crate::store::fleet::{Feed, FeedEvent, Object, PodReport};
+use crate::store::namespaces::{Binding, UninjectedPod};
 
+use super::errors::{ErrorTopic, FeedKind, with_advice};
 use super::plan::Rules;
 use super::state::State;
-use super::trouble::{About, Kind, with_advice};
 use super::{Operator, Ports, view};
 
-/// What a feed told, by what it is about.
-pub(super) enum Heard {
-    Lock(Told<Placed<Lock>>),
-    Session(Told<Placed<Session>>),
-    Pod(Told<PodReport>),
-    Namespace(Told<Placed<()>>),
-    Account(Told<Placed<()>>),
-    Binding(Told<Placed<Binding>>),
-    AskingPod(Told<Placed<AskingPod>>),
+/// An event of any feed.
+pub(super) enum FeedItem {
+    Lock(FeedEvent<Object<Lock>>),
+    Session(FeedEvent<Object<Session>>),
+    Pod(FeedEvent<PodReport>),
+    Namespace(FeedEvent<Object<()>>),
+    Account(FeedEvent<Object<()>>),
+    Binding(FeedEvent<Object<Binding>>),
+    UninjectedPod(FeedEvent<Object<UninjectedPod>>),
 }
 
-/// All feeds.
-pub(super) struct Feeds(SelectAll<BoxStream<'static, Heard>>);
+/// All open feeds.
+pub(super) struct Feeds(SelectAll<BoxStream<'static, FeedItem>>);
 
 impl Feeds {
-    /// Those that these rules need.
+    /// Opens the feeds that these rules need.
     pub(super) fn open(rules: &Rules, ports: &Ports) -> Self {
-        let watched = Kind::ALL.into_iter().filter(|kind| rules.watches(*kind));
+        let watched = FeedKind::ALL
+            .into_iter()
+            .filter(|kind| rules.watches(*kind));
         Self(watched.map(|kind| feed(kind, ports)).collect())
     }
 
-    /// The next of what is finished and of what is told; of each one, where there is both. A listing of
-    /// everything must not keep what is under way from being finished, nor a long backlog the feeds from
-    /// being heard: who renews meanwhile would look dead.
-    pub(super) async fn next_beside<T: 'static>(
+    /// Returns the next finished task and the next event, one of each if both are ready. A large
+    /// list must not delay finished tasks, and many tasks must not delay events: sessions would
+    /// look expired.
+    pub(super) async fn next_with<T: 'static>(
         &mut self,
         tasks: &mut JoinSet<T>,
-    ) -> (Option<Result<T, JoinError>>, Option<Heard>) {
+    ) -> (Option<Result<T, JoinError>>, Option<FeedItem>) {
         tokio::select! {
             biased;
             Some(finished) = tasks.join_next() => {
                 (Some(finished), self.0.next().now_or_never().flatten())
             }
-            Some(heard) = self.0.next() => (None, Some(heard)),
+            Some(item) = self.0.next() => (None, Some(item)),
             else => std::future::pending().await,
         }
     }
 }
 
-fn feed(kind: Kind, ports: &Ports) -> BoxStream<'static, Heard> {
+fn feed(kind: FeedKind, ports: &Ports) -> BoxStream<'static, FeedItem> {
     let (fleet, namespaces) = (&ports.fleet, &ports.namespaces);
     match kind {
-        Kind::Lock => heard(fleet.locks(), Heard::Lock),
-        Kind::Session => heard(fleet.sessions(), Heard::Session),
-        Kind::Pod => heard(fleet.ended_pods(), Heard::Pod),
-        Kind::Namespace => heard(namespaces.labelled(), Heard::Namespace),
-        Kind::Account => heard(namespaces.accounts(), Heard::Account),
-        Kind::Binding => heard(namespaces.bindings(), Heard::Binding),
-        Kind::AskingPod => heard(namespaces.asking_pods(), Heard::AskingPod),
+        FeedKind::Lock => items(fleet.locks(), FeedItem::Lock),
+        FeedKind::Session => items(fleet.sessions(), FeedItem::Session),
+        FeedKind::Pod => items(fleet.ended_pods(), FeedItem::Pod),
+        FeedKind::Namespace => items(namespaces.labelled(), FeedItem::Namespace),
+        FeedKind::Account => items(namespaces.accounts(), FeedItem::Account),
+        FeedKind::Binding => items(namespaces.bindings(), FeedItem::Binding),
+        FeedKind::UninjectedPod => items(namespaces.uninjected_pods(), FeedItem::UninjectedPod),
     }
 }
 
-fn heard<T: Send + 'static>(
+fn items<T: Send + 'static>(
     feed: Feed<T>,
-    heard: fn(Told<T>) -> Heard,
-) -> BoxStream<'static, Heard> {
-    feed.map(heard).boxed()
+    item: fn(FeedEvent<T>) -> FeedItem,
+) -> BoxStream<'static, FeedItem> {
+    feed.map(item).boxed()
 }
 
 impl Operator {
-    pub(super) fn note_heard(&self, heard: Heard) {
-        match heard {
-            Heard::Lock(told) => self.note_lock(told),
-            Heard::Session(told) => self.note_session(told),
-            Heard::Pod(told) => self.note_pod(told),
-            Heard::Namespace(told) => self.note_namespace(told),
-            Heard::Account(told) => self.note_account(told),
-            Heard::Binding(told) => self.note_binding(told),
-            Heard::AskingPod(told) => self.note_asking_pod(told),
+    pub(super) fn handle_feed_item(&self, item: FeedItem) {
+        match item {
+            FeedItem::Lock(event) => self.handle_lock(event),
+            FeedItem::Session(event) => self.handle_session(event),
+            FeedItem::Pod(event) => self.handle_pod(event),
+            FeedItem::Namespace(event) => self.handle_namespace(event),
+            FeedItem::Account(event) => self.handle_account(event),
+            FeedItem::Binding(event) => self.handle_binding(event),
+            FeedItem::UninjectedPod(event) => self.handle_uninjected_pod(event),
         }
     }
 
-    fn note_lock(&self, told: Told<Placed<Lock>>) {
+    fn handle_lock(&self, event: FeedEvent<Object<Lock>>) {
         let now = self.now();
         let mut state = self.state();
-        self.note_trouble(&mut state, Kind::Lock, &told, now.moment);
-        match &told {
-            Told::Interrupted(_) | Told::Anew => state.doubt(now.moment),
-            Told::There(lock) => {
-                state.note_ignored_request(lock, now.wall);
-                let before = state.view.lock(&lock.place);
-                if lock.is_deleted && !before.is_some_and(view::KeptLock::is_deleted) {
-                    tracing::info!(lock = %lock.place, "lock deleted; finalizer remains");
+        self.handle_interruption(&mut state, FeedKind::Lock, &event, now.moment);
+        match &event {
+            FeedEvent::Interrupted(_) | FeedEvent::ListStarted => {
+                state.mark_store_unverified(now.moment)
+            }
+            FeedEvent::Applied(lock) => {
+                state.record_ignored_request(lock, now.wall);
+                let before = state.view.lock(&lock.object_ref);
+                if lock.is_deleted && !before.is_some_and(view::LockObservation::is_deleted) {
+                    tracing::info!(lock = %lock.object_ref, "lock deleted; finalizer remains");
                 }
             }
-            Told::Unreadable { place, why, .. } => {
-                state.log_unreadable(Kind::Lock, place, why, now.moment);
+            FeedEvent::Unreadable {
+                object_ref, why, ..
+            } => {
+                state.log_unreadable(FeedKind::Lock, object_ref, why, now.moment);
             }
-            Told::Gone(_) | Told::Complete => {}
+            FeedEvent::Deleted(_) | FeedEvent::ListDone => {}
         }
-        let unreadable = match &told {
-            Told::Unreadable { place, .. } if state.leads => Some(place.clone()),
+        let unreadable = match &event {
+            FeedEvent::Unreadable { object_ref, .. } if state.leads => Some(object_ref.clone()),
             _ => None,
         };
-        state.view.note_lock(told, now);
-        if let Some(place) = unreadable {
-            state.tell_of_unreadable(&place, now);
+        state.view.observe_lock(event, now);
+        if let Some(object_ref) = unreadable {
+            state.record_unreadable(&object_ref, now);
         }
-        state.look_at_changes(&self.0.rules, now);
+        state.enqueue_changes(&self.0.rules, now);
     }
 
-    fn note_session(&self, told: Told<Placed<Session>>) {
+    fn handle_session(&self, event: FeedEvent<Object<Session>>) {
         let now = self.now();
         let mut state = self.state();
-        self.note_trouble(&mut state, Kind::Session, &told, now.moment);
-        if let Told::Unreadable { place, why, .. } = &told {
-            state.log_unreadable(Kind::Session, place, why, now.moment);
+        self.handle_interruption(&mut state, FeedKind::Session, &event, now.moment);
+        if let FeedEvent::Unreadable {
+            object_ref, why, ..
+        } = &event
+        {
+            state.log_unreadable(FeedKind::Session, object_ref, why, now.moment);
         }
-        state.view.note_session(told, now.moment);
-        state.look_at_changes(&self.0.rules, now);
+        state.view.observe_session(event, now.moment);
+        state.enqueue_changes(&self.0.rules, now);
     }
 
-    fn note_pod(&self, told: Told<PodReport>) {
+    fn handle_pod(&self, event: FeedEvent<PodReport>) {
         let now = self.now();
         let mut state = self.state();
-        self.note_trouble(&mut state, Kind::Pod, &told, now.moment);
-        state.view.note_pod(told);
-        state.look_at_changes(&self.0.rules, now);
+        self.handle_interruption(&mut state, FeedKind::Pod, &event, now.moment);
+        state.view.observe_pod(event);
+        state.enqueue_changes(&self.0.rules, now);
     }
 
-    fn note_namespace(&self, told: Told<Placed<()>>) {
+    fn handle_namespace(&self, event: FeedEvent<Object<()>>) {
         let now = self.now();
         let mut state = self.state();
-        self.note_trouble(&mut state, Kind::Namespace, &told, now.moment);
-        state.view.note_namespace(told);
-        state.look_at_changes(&self.0.rules, now);
+        self.handle_interruption(&mut state, FeedKind::Namespace, &event, now.moment);
+        state.view.observe_namespace(event);
+        state.enqueue_changes(&self.0.rules, now);
     }
 
-    fn note_account(&self, told: Told<Placed<()>>) {
+    fn handle_account(&self, event: FeedEvent<Object<()>>) {
         let now = self.now();
         let mut state = self.state();
-        self.note_trouble(&mut state, Kind::Account, &told, now.moment);
-        state.view.note_account(told);
-        state.look_at_changes(&self.0.rules, now);
+        self.handle_interruption(&mut state, FeedKind::Account, &event, now.moment);
+        state.view.observe_account(event);
+        state.enqueue_changes(&self.0.rules, now);
     }
 
-    fn note_binding(&self, told: Told<Placed<Binding>>) {
+    fn handle_binding(&self, event: FeedEvent<Object<Binding>>) {
         let now = self.now();
         let mut state = self.state();
-        self.note_trouble(&mut state, Kind::Binding, &told, now.moment);
-        state.view.note_binding(told);
-        state.look_at_changes(&self.0.rules, now);
+        self.handle_interruption(&mut state, FeedKind::Binding, &event, now.moment);
+        state.view.observe_binding(event);
+        state.enqueue_changes(&self.0.rules, now);
     }
 
-    fn note_asking_pod(&self, told: Told<Placed<AskingPod>>) {
+    fn handle_uninjected_pod(&self, event: FeedEvent<Object<UninjectedPod>>) {
         let now = self.now();
         let mut state = self.state();
-        self.note_trouble(&mut state, Kind::AskingPod, &told, now.moment);
-        state.view.note_asking_pod(told);
-        state.look_at_changes(&self.0.rules, now);
+        self.handle_interruption(&mut state, FeedKind::UninjectedPod, &event, now.moment);
+        state.view.observe_uninjected_pod(event);
+        state.enqueue_changes(&self.0.rules, now);
     }
 
-    /// What a feed cannot do, if it says so.
-    fn note_trouble<T>(&self, state: &mut State, kind: Kind, told: &Told<T>, now: Moment) {
-        let about = state.troubles.note_told(kind, told, now);
-        let Told::Interrupted(error) = told else {
+    /// Logs and counts an interruption.
+    fn handle_interruption<T>(
+        &self,
+        state: &mut State,
+        kind: FeedKind,
+        event: &FeedEvent<T>,
+        now: Moment,
+    ) {
+        let about = state.errors.observe(kind, event, now);
+        let FeedEvent::Interrupted(error) = event else {
             return;
         };
-        self.0.metrics.note_interrupted(kind.name());
+        self.0.metrics.record_interruption(kind.name());
         let (kind, error) = (kind.name(), with_advice(kind, error));
         match about {
-            Some(About::Refused(_)) => {
+            Some(ErrorTopic::Refused(_)) => {
                 tracing::error!(kind, error, "list/watch forbidden; retrying");
             }
             Some(_) => tracing::warn!(kind, error, "watch interrupted; retrying"),
@@ -191,10 +205,10 @@ mod tests {
     use super::*;
     use futures::stream;
 
-    fn feeds(told: usize) -> Feeds {
-        let told = stream::repeat_with(|| Heard::Pod(Told::Complete)).take(told);
+    fn feeds(event: usize) -> Feeds {
+        let event = stream::repeat_with(|| FeedItem::Pod(FeedEvent::ListDone)).take(event);
         Feeds(
-            [told.chain(stream::pending()).boxed()]
+            [event.chain(stream::pending()).boxed()]
                 .into_iter()
                 .collect(),
         )
@@ -214,21 +228,21 @@ mod tests {
     async fn of_a_backlog_and_of_what_is_told_each_turn_has_one() {
         let (mut feeds, mut tasks) = (feeds(100), backlog(50).await);
         for turn in 0..50 {
-            let (finished, heard) = feeds.next_beside(&mut tasks).await;
-            assert!(finished.is_some() && heard.is_some(), "turn {turn}");
+            let (finished, item) = feeds.next_with(&mut tasks).await;
+            assert!(finished.is_some() && item.is_some(), "turn {turn}");
         }
-        let (finished, heard) = feeds.next_beside(&mut tasks).await;
-        assert!(finished.is_none() && heard.is_some(), "the backlog is done");
+        let (finished, item) = feeds.next_with(&mut tasks).await;
+        assert!(finished.is_none() && item.is_some(), "the backlog is done");
     }
 
     #[tokio::test]
     async fn what_is_finished_does_not_wait_for_what_is_told() {
         let (mut feeds, mut tasks) = (feeds(0), backlog(50).await);
         for turn in 0..50 {
-            let (finished, heard) = feeds.next_beside(&mut tasks).await;
-            assert!(finished.is_some() && heard.is_none(), "turn {turn}");
+            let (finished, item) = feeds.next_with(&mut tasks).await;
+            assert!(finished.is_some() && item.is_none(), "turn {turn}");
         }
-        let next = feeds.next_beside(&mut tasks).now_or_never();
+        let next = feeds.next_with(&mut tasks).now_or_never();
         assert!(next.is_none(), "there is nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator counts, in Prometheus' terms. Never labelled with names of locks or pods.
+//! The metrics of the operator. They are never labelled with names of locks or pods.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use prometheus::{
 use crate::protocol::incident::IncidentKind;
 use crate::protocol::lock::Lock;
 
-use super::trouble::Kind;
+use super::errors::FeedKind;
 use super::view::{Key, View};
 
-/// How many versions of agents have a series of their own.
+/// The maximum number of agent versions with a series of their own.
 const VERSIONS_MAX: usize = 20;
 /// A write to a healthy store takes milliseconds.
 const RECONCILE_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
-/// From a pod that was reported as ended to two of the longest TTLs.
+/// From the report that a pod has ended to two of the longest TTLs.
 const FREE_BUCKETS: [f64; 12] = [
     0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 16.0, 20.0, 32.0, 64.0, 130.0, 260.0,
 ];
@@ -26,16 +26,16 @@ const FREE_BUCKETS: [f64; 12] = [
 const WENT_BACK_HELP: &str =
     "1 while the store is older than observed: restored without raising its revision.";
 
-/// What came of an action.
+/// The outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// Somebody wrote before; it is decided anew.
+    /// Another write came first; the object is planned again.
     Conflict,
     Failed,
 }
 
-/// What is so just now, beside what was seen.
+/// The state beside the view that gauges show.
 pub(super) struct Gauges {
     pub(super) queue_depth: usize,
     pub(super) leads: bool,
@@ -43,7 +43,7 @@ pub(super) struct Gauges {
     pub(super) store_went_back: bool,
 }
 
-/// The operator's metrics and the registry that they are in.
+/// The operator's metrics and their registry.
 pub struct Metrics {
     registry: Registry,
     reconciles: IntCounterVec,
@@ -71,7 +71,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers everything.
+    /// Creates and registers all metrics.
     #[must_use]
     pub fn new() -> Self {
         let registry = Registry::new();
@@ -138,12 +138,12 @@ impl Metrics {
             went_back: gauge("leasehold_operator_store_went_back", WENT_BACK_HELP),
             registry,
         };
-        metrics.make_series();
+        metrics.init_series();
         metrics
     }
 
-    /// What has not happened yet is 0 and not absent: alerts compare with it.
-    fn make_series(&self) {
+    /// Initializes series to 0, because alerts compare with them.
+    fn init_series(&self) {
         for kind in ["session", "lock", "incident", "label", "leader", "binding"] {
             for outcome in ["done", "conflict", "failed"] {
                 self.reconciles.with_label_values(&[kind, outcome]);
@@ -159,12 +159,12 @@ impl Metrics {
         for cause in ["expired", "pod_ended"] {
             self.reclaimed.with_label_values(&[cause]);
         }
-        for kind in Kind::ALL {
+        for kind in FeedKind::ALL {
             self.watch_errors.with_label_values(&[kind.name()]);
         }
     }
 
-    /// In the text format of Prometheus.
+    /// Returns the metrics in the text format of Prometheus.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = Vec::new();
@@ -173,7 +173,7 @@ impl Metrics {
         String::from_utf8(text).unwrap_or_default()
     }
 
-    pub(super) fn note_done(&self, kind: &str, outcome: Outcome, took: Duration) {
+    pub(super) fn record_action(&self, kind: &str, outcome: Outcome, took: Duration) {
         let outcome = match outcome {
             Outcome::Done => "done",
             Outcome::Conflict => "conflict",
@@ -185,7 +185,7 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    pub(super) fn note_reclaimed(&self, kind: IncidentKind, took: Duration) {
+    pub(super) fn record_reclaimed(&self, kind: IncidentKind, took: Duration) {
         let cause = match kind {
             IncidentKind::PodEnded => "pod_ended",
             _ => "expired",
@@ -194,26 +194,28 @@ impl Metrics {
         self.time_to_free.observe(took.as_secs_f64());
     }
 
-    pub(super) fn note_forced(&self) {
+    pub(super) fn record_force_release(&self) {
         self.force_releases.inc();
     }
 
-    pub(super) fn note_interrupted(&self, kind: &str) {
+    pub(super) fn record_interruption(&self, kind: &str) {
         self.watch_errors.with_label_values(&[kind]).inc();
     }
 
-    /// Brings the gauges up to date. It walks through everything that was seen.
+    /// Updates the gauges. It iterates over the whole view.
     pub(super) fn set_gauges(&self, view: &View, gauges: &Gauges) {
-        self.queue_depth.set(whole(gauges.queue_depth));
+        self.queue_depth.set(gauge_value(gauges.queue_depth));
         self.leading.set(i64::from(gauges.leads));
         self.went_back.set(i64::from(gauges.store_went_back));
         self.synced.set(i64::from(gauges.is_synced));
         let of = |is: &dyn Fn(&Lock) -> bool| {
-            let full = view.locks().filter_map(|(_, kept)| kept.full());
-            whole(full.filter(|seen| is(&seen.lock.stored.value)).count())
+            let full = view
+                .locks()
+                .filter_map(|(_, observation)| observation.full());
+            gauge_value(full.filter(|seen| is(&seen.lock.stored.value)).count())
         };
         let held = of(&|lock| lock.grant.is_some());
-        let free = whole(view.locks().count()) - held;
+        let free = gauge_value(view.locks().count()) - held;
         self.locks.with_label_values(&["held"]).set(held);
         self.locks.with_label_values(&["free"]).set(free);
         self.contended.set(of(&|lock| !lock.waiters.is_empty()));
@@ -223,10 +225,10 @@ impl Metrics {
         let locks = locks.count();
         self.unreadable
             .with_label_values(&["lock"])
-            .set(whole(locks));
+            .set(gauge_value(locks));
         self.unreadable
             .with_label_values(&["session"])
-            .set(whole(unreadable.len() - locks));
+            .set(gauge_value(unreadable.len() - locks));
         self.set_sessions(view);
     }
 
@@ -246,12 +248,12 @@ impl Metrics {
                 .entry(if known { version } else { "other" })
                 .or_default() += 1;
         }
-        self.sessions.set(whole(sessions));
+        self.sessions.set(gauge_value(sessions));
         self.versions.reset();
         for (version, count) in versions {
             self.versions
                 .with_label_values(&[version])
-                .set(whole(count));
+                .set(gauge_value(count));
         }
     }
 }
@@ -272,7 +274,7 @@ fn time_to_free() -> HistogramOpts {
     .buckets(FREE_BUCKETS.to_vec())
 }
 
-fn whole(count: usize) -> i64 {
+fn gauge_value(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -294,10 +296,10 @@ mod tests {
     use crate::protocol::session::{PodRef, RenewalFailures, Session};
     use crate::protocol::time::{Moment, SessionTtl};
     use crate::protocol::token::Revision;
-    use crate::store::fleet::{Place, Placed, Told};
+    use crate::store::fleet::{FeedEvent, Object, ObjectRef};
     use crate::store::{Original, Stored};
 
-    fn session(name: &str, version: &str) -> Told<Placed<Session>> {
+    fn session(name: &str, version: &str) -> FeedEvent<Object<Session>> {
         let value = Session {
             id: name.into(),
             pod: PodRef {
@@ -312,8 +314,8 @@ mod tests {
             failures: RenewalFailures::default(),
             revoked: None,
         };
-        Told::There(Box::new(Placed {
-            place: Place {
+        FeedEvent::Applied(Box::new(Object {
+            object_ref: ObjectRef {
                 namespace: "n".into(),
                 name: name.into(),
             },
@@ -333,7 +335,7 @@ mod tests {
     fn sessions_are_counted_by_version() {
         let mut view = View::default();
         for (name, version) in [("a", "0.1.0"), ("b", "0.2.0"), ("c", "0.1.0")] {
-            view.note_session(session(name, version), Moment::since_boot(Duration::ZERO));
+            view.observe_session(session(name, version), Moment::since_boot(Duration::ZERO));
         }
         let metrics = Metrics::new();
         let gauges = Gauges {

@@ -1,40 +1,40 @@
-//! Whether the pod that a replica says it is in is there.
+//! Checks that the pod in which a replica believes to run exists.
 //!
-//! Nothing refuses a wrong name or uid: the policies know the operator by its account. But its session
-//! is then owned by a pod that does not exist, so the garbage collector deletes it, and the replica
-//! loses the lead again and again, which says nothing of the cause.
+//! Nothing rejects a wrong name or uid: the policies identify the operator by its service account.
+//! But then its session is owned by a pod that does not exist, so the garbage collector deletes it.
+//! The replica loses the lead repeatedly, without a visible cause.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::fleet::{FleetStore, Place, PodReport};
+use crate::store::fleet::{FleetStore, ObjectRef, PodReport};
 
-/// How long it rests before it is asked again.
-const REST: Duration = Duration::from_secs(10);
+/// The pause before a failed read is repeated.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The pod that a replica says it is in.
+/// The pod that a replica runs in, by its flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPod {
     /// Its namespace and name.
-    pub place: Place,
+    pub object_ref: ObjectRef,
     /// Its uid.
     pub uid: Arc<str>,
 }
 
 impl OwnPod {
-    /// Asks until it is known whether there is such a pod; gives what is wrong, for people.
-    pub async fn what_is_wrong(&self, fleet: &dyn FleetStore) -> Option<String> {
+    /// Reads the pod until an answer comes. Returns how it differs from the flags, as text.
+    pub async fn mismatch(&self, fleet: &dyn FleetStore) -> Option<String> {
         loop {
-            match fleet.pod(&self.place).await {
-                Ok(found) => return self.differs_from(found.as_ref()),
-                // The feeds say what stands in the way.
-                Err(_) => tokio::time::sleep(REST).await,
+            match fleet.pod(&self.object_ref).await {
+                Ok(found) => return self.mismatch_with(found.as_ref()),
+                // The feeds report the cause of the error.
+                Err(_) => tokio::time::sleep(RETRY_INTERVAL).await,
             }
         }
     }
 
-    fn differs_from(&self, found: Option<&PodReport>) -> Option<String> {
-        let Place { namespace, name } = &self.place;
+    fn mismatch_with(&self, found: Option<&PodReport>) -> Option<String> {
+        let ObjectRef { namespace, name } = &self.object_ref;
         let what = match found {
             Some(found) if found.uid == self.uid => return None,
             Some(found) => {
@@ -56,7 +56,7 @@ mod tests {
 
     fn own() -> OwnPod {
         OwnPod {
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: "leasehold-system".into(),
                 name: "op-0".into(),
             },
@@ -66,7 +66,7 @@ mod tests {
 
     fn found(uid: &str) -> PodReport {
         PodReport {
-            place: own().place,
+            object_ref: own().object_ref,
             uid: uid.into(),
             is_terminal: false,
             is_deleted: false,
@@ -78,12 +78,12 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_another_or_none_is_named_with_the_flags_that_say_so() {
-        assert_eq!(own().differs_from(Some(&found("u-0"))), None);
+        assert_eq!(own().mismatch_with(Some(&found("u-0"))), None);
         for (found, words) in [
             (Some(found("u-1")), "has uid u-1, not u-0"),
             (None, "no pod op-0 in namespace leasehold-system"),
         ] {
-            let said = own().differs_from(found.as_ref()).unwrap();
+            let said = own().mismatch_with(found.as_ref()).unwrap();
             assert!(said.contains(words) && said.contains("--pod-uid"), "{said}");
         }
     }

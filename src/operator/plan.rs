@@ -1,8 +1,8 @@
-//! What is to be done about a session or a lock, by what was seen of it.
+//! Plans what to do about one object, from the observations of it.
 //!
-//! Pure: a view and the time in, a step out. Whatever it says is written by compare-and-swap on
-//! the version that it was decided on, so a step that comes too late does nothing. Nothing is
-//! written for an ordinary acquire or release: that would make the agent's next write fail.
+//! Pure: takes a view and the time, returns a plan. Every write is a compare-and-swap on the
+//! version that the plan is based on, so a late one has no effect. An ordinary acquire or release
+//! leads to no write, because that would make the agent's next write fail.
 
 mod reclaim;
 
@@ -19,52 +19,52 @@ use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
 use crate::protocol::settings::ReleaseMode;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen};
-use crate::store::cluster::LabelledPod;
-use crate::store::fleet::{Exact, Place, Placed};
+use crate::store::cluster::PodIdentity;
+use crate::store::fleet::{Object, ObjectRef, ObjectVersion};
 use crate::store::namespaces::{Binding, Subject};
 
-use self::reclaim::{dead_holder, is_dead};
+use self::reclaim::{is_dead, reclaim_from_ended};
 use super::binding::{self, BindSidecars};
+use super::errors::FeedKind;
 use super::label;
-use super::trouble::Kind;
-use super::unready;
-use super::view::{FreeLock, KeptLock, Key, SeenLock, SeenSession, View};
+use super::unready_leader;
+use super::view::{FreeLock, FullLock, Key, LockObservation, SessionObservation, View};
 
-/// What the operator is set to.
+/// The settings of the operator.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Who ends grants, in the record: the operator's pod.
+    /// The actor in records of grants that the operator ends: its pod.
     pub actor: Arc<str>,
     /// Added to every token base; the same in the whole installation.
     pub token_floor: u64,
-    /// How long a free and idle lock is kept where its spec does not say.
+    /// How long a free and idle lock is kept if its spec has no value.
     pub retain: Duration,
-    /// How long an ended session's object is kept when nothing names it: a place in a queue that
-    /// was asked for before may still land, and people look at what happened.
+    /// How long the object of an ended session is kept if no lock names it. A late write may still
+    /// add a queue entry of the session, and people inspect ended sessions.
     pub keep_sessions: Duration,
-    /// After how long a grant counts as long-held where the lock's spec does not say.
+    /// After how long a grant counts as long-held if the lock's spec has no value.
     pub long_held: Duration,
-    /// Whether the pod of an election's leader gets a label that says so.
+    /// Whether the pod of an election's leader gets a label.
     pub leader_labels: bool,
-    /// How far apart the checks are of a leader's pod that runs with `elect-always`. Only where leaders are
-    /// labelled.
+    /// The interval between checks of a leader's pod that runs with `elect-always`. Only used with
+    /// leader labels.
     pub unready_leader: Duration,
-    /// To whom the sidecar's role is given in labelled namespaces.
+    /// Which service accounts of labelled namespaces get the sidecar's role.
     pub bind_sidecars: BindSidecars,
-    /// Whether pods that ask for a sidecar and have none are told of.
-    pub tell_of_missing: bool,
+    /// Whether pods that request a sidecar and have none are reported.
+    pub report_uninjected: bool,
     /// The operator's own namespace, where no pod is injected.
     pub namespace: Arc<str>,
 }
 
 impl Rules {
-    /// What has to be watched.
-    pub(super) const fn watches(&self, kind: Kind) -> bool {
+    /// Returns whether a kind of object has to be watched.
+    pub(super) const fn watches(&self, kind: FeedKind) -> bool {
         match kind {
-            Kind::Lock | Kind::Session | Kind::Pod => true,
-            Kind::Account | Kind::Binding => self.bind_sidecars.watches(kind),
-            Kind::Namespace => self.tell_of_missing || self.bind_sidecars.watches(kind),
-            Kind::AskingPod => self.tell_of_missing,
+            FeedKind::Lock | FeedKind::Session | FeedKind::Pod => true,
+            FeedKind::Account | FeedKind::Binding => self.bind_sidecars.watches(kind),
+            FeedKind::Namespace => self.report_uninjected || self.bind_sidecars.watches(kind),
+            FeedKind::UninjectedPod => self.report_uninjected,
         }
     }
 }
@@ -72,104 +72,106 @@ impl Rules {
 /// The time, on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// The local clock: what is decided by.
+    /// The local clock, on which decisions are based.
     pub moment: Moment,
-    /// The wall clock: for people.
+    /// The wall clock, for records.
     pub wall: WallTime,
 }
 
-/// What is to be done now, and when to ask again if nothing changes.
+/// What to do now, and when to plan again if nothing changes.
 #[derive(Debug, Default)]
-pub struct Step {
-    /// What is to be done.
+pub struct Plan {
+    /// What to do now.
     pub action: Option<Action>,
-    /// When there may be something to do.
-    pub again: Option<Moment>,
+    /// When to plan again.
+    pub requeue_at: Option<Moment>,
 }
 
-/// Something to do.
+/// An action.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Write the session as revoked, on exactly this version.
     Revoke {
-        /// The session as it was seen.
-        current: Arc<Placed<Session>>,
+        /// The observed session.
+        current: Arc<Object<Session>>,
         /// What to write.
         next: Box<Session>,
     },
     /// Write the lock, on exactly this version.
     Write {
-        /// The lock as it was seen.
-        current: Arc<Placed<Lock>>,
+        /// The observed lock.
+        current: Arc<Object<Lock>>,
         /// What to write.
         next: Box<Lock>,
-        /// What it is for.
-        why: Why,
+        /// The reason of the write.
+        why: WriteReason,
     },
-    /// Ask what the kubelet reports of the pod of a session that missed a renewal.
-    LookAtPod(Arc<Placed<Session>>),
-    /// Ask whether the session exists that a lock's holder has.
-    LookForSession(Place),
+    /// Read the kubelet's report of the pod of a session that missed a renewal.
+    ReadPod(Arc<Object<Session>>),
+    /// Read the session of a lock's holder or waiter, which was not observed.
+    ReadSession(ObjectRef),
     /// Delete an idle lock's object.
-    DeleteLock(Exact),
+    DeleteLock(ObjectVersion),
     /// Delete an ended session's object.
-    DeleteSession(Arc<Placed<Session>>),
-    /// Take the label of an election's leader from all pods but this one.
-    TakeLabel {
+    DeleteSession(Arc<Object<Session>>),
+    /// Remove the label of an election's leader from all pods but this one.
+    RemoveLabel {
         /// The election, by namespace and name.
-        election: Place,
-        /// The grant that leads; none while nobody does.
+        election: ObjectRef,
+        /// The leading grant; `None` without a leader.
         grant: Option<GrantId>,
         /// Its pod, if it has one.
-        keep: Option<LabelledPod>,
+        keep: Option<PodIdentity>,
     },
-    /// Give it to the pod that leads: nobody else has it.
-    GiveLabel {
+    /// Add the label to the leader's pod, after it was removed from all others.
+    AddLabel {
         /// The election, by namespace and name.
-        election: Place,
-        /// The grant that leads.
+        election: ObjectRef,
+        /// The leading grant.
         grant: GrantId,
         /// Its pod.
-        pod: LabelledPod,
+        pod: PodIdentity,
     },
-    /// Check the pod of an election's leader. If it is not Ready since the moment of the check before, and
-    /// another candidate's pod is Ready, ask the leader to resign, on exactly this version of the lock.
+    /// Check the pod of an election's leader. If it has not been Ready since the previous check,
+    /// and another candidate's pod is Ready, request the leader's resignation, on exactly this
+    /// version of the lock.
     CheckLeader {
         /// The election, by namespace and name.
-        election: Place,
-        /// The lock as it was seen; it is held.
-        current: Arc<Placed<Lock>>,
-        /// The grant that leads.
+        election: ObjectRef,
+        /// The observed lock, which is held.
+        current: Arc<Object<Lock>>,
+        /// The leading grant.
         grant: GrantId,
         /// Its pod.
-        pod: LabelledPod,
+        pod: PodIdentity,
         /// The pods of the other candidates, in the order of the queue.
-        others: Vec<LabelledPod>,
-        /// Since when the pod was not Ready at the check before; none if it was, or if there was no check.
+        others: Vec<PodIdentity>,
+        /// Since when the pod was not Ready at the previous check; `None` if it was Ready, or at
+        /// the first check.
         unready_since: Option<Arc<str>>,
     },
-    /// Give the sidecar's role in a namespace.
+    /// Create the binding of the sidecar's role in a namespace.
     CreateBinding {
         /// The namespace.
         namespace: Arc<str>,
-        /// To whom.
+        /// Its subjects.
         subjects: BTreeSet<Subject>,
     },
-    /// Give it to others, on exactly this version.
+    /// Replace the subjects of a binding, on exactly this version.
     UpdateBinding {
-        /// The binding as it was seen.
-        current: Arc<Placed<Binding>>,
-        /// To whom.
+        /// The observed binding.
+        current: Arc<Object<Binding>>,
+        /// The new subjects.
         subjects: BTreeSet<Subject>,
     },
-    /// Ask whether pods of a namespace have the sidecar.
-    LookForSidecars(Arc<str>),
-    /// Take it away, on exactly this version.
-    DeleteBinding(Arc<Placed<Binding>>),
+    /// Check whether any pod of a namespace has a sidecar.
+    FindSidecars(Arc<str>),
+    /// Delete a binding, on exactly this version.
+    DeleteBinding(Arc<Object<Binding>>),
 }
 
 impl Action {
-    /// The version that it was decided on.
+    /// Returns the version that the action is based on.
     #[must_use]
     pub fn version(&self) -> Option<Revision> {
         match self {
@@ -183,55 +185,55 @@ impl Action {
             Self::UpdateBinding { current, .. } | Self::DeleteBinding(current) => {
                 Some(current.stored.version)
             }
-            Self::LookAtPod(_)
-            | Self::LookForSession(_)
-            | Self::LookForSidecars(_)
+            Self::ReadPod(_)
+            | Self::ReadSession(_)
+            | Self::FindSidecars(_)
             | Self::CreateBinding { .. }
-            | Self::TakeLabel { .. }
-            | Self::GiveLabel { .. } => None,
+            | Self::RemoveLabel { .. }
+            | Self::AddLabel { .. } => None,
         }
     }
 }
 
-/// What a lock is written for.
+/// The reason of a lock's write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// Its holder's session is dead.
+pub enum WriteReason {
+    /// The session of its holder has ended.
     Reclaim {
         /// How it ended.
         kind: IncidentKind,
-        /// The last sign of life that was seen of it.
+        /// The last observed renewal of the session.
         last_seen: Moment,
     },
     /// A person ended the grant.
     Force,
-    /// It is held for long, or is not any more.
+    /// The grant has become long-held, or is not any more.
     LongHeld,
 }
 
-impl Step {
+impl Plan {
     pub(super) fn act(action: Action) -> Self {
         Self {
             action: Some(action),
-            again: None,
+            requeue_at: None,
         }
     }
 
-    pub(super) fn at(moment: Moment) -> Self {
+    pub(super) fn requeue_at(moment: Moment) -> Self {
         Self {
             action: None,
-            again: Some(moment),
+            requeue_at: Some(moment),
         }
     }
 
-    /// The first thing to do, and the earliest time to look again.
+    /// Returns the first action, or the earlier of two times.
     fn or(self, other: impl FnOnce() -> Self) -> Self {
         if self.action.is_some() {
             return self;
         }
         let other = other();
         Self {
-            again: match (self.again, other.again) {
+            requeue_at: match (self.requeue_at, other.requeue_at) {
                 (Some(one), Some(two)) => Some(one.min(two)),
                 (one, two) => one.or(two),
             },
@@ -240,31 +242,31 @@ impl Step {
     }
 }
 
-/// What is to be done about a session or a lock.
+/// Plans one key.
 #[must_use]
-pub fn step(view: &View, rules: &Rules, key: &Key, now: Now) -> Step {
+pub fn plan(view: &View, rules: &Rules, key: &Key, now: Now) -> Plan {
     match key {
-        Key::Session(place) => view
-            .session(place)
-            .map_or_else(Step::default, |seen| session(view, rules, seen, now)),
-        Key::Lock(place) => view
-            .lock(place)
-            .map_or_else(Step::default, |kept| match kept {
-                KeptLock::Full(seen) => lock(view, rules, seen, now),
-                KeptLock::Free(free) => idle(view, rules, place, free, now),
+        Key::Session(object_ref) => view
+            .session(object_ref)
+            .map_or_else(Plan::default, |seen| plan_session(view, rules, seen, now)),
+        Key::Lock(object_ref) => view
+            .lock(object_ref)
+            .map_or_else(Plan::default, |observation| match observation {
+                LockObservation::Full(seen) => plan_lock(view, rules, seen, now),
+                LockObservation::Free(free) => plan_free_lock(view, rules, object_ref, free, now),
             }),
-        Key::Label(election) => label::step(view, rules, election, now.moment),
-        Key::Leader(election) => unready::step(view, rules, election, now.moment),
-        Key::Binding(namespace) => binding::step(view, rules, namespace, now.moment),
-        // It is told of, and nothing is done about it.
-        Key::AskingPod(_) => Step::default(),
+        Key::Label(election) => label::plan(view, rules, election, now.moment),
+        Key::Leader(election) => unready_leader::plan(view, rules, election, now.moment),
+        Key::Binding(namespace) => binding::plan(view, rules, namespace, now.moment),
+        // It is only reported.
+        Key::UninjectedPod(_) => Plan::default(),
     }
 }
 
-fn session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
+fn plan_session(view: &View, rules: &Rules, seen: &SessionObservation, now: Now) -> Plan {
     let value = &seen.session.stored.value;
     if value.revoked.is_some() {
-        return ended_session(view, rules, seen, now);
+        return plan_ended_session(view, rules, seen, now);
     }
     let revoke = |reason| {
         let revocation = Revocation {
@@ -274,8 +276,8 @@ fn session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
         };
         value
             .revoked(revocation)
-            .map_or_else(Step::default, |next| {
-                Step::act(Action::Revoke {
+            .map_or_else(Plan::default, |next| {
+                Plan::act(Action::Revoke {
                     current: seen.session.clone(),
                     next: Box::new(next),
                 })
@@ -286,64 +288,66 @@ fn session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
     }
     let ttl = view.ttl_of(&seen.session);
     match seen.observed.verdict(ttl, now.moment) {
-        // By a CAS on exactly the version that was silent: whoever renews meanwhile wins.
+        // A CAS on exactly the silent version: a concurrent renewal wins.
         Verdict::MayRevoke(_) => revoke(RevokeReason::Expired),
-        Verdict::MayLive { until } => Step::at(until).or(|| suspicion(view, seen, now)),
-        Verdict::Dead => Step::default(),
+        Verdict::MayLive { until } => {
+            Plan::requeue_at(until).or(|| check_missed_renewal(view, seen, now))
+        }
+        Verdict::Dead => Plan::default(),
     }
 }
 
-/// A session that missed its renewal may be of a pod that ended; the feed of ended pods does not
-/// tell of one that is being deleted before its phase says so. One on which nothing hangs is renewed
-/// later, and nobody waits for its end.
-fn suspicion(view: &View, seen: &SeenSession, now: Now) -> Step {
+/// Reads the pod of a session that missed a renewal. The feed of ended pods does not have a pod
+/// that is being deleted until its phase changes. Sessions without locks or queue entries are
+/// renewed less often and delay no lock.
+fn check_missed_renewal(view: &View, seen: &SessionObservation, now: Now) -> Plan {
     let value = &seen.session.stored.value;
     let version = seen.session.stored.version;
-    let nobody_waits = value.pod.uid.is_empty() || !view.is_claimed(&seen.session);
-    if nobody_waits || seen.pod_looked_at == Some(version) {
-        return Step::default();
+    let nobody_waits = value.pod.uid.is_empty() || !view.is_in_use(&seen.session);
+    if nobody_waits || seen.checked_pod_version == Some(version) {
+        return Plan::default();
     }
     let overdue = seen.observed.since().after(value.ttl.get() * 3 / 5);
     if now.moment < overdue {
-        return Step::at(overdue);
+        return Plan::requeue_at(overdue);
     }
-    Step::act(Action::LookAtPod(seen.session.clone()))
+    Plan::act(Action::ReadPod(seen.session.clone()))
 }
 
-fn ended_session(view: &View, rules: &Rules, seen: &SeenSession, now: Now) -> Step {
-    // What is deleted already goes when its finalizers do.
-    if seen.session.is_deleted || view.is_claimed(&seen.session) {
-        return Step::default();
+fn plan_ended_session(view: &View, rules: &Rules, seen: &SessionObservation, now: Now) -> Plan {
+    // An object that is already being deleted waits for its finalizers.
+    if seen.session.is_deleted || view.is_in_use(&seen.session) {
+        return Plan::default();
     }
-    let since = seen.observed.since().max(seen.named_until);
+    let since = seen.observed.since().max(seen.referenced_until);
     let due = since.after(rules.keep_sessions);
     if now.moment < due {
-        return Step::at(due);
+        return Plan::requeue_at(due);
     }
-    Step::act(Action::DeleteSession(seen.session.clone()))
+    Plan::act(Action::DeleteSession(seen.session.clone()))
 }
 
-fn lock(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
+fn plan_lock(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> Plan {
     match &seen.lock.stored.value.grant {
-        // What a person forces does not wait for what cannot be known of the holder.
-        Some(grant) => forced(view, rules, seen, now)
-            .or(|| dead_holder(view, rules, seen, grant, now))
-            .or(|| long_held(rules, seen, now)),
-        None => unmarked(seen),
+        // A force release does not wait for the state of the holder.
+        Some(grant) => force_release(view, rules, seen, now)
+            .or(|| reclaim_from_ended(view, rules, seen, grant, now))
+            .or(|| mark_long_held(rules, seen, now)),
+        None => clear_long_held(seen),
     }
 }
 
-fn forced(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
+fn force_release(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> Plan {
     let lock = &seen.lock.stored;
     let request = lock.value.settings.release_request.as_ref();
     let Some((request, grant)) = request.zip(lock.value.grant.as_ref()) else {
-        return Step::default();
+        return Plan::default();
     };
     if request.mode != ReleaseMode::Force || !request.names(&grant.id) {
-        return Step::default();
+        return Plan::default();
     }
     let Some(mint) = mint(view, rules) else {
-        return Step::default();
+        return Plan::default();
     };
     let ending = Ending {
         at: now.wall,
@@ -355,30 +359,34 @@ fn forced(view: &View, rules: &Rules, seen: &SeenLock, now: Now) -> Step {
     let next = lock
         .value
         .force_release(lock.version, &mint, &grant.id, is_dead, &ending);
-    write(seen, next, Why::Force)
+    write(seen, next, WriteReason::Force)
 }
 
-fn long_held(rules: &Rules, seen: &SeenLock, now: Now) -> Step {
+fn mark_long_held(rules: &Rules, seen: &FullLock, now: Now) -> Plan {
     let value = &seen.lock.stored.value;
     if value.long_held.is_some() {
-        return Step::default();
+        return Plan::default();
     }
-    // To lead for long is what elections are for.
+    // A leader may lead for any time.
     let usual = Some(rules.long_held).filter(|_| !is_election(&value.resource));
     let Some(limit) = value.settings.long_held.or(usual) else {
-        return Step::default();
+        return Plan::default();
     };
     let due = held_since(seen, now).after(limit);
     if now.moment < due {
-        return Step::at(due);
+        return Plan::requeue_at(due);
     }
-    write(seen, value.marked_long_held(Some(now.wall)), Why::LongHeld)
+    write(
+        seen,
+        value.marked_long_held(Some(now.wall)),
+        WriteReason::LongHeld,
+    )
 }
 
-/// Since when the grant is held: since it was seen first, or, so that a new operator does not begin
-/// to count anew, since its agent's wall clock says. A clock that is wrong costs a mark too early
-/// or too late, and no more.
-fn held_since(seen: &SeenLock, now: Now) -> Moment {
+/// Returns since when the grant is held: since its first observation or, so that a restarted
+/// operator does not start over, since its agent's wall clock. A wrong clock only marks the lock
+/// too early or too late.
+fn held_since(seen: &FullLock, now: Now) -> Moment {
     let grant = seen.lock.stored.value.grant.as_ref();
     let acquired_at = grant.map_or(0, |grant| grant.acquired_at.0);
     let held = u64::try_from(now.wall.0.saturating_sub(acquired_at)).unwrap_or_default();
@@ -391,40 +399,46 @@ fn held_since(seen: &SeenLock, now: Now) -> Moment {
     }
 }
 
-/// A mark that an older agent left behind when it released.
-fn unmarked(seen: &SeenLock) -> Step {
+/// Removes a mark that an older agent left when it released.
+fn clear_long_held(seen: &FullLock) -> Plan {
     write(
         seen,
         seen.lock.stored.value.marked_long_held(None),
-        Why::LongHeld,
+        WriteReason::LongHeld,
     )
 }
 
-fn idle(view: &View, rules: &Rules, place: &Place, free: &FreeLock, now: Now) -> Step {
+fn plan_free_lock(
+    view: &View,
+    rules: &Rules,
+    object_ref: &ObjectRef,
+    free: &FreeLock,
+    now: Now,
+) -> Plan {
     if free.is_deleted {
-        // It goes when its finalizers do.
-        return Step::default();
+        // It is deleted once its finalizers are removed.
+        return Plan::default();
     }
     let due = free.due(rules.retain);
     if now.moment < due {
-        return Step::at(due);
+        return Plan::requeue_at(due);
     }
-    // The next lock of that name knows nothing of this one's tokens: its first one is made from
-    // the store's revision alone, and must be larger than all of this one's.
+    // A recreated lock does not know the old tokens: its first token comes from the store's
+    // revision alone, and must be larger than all of them.
     let Some(seen_by_now) = view.seen() else {
-        return Step::default();
+        return Plan::default();
     };
     let next_base = u128::from(rules.token_floor) + seen_by_now.highest().scale();
     let is_below = u128::from(free.token.get()) + u128::from(LEASES_PER_GRANT) <= next_base;
     if !is_below {
-        return Step::at(now.moment.after(rules.retain));
+        return Plan::requeue_at(now.moment.after(rules.retain));
     }
-    Step::act(Action::DeleteLock(free.exact(place)))
+    Plan::act(Action::DeleteLock(free.object_version(object_ref)))
 }
 
-fn write(seen: &SeenLock, next: Option<Lock>, why: Why) -> Step {
-    next.map_or_else(Step::default, |next| {
-        Step::act(Action::Write {
+fn write(seen: &FullLock, next: Option<Lock>, why: WriteReason) -> Plan {
+    next.map_or_else(Plan::default, |next| {
+        Plan::act(Action::Write {
             current: seen.lock.clone(),
             next: Box::new(next),
             why,

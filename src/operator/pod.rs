@@ -1,12 +1,12 @@
-//! Whether a pod has ended, by what the kubelet reports.
+//! Decides whether a pod has ended, by the report of the kubelet.
 //!
-//! Early reclaim hangs on it, so it is strict: a pod that is merely gone, or that somebody other
-//! than its kubelet gave up, may still run on a node that nobody hears of.
+//! It is strict, because an early take-over depends on it. A pod that was only deleted, or that
+//! another component marked as ended, may still run on an unreachable node.
 
 use crate::store::fleet::{ContainerReport, PodReport};
 
-/// Whether the kubelet reports every container of the pod terminated and will not start them
-/// again.
+/// Returns whether the kubelet reports that all containers have terminated and will not be
+/// restarted.
 #[must_use]
 pub fn has_ended(pod: &PodReport) -> bool {
     let stays_ended = pod.is_terminal || pod.is_deleted;
@@ -21,12 +21,12 @@ pub fn has_ended(pod: &PodReport) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::fleet::Place;
+    use crate::store::fleet::ObjectRef;
     use ContainerReport::{Alive, Terminated, Unknown};
 
     fn ended() -> PodReport {
         PodReport {
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: "n".into(),
                 name: "p".into(),
             },

@@ -1,8 +1,8 @@
-//! What is to be looked at, in which order, and what is to be looked at later.
+//! The work queue: the keys to plan now, by priority, and the delayed ones.
 //!
-//! A key stands in it once, and nothing is done about a key while something is under way for it.
-//! Sessions go first, because a lock is only taken over after its session is revoked; then locks
-//! that somebody waits for.
+//! Invariant: a key is queued at most once, and never planned while an action for it is in flight.
+//! Sessions come first, because a lock is taken over only after its session is revoked; then
+//! contended locks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,9 +10,9 @@ use crate::protocol::time::Moment;
 
 use super::view::Key;
 
-/// How soon a key is to be looked at.
+/// The priority of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Urgency {
+pub(super) enum Priority {
     Session,
     Contended,
     Other,
@@ -22,79 +22,79 @@ pub(super) enum Urgency {
 pub(super) struct Queue {
     ready: [VecDeque<Key>; 3],
     queued: BTreeSet<Key>,
-    under_way: BTreeSet<Key>,
-    /// Changed while something was under way for it.
-    changed: BTreeMap<Key, Urgency>,
-    later: BTreeSet<(Moment, Key)>,
+    in_flight: BTreeSet<Key>,
+    /// Keys that changed while an action for them was in flight.
+    changed: BTreeMap<Key, Priority>,
+    delayed: BTreeSet<(Moment, Key)>,
     due: BTreeMap<Key, Moment>,
     failures: BTreeMap<Key, u32>,
 }
 
 impl Queue {
-    /// How many are to be looked at now, or are under way.
+    /// Returns the number of keys that are queued or in flight.
     pub(super) fn len(&self) -> usize {
-        self.queued.len() + self.under_way.len()
+        self.queued.len() + self.in_flight.len()
     }
 
-    /// This one is to be looked at now. What it waited for does not matter any more.
-    pub(super) fn push(&mut self, key: Key, urgency: Urgency) {
-        self.forget_due(&key);
-        if self.under_way.contains(&key) {
-            self.changed.insert(key, urgency);
+    /// Queues a key, and cancels its delay.
+    pub(super) fn push(&mut self, key: Key, priority: Priority) {
+        self.cancel_delay(&key);
+        if self.in_flight.contains(&key) {
+            self.changed.insert(key, priority);
         } else if self.queued.insert(key.clone()) {
-            self.ready[urgency as usize].push_back(key);
+            self.ready[priority as usize].push_back(key);
         }
     }
 
-    /// The next one to look at.
+    /// Returns the next key.
     pub(super) fn pop(&mut self) -> Option<Key> {
         let key = self.ready.iter_mut().find_map(VecDeque::pop_front)?;
         self.queued.remove(&key);
         Some(key)
     }
 
-    /// Nothing else is to be done about this one until [`Self::finish`].
-    pub(super) fn begin(&mut self, key: Key) {
-        self.under_way.insert(key);
+    /// Marks a key as in flight until [`Self::finish`].
+    pub(super) fn start(&mut self, key: Key) {
+        self.in_flight.insert(key);
     }
 
-    /// What was under way for it is over.
+    /// Ends the action in flight for a key. A key that changed meanwhile is queued again.
     pub(super) fn finish(&mut self, key: &Key) {
-        self.under_way.remove(key);
-        if let Some(urgency) = self.changed.remove(key) {
-            self.push(key.clone(), urgency);
+        self.in_flight.remove(key);
+        if let Some(priority) = self.changed.remove(key) {
+            self.push(key.clone(), priority);
         }
     }
 
-    /// It worked: the next failure is the first one.
-    pub(super) fn note_success(&mut self, key: &Key) {
+    /// Resets the number of failures after a success.
+    pub(super) fn reset_failures(&mut self, key: &Key) {
         self.failures.remove(key);
     }
 
-    /// It did not: how often in a row, before this one.
-    pub(super) fn note_failure(&mut self, key: &Key) -> u32 {
+    /// Counts a failure. Returns the number of failures in a row before it.
+    pub(super) fn count_failure(&mut self, key: &Key) -> u32 {
         let failures = self.failures.entry(key.clone()).or_default();
         let before = *failures;
         *failures = before.saturating_add(1);
         before
     }
 
-    /// This one is to be looked at later, if nothing changes before.
-    pub(super) fn look_again(&mut self, key: Key, at: Moment) {
+    /// Queues a key at a later time, if nothing changes before.
+    pub(super) fn requeue_at(&mut self, key: Key, at: Moment) {
         if self.queued.contains(&key) || self.changed.contains_key(&key) {
             return;
         }
-        self.forget_due(&key);
+        self.cancel_delay(&key);
         self.due.insert(key.clone(), at);
-        self.later.insert((at, key));
+        self.delayed.insert((at, key));
     }
 
-    /// The keys that are due by now.
+    /// Returns the keys that are due.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<Key> {
         let mut keys = Vec::new();
-        while let Some((at, _)) = self.later.first()
+        while let Some((at, _)) = self.delayed.first()
             && *at <= now
-            && let Some((_, key)) = self.later.pop_first()
+            && let Some((_, key)) = self.delayed.pop_first()
         {
             self.due.remove(&key);
             keys.push(key);
@@ -102,28 +102,28 @@ impl Queue {
         keys
     }
 
-    /// When the next one is due.
+    /// Returns when the next key is due.
     pub(super) fn next_due(&self) -> Option<Moment> {
-        self.later.first().map(|(at, _)| *at)
+        self.delayed.first().map(|(at, _)| *at)
     }
 
-    /// There is no such thing any more.
+    /// Forgets a key whose object no longer exists.
     pub(super) fn forget(&mut self, key: &Key) {
         self.failures.remove(key);
-        self.forget_due(key);
+        self.cancel_delay(key);
     }
 
-    /// Forgets everything but what is under way.
+    /// Removes everything but the actions in flight.
     pub(super) fn clear(&mut self) {
         *self = Self {
-            under_way: std::mem::take(&mut self.under_way),
+            in_flight: std::mem::take(&mut self.in_flight),
             ..Self::default()
         };
     }
 
-    fn forget_due(&mut self, key: &Key) {
+    fn cancel_delay(&mut self, key: &Key) {
         if let Some(at) = self.due.remove(key) {
-            self.later.remove(&(at, key.clone()));
+            self.delayed.remove(&(at, key.clone()));
         }
     }
 }
@@ -133,17 +133,17 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::fleet::Place;
+    use crate::store::fleet::ObjectRef;
 
-    fn place(name: &str) -> Place {
-        Place {
+    fn object_ref(name: &str) -> ObjectRef {
+        ObjectRef {
             namespace: "n".into(),
             name: name.into(),
         }
     }
 
     fn lock(name: &str) -> Key {
-        Key::Lock(place(name))
+        Key::Lock(object_ref(name))
     }
 
     fn at(seconds: u64) -> Moment {
@@ -153,11 +153,11 @@ mod tests {
     #[test]
     fn sessions_go_first_and_then_the_locks_that_others_wait_for() {
         let mut queue = Queue::default();
-        let session = Key::Session(place("s"));
-        queue.push(lock("a"), Urgency::Other);
-        queue.push(lock("b"), Urgency::Contended);
-        queue.push(session.clone(), Urgency::Session);
-        queue.push(lock("a"), Urgency::Other);
+        let session = Key::Session(object_ref("s"));
+        queue.push(lock("a"), Priority::Other);
+        queue.push(lock("b"), Priority::Contended);
+        queue.push(session.clone(), Priority::Session);
+        queue.push(lock("a"), Priority::Other);
         let order: Vec<Key> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(order, [session, lock("b"), lock("a")]);
     }
@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn what_changes_while_something_is_under_way_is_looked_at_after_it() {
         let mut queue = Queue::default();
-        queue.begin(lock("a"));
-        queue.push(lock("a"), Urgency::Other);
+        queue.start(lock("a"));
+        queue.push(lock("a"), Priority::Other);
         assert_eq!(queue.pop(), None);
         assert_eq!(queue.len(), 1);
         queue.finish(&lock("a"));
@@ -177,15 +177,15 @@ mod tests {
     #[test]
     fn a_change_takes_the_place_of_a_timer() {
         let mut queue = Queue::default();
-        queue.look_again(lock("a"), at(5));
-        queue.look_again(lock("b"), at(9));
-        queue.look_again(lock("b"), at(7));
-        queue.push(lock("a"), Urgency::Other);
+        queue.requeue_at(lock("a"), at(5));
+        queue.requeue_at(lock("b"), at(9));
+        queue.requeue_at(lock("b"), at(7));
+        queue.push(lock("a"), Priority::Other);
         assert_eq!(queue.next_due(), Some(at(7)));
         assert_eq!(queue.take_due(at(6)), []);
         assert_eq!(queue.take_due(at(7)), [lock("b")]);
         assert_eq!(queue.next_due(), None);
-        queue.look_again(lock("a"), at(8));
+        queue.requeue_at(lock("a"), at(8));
         assert_eq!(queue.next_due(), None, "it is looked at now anyway");
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator knows and has before it: the view, the queue, and whether it is the one to act.
+//! The state of the operator: the view, the queue, and whether this replica is the active one.
 
 use std::sync::Arc;
 
@@ -6,34 +6,36 @@ use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, Seen};
 use crate::store::StoreError;
-use crate::store::fleet::{Place, Placed, Told};
+use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 
-use super::apply::Shown;
+use super::apply::Observation;
+use super::errors::{ErrorLog, ErrorTopic, FeedKind, with_advice};
 use super::plan::{Action, Now, Rules};
-use super::queue::{Queue, Urgency};
-use super::scribe::Scribe;
-use super::trouble::{About, Kind, Troubles, with_advice};
-use super::unready::LeaderCheck;
-use super::view::{KeptLock, Key, Unreadable, View};
-use super::{ASK_AGAIN, ASK_ANYWAY, LONGEST_SLEEP, audit, binding, missing};
+use super::queue::{Priority, Queue};
+use super::recorder::Recorder;
+use super::unready_leader::LeaderCheck;
+use super::view::{Key, LockObservation, Unreadable, View};
+use super::{
+    REVISION_CHECK_INTERVAL, SLEEP_MAX, WENT_BACK_CHECK_INTERVAL, audit, binding, uninjected,
+};
 
-/// Of how many locks that cannot be read there is an Event in each namespace.
-const TOLD_OF: usize = 10;
+/// The maximum number of unreadable locks with an Event in each namespace.
+const UNREADABLE_EVENTS_MAX: usize = 10;
 
-/// What to do about a store that is older than what was observed of it.
-const RESTORE_AGAIN: &str = "the store was restored without raising its revision, so fencing tokens would \
+/// What to do about a store that lost writes.
+const RESTORE_ADVICE: &str = "the store was restored without raising its revision, so fencing tokens would \
                              repeat; restore it again with `etcdutl snapshot restore --bump-revision \
                              1000000000 --mark-compacted`";
 
-/// What is known of the store behind the feeds.
+/// What is known about the store behind the feeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It may be another one than was seen: nothing is done before it was asked.
+pub(super) enum StoreStatus {
+    /// It may not be the observed store: nothing is done before its revision was read.
     #[default]
-    Doubtful,
-    /// It has all that was seen of it.
-    Sound,
-    /// It is older than what was seen of it: nothing may be granted.
+    Unverified,
+    /// It has everything that was observed.
+    Verified,
+    /// It is older than what was observed: nothing may be granted.
     WentBack,
 }
 
@@ -41,82 +43,88 @@ pub(super) enum Standing {
 pub(super) struct State {
     pub(super) view: View,
     pub(super) queue: Queue,
-    pub(super) scribe: Scribe,
-    pub(super) troubles: Troubles,
+    pub(super) recorder: Recorder,
+    pub(super) errors: ErrorLog,
     pub(super) leads: bool,
-    /// When it became the active one last.
+    /// When this replica last became active.
     active_since: Moment,
-    pub(super) store: Standing,
-    /// When the store's revision is to be asked for.
-    ask_revision_at: Option<Moment>,
-    /// It is asked for; one question at a time, so that no answer is taken for a later one.
-    is_asking: bool,
-    /// The feeds may go on from where this store has never been, and tell nothing of what it has.
-    pub(super) must_list_anew: bool,
+    pub(super) store: StoreStatus,
+    /// When to read the store's revision.
+    check_revision_at: Option<Moment>,
+    /// Whether a read is in flight. One at a time, so that no answer counts for a later read.
+    is_checking_revision: bool,
+    /// Whether the feeds have to list again: they may continue at a revision that this store never
+    /// had.
+    pub(super) needs_relist: bool,
 }
 
 impl State {
-    /// A watch of locks was interrupted, or lists anew. Behind it may be another store now, and one
-    /// that went back says nothing about it: a watch from a revision that is still to come is open
-    /// and silent.
-    pub(super) fn doubt(&mut self, now: Moment) {
-        if self.store == Standing::Sound {
-            self.store = Standing::Doubtful;
+    /// Records that a watch of locks was interrupted or restarted. Another store may be behind it
+    /// now. A store that went back does not show it: a watch from a future revision is open and
+    /// silent.
+    pub(super) fn mark_store_unverified(&mut self, now: Moment) {
+        if self.store == StoreStatus::Verified {
+            self.store = StoreStatus::Unverified;
         }
-        self.ask_revision_at = Some(now);
+        self.check_revision_at = Some(now);
     }
 
-    /// When the store is to be asked how far it is.
-    pub(super) fn next_question(&self) -> Option<Moment> {
-        self.ask_revision_at.filter(|_| !self.is_asking)
+    /// Returns when to read the store's revision.
+    pub(super) fn next_revision_check(&self) -> Option<Moment> {
+        self.check_revision_at
+            .filter(|_| !self.is_checking_revision)
     }
 
-    /// It is asked now; gives what was seen of it before.
-    pub(super) fn begin_question(&mut self) -> Option<Seen> {
-        self.ask_revision_at = None;
-        self.is_asking = true;
+    /// Starts a read of the revision. Returns the highest observed revision before it.
+    pub(super) fn start_revision_check(&mut self) -> Option<Seen> {
+        self.check_revision_at = None;
+        self.is_checking_revision = true;
         self.view.seen()
     }
 
-    pub(super) fn note_leadership(&mut self, leads: bool, rules: &Rules, now: Now) {
+    pub(super) fn set_leadership(&mut self, leads: bool, rules: &Rules, now: Now) {
         if leads == self.leads {
             return;
         }
         self.leads = leads;
         self.active_since = now.moment;
         self.queue.clear();
-        self.scribe.forget();
+        self.recorder.reset();
         if leads {
             tracing::info!("became the active replica");
             self.view.elections_mut().forget_all();
-            self.look_at_everything(rules, now);
+            self.enqueue_all(rules, now);
         } else {
             tracing::warn!("no longer the active replica");
         }
     }
 
-    /// Whether this replica is of use as the active one. What a pod's end would tell, silence tells.
+    /// Returns whether this replica can be the active one. The feed of pods is not needed: silence
+    /// leads to the same results.
     pub(super) fn is_fit(&self, now: Moment) -> bool {
-        let is_refused = |kind| self.troubles.refused(kind, now).is_some();
-        self.view.may_act() && !is_refused(Kind::Lock) && !is_refused(Kind::Session)
+        let is_refused = |kind| self.errors.refused(kind, now).is_some();
+        self.view.may_act() && !is_refused(FeedKind::Lock) && !is_refused(FeedKind::Session)
     }
 
-    /// Why it does not see everything, if it does not.
-    pub(super) fn why_not_ready(&self, rules: &Rules, now: Moment) -> Option<String> {
-        let mut watched = Kind::ALL.into_iter().filter(|kind| rules.watches(*kind));
+    /// Returns what is not listed or cannot be watched, if anything.
+    pub(super) fn not_ready_reason(&self, rules: &Rules, now: Moment) -> Option<String> {
+        let mut watched = FeedKind::ALL
+            .into_iter()
+            .filter(|kind| rules.watches(*kind));
         watched.find_map(|kind| {
             let name = kind.name();
-            if !self.view.has_all(kind) {
+            if !self.view.is_listed(kind) {
                 let so_far = format!("not all {name}s were listed yet");
-                let error = self.troubles.last(kind);
+                let error = self.errors.last_error(kind);
                 let error = error.map(|error| with_advice(kind, error));
                 return Some(error.map_or(so_far.clone(), |error| format!("{so_far}: {error}")));
             }
-            // Pods are made without the rest, too; a webhook that is away stops them.
+            // The other feeds are not needed for pods; an unready webhook would block their
+            // creation.
             if !kind.is_needed_throughout() {
                 return None;
             }
-            let error = self.troubles.refused(kind, now)?;
+            let error = self.errors.refused(kind, now)?;
             Some(format!(
                 "{name}s can no longer be watched: {}",
                 with_advice(kind, error)
@@ -124,201 +132,225 @@ impl State {
         })
     }
 
-    /// Whether there is anything to do for this replica.
+    /// Returns whether this replica may act.
     pub(super) fn may_act(&self) -> bool {
         self.leads && self.view.may_act()
     }
 
-    /// What one replica does, another one has done already, or will.
-    pub(super) fn look_at_changes(&mut self, rules: &Rules, now: Now) {
+    /// Queues the changed keys. An inactive replica drops them: the active one acts on them.
+    pub(super) fn enqueue_changes(&mut self, rules: &Rules, now: Now) {
         let changed = self.view.take_changed();
         if !self.leads {
             return;
         }
         for key in changed {
-            self.look_at(key, rules, now);
+            self.enqueue(key, rules, now);
         }
     }
 
-    /// Lets the scribe see all that there is to tell, where it has to.
-    pub(super) fn go_over_the_record(&mut self, rules: &Rules, now: Now) {
-        if !self.scribe.must_go_over() {
+    /// Passes all current records to the recorder, if it needs them.
+    pub(super) fn replay_records(&mut self, rules: &Rules, now: Now) {
+        if !self.recorder.needs_replay() {
             return;
         }
-        let unreadable = unreadable_locks(&self.view, now);
+        let unreadable = unreadable_records(&self.view, now);
         let locks = self.view.locks();
-        let incidents =
-            locks.flat_map(|(place, kept)| audit::news_of(place, kept, self.active_since));
+        let incidents = locks.flat_map(|(object_ref, observation)| {
+            audit::records_of(object_ref, observation, self.active_since)
+        });
         let foreign = binding::foreign(&self.view, rules);
         let foreign = foreign.map(|found| audit::foreign_binding(found, now.wall));
-        let missing = self.view.labelled().all_without_sidecar();
-        let missing = missing.filter(|pod| missing::is_to_be_told(&self.view, rules, pod));
-        let missing = missing.map(|pod| audit::not_injected(pod, now.wall));
-        let beside = foreign.chain(missing);
-        self.scribe
-            .go_over(unreadable.chain(incidents).chain(beside));
+        let uninjected = self.view.labelled().all_without_sidecar();
+        let uninjected = uninjected.filter(|pod| uninjected::should_report(&self.view, rules, pod));
+        let uninjected = uninjected.map(|pod| audit::not_injected(pod, now.wall));
+        let beside = foreign.chain(uninjected);
+        self.recorder
+            .replay(unreadable.chain(incidents).chain(beside));
     }
 
-    pub(super) fn look_at_everything(&mut self, rules: &Rules, now: Now) {
-        for news in unreadable_locks(&self.view, now) {
-            self.scribe.tell(news);
+    pub(super) fn enqueue_all(&mut self, rules: &Rules, now: Now) {
+        for record in unreadable_records(&self.view, now) {
+            self.recorder.record(record);
         }
         let keys: Vec<Key> = self.view.keys().collect();
         for key in keys {
-            self.look_at(key, rules, now);
+            self.enqueue(key, rules, now);
         }
     }
 
-    pub(super) fn look_at(&mut self, key: Key, rules: &Rules, now: Now) {
-        if let Key::Lock(place) = &key
-            && let Some(kept) = self.view.lock(place)
+    pub(super) fn enqueue(&mut self, key: Key, rules: &Rules, now: Now) {
+        if let Key::Lock(object_ref) = &key
+            && let Some(observation) = self.view.lock(object_ref)
         {
-            for news in audit::news_of(place, kept, self.active_since) {
-                self.scribe.tell(news);
+            for record in audit::records_of(object_ref, observation, self.active_since) {
+                self.recorder.record(record);
             }
         }
         match &key {
-            Key::Binding(namespace) => self.tell_of_foreign(namespace, rules, now),
-            Key::AskingPod(place) => return self.tell_of_missing(place, rules, now),
+            Key::Binding(namespace) => self.record_foreign_binding(namespace, rules, now),
+            Key::UninjectedPod(object_ref) => {
+                return self.record_uninjected(object_ref, rules, now);
+            }
             _ => {}
         }
-        let urgency = self.urgency(&key);
-        self.queue.push(key, urgency);
+        let priority = self.priority(&key);
+        self.queue.push(key, priority);
     }
 
-    /// Logs that an object cannot be read. One namespace can make any number of them, and edit each as
-    /// often as it likes: the metric has them all.
-    pub(super) fn log_unreadable(&mut self, kind: Kind, place: &Place, why: &str, now: Moment) {
-        if self.troubles.may_say(About::Unreadable(kind), now) {
+    /// Logs an unreadable object. A namespace can have any number of them, and edit each at any
+    /// rate, so the log is bounded; the metric counts all.
+    pub(super) fn log_unreadable(
+        &mut self,
+        kind: FeedKind,
+        object_ref: &ObjectRef,
+        why: &str,
+        now: Moment,
+    ) {
+        if self.errors.should_log(ErrorTopic::Unreadable(kind), now) {
             let (kind, others) = (kind.name(), self.view.unreadable().len());
-            tracing::warn!(kind, object = %place, reason = why, others, "object unreadable; left alone while held");
+            tracing::warn!(kind, object = %object_ref, reason = why, others, "object unreadable; left alone while held");
         }
     }
 
-    /// Tells of a lock that cannot be read, unless there are many in its namespace.
-    pub(super) fn tell_of_unreadable(&mut self, place: &Place, now: Now) {
-        let there = self.view.unreadable_locks_in(&place.namespace);
-        let there: Vec<_> = there.take(TOLD_OF + 1).collect();
-        let found = there.iter().find(|(of, _)| *of == place);
-        if let Some(found) = found.filter(|_| there.len() <= TOLD_OF) {
-            let news = unreadable(*found, now);
-            self.scribe.tell(news);
+    /// Records an unreadable lock, unless its namespace has too many.
+    pub(super) fn record_unreadable(&mut self, object_ref: &ObjectRef, now: Now) {
+        let there = self.view.unreadable_locks_in(&object_ref.namespace);
+        let there: Vec<_> = there.take(UNREADABLE_EVENTS_MAX + 1).collect();
+        let found = there.iter().find(|(of, _)| *of == object_ref);
+        if let Some(found) = found.filter(|_| there.len() <= UNREADABLE_EVENTS_MAX) {
+            let record = unreadable_record(*found, now);
+            self.recorder.record(record);
         }
     }
 
-    /// Says that a binding is in the way of ours.
-    fn tell_of_foreign(&mut self, namespace: &Arc<str>, rules: &Rules, now: Now) {
+    /// Records a binding that another user created under the operator's name.
+    fn record_foreign_binding(&mut self, namespace: &Arc<str>, rules: &Rules, now: Now) {
         if let Some(found) = binding::foreign_in(&self.view, rules, namespace)
-            && self.scribe.tell(audit::foreign_binding(found, now.wall))
+            && self
+                .recorder
+                .record(audit::foreign_binding(found, now.wall))
         {
             tracing::warn!(
-                binding = %found.place,
+                binding = %found.object_ref,
                 "RoleBinding not created by Leasehold; left unchanged"
             );
         }
     }
 
-    /// Says that a pod has no sidecar, although it asks for one.
-    fn tell_of_missing(&mut self, place: &Place, rules: &Rules, now: Now) {
-        let pod = self.view.labelled().without_sidecar(place);
-        if let Some(pod) = pod.filter(|pod| missing::is_to_be_told(&self.view, rules, pod)) {
-            self.scribe.tell(audit::not_injected(pod, now.wall));
+    /// Records a pod that requests a sidecar and has none.
+    fn record_uninjected(&mut self, object_ref: &ObjectRef, rules: &Rules, now: Now) {
+        let pod = self.view.labelled().without_sidecar(object_ref);
+        if let Some(pod) = pod.filter(|pod| uninjected::should_report(&self.view, rules, pod)) {
+            self.recorder.record(audit::not_injected(pod, now.wall));
         }
     }
 
-    pub(super) fn urgency(&self, key: &Key) -> Urgency {
+    pub(super) fn priority(&self, key: &Key) -> Priority {
         match key {
             // Locks wait for it.
-            Key::Session(place) if self.view.is_named(place) => Urgency::Session,
+            Key::Session(object_ref) if self.view.is_referenced(object_ref) => Priority::Session,
             Key::Session(_)
             | Key::Label(_)
             | Key::Leader(_)
             | Key::Binding(_)
-            | Key::AskingPod(_) => Urgency::Other,
-            Key::Lock(place) => match self.view.lock(place).and_then(KeptLock::full) {
-                Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Urgency::Contended,
-                _ => Urgency::Other,
-            },
+            | Key::UninjectedPod(_) => Priority::Other,
+            Key::Lock(object_ref) => {
+                match self.view.lock(object_ref).and_then(LockObservation::full) {
+                    Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Priority::Contended,
+                    _ => Priority::Other,
+                }
+            }
         }
     }
 
-    /// Says once that a request which has just been written is about no grant that there is.
-    pub(super) fn note_ignored_request(&mut self, lock: &Placed<Lock>, now: WallTime) {
+    /// Records a new release request that names no grant of the lock.
+    pub(super) fn record_ignored_request(&mut self, lock: &Object<Lock>, now: WallTime) {
         let value = &lock.stored.value;
         let Some(request) = &value.settings.release_request else {
             return;
         };
-        let before = self.view.lock(&lock.place);
+        let before = self.view.lock(&lock.object_ref);
         let is_new = match before {
             Some(before) => before.release_request() != Some(request),
-            // It was made with it. What a listing shows may have been asked long ago.
+            // The lock was created with it. A request in a list may be old.
             None => value.transitions == 0 && !self.view.is_listing_locks(),
         };
         let names = |grant: Option<&Grant>| grant.is_some_and(|grant| request.names(&grant.id));
-        let held_before = before.and_then(KeptLock::grant);
-        // What it named may have ended in the moment before.
+        let held_before = before.and_then(LockObservation::grant);
+        // The named grant may have ended just before.
         if self.leads && is_new && !names(value.grant.as_ref()) && !names(held_before) {
-            self.scribe.tell(audit::ignored_request(lock, request, now));
+            self.recorder
+                .record(audit::ignored_request(lock, request, now));
         }
     }
 
-    pub(super) fn note_shown(&mut self, shown: Shown, now: Now) {
+    pub(super) fn apply_observation(&mut self, observation: Observation, now: Now) {
         let received = now.moment;
-        match shown {
-            Shown::Lock(lock) => {
-                self.note_ignored_request(&lock, now.wall);
-                self.view.note_lock(Told::There(lock), now);
+        match observation {
+            Observation::Lock(lock) => {
+                self.record_ignored_request(&lock, now.wall);
+                self.view.observe_lock(FeedEvent::Applied(lock), now);
             }
-            Shown::NoLock(place) => self.view.note_lock(Told::Gone(place), now),
-            Shown::Session(session) => self.view.note_session(Told::There(session), received),
-            Shown::NoSession(place) => self.view.note_no_session(&place, received),
-            Shown::Pod {
+            Observation::NoLock(object_ref) => {
+                self.view.observe_lock(FeedEvent::Deleted(object_ref), now)
+            }
+            Observation::Session(session) => self
+                .view
+                .observe_session(FeedEvent::Applied(session), received),
+            Observation::NoSession(object_ref) => {
+                self.view.observe_session_missing(&object_ref, received)
+            }
+            Observation::Pod {
                 session,
                 version,
                 report,
             } => {
-                self.view.note_pod_looked_at(&session, version);
+                self.view.mark_pod_checked(&session, version);
                 if let Some(report) = report {
-                    self.view.note_pod_report(&report);
+                    self.view.observe_pod_report(&report);
                 }
             }
-            Shown::LabelTaken {
+            Observation::LabelRemoved {
                 election,
                 grant,
-                is_given,
+                is_labelled,
             } => {
                 let elections = self.view.elections_mut();
-                elections.note_taken(&election, grant, is_given, received);
+                elections.record_removed(&election, grant, is_labelled, received);
             }
-            Shown::LabelGiven { election, grant } => {
-                self.view.elections_mut().note_given(&election, &grant);
+            Observation::LabelAdded { election, grant } => {
+                self.view.elections_mut().record_added(&election, &grant);
             }
-            Shown::Leader {
+            Observation::Leader {
                 election,
                 grant,
                 pod,
             } => {
                 let elections = self.view.elections_mut();
-                elections.note_leader(&election, LeaderCheck::new(grant, pod, received));
+                elections.record_check(&election, LeaderCheck::new(grant, pod, received));
             }
-            Shown::Sidecars(namespace, are_there) => {
+            Observation::Sidecars(namespace, are_there) => {
                 let labelled = self.view.labelled_mut();
-                labelled.note_sidecars(namespace, are_there, received);
+                labelled.set_sidecars(namespace, are_there, received);
             }
-            Shown::Binding(found) => self.view.note_binding(Told::There(found)),
-            Shown::NoBinding(place) => self.view.note_binding(Told::Gone(place)),
-            Shown::LabelUnclear(election) => self.view.elections_mut().forget(&election),
+            Observation::Binding(found) => self.view.observe_binding(FeedEvent::Applied(found)),
+            Observation::NoBinding(object_ref) => {
+                self.view.observe_binding(FeedEvent::Deleted(object_ref))
+            }
+            Observation::LabelUnknown(election) => {
+                self.view.elections_mut().forget_labels_of(&election)
+            }
         }
     }
 
-    /// Whether an action would be decided on the same version again.
-    pub(super) fn still_has(&self, key: &Key, action: &Action) -> bool {
+    /// Returns whether an action would be planned on the same version again.
+    pub(super) fn is_unchanged_since(&self, key: &Key, action: &Action) -> bool {
         let known = match key {
-            Key::Session(place) => {
-                let seen = self.view.session(place);
+            Key::Session(object_ref) => {
+                let seen = self.view.session(object_ref);
                 seen.map(|seen| seen.session.stored.version)
             }
-            Key::Lock(place) => self.view.lock(place).map(KeptLock::version),
+            Key::Lock(object_ref) => self.view.lock(object_ref).map(LockObservation::version),
             Key::Binding(namespace) => {
                 let found = self.view.labelled().binding_of(namespace);
                 if let Action::CreateBinding { .. } = action {
@@ -327,81 +359,91 @@ impl State {
                 found.map(|found| found.stored.version)
             }
             Key::Leader(_) => match action {
-                Action::CheckLeader { current, .. } => {
-                    self.view.lock(&current.place).map(KeptLock::version)
-                }
+                Action::CheckLeader { current, .. } => self
+                    .view
+                    .lock(&current.object_ref)
+                    .map(LockObservation::version),
                 _ => None,
             },
-            Key::Label(_) | Key::AskingPod(_) => None,
+            Key::Label(_) | Key::UninjectedPod(_) => None,
         };
         known.is_some() && known == action.version()
     }
 
-    /// The store said how far it is; `before` is what was seen of it when it was asked.
-    pub(super) fn note_revision(
+    /// Finishes a read of the store's revision. `before` is the highest revision that was observed
+    /// when it started.
+    pub(super) fn finish_revision_check(
         &mut self,
         answer: Result<Revision, StoreError>,
         before: Option<Seen>,
         rules: &Rules,
         now: Now,
     ) {
-        self.is_asking = false;
+        self.is_checking_revision = false;
         let listed = match answer {
             Ok(listed) => listed,
             Err(error) => {
-                if self.troubles.may_say(About::Revision, now.moment) {
-                    let error = with_advice(Kind::Lock, &error);
+                if self.errors.should_log(ErrorTopic::Revision, now.moment) {
+                    let error = with_advice(FeedKind::Lock, &error);
                     tracing::warn!(error, "reading the store revision failed; retrying");
                 }
-                let again = now.moment.after(LONGEST_SLEEP);
-                self.ask_revision_at.get_or_insert(again);
+                let again = now.moment.after(SLEEP_MAX);
+                self.check_revision_at.get_or_insert(again);
                 return;
             }
         };
         let is_first = self.view.seen().is_none();
-        let went_back = !self.view.note_revision(listed, before);
-        let had_gone_back = self.store == Standing::WentBack;
-        self.must_list_anew |= went_back != had_gone_back;
-        let again = if went_back { ASK_AGAIN } else { ASK_ANYWAY };
-        let is_doubted_anew = self.ask_revision_at.is_some();
-        self.ask_revision_at.get_or_insert(now.moment.after(again));
-        // A doubt that came while this was asked is not settled by it.
-        self.store = if went_back {
-            Standing::WentBack
-        } else if is_doubted_anew {
-            Standing::Doubtful
+        let went_back = !self.view.observe_revision(listed, before);
+        let had_gone_back = self.store == StoreStatus::WentBack;
+        self.needs_relist |= went_back != had_gone_back;
+        let again = if went_back {
+            WENT_BACK_CHECK_INTERVAL
         } else {
-            Standing::Sound
+            REVISION_CHECK_INTERVAL
+        };
+        let is_unverified_again = self.check_revision_at.is_some();
+        self.check_revision_at
+            .get_or_insert(now.moment.after(again));
+        // A later interruption needs another read.
+        self.store = if went_back {
+            StoreStatus::WentBack
+        } else if is_unverified_again {
+            StoreStatus::Unverified
+        } else {
+            StoreStatus::Verified
         };
         if went_back && !had_gone_back {
             tracing::error!(
-                revision = %listed, advice = RESTORE_AGAIN, "store older than observed; granting suspended"
+                revision = %listed, advice = RESTORE_ADVICE, "store older than observed; granting suspended"
             );
         }
-        let is_mended = had_gone_back && !went_back;
-        if self.leads && (is_first || is_mended) {
-            self.look_at_everything(rules, now);
+        let is_restored = had_gone_back && !went_back;
+        if self.leads && (is_first || is_restored) {
+            self.enqueue_all(rules, now);
         }
     }
 }
 
-/// The first few of each namespace.
-fn unreadable_locks(view: &View, now: Now) -> impl Iterator<Item = audit::News> {
+/// Returns records of the first few unreadable locks of each namespace.
+fn unreadable_records(view: &View, now: Now) -> impl Iterator<Item = audit::AuditRecord> {
     let mut namespace = None;
-    let mut told = 0;
-    let first = view.unreadable_locks().filter(move |(place, _)| {
-        if namespace.as_ref() != Some(&place.namespace) {
-            namespace = Some(place.namespace.clone());
-            told = 0;
+    let mut count = 0;
+    let first = view.unreadable_locks().filter(move |(object_ref, _)| {
+        if namespace.as_ref() != Some(&object_ref.namespace) {
+            namespace = Some(object_ref.namespace.clone());
+            count = 0;
         }
-        told += 1;
-        told <= TOLD_OF
+        count += 1;
+        count <= UNREADABLE_EVENTS_MAX
     });
-    first.map(move |found| unreadable(found, now))
+    first.map(move |found| unreadable_record(found, now))
 }
 
-fn unreadable((place, found): (&Place, &Unreadable), now: Now) -> audit::News {
-    audit::unreadable(place, &found.uid, &found.why, now.wall)
+fn unreadable_record(
+    (object_ref, found): (&ObjectRef, &Unreadable),
+    now: Now,
+) -> audit::AuditRecord {
+    audit::unreadable(object_ref, &found.uid, &found.why, now.wall)
 }
 
 #[cfg(test)]
@@ -420,8 +462,8 @@ mod tests {
 
     /// The store is asked, and answers with a revision.
     fn ask(state: &mut State, revision: u64, now: Now) {
-        let before = state.begin_question();
-        state.note_revision(Ok(Revision(revision)), before, &rules(), now);
+        let before = state.start_revision_check();
+        state.finish_revision_check(Ok(Revision(revision)), before, &rules(), now);
     }
 
     #[test]
@@ -435,40 +477,43 @@ mod tests {
             (102, false),
         ] {
             ask(&mut state, revision, now(1));
-            let told = std::mem::take(&mut state.must_list_anew);
-            assert_eq!(told, anew, "at {revision}");
+            let count = std::mem::take(&mut state.needs_relist);
+            assert_eq!(count, anew, "at {revision}");
             let is_old = (40..100).contains(&revision);
-            assert_eq!(state.store == Standing::WentBack, is_old);
+            assert_eq!(state.store == StoreStatus::WentBack, is_old);
         }
     }
 
     #[test]
     fn a_doubt_is_settled_only_by_what_was_asked_after_it() {
         let mut state = State::default();
-        state.doubt(now(1).moment);
-        assert_eq!(state.store, Standing::Doubtful);
-        let before = state.begin_question();
-        state.doubt(now(2).moment);
-        assert_eq!(state.next_question(), None, "one at a time");
-        state.note_revision(Ok(Revision(7)), before, &rules(), now(3));
-        assert_eq!(state.store, Standing::Doubtful);
-        assert_eq!(state.next_question(), Some(now(2).moment));
+        state.mark_store_unverified(now(1).moment);
+        assert_eq!(state.store, StoreStatus::Unverified);
+        let before = state.start_revision_check();
+        state.mark_store_unverified(now(2).moment);
+        assert_eq!(state.next_revision_check(), None, "one at a time");
+        state.finish_revision_check(Ok(Revision(7)), before, &rules(), now(3));
+        assert_eq!(state.store, StoreStatus::Unverified);
+        assert_eq!(state.next_revision_check(), Some(now(2).moment));
         ask(&mut state, 8, now(4));
-        assert_eq!(state.store, Standing::Sound);
-        assert_eq!(state.next_question(), Some(now(4).moment.after(ASK_ANYWAY)));
+        assert_eq!(state.store, StoreStatus::Verified);
+        assert_eq!(
+            state.next_revision_check(),
+            Some(now(4).moment.after(REVISION_CHECK_INTERVAL))
+        );
     }
 
     #[test]
     fn a_store_that_does_not_answer_stays_doubtful_and_is_asked_again() {
         let mut state = State::default();
-        state.doubt(now(1).moment);
-        let before = state.begin_question();
+        state.mark_store_unverified(now(1).moment);
+        let before = state.start_revision_check();
         let down = StoreError::Unavailable("down".to_owned());
-        state.note_revision(Err(down), before, &rules(), now(2));
-        assert_eq!(state.store, Standing::Doubtful);
+        state.finish_revision_check(Err(down), before, &rules(), now(2));
+        assert_eq!(state.store, StoreStatus::Unverified);
         assert_eq!(
-            state.next_question(),
-            Some(now(2).moment.after(LONGEST_SLEEP))
+            state.next_revision_check(),
+            Some(now(2).moment.after(SLEEP_MAX))
         );
     }
 }

@@ -1,16 +1,17 @@
-//! What the operator has seen: locks, sessions and ended pods, and since when on its own clock.
+//! The observations of the operator: locks, sessions and ended pods, and since when on its own
+//! clock.
 //!
-//! It is fed by the feeds and by the answers to the operator's own calls, in any order: of two
-//! states of one object the newer one counts. It decides nothing; `plan` does.
+//! It is updated by the feeds and by the answers to the operator's own requests, in any order: the
+//! newer version of an object counts. It decides nothing; `plan` does.
 
-mod claims;
-mod kept;
-mod labelled;
-mod listed;
-mod naming;
+mod incidents;
+mod labelled_namespaces;
+mod lock_observation;
+mod object_cache;
+mod observations;
 mod pods;
-mod record;
-mod seen;
+mod session_index;
+mod session_references;
 mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,83 +22,84 @@ use crate::protocol::observed::Observed;
 use crate::protocol::session::{Claimant, Session};
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::{Revision, Seen};
-use crate::store::fleet::{Place, Placed, PodReport, Told};
+use crate::store::fleet::{FeedEvent, Object, ObjectRef, PodReport};
 
-use self::claims::{Claim, sessions_of};
-pub use self::kept::{FreeLock, KeptLock, SeenLock};
-use self::labelled::Labelled;
-use self::naming::Naming;
+pub use self::incidents::Incidents;
+use self::labelled_namespaces::LabelledNamespaces;
+pub use self::lock_observation::{FreeLock, FullLock, LockObservation};
+pub use self::observations::{Key, SessionObservation, SessionState, Unreadable};
 use self::pods::{EndedPods, PodId};
-pub use self::record::Record;
-pub use self::seen::{Key, Life, SeenSession, Unreadable};
+use self::session_index::SessionIndex;
+use self::session_references::{SessionReference, sessions_of};
+use super::errors::FeedKind;
 use super::label::{self, Elections};
 use super::plan::Now;
-use super::trouble::Kind;
 
-/// What was seen.
+/// All observations.
 #[derive(Debug, Default)]
 pub struct View {
-    locks: BTreeMap<Place, KeptLock>,
-    sessions: BTreeMap<Place, SeenSession>,
-    naming: Naming,
-    /// Which sessions a pod has.
-    by_pod: BTreeMap<PodId, BTreeSet<Place>>,
-    /// Who names sessions that are not there, or another pod's.
-    missing: BTreeMap<Claim, Observed>,
+    locks: BTreeMap<ObjectRef, LockObservation>,
+    sessions: BTreeMap<ObjectRef, SessionObservation>,
+    session_index: SessionIndex,
+    /// The sessions of each pod.
+    by_pod: BTreeMap<PodId, BTreeSet<ObjectRef>>,
+    /// The references to sessions that do not exist, or that belong to another pod.
+    missing: BTreeMap<SessionReference, Observed>,
     pods: EndedPods,
     unreadable: BTreeMap<Key, Unreadable>,
     elections: Elections,
-    /// The locks that decide an election, and which.
-    deciding: BTreeMap<Place, Place>,
-    labelled: Labelled,
-    /// How many sessions a namespace has, where it has any.
+    /// The election that each lock decides, if any.
+    election_of_lock: BTreeMap<ObjectRef, ObjectRef>,
+    labelled: LabelledNamespaces,
+    /// The number of sessions in each namespace that has any.
     sessions_in: BTreeMap<Arc<str>, usize>,
-    old_locks: Option<BTreeSet<Place>>,
-    old_sessions: Option<BTreeSet<Place>>,
+    unlisted_locks: Option<BTreeSet<ObjectRef>>,
+    unlisted_sessions: Option<BTreeSet<ObjectRef>>,
     complete: [bool; 2],
     seen: Option<Seen>,
     changed: Vec<Key>,
 }
 
 impl View {
-    /// Whether everything of these kinds was told at least once.
-    pub(super) fn is_complete(&self, watched: impl Fn(Kind) -> bool) -> bool {
-        let mut kinds = Kind::ALL.into_iter().filter(|kind| watched(*kind));
-        kinds.all(|kind| self.has_all(kind))
+    /// Returns whether all watched kinds were listed at least once.
+    pub(super) fn is_listed_all(&self, watched: impl Fn(FeedKind) -> bool) -> bool {
+        let mut kinds = FeedKind::ALL.into_iter().filter(|kind| watched(*kind));
+        kinds.all(|kind| self.is_listed(kind))
     }
 
-    /// Whether all locks are being told anew.
+    /// Returns whether a list of locks is in progress.
     pub(super) const fn is_listing_locks(&self) -> bool {
-        self.old_locks.is_some()
+        self.unlisted_locks.is_some()
     }
 
-    /// Whether everything that a feed is about was told at least once.
-    pub(super) const fn has_all(&self, kind: Kind) -> bool {
+    /// Returns whether all objects of a feed were listed at least once.
+    pub(super) const fn is_listed(&self, kind: FeedKind) -> bool {
         match kind {
-            Kind::Lock => self.complete[0],
-            Kind::Session => self.complete[1],
-            Kind::Pod => self.pods.is_complete,
-            _ => self.labelled.has_all(kind),
+            FeedKind::Lock => self.complete[0],
+            FeedKind::Session => self.complete[1],
+            FeedKind::Pod => self.pods.is_complete,
+            _ => self.labelled.is_listed(kind),
         }
     }
 
-    /// Whether enough is known to act. What a pod's end would tell, silence tells later.
+    /// Returns whether enough was observed to act. The feed of pods is not needed: silence leads to
+    /// the same results later.
     #[must_use]
     pub fn may_act(&self) -> bool {
         self.complete.iter().all(|complete| *complete)
     }
 
-    /// What has changed since this was asked last.
+    /// Returns the changed keys since the last call.
     pub fn take_changed(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.changed)
     }
 
-    /// All that there is to decide about.
+    /// Returns all keys.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let sessions = self.sessions.keys().cloned().map(Key::Session);
         let locks = self.locks.keys().cloned().map(Key::Lock);
-        let labels = self.elections.places().cloned().map(Key::Label);
-        let leaders = self.elections.places().cloned().map(Key::Leader);
+        let labels = self.elections.keys().cloned().map(Key::Label);
+        let leaders = self.elections.keys().cloned().map(Key::Leader);
         sessions
             .chain(locks)
             .chain(labels)
@@ -106,35 +108,35 @@ impl View {
             .chain(self.pods_without_sidecar())
     }
 
-    /// A lock.
+    /// Returns a lock.
     #[must_use]
-    pub fn lock(&self, place: &Place) -> Option<&KeptLock> {
-        self.locks.get(place)
+    pub fn lock(&self, object_ref: &ObjectRef) -> Option<&LockObservation> {
+        self.locks.get(object_ref)
     }
 
-    /// All locks.
-    pub fn locks(&self) -> impl Iterator<Item = (&Place, &KeptLock)> {
+    /// Returns all locks.
+    pub fn locks(&self) -> impl Iterator<Item = (&ObjectRef, &LockObservation)> {
         self.locks.iter()
     }
 
-    /// A session.
+    /// Returns a session.
     #[must_use]
-    pub fn session(&self, place: &Place) -> Option<&SeenSession> {
-        self.sessions.get(place)
+    pub fn session(&self, object_ref: &ObjectRef) -> Option<&SessionObservation> {
+        self.sessions.get(object_ref)
     }
 
-    /// All sessions.
-    pub fn sessions(&self) -> impl Iterator<Item = &SeenSession> {
+    /// Returns all sessions.
+    pub fn sessions(&self) -> impl Iterator<Item = &SessionObservation> {
         self.sessions.values()
     }
 
-    /// What could not be read, and why.
+    /// Returns the unreadable objects.
     #[must_use]
     pub const fn unreadable(&self) -> &BTreeMap<Key, Unreadable> {
         &self.unreadable
     }
 
-    /// The elections, and who was seen to have their labels.
+    /// Returns the elections, and the pods that were observed with their labels.
     #[must_use]
     pub const fn elections(&self) -> &Elections {
         &self.elections
@@ -144,105 +146,108 @@ impl View {
         &mut self.elections
     }
 
-    /// The locks that could not be read.
-    pub fn unreadable_locks(&self) -> impl Iterator<Item = (&Place, &Unreadable)> {
+    /// Returns the unreadable locks.
+    pub fn unreadable_locks(&self) -> impl Iterator<Item = (&ObjectRef, &Unreadable)> {
         self.unreadable
             .iter()
             .filter_map(|(key, unreadable)| match key {
-                Key::Lock(place) => Some((place, unreadable)),
+                Key::Lock(object_ref) => Some((object_ref, unreadable)),
                 _ => None,
             })
     }
 
-    /// Those of a namespace.
+    /// Returns the unreadable locks of a namespace.
     pub fn unreadable_locks_in(
         &self,
         namespace: &Arc<str>,
-    ) -> impl Iterator<Item = (&Place, &Unreadable)> {
-        let first = Key::Lock(Place {
+    ) -> impl Iterator<Item = (&ObjectRef, &Unreadable)> {
+        let first = Key::Lock(ObjectRef {
             namespace: namespace.clone(),
             name: "".into(),
         });
         let found = self.unreadable.range(first..);
         found.map_while(move |(key, unreadable)| match key {
-            Key::Lock(place) if place.namespace == *namespace => Some((place, unreadable)),
+            Key::Lock(object_ref) if object_ref.namespace == *namespace => {
+                Some((object_ref, unreadable))
+            }
             _ => None,
         })
     }
 
-    fn unreadable_sessions(&self) -> impl Iterator<Item = Place> {
+    fn unreadable_sessions(&self) -> impl Iterator<Item = ObjectRef> {
         self.unreadable.keys().filter_map(|key| match key {
-            Key::Session(place) => Some(place.clone()),
+            Key::Session(object_ref) => Some(object_ref.clone()),
             _ => None,
         })
     }
 
-    /// The highest revision of locks that was seen, once a consistent listing began it.
+    /// Returns the highest observed revision; `None` before the first consistent list.
     #[must_use]
     pub const fn seen(&self) -> Option<Seen> {
         self.seen
     }
 
-    /// Whether the kubelet reported the pod of a session as ended.
+    /// Returns whether the kubelet has reported the end of a session's pod.
     #[must_use]
-    pub fn pod_has_ended(&self, session: &Placed<Session>) -> bool {
+    pub fn pod_has_ended(&self, session: &Object<Session>) -> bool {
         let uid = &session.stored.value.pod.uid;
-        let pod = (session.place.namespace.clone(), uid.clone());
-        !uid.is_empty() && self.pods.has(&pod)
+        let pod = (session.object_ref.namespace.clone(), uid.clone());
+        !uid.is_empty() && self.pods.contains(&pod)
     }
 
-    /// What is known of the session of a claimant in a namespace.
+    /// Returns the observed state of a claimant's session.
     #[must_use]
-    pub fn life_of(&self, namespace: &Arc<str>, claimant: &Claimant) -> Life {
-        let claim = Claim::of(namespace, claimant);
-        let place = session_place(namespace, claimant);
-        let own = self.sessions.get(&place);
-        let own = own.filter(|seen| Claim::own(&seen.session) == claim);
+    pub fn session_state(&self, namespace: &Arc<str>, claimant: &Claimant) -> SessionState {
+        let reference = SessionReference::of(namespace, claimant);
+        let object_ref = session_ref(namespace, claimant);
+        let own = self.sessions.get(&object_ref);
+        let own = own.filter(|seen| SessionReference::own(&seen.session) == reference);
         if let Some(seen) = own {
             return match &seen.session.stored.value.revoked {
-                Some(revocation) => Life::Revoked {
+                Some(revocation) => SessionState::Revoked {
                     reason: revocation.reason.clone(),
                     by: revocation.by.clone(),
                     since: seen.observed.since(),
                 },
-                None => Life::Session(seen.observed),
+                None => SessionState::Live(seen.observed),
             };
         }
-        match self.missing.get(&claim) {
-            Some(observed) => Life::Missing(*observed),
-            None => Life::Unseen,
+        match self.missing.get(&reference) {
+            Some(observed) => SessionState::Missing(*observed),
+            None => SessionState::Unknown,
         }
     }
 
-    /// The largest TTL by which a session is to be judged: its own, or what a holder's entry says.
+    /// Returns the TTL after which a session counts as expired: the largest of its own and those in
+    /// its holders' entries.
     #[must_use]
-    pub fn ttl_of(&self, session: &Placed<Session>) -> SessionTtl {
+    pub fn ttl_of(&self, session: &Object<Session>) -> SessionTtl {
         let own = session.stored.value.ttl;
         let said = self.held_by(session);
         said.map(|lock| lock.session_ttl).fold(own, SessionTtl::max)
     }
 
-    /// The claims by which a session holds locks. What a lock says in another pod's name is no word
-    /// of this one.
-    fn held_by(&self, session: &Placed<Session>) -> impl Iterator<Item = &Claimant> {
-        let (name, uid) = (&session.place.name, &session.stored.value.pod.uid);
-        self.naming
-            .locks_of(&session.place)
-            .filter_map(|place| self.locks.get(place)?.grant())
+    /// Returns the claimants with which a session holds locks. An entry in another pod's name does
+    /// not count.
+    fn held_by(&self, session: &Object<Session>) -> impl Iterator<Item = &Claimant> {
+        let (name, uid) = (&session.object_ref.name, &session.stored.value.pod.uid);
+        self.session_index
+            .locks_of(&session.object_ref)
+            .filter_map(|object_ref| self.locks.get(object_ref)?.grant())
             .map(|grant| &grant.holder)
             .filter(move |holder| holder.session.as_str() == &**name && holder.pod.uid == *uid)
     }
 
-    /// Whether a lock's holder or a waiter names this session.
+    /// Returns whether a lock's holder or a waiter names this session.
     #[must_use]
-    pub fn is_named(&self, session: &Place) -> bool {
-        self.naming.is_named(session)
+    pub fn is_referenced(&self, session: &ObjectRef) -> bool {
+        self.session_index.is_referenced(session)
     }
 
-    /// Takes note of the revision that a consistent listing of locks answered with. False when it
-    /// is older than what had been seen `before` it was asked for: the store has lost writes. What
-    /// the feeds told since may well be newer.
-    pub fn note_revision(&mut self, listed: Revision, before: Option<Seen>) -> bool {
+    /// Observes the revision of a consistent list of locks. Returns false if it is below what was
+    /// observed `before` the request was sent: the store has lost writes. Later observations may be
+    /// newer.
+    pub fn observe_revision(&mut self, listed: Revision, before: Option<Seen>) -> bool {
         if before.is_some_and(|mut before| before.list_answered(listed).is_err()) {
             return false;
         }
@@ -253,170 +258,178 @@ impl View {
         true
     }
 
-    /// Takes note of a lock that a feed or an answer told of.
-    pub fn note_lock(&mut self, told: Told<Placed<Lock>>, now: Now) {
+    /// Observes a lock, from a feed or an answer.
+    pub fn observe_lock(&mut self, event: FeedEvent<Object<Lock>>, now: Now) {
         let received = now.moment;
-        match told {
-            Told::Anew => {
-                let unreadable = self.unreadable_locks().map(|(place, _)| place);
-                self.old_locks = Some(self.locks.keys().chain(unreadable).cloned().collect());
+        match event {
+            FeedEvent::ListStarted => {
+                let unreadable = self.unreadable_locks().map(|(object_ref, _)| object_ref);
+                self.unlisted_locks = Some(self.locks.keys().chain(unreadable).cloned().collect());
             }
-            Told::There(lock) => {
-                if let Some(old) = &mut self.old_locks {
-                    old.remove(&lock.place);
+            FeedEvent::Applied(lock) => {
+                if let Some(old) = &mut self.unlisted_locks {
+                    old.remove(&lock.object_ref);
                 }
                 self.put_lock(*lock, now);
             }
-            Told::Unreadable {
-                place,
+            FeedEvent::Unreadable {
+                object_ref,
                 uid,
                 why,
                 free,
             } => {
-                if let Some(old) = &mut self.old_locks {
-                    old.remove(&place);
+                if let Some(old) = &mut self.unlisted_locks {
+                    old.remove(&object_ref);
                 }
-                let before = self.locks.get(&place);
-                let is_found = before.is_none() && !self.complete[0];
-                let kept = free.map(|free| KeptLock::remains(&uid, &free, before, is_found, now));
-                self.remove_lock(&place, received);
-                if let Some(kept) = kept {
-                    self.locks.insert(place.clone(), kept);
+                let before = self.locks.get(&object_ref);
+                let is_preexisting = before.is_none() && !self.complete[0];
+                let observation = free.map(|free| {
+                    LockObservation::unreadable_free(&uid, &free, before, is_preexisting, now)
+                });
+                self.remove_lock(&object_ref, received);
+                if let Some(observation) = observation {
+                    self.locks.insert(object_ref.clone(), observation);
                 }
                 let unreadable = Unreadable { uid, why };
-                self.unreadable.insert(Key::Lock(place), unreadable);
+                self.unreadable.insert(Key::Lock(object_ref), unreadable);
             }
-            Told::Gone(place) => self.remove_lock(&place, received),
-            Told::Complete => {
-                for place in self.old_locks.take().unwrap_or_default() {
-                    self.remove_lock(&place, received);
+            FeedEvent::Deleted(object_ref) => self.remove_lock(&object_ref, received),
+            FeedEvent::ListDone => {
+                for object_ref in self.unlisted_locks.take().unwrap_or_default() {
+                    self.remove_lock(&object_ref, received);
                 }
                 self.complete[0] = true;
             }
-            Told::Interrupted(_) => {}
+            FeedEvent::Interrupted(_) => {}
         }
     }
 
-    fn put_lock(&mut self, mut lock: Placed<Lock>, now: Now) {
-        self.share_namespace(&mut lock.place);
-        let place = lock.place.clone();
-        let key = Key::Lock(place.clone());
+    fn put_lock(&mut self, mut lock: Object<Lock>, now: Now) {
+        self.share_namespace(&mut lock.object_ref);
+        let object_ref = lock.object_ref.clone();
+        let key = Key::Lock(object_ref.clone());
         if let Some(seen) = &mut self.seen {
             seen.note(lock.stored.version);
         }
-        let before = self.locks.get(&place);
-        let known = before.map(KeptLock::version);
-        if !is_news(known, lock.stored.version, self.old_locks.is_some()) {
+        let before = self.locks.get(&object_ref);
+        let known = before.map(LockObservation::version);
+        if !is_newer(known, lock.stored.version, self.unlisted_locks.is_some()) {
             return;
         }
-        let is_found = before.is_none() && !self.complete[0];
+        let is_preexisting = before.is_none() && !self.complete[0];
         self.unreadable.remove(&key);
-        self.note_names(&place, Some(&lock), now.moment);
-        self.note_election(&place, election_of(&lock));
-        let before = self.locks.get(&place);
-        let kept = KeptLock::new(lock, before, is_found, now);
-        self.locks.insert(place.clone(), kept);
-        self.miss_sessions_of_strangers_in(&place, now.moment);
+        self.update_session_index(&object_ref, Some(&lock), now.moment);
+        self.update_election(&object_ref, election_of(&lock));
+        let before = self.locks.get(&object_ref);
+        let observation = LockObservation::new(lock, before, is_preexisting, now);
+        self.locks.insert(object_ref.clone(), observation);
+        self.mark_foreign_references_in(&object_ref, now.moment);
         self.changed.push(key);
     }
 
-    /// Namespaces have many locks: their name is kept once for those beside each other.
-    fn share_namespace(&self, place: &mut Place) {
-        if let Some((near, _)) = self.locks.range(..&*place).next_back()
-            && near.namespace == place.namespace
+    /// Shares the namespace's name with the neighbouring lock, because namespaces have many locks.
+    fn share_namespace(&self, object_ref: &mut ObjectRef) {
+        if let Some((near, _)) = self.locks.range(..&*object_ref).next_back()
+            && near.namespace == object_ref.namespace
         {
-            place.namespace = near.namespace.clone();
+            object_ref.namespace = near.namespace.clone();
         }
     }
 
-    /// A lock decides this election, or none (any more).
-    fn note_election(&mut self, lock: &Place, election: Option<Place>) {
-        let before = self.deciding.remove(lock);
+    /// Records which election a lock decides now, if any.
+    fn update_election(&mut self, lock: &ObjectRef, election: Option<ObjectRef>) {
+        let before = self.election_of_lock.remove(lock);
         if let Some(before) = before.filter(|before| Some(before) != election.as_ref()) {
-            self.elections.note_no_lock(&before, lock);
+            self.elections.remove_lock(&before, lock);
             self.changed.push(Key::Label(before));
         }
         if let Some(election) = election {
-            self.elections.note_lock(election.clone(), lock.clone());
-            self.deciding.insert(lock.clone(), election.clone());
+            self.elections.add_lock(election.clone(), lock.clone());
+            self.election_of_lock.insert(lock.clone(), election.clone());
             self.changed.push(Key::Label(election.clone()));
             self.changed.push(Key::Leader(election));
         }
     }
 
-    fn remove_lock(&mut self, place: &Place, received: Moment) {
-        self.note_names(place, None, received);
-        self.unreadable.remove(&Key::Lock(place.clone()));
-        self.locks.remove(place);
-        self.note_election(place, None);
-        self.changed.push(Key::Lock(place.clone()));
+    fn remove_lock(&mut self, object_ref: &ObjectRef, received: Moment) {
+        self.update_session_index(object_ref, None, received);
+        self.unreadable.remove(&Key::Lock(object_ref.clone()));
+        self.locks.remove(object_ref);
+        self.update_election(object_ref, None);
+        self.changed.push(Key::Lock(object_ref.clone()));
     }
 
-    /// Takes note of the sessions that a lock names from now on. One that nothing names any more may
-    /// be deleted, and need not be missed.
-    fn note_names(&mut self, place: &Place, next: Option<&Placed<Lock>>, received: Moment) {
-        let before = self.locks.get(place);
-        let before = before.and_then(KeptLock::full);
+    /// Records the sessions that a lock names now. A session without references may be deleted, and
+    /// cannot be missing.
+    fn update_session_index(
+        &mut self,
+        object_ref: &ObjectRef,
+        next: Option<&Object<Lock>>,
+        received: Moment,
+    ) {
+        let before = self.locks.get(object_ref);
+        let before = before.and_then(LockObservation::full);
         let before = before.into_iter().flat_map(|seen| sessions_of(&seen.lock));
         let next = next.into_iter().flat_map(sessions_of);
-        for session in self.naming.change(place, before, next) {
+        for session in self.session_index.update(object_ref, before, next) {
             self.forget_missing(&session);
             if let Some(seen) = self.sessions.get_mut(&session) {
-                seen.named_until = received;
+                seen.referenced_until = received;
             }
             self.changed.push(Key::Session(session));
         }
     }
 
-    /// Takes note of a pod that a feed told of.
-    pub fn note_pod(&mut self, told: Told<PodReport>) {
-        let ended = self.pods.note(told);
-        self.look_again_at_sessions_of(ended);
+    /// Observes a pod, from the feed.
+    pub fn observe_pod(&mut self, event: FeedEvent<PodReport>) {
+        let ended = self.pods.apply(event);
+        self.requeue_sessions_of(ended);
     }
 
-    /// Takes note of what the kubelet reports of a pod, however it was heard.
-    pub fn note_pod_report(&mut self, pod: &PodReport) {
-        let ended = self.pods.note_report(pod);
-        self.look_again_at_sessions_of(ended);
+    /// Observes the kubelet's report of a pod, from the feed or an answer.
+    pub fn observe_pod_report(&mut self, pod: &PodReport) {
+        let ended = self.pods.apply_report(pod);
+        self.requeue_sessions_of(ended);
     }
 
-    fn look_again_at_sessions_of(&mut self, pod: Option<PodId>) {
+    fn requeue_sessions_of(&mut self, pod: Option<PodId>) {
         let sessions = pod.and_then(|pod| self.by_pod.get(&pod));
         let sessions = sessions.into_iter().flatten();
         self.changed.extend(sessions.cloned().map(Key::Session));
     }
 
-    /// The pod of this version of a session was looked at.
-    pub fn note_pod_looked_at(&mut self, place: &Place, version: Revision) {
-        if let Some(seen) = self.sessions.get_mut(place) {
-            seen.pod_looked_at = Some(version);
+    /// Records that the pod of this version of a session was read.
+    pub fn mark_pod_checked(&mut self, object_ref: &ObjectRef, version: Revision) {
+        if let Some(seen) = self.sessions.get_mut(object_ref) {
+            seen.checked_pod_version = Some(version);
         }
     }
 }
 
-/// Where the session of a claimant is.
+/// Returns the name of a claimant's session object.
 #[must_use]
-pub fn session_place(namespace: &Arc<str>, claimant: &Claimant) -> Place {
-    Place {
+pub fn session_ref(namespace: &Arc<str>, claimant: &Claimant) -> ObjectRef {
+    ObjectRef {
         namespace: namespace.clone(),
         name: claimant.session.as_str().into(),
     }
 }
 
-fn election_of(lock: &Placed<Lock>) -> Option<Place> {
-    // Candidates look for the lock under its own name: under another one, nobody runs for it.
-    let election = label::election_of(&lock.place.namespace, &lock.stored.value.resource);
+fn election_of(lock: &Object<Lock>) -> Option<ObjectRef> {
+    // Candidates use the lock object with the name of its resource; another object with that
+    // resource is no election's.
+    let election = label::election_of(&lock.object_ref.namespace, &lock.stored.value.resource);
     election.filter(|_| !lock.is_misnamed)
 }
 
-fn pod_of(session: &Placed<Session>) -> PodId {
+fn pod_of(session: &Object<Session>) -> PodId {
     let uid = session.stored.value.pod.uid.clone();
-    (session.place.namespace.clone(), uid)
+    (session.object_ref.namespace.clone(), uid)
 }
 
-/// Whether a version is another one than what is known. Answers and feeds come in any order, so
-/// only a newer one is; but a listing of a store that was restored has older ones.
-fn is_news(known: Option<Revision>, version: Revision, is_listed: bool) -> bool {
+/// Returns whether a version has to replace the known one. Answers and events come in any order, so
+/// only a newer version does; but a list of a restored store has older ones.
+fn is_newer(known: Option<Revision>, version: Revision, is_listed: bool) -> bool {
     known.is_none_or(|known| version > known || (is_listed && version != known))
 }
 

@@ -1,9 +1,9 @@
-//! How records stand in the state file: a first line with the format and how many records there
-//! are, then one line for each, with a checksum over it and all before it.
+//! The format of the state file. The first line has the format and the number of records. Each
+//! record is one line, with a checksum over it and everything before it.
 //!
-//! The checksums tell damage, and lines of two files from each other; they are no seal, because who
-//! can write the file can compute them. The count tells a file that was cut at the end of a line
-//! from one whose writer died there.
+//! The checksums detect damage, and mixed lines of two files. They are no protection against a
+//! writer of the file, who can compute them. The count distinguishes a file that was cut between
+//! lines from one whose writer ended there.
 
 use std::fs::File;
 use std::io;
@@ -11,25 +11,25 @@ use std::os::unix::fs::FileExt as _;
 
 use sha2::{Digest as _, Sha256};
 
-/// The format that this version writes, and the only one that it reads.
+/// The only format that this version writes and reads.
 const FORMAT: &str = "1";
-/// What a state file begins with; the format follows.
+/// The start of a state file; the format follows.
 const MAGIC: &str = "leasehold-state ";
-/// Where the count stands: behind the magic, the format and a space.
+/// The offset of the count: after the magic, the format and a space.
 const COUNT_AT: usize = MAGIC.len() + FORMAT.len() + 1;
-/// How many digits it has: a `u64` at its largest.
+/// The number of its digits, enough for every `u64`.
 const COUNT_DIGITS: usize = 20;
-/// How long the first line is.
+/// The length of the first line.
 const HEAD: usize = COUNT_AT + COUNT_DIGITS + 1;
-/// How many hexadecimal digits of a checksum are written.
+/// The number of hexadecimal digits of a checksum.
 const SUM_DIGITS: usize = 32;
-/// What a line has beside its record: the checksum, a space and the line break.
+/// The length of a line besides its record: the checksum, a space and the line break.
 pub(super) const OVERHEAD: usize = SUM_DIGITS + 2;
 
-/// Why a file is refused.
+/// Why a file is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Damage {
-    /// It does not begin as one of ours does.
+    /// The first line is not a state file's.
     #[error("it is not a state file, or its header is damaged")]
     NoStateFile,
     /// Another version wrote it.
@@ -38,25 +38,25 @@ pub(super) enum Damage {
     /// Bytes were changed.
     #[error("record {0} is damaged: its checksum does not match")]
     BadSum(u64),
-    /// Records are missing at its end.
+    /// Records at its end are missing.
     #[error("it is cut: {there} of {counted} records are there")]
     Cut {
-        /// How many are whole.
+        /// The number of complete records.
         there: u64,
-        /// How many there were.
+        /// The number of records in the first line.
         counted: u64,
     },
-    /// There are more than can be explained.
+    /// It has more records than an interrupted write explains.
     #[error("it has {there} records and counts {counted}")]
     TooMany {
-        /// How many are whole.
+        /// The number of complete records.
         there: u64,
-        /// How many were counted.
+        /// The number of records in the first line.
         counted: u64,
     },
 }
 
-/// The checksum of everything so far.
+/// The checksum of all records so far.
 #[derive(Clone)]
 pub(super) struct Chain([u8; 32]);
 
@@ -80,7 +80,7 @@ impl Chain {
         text
     }
 
-    /// Writes a record's line. A record has no line break in it.
+    /// Appends the line of a record. A record has no line break.
     pub(super) fn frame(&mut self, record: &[u8], line: &mut Vec<u8>) {
         self.add(record);
         line.extend_from_slice(&self.text());
@@ -90,11 +90,11 @@ impl Chain {
     }
 }
 
-/// A file that is as it was written.
+/// An undamaged file.
 pub(super) struct Framed<'a> {
     pub(super) records: Vec<&'a [u8]>,
     pub(super) chain: Chain,
-    /// Where its last whole record ends.
+    /// The end of its last complete record.
     pub(super) bytes: u64,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Framed<'a> {
             framed.bytes += line.len() as u64;
             rest = behind;
         }
-        // What is behind the last line break was cut while it was written, and counts for nothing.
+        // Anything after the last line break was cut while it was written, and does not count.
         let there = framed.records.len() as u64;
         if there < counted {
             return Err(Damage::Cut { there, counted });
@@ -156,14 +156,14 @@ fn parse_head(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
     Ok((count.ok_or(Damage::NoStateFile)?, body))
 }
 
-/// A whole file, as it is written in one go.
+/// A whole file, to be written at once.
 pub(super) struct Composed {
     pub(super) text: Vec<u8>,
     pub(super) chain: Chain,
     pub(super) records: u64,
 }
 
-/// Composes a file. Its records are in memory once.
+/// Composes a file, with one copy of the records in memory.
 pub(super) fn compose(
     records: &mut dyn Iterator<Item = io::Result<Vec<u8>>>,
 ) -> io::Result<Composed> {
@@ -184,8 +184,8 @@ fn head(records: u64) -> Vec<u8> {
     format!("{MAGIC}{FORMAT} {records:0COUNT_DIGITS$}\n").into_bytes()
 }
 
-/// Says in the first line how many records are whole. A process cannot die within it: the bytes
-/// are few, and of one page.
+/// Writes the number of complete records to the first line. A process cannot die in the middle of
+/// it: the bytes are few, and in one page.
 pub(super) fn write_count(file: &File, records: u64) -> io::Result<()> {
     let count = format!("{records:0COUNT_DIGITS$}");
     file.write_all_at(count.as_bytes(), COUNT_AT as u64)

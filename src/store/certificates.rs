@@ -1,7 +1,7 @@
-//! The webhook's ports: the Secret that its certificate is in, and the configuration by which the API
-//! server trusts it.
+//! The ports of the webhook's certificate: its Secret, and the configuration with the CA that the
+//! API server trusts.
 //!
-//! A write is a compare-and-swap on the version that was read, as everywhere.
+//! Every write is a compare-and-swap on the version that was read.
 
 use std::fmt;
 
@@ -10,59 +10,59 @@ use futures::stream::BoxStream;
 
 use super::{StoreError, Stored};
 
-/// What a TLS Secret has in it, each a file in PEM; empty where it is not there.
+/// The content of a TLS Secret as PEM files; empty if a file is missing.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Files {
-    /// `tls.crt`: the certificate, and those between it and an authority.
+pub struct TlsFiles {
+    /// `tls.crt`: the certificate and the intermediate ones.
     pub certificate: Vec<u8>,
     /// `tls.key`.
     pub key: Vec<u8>,
-    /// `ca.crt`: the authority that issued it.
+    /// `ca.crt`: the CA that issued it.
     pub authority: Vec<u8>,
 }
 
-/// The key is never shown.
-impl fmt::Debug for Files {
+/// The key is not part of it.
+impl fmt::Debug for TlsFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Files")
     }
 }
 
-/// Tells that something may have changed, never what: who hears it reads anew. It goes on through
-/// every failure, which is a reason to read, too.
+/// Notifies that something may have changed, but not what: the receiver reads again. The stream
+/// continues after failures, and notifies of them, too.
 pub type Changes = BoxStream<'static, ()>;
 
-/// The one Secret.
+/// The Secret of the certificate.
 #[async_trait]
 pub trait CertificateStore: Send + Sync + 'static {
-    /// What is in it now; none when it is not there.
-    async fn get(&self) -> Result<Option<Stored<Files>>, StoreError>;
+    /// Returns its current content; `None` if it does not exist.
+    async fn get(&self) -> Result<Option<Stored<TlsFiles>>, StoreError>;
 
-    /// Makes it. `Conflict` when it is there.
-    async fn create(&self, files: &Files) -> Result<(), StoreError>;
+    /// Creates it. `Conflict` if it exists.
+    async fn create(&self, files: &TlsFiles) -> Result<(), StoreError>;
 
-    /// Replaces the files, if it is still at `current`'s version; all else in it stays.
-    async fn update(&self, current: &Stored<Files>, next: &Files) -> Result<(), StoreError>;
+    /// Replaces the files, if it is still at `current`'s version; everything else in it stays.
+    async fn update(&self, current: &Stored<TlsFiles>, next: &TlsFiles) -> Result<(), StoreError>;
 
-    /// When it may have changed.
+    /// Returns notifications of possible changes.
     fn changes(&self) -> Changes;
 }
 
-/// The one configuration: for each of its webhooks, the authorities that the API server trusts
-/// there, in PEM as they stand.
+/// The webhook configuration: for each of its webhooks, the CA bundle that the API server trusts,
+/// in PEM.
 #[async_trait]
 pub trait TrustStore: Send + Sync + 'static {
-    /// What it says now; none when it is not there.
+    /// Returns the current bundles; `None` if the configuration does not exist.
     async fn get(&self) -> Result<Option<Stored<Vec<Vec<u8>>>>, StoreError>;
 
-    /// Replaces the authorities of those webhooks for which there are new ones, if it is still at
-    /// `current`'s version. Nothing else in it is touched.
+    /// Replaces the bundles of the webhooks that have a new one, if it is still at `current`'s
+    /// version. Everything else in it stays.
     async fn update(
         &self,
         current: &Stored<Vec<Vec<u8>>>,
         next: &[Option<Vec<u8>>],
     ) -> Result<(), StoreError>;
 
-    /// When it may have changed.
+    /// Returns notifications of possible changes.
     fn changes(&self) -> Changes;
 }

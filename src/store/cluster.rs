@@ -1,6 +1,6 @@
-//! The operator's other ports: what it tells people, the labels of pods, and candidates' readiness.
+//! More ports of the operator: Events, labels of pods, and the readiness of candidates.
 //!
-//! Only a cluster has them; nothing about who holds a lock hangs on either.
+//! Only a cluster has them. The holder of a lock does not depend on them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::StoreError;
-use super::fleet::{Place, Placed};
+use super::fleet::{Object, ObjectRef};
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::protocol::time::WallTime;
 
-/// What kind of object a note is about.
+/// The kind of object that an Event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Regarding {
     /// A lock.
@@ -24,46 +24,46 @@ pub enum Regarding {
     Pod,
 }
 
-/// Something that happened to a lock, or to what the operator looks after beside them, for `kubectl describe` and `kubectl events`.
+/// An Event about a lock or a related object, for `kubectl describe` and `kubectl events`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// The name of its object, made from what happened, so that a repetition finds it there.
+pub struct Event {
+    /// The name of the Event, derived from its content, so that a repetition finds it.
     pub name: Arc<str>,
-    /// What it is about.
+    /// The kind of the object.
     pub regarding: Regarding,
-    /// Where that is.
-    pub place: Place,
-    /// That object's own id.
+    /// The object that it is about.
+    pub object_ref: ObjectRef,
+    /// The uid of that object.
     pub uid: Arc<str>,
-    /// The pod that has to do with it, by name and, where it is known, uid.
+    /// The related pod, by name and, if known, uid.
     pub pod: Option<(Arc<str>, Option<Arc<str>>)>,
-    /// Whether somebody should look.
+    /// Whether a user should look at it.
     pub is_warning: bool,
-    /// What happened, in one word.
+    /// What happened, as one word.
     pub reason: &'static str,
-    /// What was done, in one word.
+    /// What was done, as one word.
     pub action: &'static str,
-    /// What happened, in words.
+    /// What happened, as text.
     pub message: String,
-    /// When, for people.
+    /// The time, informational.
     pub at: WallTime,
 }
 
-/// Where notes are kept, for an hour or so.
+/// The store of Events, which keeps them for about an hour.
 #[async_trait]
-pub trait Notes: Send + Sync + 'static {
-    /// Where the operator's own notes are, by namespace and name.
-    async fn known(&self) -> Result<BTreeSet<Place>, StoreError>;
+pub trait EventStore: Send + Sync + 'static {
+    /// Returns the names of the operator's own Events.
+    async fn list_own(&self) -> Result<BTreeSet<ObjectRef>, StoreError>;
 
-    /// Writes a note. One of that name that is there already is left as it is.
-    async fn write(&self, note: &Note) -> Result<(), StoreError>;
+    /// Writes an Event. An existing one of that name is not changed.
+    async fn write(&self, note: &Event) -> Result<(), StoreError>;
 }
 
-/// A pod that has a label.
+/// A pod, by name and uid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelledPod {
-    /// Where it is.
-    pub place: Place,
+pub struct PodIdentity {
+    /// Its namespace and name.
+    pub object_ref: ObjectRef,
     /// Its uid.
     pub uid: Arc<str>,
 }
@@ -71,50 +71,49 @@ pub struct LabelledPod {
 /// One label of pods, whose value is always `true`.
 #[async_trait]
 pub trait PodLabels: Send + Sync + 'static {
-    /// The pods of a namespace that have it, by a consistent listing.
-    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError>;
+    /// Returns the pods of a namespace that have the label, by a consistent list.
+    async fn list_pods(&self, namespace: &str, key: &str) -> Result<Vec<PodIdentity>, StoreError>;
 
-    /// Gives it to a pod, if the pod is still this one. `NotFound` or `Conflict` when it is not.
-    async fn give(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError>;
+    /// Adds the label to a pod. `NotFound` or `Conflict` if it is another pod now.
+    async fn add(&self, pod: &PodIdentity, key: &str) -> Result<(), StoreError>;
 
-    /// Takes it from a pod, if the pod is still this one. `NotFound` or `Conflict` when it is not.
-    async fn take(&self, pod: &LabelledPod, key: &str) -> Result<(), StoreError>;
+    /// Removes the label from a pod. `NotFound` or `Conflict` if it is another pod now.
+    async fn remove(&self, pod: &PodIdentity, key: &str) -> Result<(), StoreError>;
 }
 
-/// A pod that runs for an election.
+/// The pod of an election candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CandidatePod {
     /// Whether its annotation `elect-always` names the election, and no gate waits for it.
-    pub runs_unasked: bool,
-    /// Since when it is not Ready, as its object has it; to be compared, and not calculated with. None while it
-    /// is Ready.
+    pub elects_always: bool,
+    /// Since when it is not Ready, as its object has it; only to compare. `None` while it is Ready.
     pub unready_since: Option<Arc<str>>,
     /// Whether it is being deleted.
     pub is_deleted: bool,
 }
 
 impl CandidatePod {
-    /// Whether it is Ready, and is to stay.
+    /// Returns whether it is Ready and not being deleted.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.unready_since.is_none() && !self.is_deleted
     }
 }
 
-/// The pods that run for elections.
+/// The pods of election candidates.
 #[async_trait]
 pub trait Candidates: Send + Sync + 'static {
-    /// A pod that runs for the election of this name; none where this very pod is gone.
+    /// Returns the pod of a candidate; `None` if this pod no longer exists.
     async fn pod(
         &self,
-        pod: &LabelledPod,
+        pod: &PodIdentity,
         election: &str,
     ) -> Result<Option<CandidatePod>, StoreError>;
 
-    /// Asks the holder of this grant to resign, if the lock is still at this version.
-    async fn ask_to_resign(
+    /// Requests that the holder of this grant resigns, if the lock is still at this version.
+    async fn request_resignation(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         grant: &GrantId,
         reason: &str,
     ) -> Result<(), StoreError>;

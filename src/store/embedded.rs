@@ -1,25 +1,25 @@
-//! The ports in one process, on a file or in memory: what `leasehold dev` and single hosts use.
+//! The ports in one process, on a file or in memory, for `leasehold dev` and single hosts.
 //!
-//! It answers as the API server does: one revision counter for everything that rises with every
-//! write, compare-and-swap on an object's revision, consistent listings and pages, a watch of a
-//! session's locks from any revision that is still remembered, and the same invariants guarded.
-//! What was acknowledged is on disk. One mutex is held from before a write until its event is sent, so events
-//! come in the order of revisions. It decides nothing about locks, and does not share its
-//! directory with another process.
+//! It behaves like the API server. One revision counter rises with every write. Writes are
+//! compare-and-swaps on an object's revision, lists and pages are consistent, and a watch starts at
+//! any revision that is still remembered. The same invariants are checked. What was acknowledged is
+//! on disk. One mutex is held from before a write until its event is sent, so events have the order
+//! of their revisions. It decides nothing about locks, and does not share its directory with
+//! another process.
 //!
-//! Not here: access control and more than one namespace. What nobody needs any more is deleted when
-//! a directory is opened, before anybody uses it; while it is in use nothing is, but by what
-//! `back_door` and `fleet` have for tests and the simulation.
+//! It has no access control, and only one namespace. Unused objects are deleted only when a
+//! directory is opened, before anything uses it. `test_support` and `fleet` are for tests and the
+//! simulation.
 
-mod back_door;
 mod file;
 mod fleet;
 mod history;
-mod leftovers;
 mod listing;
 mod record;
 mod rules;
 mod tables;
+mod test_support;
+mod unused;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,88 +29,90 @@ use async_trait::async_trait;
 use redb::Database;
 use serde_json::Value;
 
-use self::file::Beside;
+use self::file::SideFiles;
 use self::fleet::{Pods, Uid};
 use self::history::{Change, History};
 use self::record::{LockRecord, SessionRecord};
-use self::tables::{Documents, Found, LOCKS, SESSIONS, View, Write};
-use super::{LockStore, LockWatch, Look, Original, Page, SessionStore, StoreError, Stored, within};
+use self::tables::{DocumentTable, LOCKS, SESSIONS, Snapshot, Versioned, WriteTxn};
+use super::{
+    LockAtRevision, LockStore, LockWatch, Original, Page, SessionStore, StoreError, Stored, within,
+};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::queue::Waiter;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
 
-pub use back_door::Backup;
 pub use file::OpenError;
 pub use fleet::NAMESPACE;
+pub use test_support::Backup;
 
-/// How long a call may take. A disk that takes longer is no disk to keep locks on.
+/// The time limit of a call. A slower disk cannot be used for locks.
 const CALL_LIMIT: Duration = Duration::from_secs(5);
 
-/// The store. Cloning gives another handle to the same one.
+/// The store. A clone is another handle to the same store.
 #[derive(Clone)]
 pub struct EmbeddedStore(Arc<Inner>);
 
 struct Inner {
     database: Database,
-    /// Held from before a write begins until it is told of, so that changes are told in the order
-    /// of their revisions.
+    /// Locked from before a write until its event is sent, so that events have the order of their
+    /// revisions.
     history: Mutex<History>,
-    /// What is reported of pods.
+    /// The reports of pods.
     pods: Mutex<Pods>,
-    /// None in memory. Others are kept from the directory until the database is closed: the fields
-    /// are dropped in this order.
-    beside: Option<Beside>,
+    /// `None` in memory. The fields are dropped in this order: the directory stays locked until the
+    /// database is closed.
+    side_files: Option<SideFiles>,
 }
 
 impl EmbeddedStore {
-    /// Opens a data directory, and makes what is missing. The revisions of a new store follow
-    /// `first`, or what the one before it in this directory had, if that is known: with a `first`
-    /// above all of another store's, tokens rise although that one was thrown away.
+    /// Opens a data directory, and creates what is missing. The revisions of a new store follow
+    /// `first`, or the last recorded one of its predecessor in this directory. If `first` is above
+    /// all revisions of a discarded store, tokens keep rising.
     ///
     /// Blocks.
     ///
     /// # Errors
-    /// [`OpenError`] says what to do.
+    /// [`OpenError`], which says what to do.
     pub fn open(directory: &Path, first: Revision) -> Result<Self, OpenError> {
         let mut opened = file::open(directory, first)?;
-        if let Err(error) = leftovers::clear_away(&opened.database) {
+        if let Err(error) = unused::delete_unused(&opened.database) {
             tracing::warn!(%error, "cleaning up after earlier processes failed");
-            // After a write that failed the database answers nothing until it is opened anew.
+            // After a failed write the database answers nothing until it is reopened.
             opened = opened.again()?;
         }
         let revision = opened.revision()?;
-        Ok(Self::on(opened.database, Some(opened.beside), revision))
+        Ok(Self::on(opened.database, Some(opened.side_files), revision))
     }
 
-    /// A store that ends with the process. Its revisions follow `first`.
+    /// Creates a store that ends with the process. Its revisions follow `first`.
     ///
     /// # Errors
-    /// What the database says; none is known.
+    /// The error of the database; none is known.
     pub fn in_memory(first: Revision) -> Result<Self, StoreError> {
         let database = file::in_memory(first);
         let database = database.map_err(|error| StoreError::Unavailable(error.to_string()))?;
         Ok(Self::on(database, None, first))
     }
 
-    fn on(database: Database, beside: Option<Beside>, revision: Revision) -> Self {
+    fn on(database: Database, side_files: Option<SideFiles>, revision: Revision) -> Self {
         let history = Mutex::new(History::new(revision));
         Self(Arc::new(Inner {
             database,
             history,
             pods: Mutex::default(),
-            beside,
+            side_files,
         }))
     }
 
-    /// Runs a call where it may block. In memory nothing does, and a simulation wants everything
-    /// to happen in one order.
+    /// Runs a call on a thread that may block. In memory nothing blocks, and a simulation needs a
+    /// deterministic order.
     async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        if self.0.beside.is_none() {
+        if self.0.side_files.is_none() {
             return call(&self.0);
         }
         let inner = self.0.clone();
@@ -123,7 +125,7 @@ impl EmbeddedStore {
         .await
     }
 
-    /// As [`Self::run`], for what changes nothing: without an answer nothing happened.
+    /// Like [`Self::run`] for a read: without an answer nothing happened.
     async fn read<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
@@ -144,14 +146,14 @@ impl Inner {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn view(&self) -> Result<View, StoreError> {
-        View::open(&self.database)
+    fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        Snapshot::open(&self.database)
     }
 
     fn create_lock(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
-        let there: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
+        let write = WriteTxn::begin(&self.database)?;
+        let there: Option<Versioned<LockRecord>> = write.get(LOCKS, resource.as_str())?;
         if there.is_some() {
             return Err(StoreError::Conflict);
         }
@@ -160,17 +162,17 @@ impl Inner {
         self.write_lock(write, &mut history, None, resource, &record)
     }
 
-    /// The comparison and the write are one transaction, and the database lets one write at a
-    /// time in: of all that were decided on one version, one gets through.
+    /// The comparison and the write are one transaction, and the database runs one write at a time:
+    /// of all writes based on one version, one succeeds.
     fn update_lock(&self, decided_on: &Identity, next: &Lock) -> Result<Stored<Lock>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
+        let write = WriteTxn::begin(&self.database)?;
         let found = write.get(LOCKS, next.resource.as_str())?;
         let found = compare(found, decided_on, LockRecord::uid)?;
         let before = stored_lock(&found)?;
         rules::check_lock(&before.value, next)?;
         if before.value == *next {
-            // As on the API server, what changes nothing consumes no revision.
+            // As on the API server, a write without a change consumes no revision.
             return Ok(before);
         }
         let record: LockRecord = found.record.updated(next);
@@ -179,8 +181,8 @@ impl Inner {
 
     fn join_lock(&self, resource: &Resource, waiter: Waiter) -> Result<Stored<Lock>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
-        let found: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
+        let write = WriteTxn::begin(&self.database)?;
+        let found: Option<Versioned<LockRecord>> = write.get(LOCKS, resource.as_str())?;
         let found = found.ok_or_else(|| StoreError::NotFound("no such object".to_owned()))?;
         let before = stored_lock(&found)?;
         let next = before.value.joined_by(waiter).ok_or(StoreError::Conflict)?;
@@ -190,13 +192,13 @@ impl Inner {
 
     fn create_session(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
-        let there: Option<Found<SessionRecord>> = write.get(SESSIONS, session.id.as_str())?;
+        let write = WriteTxn::begin(&self.database)?;
+        let there: Option<Versioned<SessionRecord>> = write.get(SESSIONS, session.id.as_str())?;
         if there.is_some() {
             return Err(StoreError::Conflict);
         }
         let uid = self.new_uid(&history, &write)?;
-        let record = SessionRecord::begun(session, uid.as_deref());
+        let record = SessionRecord::new(session, uid.as_deref());
         self.write_session(write, &mut history, &record)
     }
 
@@ -206,7 +208,7 @@ impl Inner {
         next: &Session,
     ) -> Result<Stored<Session>, StoreError> {
         let mut history = self.history();
-        let write = Write::begin(&self.database)?;
+        let write = WriteTxn::begin(&self.database)?;
         let found = write.get(SESSIONS, next.id.as_str())?;
         let found = compare(found, decided_on, SessionRecord::uid)?;
         let before = stored_session(&found);
@@ -220,7 +222,7 @@ impl Inner {
 
     fn write_lock(
         &self,
-        write: Write,
+        write: WriteTxn,
         history: &mut History,
         before: Option<Stored<Lock>>,
         resource: &Resource,
@@ -242,7 +244,7 @@ impl Inner {
 
     fn write_session(
         &self,
-        write: Write,
+        write: WriteTxn,
         history: &mut History,
         record: &SessionRecord,
     ) -> Result<Stored<Session>, StoreError> {
@@ -255,19 +257,19 @@ impl Inner {
         Ok(stored)
     }
 
-    /// Deletes a lock's object, if `is_it` lets that one go. Like the API server it does not mind what
-    /// is in it.
+    /// Deletes a lock's object, if `check_identity` accepts it. Like the API server it ignores the
+    /// content.
     fn delete_lock(
         &self,
         name: &str,
-        is_it: impl FnOnce(&Identity) -> Result<(), StoreError>,
+        check_identity: impl FnOnce(&Identity) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut history = self.history();
-        let (at, there) = self.delete(LOCKS, name, is_it)?;
+        let (at, there) = self.delete(LOCKS, name, check_identity)?;
         let record = serde_json::from_value(there.record).ok();
         let before = record.and_then(|record| {
             let version = there.version;
-            stored_lock(&Found { version, record }).ok()
+            stored_lock(&Versioned { version, record }).ok()
         });
         history.push(Change {
             at,
@@ -278,29 +280,29 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes a session's object, if `is_it` lets that one go.
+    /// Deletes a session's object, if `check_identity` accepts it.
     fn delete_session(
         &self,
         name: &str,
-        is_it: impl FnOnce(&Identity) -> Result<(), StoreError>,
+        check_identity: impl FnOnce(&Identity) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let mut history = self.history();
-        let (at, _there) = self.delete(SESSIONS, name, is_it)?;
+        let (at, _there) = self.delete(SESSIONS, name, check_identity)?;
         history.pass(at, name, None);
         Ok(())
     }
 
-    /// Gives the revision that this consumed, and the document that was there.
+    /// Deletes a document. Returns the revision that this consumed, and the document.
     fn delete(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         name: &str,
-        is_it: impl FnOnce(&Identity) -> Result<(), StoreError>,
-    ) -> Result<(Revision, Found<Value>), StoreError> {
-        let write = Write::begin(&self.database)?;
-        let there: Option<Found<Value>> = write.get(documents, name)?;
+        check_identity: impl FnOnce(&Identity) -> Result<(), StoreError>,
+    ) -> Result<(Revision, Versioned<Value>), StoreError> {
+        let write = WriteTxn::begin(&self.database)?;
+        let there: Option<Versioned<Value>> = write.get(documents, name)?;
         let there = there.ok_or_else(|| StoreError::NotFound(name.to_owned()))?;
-        is_it(&Identity {
+        check_identity(&Identity {
             version: there.version,
             uid: there.record["uid"].as_str().map(Into::into),
         })?;
@@ -309,26 +311,26 @@ impl Inner {
         Ok((at, there))
     }
 
-    /// The own id of the object that this write makes. Only the simulation's operator asks for it, so
-    /// a file has none.
-    fn new_uid(&self, history: &History, write: &Write) -> Result<Option<String>, StoreError> {
-        if self.beside.is_some() {
+    /// Returns the uid of the object that this write creates. Only the operator in the simulation
+    /// reads it, so files have none.
+    fn new_uid(&self, history: &History, write: &WriteTxn) -> Result<Option<String>, StoreError> {
+        if self.side_files.is_some() {
             return Ok(None);
         }
         let at = write.next_revision()?;
         Ok(Some(history.uid_at(at)))
     }
 
-    fn commit(&self, write: Write, version: Revision) -> Result<(), StoreError> {
+    fn commit(&self, write: WriteTxn, version: Revision) -> Result<(), StoreError> {
         write.commit()?;
-        if let Some(beside) = &self.beside {
-            beside.note(version);
+        if let Some(side_files) = &self.side_files {
+            side_files.record(version);
         }
         Ok(())
     }
 }
 
-/// What a write is decided on: which object it was, and at which version.
+/// What a write is based on: the object and its version.
 #[derive(Clone, PartialEq, Eq)]
 struct Identity {
     version: Revision,
@@ -345,13 +347,13 @@ impl Identity {
     }
 }
 
-/// The one test of a compare-and-swap: is it still what the write was decided on? The version alone would
-/// not tell where a backup was restored and revisions are given twice.
+/// The test of a compare-and-swap: is it still the object and version that the write is based on?
+/// The version alone is not enough after a restored backup, which repeats revisions.
 fn compare<T>(
-    there: Option<Found<T>>,
+    there: Option<Versioned<T>>,
     decided_on: &Identity,
     uid: fn(&T) -> Option<&str>,
-) -> Result<Found<T>, StoreError> {
+) -> Result<Versioned<T>, StoreError> {
     let there = there.ok_or_else(|| StoreError::NotFound("no such object".to_owned()))?;
     let is_it =
         there.version == decided_on.version && uid(&there.record) == decided_on.uid.as_deref();
@@ -361,7 +363,7 @@ fn compare<T>(
     Err(StoreError::Conflict)
 }
 
-fn stored_lock(found: &Found<LockRecord>) -> Result<Stored<Lock>, StoreError> {
+fn stored_lock(found: &Versioned<LockRecord>) -> Result<Stored<Lock>, StoreError> {
     Ok(stored(
         found.record.lock()?,
         found.version,
@@ -369,12 +371,12 @@ fn stored_lock(found: &Found<LockRecord>) -> Result<Stored<Lock>, StoreError> {
     ))
 }
 
-fn stored_session(found: &Found<SessionRecord>) -> Stored<Session> {
+fn stored_session(found: &Versioned<SessionRecord>) -> Stored<Session> {
     stored(found.record.session(), found.version, found.record.uid())
 }
 
-/// What this version does not know is kept in the file, where a write of this very version finds
-/// it: nothing has to be carried but the object's own id.
+/// Unknown fields are kept in the file, where the next write of this version finds them. So only
+/// the uid has to be carried.
 fn stored<T>(value: T, version: Revision, uid: Option<&str>) -> Stored<T> {
     Stored {
         value,
@@ -387,16 +389,17 @@ fn stored<T>(value: T, version: Revision, uid: Option<&str>) -> Stored<T> {
 impl LockStore for EmbeddedStore {
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
         let resource = resource.clone();
-        self.read(move |inner| inner.view()?.lock(&resource)).await
+        self.read(move |inner| inner.snapshot()?.lock(&resource))
+            .await
     }
 
-    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+    async fn get_with_revision(&self, resource: &Resource) -> Result<LockAtRevision, StoreError> {
         let resource = resource.clone();
         let look = move |inner: &Inner| {
-            let view = inner.view()?;
-            Ok(Look {
-                lock: view.lock(&resource)?,
-                revision: view.revision()?,
+            let snapshot = inner.snapshot()?;
+            Ok(LockAtRevision {
+                lock: snapshot.lock(&resource)?,
+                revision: snapshot.revision()?,
             })
         };
         self.read(look).await
@@ -404,7 +407,7 @@ impl LockStore for EmbeddedStore {
 
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
         let session = session.clone();
-        self.read(move |inner| inner.view()?.locks_held_by(&session))
+        self.read(move |inner| inner.snapshot()?.locks_held_by(&session))
             .await
     }
 
@@ -456,7 +459,7 @@ impl SessionStore for EmbeddedStore {
     async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError> {
         let id = id.clone();
         let get = move |inner: &Inner| {
-            let found = inner.view()?.get(SESSIONS, id.as_str())?;
+            let found = inner.snapshot()?.get(SESSIONS, id.as_str())?;
             Ok(found.as_ref().map(stored_session))
         };
         self.read(get).await

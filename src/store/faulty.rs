@@ -1,8 +1,7 @@
-//! A store that fails on demand, in front of another one: for `leasehold dev --fault-api` and for
-//! tests.
+//! A wrapper around a store that injects faults, for `leasehold dev --fault-api` and for tests.
 //!
-//! A call that fails was never made, whatever the fault says of it: `Ambiguous` too. What is let
-//! through is answered by the store behind, unchanged.
+//! A call that fails is never made, whatever its error says, even `Ambiguous`. A call that passes
+//! is answered by the wrapped store, unchanged.
 
 mod timed;
 
@@ -12,7 +11,7 @@ use async_trait::async_trait;
 use futures::channel::mpsc;
 use futures::{StreamExt as _, stream};
 
-use super::{LockStore, LockWatch, Look, Page, SessionStore, StoreError, Stored};
+use super::{LockAtRevision, LockStore, LockWatch, Page, SessionStore, StoreError, Stored};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::queue::Waiter;
@@ -26,8 +25,8 @@ pub use timed::TimedFaults;
 pub enum Call {
     /// `LockStore::get`.
     GetLock,
-    /// `LockStore::look`.
-    LookAtLock,
+    /// `LockStore::get_with_revision`.
+    GetLockWithRevision,
     /// `LockStore::list_held_by`.
     ListHeldLocks,
     /// `LockStore::watch`.
@@ -44,14 +43,14 @@ pub enum Call {
     GetSession,
     /// `SessionStore::create`.
     CreateSession,
-    /// `SessionStore::update` that counts one renewal more.
+    /// `SessionStore::update` that increases the number of renewals.
     RenewSession,
     /// `SessionStore::update` that ends the session, or changes nothing.
     EndSession,
 }
 
 impl Call {
-    /// Which update of a session this is.
+    /// Returns the kind of an update.
     #[must_use]
     pub const fn of_update(current: &Session, next: &Session) -> Self {
         if next.renewals > current.renewals {
@@ -62,16 +61,16 @@ impl Call {
     }
 }
 
-/// What goes wrong.
+/// The faults to inject.
 pub trait Faults: Send + Sync + 'static {
-    /// What a call is answered with instead of being made; none lets it through.
+    /// Returns the error of a call that fails; `None` lets it pass.
     fn on_call(&self, call: Call) -> Option<StoreError>;
 
-    /// Joins what ends a watch; it is dropped, and never used, where watches do not fail.
+    /// Registers a channel that ends a watch. It is dropped unused if watches do not fail.
     fn on_watch(&self, _breaks: mpsc::UnboundedSender<StoreError>) {}
 }
 
-/// A store with faults in front of it.
+/// A store with injected faults.
 #[derive(Clone, Debug)]
 pub struct FaultyStore<S, F> {
     store: S,
@@ -79,12 +78,12 @@ pub struct FaultyStore<S, F> {
 }
 
 impl<S, F: Faults> FaultyStore<S, F> {
-    /// Puts faults in front of a store.
+    /// Wraps a store.
     pub const fn new(store: S, faults: F) -> Self {
         Self { store, faults }
     }
 
-    fn ask(&self, call: Call) -> Result<&S, StoreError> {
+    fn admit(&self, call: Call) -> Result<&S, StoreError> {
         match self.faults.on_call(call) {
             Some(error) => Err(error),
             None => Ok(&self.store),
@@ -95,37 +94,39 @@ impl<S, F: Faults> FaultyStore<S, F> {
 #[async_trait]
 impl<S: LockStore, F: Faults> LockStore for FaultyStore<S, F> {
     async fn get(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
-        self.ask(Call::GetLock)?.get(resource).await
+        self.admit(Call::GetLock)?.get(resource).await
     }
 
-    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
-        self.ask(Call::LookAtLock)?.look(resource).await
+    async fn get_with_revision(&self, resource: &Resource) -> Result<LockAtRevision, StoreError> {
+        self.admit(Call::GetLockWithRevision)?
+            .get_with_revision(resource)
+            .await
     }
 
     async fn list_held_by(&self, session: &SessionId) -> Result<Page<Lock>, StoreError> {
-        self.ask(Call::ListHeldLocks)?.list_held_by(session).await
+        self.admit(Call::ListHeldLocks)?.list_held_by(session).await
     }
 
     async fn watch(&self, session: &SessionId, after: Revision) -> Result<LockWatch, StoreError> {
-        // First of all: a fault that comes while the watch is being opened ends it too.
-        let (breaks, broken) = mpsc::unbounded();
-        self.faults.on_watch(breaks);
-        let told = self.ask(Call::WatchLocks)?.watch(session, after).await?;
-        // What comes first ends it: its own end, or a fault.
-        let told = told.map(Some).chain(stream::once(ready(None)));
+        // Registered first: a fault while the watch is being opened ends it, too.
+        let (interrupts, broken) = mpsc::unbounded();
+        self.faults.on_watch(interrupts);
+        let events = self.admit(Call::WatchLocks)?.watch(session, after).await?;
+        // The watch ends with its own end or with a fault, whichever comes first.
+        let events = events.map(Some).chain(stream::once(ready(None)));
         let broken = broken.flat_map(|error| stream::iter([Some(Err(error)), None]));
-        // Without anybody left who could break it, the watch goes on by itself.
-        let both = stream::select(told, broken.chain(stream::pending()));
+        // If the channel is dropped, the watch continues.
+        let both = stream::select(events, broken.chain(stream::pending()));
         let until_the_end = both.scan((), |(), event| ready(event));
         Ok(until_the_end.boxed())
     }
 
     async fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
-        self.ask(Call::ListLocks)?.list(limit, next).await
+        self.admit(Call::ListLocks)?.list(limit, next).await
     }
 
     async fn create(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
-        self.ask(Call::CreateLock)?.create(resource).await
+        self.admit(Call::CreateLock)?.create(resource).await
     }
 
     async fn update(
@@ -133,7 +134,7 @@ impl<S: LockStore, F: Faults> LockStore for FaultyStore<S, F> {
         current: &Stored<Lock>,
         next: &Lock,
     ) -> Result<Stored<Lock>, StoreError> {
-        self.ask(Call::UpdateLock)?.update(current, next).await
+        self.admit(Call::UpdateLock)?.update(current, next).await
     }
 
     async fn join(
@@ -141,18 +142,18 @@ impl<S: LockStore, F: Faults> LockStore for FaultyStore<S, F> {
         current: &Stored<Lock>,
         waiter: &Waiter,
     ) -> Result<Stored<Lock>, StoreError> {
-        self.ask(Call::JoinQueue)?.join(current, waiter).await
+        self.admit(Call::JoinQueue)?.join(current, waiter).await
     }
 }
 
 #[async_trait]
 impl<S: SessionStore, F: Faults> SessionStore for FaultyStore<S, F> {
     async fn get(&self, id: &SessionId) -> Result<Option<Stored<Session>>, StoreError> {
-        self.ask(Call::GetSession)?.get(id).await
+        self.admit(Call::GetSession)?.get(id).await
     }
 
     async fn create(&self, session: &Session) -> Result<Stored<Session>, StoreError> {
-        self.ask(Call::CreateSession)?.create(session).await
+        self.admit(Call::CreateSession)?.create(session).await
     }
 
     async fn update(
@@ -161,6 +162,6 @@ impl<S: SessionStore, F: Faults> SessionStore for FaultyStore<S, F> {
         next: &Session,
     ) -> Result<Stored<Session>, StoreError> {
         let call = Call::of_update(&current.value, next);
-        self.ask(call)?.update(current, next).await
+        self.admit(call)?.update(current, next).await
     }
 }

@@ -1,8 +1,8 @@
-//! The port of the operator: all locks and sessions of all namespaces, told as they change.
+//! The operator's port to all locks and sessions of all namespaces, as feeds of changes.
 //!
-//! A feed never ends. It says what there is, then what changes; where it lost the thread it says
-//! everything anew. It may be late, and nothing may be concluded from its silence: who acts on
-//! what it told writes by compare-and-swap, or asks first.
+//! A feed never ends. It lists everything and then delivers changes; after an interruption it lists
+//! again. It may be late, and its silence proves nothing: the operator acts on an event by
+//! compare-and-swap, or reads first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,181 +17,182 @@ use crate::protocol::session::Session;
 use crate::protocol::time::WallTime;
 use crate::protocol::token::{Revision, Token};
 
-/// Where an object is.
+/// A reference to an object: its namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct ObjectRef {
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
-/// An object and where it is.
+/// An object, with its reference.
 #[derive(Clone, Debug)]
-pub struct Placed<T> {
-    /// Where.
-    pub place: Place,
-    /// The object's own id: one that is made anew under the same name has another.
+pub struct Object<T> {
+    /// Its namespace and name.
+    pub object_ref: ObjectRef,
+    /// Its uid: a recreated object of the same name has another.
     pub uid: Arc<str>,
-    /// Whether somebody deleted it, and a finalizer keeps it.
+    /// Whether it is being deleted, and a finalizer keeps it.
     pub is_deleted: bool,
-    /// Whether it is a lock under another name than agents give the lock of its resource. They
-    /// never look at it.
+    /// Whether it is a lock whose name is not the one of its resource. Agents never read such a
+    /// lock.
     pub is_misnamed: bool,
-    /// When a field of it was last set, by the store's own clock and where it says so. A write that
-    /// only removes fields does not count.
+    /// When a field was last set, by the store's own clock, if it is known. A write that only
+    /// removes fields does not count.
     pub set_at: Option<WallTime>,
-    /// The object.
+    /// The content.
     pub stored: Stored<T>,
 }
 
-impl<T> Placed<T> {
-    /// This object, at this version.
+impl<T> Object<T> {
+    /// Returns the reference to this version.
     #[must_use]
-    pub fn exact(&self) -> Exact {
-        Exact {
-            place: self.place.clone(),
+    pub fn object_version(&self) -> ObjectVersion {
+        ObjectVersion {
+            object_ref: self.object_ref.clone(),
             uid: self.uid.clone(),
             version: self.stored.version,
         }
     }
 }
 
-/// One version of one object: what a delete compares with.
+/// One version of one object: the preconditions of a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exact {
-    /// Where it is.
-    pub place: Place,
-    /// The object's own id.
+pub struct ObjectVersion {
+    /// Its namespace and name.
+    pub object_ref: ObjectRef,
+    /// Its uid.
     pub uid: Arc<str>,
     /// Its version.
     pub version: Revision,
 }
 
-/// A lock that cannot be read, as far as it is certain that it is free.
+/// What is known of an unreadable lock that is certainly free.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FreeRemains {
+pub struct UnreadableFreeLock {
     /// Its version.
     pub version: Revision,
     /// Its token.
     pub token: Token,
-    /// How long its spec says that it is to be kept.
+    /// How long it is kept, according to its spec.
     pub retain: Option<Duration>,
-    /// Whether somebody deleted it, and a finalizer keeps it.
+    /// Whether it is being deleted, and a finalizer keeps it.
     pub is_deleted: bool,
-    /// As in [`Placed`].
+    /// As in [`Object`].
     pub set_at: Option<WallTime>,
 }
 
-/// What a feed tells.
+/// An event of a feed.
 #[derive(Clone, Debug)]
-pub enum Told<T> {
-    /// All that there is follows. What is not among it by [`Told::Complete`] is gone.
-    Anew,
-    /// This is there, newly or changed.
-    There(Box<T>),
-    /// This is there and makes no sense.
+pub enum FeedEvent<T> {
+    /// A list of all objects follows. An object that is not in it by [`FeedEvent::ListDone`] was
+    /// deleted.
+    ListStarted,
+    /// The object exists, and is new or changed.
+    Applied(Box<T>),
+    /// The object exists and cannot be read.
     Unreadable {
-        /// Where.
-        place: Place,
-        /// The object's own id.
+        /// Its namespace and name.
+        object_ref: ObjectRef,
+        /// Its uid.
         uid: Arc<str>,
-        /// What is wrong with it.
+        /// Why it cannot be read.
         why: String,
-        /// What is certain of it, where it is a lock that is free.
-        free: Option<Box<FreeRemains>>,
+        /// What is known of it, if it is a lock that is certainly free.
+        free: Option<Box<UnreadableFreeLock>>,
     },
-    /// This is not there any more.
-    Gone(Place),
-    /// That was all.
-    Complete,
-    /// The feed cannot tell just now, and tries on by itself.
+    /// The object does not exist any more.
+    Deleted(ObjectRef),
+    /// The list is complete.
+    ListDone,
+    /// The feed is interrupted, and retries.
     Interrupted(StoreError),
 }
 
-/// What is told, in the order of each object's revisions.
-pub type Feed<T> = BoxStream<'static, Told<T>>;
+/// A stream of events, in the order of each object's revisions.
+pub type Feed<T> = BoxStream<'static, FeedEvent<T>>;
 
-/// What the kubelet reports of a pod.
+/// The kubelet's report of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodReport {
-    /// Where it is.
-    pub place: Place,
+    /// Its namespace and name.
+    pub object_ref: ObjectRef,
     /// Its uid.
     pub uid: Arc<str>,
     /// Whether its phase is Succeeded or Failed.
     pub is_terminal: bool,
-    /// Whether somebody deletes it.
+    /// Whether it is being deleted.
     pub is_deleted: bool,
-    /// Whether its end was written by another than the kubelet: the garbage collector of pods, or
-    /// a controller that gave its node up.
+    /// Whether its end was not reported by the kubelet, but by the pod garbage collector, or by a
+    /// controller that gave up its node.
     pub is_presumed: bool,
-    /// How many containers its spec has, of all kinds that run while or before it does.
+    /// The number of containers in its spec, including init and ephemeral ones.
     pub declared: usize,
-    /// What is reported of them.
+    /// The reports of the containers.
     pub containers: Vec<ContainerReport>,
 }
 
-/// What the kubelet reports of a container.
+/// The kubelet's report of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerReport {
-    /// It runs, or waits to.
+    /// It runs, or waits to run.
     Alive,
-    /// It ended.
+    /// It has ended.
     Terminated,
-    /// The kubelet lost sight of it, and says that it ended.
+    /// The kubelet lost track of it, and reports its end.
     Unknown,
 }
 
-/// All locks and sessions, and the pods that hold them.
+/// All locks and sessions, and their pods.
 #[async_trait]
 pub trait FleetStore: Send + Sync + 'static {
-    /// All locks.
-    fn locks(&self) -> Feed<Placed<Lock>>;
+    /// Returns a feed of all locks.
+    fn locks(&self) -> Feed<Object<Lock>>;
 
-    /// All sessions.
-    fn sessions(&self) -> Feed<Placed<Session>>;
+    /// Returns a feed of all sessions.
+    fn sessions(&self) -> Feed<Object<Session>>;
 
-    /// The pods whose phase says that they ended, and no others.
+    /// Returns a feed of the pods in a terminal phase.
     fn ended_pods(&self) -> Feed<PodReport>;
 
-    /// The revision of the store, by a consistent listing of locks.
+    /// Returns the revision of the store, by a consistent list of locks.
     async fn revision(&self) -> Result<Revision, StoreError>;
 
-    /// A lock, as of now; none when there is none.
-    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError>;
+    /// Returns a current lock; `None` if it does not exist.
+    async fn lock(&self, object_ref: &ObjectRef) -> Result<Option<Object<Lock>>, StoreError>;
 
-    /// A session, as of now; none when there is none.
-    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError>;
+    /// Returns a current session; `None` if it does not exist.
+    async fn session(&self, object_ref: &ObjectRef) -> Result<Option<Object<Session>>, StoreError>;
 
-    /// A pod, as of now; none when there is none.
-    async fn pod(&self, place: &Place) -> Result<Option<PodReport>, StoreError>;
+    /// Returns a current pod; `None` if it does not exist.
+    async fn pod(&self, object_ref: &ObjectRef) -> Result<Option<PodReport>, StoreError>;
 
     /// Compare-and-swap on the version of `current`.
     async fn update_lock(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         next: &Lock,
-    ) -> Result<Placed<Lock>, StoreError>;
+    ) -> Result<Object<Lock>, StoreError>;
 
     /// Compare-and-swap on the version of `current`.
     async fn update_session(
         &self,
-        current: &Placed<Session>,
+        current: &Object<Session>,
         next: &Session,
-    ) -> Result<Placed<Session>, StoreError>;
+    ) -> Result<Object<Session>, StoreError>;
 
-    /// Deletes the object if it is still this one, at this version. `Conflict` when it is not,
-    /// `NotFound` when there is none.
-    async fn delete_lock(&self, current: &Exact) -> Result<(), StoreError>;
+    /// Deletes the object if it still has this uid and version. `Conflict` if it has not,
+    /// `NotFound` if it does not exist.
+    async fn delete_lock(&self, current: &ObjectVersion) -> Result<(), StoreError>;
 
-    /// Deletes the object if it is still this one, at this version. `Conflict` when it is not,
-    /// `NotFound` when there is none.
-    async fn delete_session(&self, current: &Placed<Session>) -> Result<(), StoreError>;
+    /// Deletes the object if it still has this uid and version. `Conflict` if it has not,
+    /// `NotFound` if it does not exist.
+    async fn delete_session(&self, current: &Object<Session>) -> Result<(), StoreError>;
 }

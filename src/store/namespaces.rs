@@ -1,7 +1,7 @@
-//! The operator's port of the namespaces that are labelled for sidecars: which those are, who may do
-//! there what a sidecar does, and whose sidecar is missing.
+//! The operator's port to the namespaces that are labelled for injection: their role bindings, and
+//! pods without a requested sidecar.
 //!
-//! Only a cluster has them; nothing about who holds a lock hangs on it.
+//! Only a cluster has them. The holder of a lock does not depend on them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,75 +9,77 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::StoreError;
-use super::fleet::{Feed, Placed};
+use super::fleet::{Feed, Object};
 
-/// Who is bound to a role.
+/// A subject of a role binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// All service accounts of the binding's namespace.
     AllAccounts,
     /// A service account of the binding's namespace, by its name.
     Account(Arc<str>),
-    /// Anybody else.
+    /// Any other subject.
     Other,
 }
 
-/// The binding of a namespace that has the one name which is ours.
+/// The binding with the operator's name in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// Whether the operator made it. Any other one is left alone.
+    /// Whether the operator created it. Other bindings are not touched.
     pub is_ours: bool,
-    /// Whether what it gives is the sidecar's role.
-    pub gives_role: bool,
-    /// To whom.
+    /// Whether its role is the sidecar's.
+    pub binds_role: bool,
+    /// Its subjects.
     pub subjects: BTreeSet<Subject>,
 }
 
-/// A pod that asks for a sidecar by its label, and does not say that it was injected.
+/// A pod that requests a sidecar by its label and is not marked as injected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AskingPod {
-    /// Whether it has one all the same: somebody wrote it down.
+pub struct UninjectedPod {
+    /// Whether it has a sidecar anyway, written by hand.
     pub has_sidecar: bool,
-    /// Whether it is the mirror of what a kubelet runs from a file.
+    /// Whether it is the mirror of a static pod.
     pub is_mirror: bool,
-    /// Whether it has ended.
-    pub is_over: bool,
+    /// Whether it has ended, or is being deleted.
+    pub has_ended: bool,
 }
 
-/// The labelled namespaces, and the bindings of the one name that is ours.
+/// The labelled namespaces, and the bindings with the operator's name.
 #[async_trait]
 pub trait Namespaces: Send + Sync + 'static {
-    /// The namespaces that are labelled for injection, and no others. They are placed in none.
-    fn labelled(&self) -> Feed<Placed<()>>;
+    /// Returns a feed of the namespaces that are labelled for injection. Their own namespace is
+    /// empty.
+    fn labelled(&self) -> Feed<Object<()>>;
 
-    /// The service accounts that are labelled for the sidecar's role, of all namespaces.
-    fn accounts(&self) -> Feed<Placed<()>>;
-
-    /// The bindings of that name, of all namespaces.
-    fn bindings(&self) -> Feed<Placed<Binding>>;
-
-    /// The pods that ask for a sidecar by their label and do not say that they were injected, of all
+    /// Returns a feed of the service accounts that are labelled for the sidecar's role, in all
     /// namespaces.
-    fn asking_pods(&self) -> Feed<Placed<AskingPod>>;
+    fn accounts(&self) -> Feed<Object<()>>;
 
-    /// The binding of a namespace, as of now; none when there is none.
-    async fn binding(&self, namespace: &str) -> Result<Option<Placed<Binding>>, StoreError>;
+    /// Returns a feed of the bindings with the operator's name, in all namespaces.
+    fn bindings(&self) -> Feed<Object<Binding>>;
 
-    /// Makes it, with the sidecar's role. `Conflict` when there is one.
+    /// Returns a feed of the pods that request a sidecar by their label and are not marked as
+    /// injected, in all namespaces.
+    fn uninjected_pods(&self) -> Feed<Object<UninjectedPod>>;
+
+    /// Returns the current binding of a namespace; `None` if it does not exist.
+    async fn binding(&self, namespace: &str) -> Result<Option<Object<Binding>>, StoreError>;
+
+    /// Creates the binding, with the sidecar's role. `Conflict` if it exists.
     async fn create_binding(
         &self,
         namespace: &str,
         subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError>;
+    ) -> Result<Object<Binding>, StoreError>;
 
     /// Compare-and-swap on the version of `current`.
     async fn update_binding(
         &self,
-        current: &Placed<Binding>,
+        current: &Object<Binding>,
         subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError>;
+    ) -> Result<Object<Binding>, StoreError>;
 
-    /// Deletes it if it is still this one, at this version. `Conflict` when it is not, `NotFound`
-    /// when there is none.
-    async fn delete_binding(&self, current: &Placed<Binding>) -> Result<(), StoreError>;
+    /// Deletes the binding if it still has this uid and version. `Conflict` if it has not,
+    /// `NotFound` if it does not exist.
+    async fn delete_binding(&self, current: &Object<Binding>) -> Result<(), StoreError>;
 }

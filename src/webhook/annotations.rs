@@ -1,108 +1,108 @@
-//! What a pod says about its sidecar: the annotations `config.leasehold.dev/…`.
+//! The annotations `config.leasehold.dev/…`, with which a pod configures its sidecar.
 //!
-//! Each is checked before anything is added. A sidecar that cannot start with what an annotation
-//! says would keep the whole pod from starting, long after the person who wrote it looked away.
+//! Each is validated before anything is added. A sidecar that cannot start because of an annotation
+//! would keep the whole pod from starting, long after its author has looked.
 
 use std::collections::BTreeMap;
 
 use super::ports;
 use super::resources::Resources;
 use super::settings::{Injection, Ports};
-use super::{WHY_MAX_CHARS, beginning, shown};
+use super::{REASON_MAX_CHARS, excerpt, truncate};
 use crate::protocol::election::ElectionName;
 use crate::protocol::time::SessionTtl;
 use crate::telemetry;
 
-/// What all of them begin with.
+/// The prefix of all annotations.
 const PREFIX: &str = "config.leasehold.dev/";
-/// How many bad annotations are told of at once: one more than there are good ones.
-const TOLD_MAX: usize = ANNOTATIONS.len() + 1;
-/// The longest reference that registries take is shorter.
+/// The maximum number of errors in a message: one more than there are valid annotations.
+const PROBLEMS_MAX: usize = ANNOTATIONS.len() + 1;
+/// Above the maximum length of an image reference.
 const IMAGE_MAX_BYTES: usize = 512;
 
-/// An annotation that pods may have, as documentation and refusals name it.
+/// An annotation of pods, for documentation and error messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Annotation {
     /// Its name after `config.leasehold.dev/`.
     pub name: &'static str,
-    /// What may be written.
-    pub takes: &'static str,
-    /// What it does.
-    pub does: &'static str,
+    /// The values that it accepts.
+    pub values: &'static str,
+    /// Its effect.
+    pub effect: &'static str,
 }
 
-/// All of them.
+/// All annotations.
 pub const ANNOTATIONS: [Annotation; 11] = [
     Annotation {
         name: "image",
-        takes: "an image, like `registry.example/leasehold:0.1.0`",
-        does: "Runs another sidecar than the installation's.",
+        values: "an image, like `registry.example/leasehold:0.1.0`",
+        effect: "Runs another sidecar than the installation's.",
     },
     Annotation {
         name: "log-level",
-        takes: "`off`, `error`, `warn`, `info`, `debug`, `trace`, or `MODULE=LEVEL`",
-        does: "What the sidecar logs.",
+        values: "`off`, `error`, `warn`, `info`, `debug`, `trace`, or `MODULE=LEVEL`",
+        effect: "What the sidecar logs.",
     },
     Annotation {
         name: "ports",
-        takes: "`api=7373,admin=7374`, or one of them",
-        does: "Other ports, where an app has one of these.",
+        values: "`api=7373,admin=7374`, or one of them",
+        effect: "Other ports, where an app has one of these.",
     },
     Annotation {
         name: "unix-socket",
-        takes: "`true` or `false`",
-        does: "The API also on a Unix socket, `LEASEHOLD_SOCKET`; with `hostNetwork` only there.",
+        values: "`true` or `false`",
+        effect: "The API also on a Unix socket, `LEASEHOLD_SOCKET`; with `hostNetwork` only there.",
     },
     Annotation {
         name: "resources",
-        takes: "`{\"requests\":{\"cpu\":\"10m\"},\"limits\":{\"memory\":\"64Mi\"}}`",
-        does: "The sidecar's requests and limits, instead of all of the defaults.",
+        values: "`{\"requests\":{\"cpu\":\"10m\"},\"limits\":{\"memory\":\"64Mi\"}}`",
+        effect: "The sidecar's requests and limits, instead of all of the defaults.",
     },
     Annotation {
         name: "session-ttl",
-        takes: "seconds, `3` to `120`",
-        does: "For how long the sidecar may be silent before its locks can be taken over.",
+        values: "seconds, `3` to `120`",
+        effect: "For how long the sidecar may be silent before its locks can be taken over.",
     },
     Annotation {
         name: "elect",
-        takes: "names of elections, like `jobs,billing-worker`",
-        does: "Elections that the pod runs for while its app asks about them.",
+        values: "names of elections, like `jobs,billing-worker`",
+        effect: "Elections that the pod runs for while its app asks about them.",
     },
     Annotation {
         name: "elect-always",
-        takes: "names of elections, like `web`",
-        does: "Elections that the pod runs for from its start on, whether its app asks or not.",
+        values: "names of elections, like `web`",
+        effect: "Elections that the pod runs for from its start on, whether its app asks or not.",
     },
     Annotation {
         name: "elect-preferred",
-        takes: "`true` or `false`",
-        does: "The lead is handed to this pod before others that wait.",
+        values: "`true` or `false`",
+        effect: "The lead is handed to this pod before others that wait.",
     },
     Annotation {
         name: "gate-lock",
-        takes: "the name of an election, like `migration`",
-        does: "The app starts when the pod leads this election, and the pod leads until it ends.",
+        values: "the name of an election, like `migration`",
+        effect: "The app starts when the pod leads this election, and the pod leads until it ends.",
     },
     Annotation {
         name: "gate-rollout",
-        takes: "`accept`",
-        does: "Says that `gate-lock` is meant in a pod of a Deployment.",
+        values: "`accept`",
+        effect: "Says that `gate-lock` is meant in a pod of a Deployment.",
     },
 ];
 
-/// What the annotations of one pod come to.
+/// The settings in the annotations of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct PodSettings {
     pub(super) image: Option<String>,
     pub(super) log_level: Option<String>,
     pub(super) ports: Option<Ports>,
     pub(super) unix_socket: bool,
     pub(super) resources: Option<Resources>,
     pub(super) session_ttl: Option<SessionTtl>,
-    /// All that the pod runs for, in whatever way.
+    /// All elections that the pod runs for.
     pub(super) elect: Vec<ElectionName>,
-    /// Those that it runs for without being asked. The gate's is among them: an app that was let in
-    /// need not ask again.
+    /// The elections that it runs for even if its app does not poll. The gate's is one of them: an
+    /// app that has passed the gate need not poll.
     pub(super) elect_always: Vec<ElectionName>,
     pub(super) elect_preferred: bool,
     pub(super) gate: Option<ElectionName>,
@@ -112,48 +112,49 @@ pub(super) struct Asked {
 /// Reads a pod's annotations.
 ///
 /// # Errors
-/// One sentence that says of each bad one what to write.
+/// One sentence that says what to write for each invalid annotation.
 pub(super) fn read(
     annotations: &BTreeMap<String, String>,
     defaults: &Injection,
-) -> Result<Asked, String> {
-    let mut asked = Asked::default();
+) -> Result<PodSettings, String> {
+    let mut settings = PodSettings::default();
     let mut problems = Vec::new();
     for (key, text) in annotations {
         let Some(name) = key.strip_prefix(PREFIX) else {
             continue;
         };
-        if let Err(why) = asked.set(name, text.trim(), defaults) {
-            // The API server has not looked at the names yet: they may be long, and of any characters.
-            let (key, text) = (shown(key), shown(text));
-            let (key, why) = (key.escape_debug(), beginning(&why, WHY_MAX_CHARS));
+        if let Err(why) = settings.set(name, text.trim(), defaults) {
+            // The API server has not validated the names yet: they may be long, and have any
+            // characters.
+            let (key, text) = (excerpt(key), excerpt(text));
+            let (key, why) = (key.escape_debug(), truncate(&why, REASON_MAX_CHARS));
             problems.push(format!("annotation {key} is {text:?}: {why}"));
         }
     }
-    asked.elect_always.extend(asked.gate.clone());
-    for name in &asked.elect_always {
-        if !asked.elect.contains(name) {
-            asked.elect.push(name.clone());
+    settings.elect_always.extend(settings.gate.clone());
+    for name in &settings.elect_always {
+        if !settings.elect.contains(name) {
+            settings.elect.push(name.clone());
         }
     }
-    if asked.elect_preferred && asked.elect.is_empty() {
+    if settings.elect_preferred && settings.elect.is_empty() {
         problems.push(format!(
             "annotation {PREFIX}elect-preferred requires {PREFIX}elect, {PREFIX}elect-always or \
              {PREFIX}gate-lock: write one of them, too"
         ));
     }
     if !problems.is_empty() {
-        let more = problems.len().saturating_sub(TOLD_MAX);
-        problems.truncate(TOLD_MAX);
+        let more = problems.len().saturating_sub(PROBLEMS_MAX);
+        problems.truncate(PROBLEMS_MAX);
         if more > 0 {
             problems.push(format!("and {more} more invalid annotations"));
         }
         return Err(problems.join("; "));
     }
-    Ok(asked)
+    Ok(settings)
 }
 
-impl Asked {
+impl PodSettings {
     fn set(&mut self, name: &str, text: &str, defaults: &Injection) -> Result<(), String> {
         match name {
             "image" => self.image = Some(check_image(text)?.to_owned()),
@@ -192,7 +193,7 @@ pub(super) fn check_image(text: &str) -> Result<&str, String> {
 }
 
 pub(super) fn check_log_level(text: &str) -> Result<&str, String> {
-    // It becomes the value of a variable, and in those Kubernetes puts others in the place of `$(NAME)`.
+    // It becomes the value of a variable, in which Kubernetes expands `$(NAME)`.
     if text.contains("$(") {
         return Err("a filter must not contain $(; write a level, or MODULE=LEVEL".to_owned());
     }
@@ -213,7 +214,7 @@ fn resources(text: &str) -> Result<Resources, String> {
         r#"write JSON like {"requests":{"cpu":"10m","memory":"32Mi"},"limits":{"memory":"64Mi"}}"#;
     let read: Resources = serde_json::from_str(text).map_err(|error| {
         let said = error.to_string();
-        // In one line the place says little.
+        // The position says little about one line.
         let why = said
             .rsplit_once(" at line ")
             .map_or(said.as_str(), |(why, _)| why);
@@ -250,7 +251,7 @@ fn elections(text: &str) -> Result<Vec<ElectionName>, String> {
 mod tests {
     use super::*;
 
-    fn read_all(pairs: &[(&str, &str)]) -> Result<Asked, String> {
+    fn read_all(pairs: &[(&str, &str)]) -> Result<PodSettings, String> {
         let pairs = pairs.iter().map(|(name, text)| {
             let key = format!("{PREFIX}{name}");
             (key, (*text).to_owned())
@@ -267,7 +268,7 @@ mod tests {
         ];
         let others = others.map(|(key, text)| (key.to_owned(), text.to_owned()));
         let defaults = Injection::from_yaml("image: i").unwrap();
-        assert_eq!(read(&others.into(), &defaults), Ok(Asked::default()));
+        assert_eq!(read(&others.into(), &defaults), Ok(PodSettings::default()));
     }
 
     #[test]
@@ -288,14 +289,14 @@ mod tests {
         let names = |list: &[ElectionName]| -> Vec<String> {
             list.iter().map(|name| name.as_str().to_owned()).collect()
         };
-        let asked = read_all(&[("elect", "a, b ,a"), ("gate-lock", "b")]).unwrap();
-        assert_eq!(names(&asked.elect), ["a", "b"]);
-        assert_eq!(names(&asked.elect_always), ["b"]);
-        let asked = read_all(&[("elect", "a"), ("elect-always", "a,c")]).unwrap();
-        assert_eq!(names(&asked.elect), ["a", "c"]);
-        assert_eq!(names(&asked.elect_always), ["a", "c"]);
-        let asked = read_all(&[("elect-preferred", "true"), ("gate-lock", "c")]).unwrap();
-        assert_eq!(asked.elect, [asked.gate.unwrap()]);
+        let settings = read_all(&[("elect", "a, b ,a"), ("gate-lock", "b")]).unwrap();
+        assert_eq!(names(&settings.elect), ["a", "b"]);
+        assert_eq!(names(&settings.elect_always), ["b"]);
+        let settings = read_all(&[("elect", "a"), ("elect-always", "a,c")]).unwrap();
+        assert_eq!(names(&settings.elect), ["a", "c"]);
+        assert_eq!(names(&settings.elect_always), ["a", "c"]);
+        let settings = read_all(&[("elect-preferred", "true"), ("gate-lock", "c")]).unwrap();
+        assert_eq!(settings.elect, [settings.gate.unwrap()]);
     }
 
     #[test]

@@ -1,22 +1,22 @@
-//! The certificate that the webhook is served with: made and renewed here, or read from files.
+//! The certificate of the webhook: issued and renewed here, or read from files.
 //!
-//! `plan` decides, purely; `keeper` does it, on two ports; `issue` makes certificates, `read` reads
-//! them; `files` follows a directory; `served` is what connections are answered with.
+//! `plan` decides, purely; `rotator` acts, on two ports. `issue` creates certificates, and `read`
+//! reads them. `files` watches a directory, and `served` has the certificate for connections.
 //!
-//! Each certificate is issued by an authority of its own, whose key is gone when it was used. So no
-//! key that could issue another one is anywhere, and to trust a new certificate is to trust a new
-//! authority: it is published before the certificate is served.
+//! Each certificate has its own CA, whose key is discarded after use. So no key exists that could
+//! issue another one. To trust a new certificate is to trust a new CA, which is published before
+//! the certificate is served.
 
 pub mod plan;
 
 mod files;
 mod issue;
-mod keeper;
 mod read;
+mod rotator;
 mod served;
 
 pub use files::follow;
-pub use issue::{IssueFailed, issue};
-pub use keeper::{Keeper, KeeperPorts};
-pub use read::{Pair, Unusable, authorities, pem_of};
-pub use served::Served;
+pub use issue::{IssueError, issue};
+pub use read::{InvalidCertificate, Pair, authorities, pem_of};
+pub use rotator::{Rotator, RotatorPorts};
+pub use served::ServedCertificate;

@@ -1,25 +1,25 @@
 //! `gate-lock`: an app that starts only when its pod leads an election.
 //!
-//! The sidecar runs for the election from its start on and keeps the lead for as long as the pod
-//! lives; an init container behind it waits until it leads. Nothing here takes the lead away: who
-//! passed the gate and loses the lead later learns that from `GET /v1/elections/NAME`.
+//! The sidecar runs for the election from its start and keeps the lead as long as the pod lives. An
+//! init container behind it waits for the lead. Nothing here ends the lead: an app that loses it
+//! later learns that from `GET /v1/elections/NAME`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::annotations::Asked;
-use super::sidecar::{self, Chosen};
+use super::annotations::PodSettings;
+use super::sidecar::{self, SidecarSettings};
 use crate::protocol::election::ElectionName;
 
 /// The init container that waits.
 pub(super) const CONTAINER: &str = "leasehold-gate";
 
-/// Why this pod cannot have the gate that it asks for.
+/// Returns why a pod cannot have the gate that it requests.
 ///
-/// A rollout of a Deployment starts the new pod first and stops the old one when the new one is
-/// ready; the new one waits for the lock that the old one has.
-pub(super) fn refusal(metadata: &ObjectMeta, asked: &Asked) -> Option<String> {
-    let gate = asked.gate.as_ref().filter(|_| !asked.gate_rollout)?;
+/// The rollout of a Deployment stops the old pod when the new one is ready, but the new one waits
+/// for the lock of the old one.
+pub(super) fn refusal(metadata: &ObjectMeta, settings: &PodSettings) -> Option<String> {
+    let gate = settings.gate.as_ref().filter(|_| !settings.gate_rollout)?;
     let owners = metadata.owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
     if !controllers.any(|owner| owner.kind == "ReplicaSet") {
@@ -34,25 +34,32 @@ pub(super) fn refusal(metadata: &ObjectMeta, asked: &Asked) -> Option<String> {
     ))
 }
 
-/// The init container, to be right behind the sidecar.
-pub(super) fn container(chosen: &Chosen<'_>, gate: &ElectionName) -> Value {
-    let apps = sidecar::env_of_apps(chosen.reach);
+/// Returns the init container, which follows the sidecar.
+pub(super) fn container(sidecar_settings: &SidecarSettings<'_>, gate: &ElectionName) -> Value {
+    let apps = sidecar::env_of_apps(sidecar_settings.reach);
     let mut env: Vec<_> = apps
         .into_iter()
         .map(|(name, value)| sidecar::set(name, &value))
         .collect();
-    env.push(sidecar::set("LEASEHOLD_LOG_LEVEL", chosen.log_level));
+    env.push(sidecar::set(
+        "LEASEHOLD_LOG_LEVEL",
+        sidecar_settings.log_level,
+    ));
     let mut container = json!({
         "name": CONTAINER,
-        "image": chosen.image,
+        "image": sidecar_settings.image,
         "args": ["gate", gate.as_str()],
         "env": env,
         "securityContext": sidecar::security_context(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     });
-    if chosen.reach.has_socket() {
+    if sidecar_settings.reach.has_socket() {
         container["volumeMounts"] = json!([sidecar::socket_mount()]);
     }
-    sidecar::set_image_and_resources(&mut container, chosen, &chosen.gate_resources);
+    sidecar::set_image_and_resources(
+        &mut container,
+        sidecar_settings,
+        &sidecar_settings.gate_resources,
+    );
     container
 }

@@ -1,78 +1,77 @@
-//! Decides about one pod: what is added to it, or why it is refused.
+//! Decides about one pod: what is added to it, or why it is rejected.
 //!
-//! Pure. It reads the pod by Kubernetes' types and writes on the JSON as it came, so that fields that
-//! these types do not know stay as they are. It only ever adds; a pod that has the sidecar keeps it
-//! as it is, so that a second look (`reinvocationPolicy: IfNeeded`) changes what others added since
-//! and nothing else.
+//! Pure. It reads the pod by Kubernetes' types and writes to the original JSON, so that unknown
+//! fields stay. It only adds. A pod with a sidecar keeps it unchanged, so a second call
+//! (`reinvocationPolicy: IfNeeded`) only completes what other webhooks have added since.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::annotations::{self, Asked};
+use super::annotations::{self, PodSettings};
 use super::patch::{Add, Draft};
 use super::resources::Budget;
 use super::settings::Injection;
-use super::sidecar::{self, Chosen, Reach};
-use super::{MESH, gate, is_native_sidecar, obstacles, shown};
+use super::sidecar::{self, Reach, SidecarSettings};
+use super::{MESH, excerpt, gate, is_native_sidecar, obstacles};
 
-/// Whether the pod wants a sidecar.
+/// The label with which a pod requests or rejects a sidecar.
 const INJECT_LABEL: &str = "leasehold.dev/inject";
-/// What an injected pod can be selected by.
+/// The label of injected pods.
 const INJECTED_LABEL: &str = "leasehold.dev/injected";
-/// Which version it was given.
+/// The annotation with the version of the injected sidecar.
 const VERSION_ANNOTATION: &str = "leasehold.dev/sidecar-version";
-/// The kubelet runs such a pod from a file; the API server only shows it.
+/// Marks a static pod, which the kubelet runs from a file; the API server only has a mirror of it.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// What is decided about a pod, and what its owner is told beside.
+/// The decision about a pod, and warnings for its author.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verdict {
-    /// What is decided.
+pub struct Review {
+    /// The decision.
     pub decision: Decision,
-    /// What kubectl shows to whoever makes the pod.
+    /// Warnings that kubectl shows.
     pub warnings: Vec<String>,
 }
 
-/// What becomes of a pod.
+/// The decision about a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// The sidecar is added.
     Inject(Vec<Add>),
-    /// It has the sidecar; containers that came since learn of it.
+    /// It has the sidecar; newer containers are connected to it.
     Complete(Vec<Add>),
-    /// It stays as it is, and that is right.
+    /// It is not changed, as intended.
     LeaveAlone,
-    /// It stays as it is, because it cannot have the sidecar that its namespace is to have.
+    /// It is not changed, because it cannot have the sidecar that its namespace requests.
     Skip,
-    /// It is not made. The sentence says what to change.
+    /// It is rejected. The sentence says what to change.
     Deny(String),
 }
 
-/// Decides about a pod that is being made.
+/// Decides about a new pod.
 ///
 /// # Errors
-/// When this is no pod.
-pub fn decide(pod: &Value, installation: &Injection) -> Result<Verdict, serde_json::Error> {
+/// If `pod` is not a pod.
+pub fn decide(pod: &Value, installation: &Injection) -> Result<Review, serde_json::Error> {
     let read = Pod::deserialize(pod)?;
     let mut warnings = Vec::new();
-    let decision = Subject::new(&read, pod).map_or(Decision::LeaveAlone, |subject| {
-        subject.decide(installation, &mut warnings)
+    let decision = PodReview::new(&read, pod).map_or(Decision::LeaveAlone, |pod_review| {
+        pod_review.decide(installation, &mut warnings)
     });
-    Ok(Verdict { decision, warnings })
+    Ok(Review { decision, warnings })
 }
 
-/// A pod that may be given something.
-struct Subject<'a> {
+/// A pod that may be changed.
+struct PodReview<'a> {
     pod: &'a Pod,
     json: &'a Value,
     spec: &'a PodSpec,
-    /// Whether it asks itself; otherwise its namespace does.
-    asks: bool,
+    /// Whether the pod requests a sidecar itself; otherwise its namespace does.
+    is_requested: bool,
 }
 
-impl<'a> Subject<'a> {
-    /// None where the pod is to be left alone.
+impl<'a> PodReview<'a> {
+    /// Returns `None` for a pod that is not changed.
     fn new(pod: &'a Pod, json: &'a Value) -> Option<Self> {
         let is_mirror = annotation(pod, MIRROR_ANNOTATION).is_some();
         let wish = label(pod, INJECT_LABEL);
@@ -83,47 +82,48 @@ impl<'a> Subject<'a> {
             pod,
             json,
             spec: pod.spec.as_ref()?,
-            asks: wish == Some("true"),
+            is_requested: wish == Some("true"),
         })
     }
 
     fn decide(&self, installation: &Injection, warnings: &mut Vec<String>) -> Decision {
-        if let Some(wish) = label(self.pod, INJECT_LABEL).filter(|_| !self.asks) {
+        if let Some(wish) = label(self.pod, INJECT_LABEL).filter(|_| !self.is_requested) {
             warnings.push(format!(
                 "label {INJECT_LABEL} is {:?}, which is invalid: write \"true\" or \"false\"",
-                shown(wish)
+                excerpt(wish)
             ));
         }
         let annotations = self.pod.metadata.annotations.clone().unwrap_or_default();
-        let asked = match annotations::read(&annotations, installation) {
-            Ok(asked) => asked,
+        let settings = match annotations::read(&annotations, installation) {
+            Ok(settings) => settings,
             Err(sentence) => return Decision::Deny(sentence),
         };
         let on_host_network = self.spec.host_network == Some(true);
         let budget = Budget::of(self.spec);
-        let chosen = Chosen::new(installation, &asked, on_host_network, budget);
+        let sidecar_settings =
+            SidecarSettings::new(installation, &settings, on_host_network, budget);
         if let Some(at) = obstacles::injected_at(self.spec) {
-            return self.complete(at, chosen.reach);
+            return self.complete(at, sidecar_settings.reach);
         }
-        if let Some(why) = obstacles::of(self.spec, chosen.reach) {
-            return self.cannot(&why, warnings);
+        if let Some(why) = obstacles::find(self.spec, sidecar_settings.reach) {
+            return self.refuse_or_skip(&why, warnings);
         }
-        if let Some(why) = gate::refusal(&self.pod.metadata, &asked) {
+        if let Some(why) = gate::refusal(&self.pod.metadata, &settings) {
             return Decision::Deny(why);
         }
         warnings.extend(obstacles::early_proxy(self.spec));
-        if budget == Budget::Guaranteed && !chosen.resources.are_guaranteed() {
+        if budget == Budget::Guaranteed && !sidecar_settings.resources.are_guaranteed() {
             warnings.push(
                 "with config.leasehold.dev/resources the pod is no longer Guaranteed: requests and \
                  limits of cpu and memory would have to be equal"
                     .to_owned(),
             );
         }
-        Decision::Inject(self.inject(&chosen, &asked, warnings))
+        Decision::Inject(self.inject(&sidecar_settings, &settings, warnings))
     }
 
-    fn cannot(&self, why: &str, warnings: &mut Vec<String>) -> Decision {
-        if self.asks {
+    fn refuse_or_skip(&self, why: &str, warnings: &mut Vec<String>) -> Decision {
+        if self.is_requested {
             return Decision::Deny(format!("the sidecar cannot be injected: {why}"));
         }
         warnings.push(format!(
@@ -132,34 +132,39 @@ impl<'a> Subject<'a> {
         Decision::Skip
     }
 
-    fn inject(&self, chosen: &Chosen<'_>, asked: &Asked, warnings: &mut Vec<String>) -> Vec<Add> {
+    fn inject(
+        &self,
+        sidecar_settings: &SidecarSettings<'_>,
+        settings: &PodSettings,
+        warnings: &mut Vec<String>,
+    ) -> Vec<Add> {
         let mut draft = Draft::new(self.json.clone());
         let labels = [
             ("/metadata/labels", INJECTED_LABEL, "true"),
             (
                 "/metadata/annotations",
                 VERSION_ANNOTATION,
-                chosen.version(),
+                sidecar_settings.version(),
             ),
         ];
-        for (place, name, value) in labels {
-            match draft.member(place, name, json!(value)) {
+        for (path, name, value) in labels {
+            match draft.member(path, name, json!(value)) {
                 Err(there) if there != value => warnings.push(format!(
                     "{name} was {} before the sidecar was added, which would say {value:?}; \
                      take it out of the pod's template",
-                    shown(&there.to_string())
+                    excerpt(&there.to_string())
                 )),
                 _ => {}
             }
         }
-        let at = self.place();
-        self.connect_apps(&mut draft, at, chosen.reach);
+        let at = self.sidecar_index();
+        self.connect_apps(&mut draft, at, sidecar_settings.reach);
         let inits = "/spec/initContainers";
-        draft.insert(inits, at, sidecar::container(chosen));
-        if let Some(gate) = &asked.gate {
-            draft.insert(inits, at + 1, gate::container(chosen, gate));
+        draft.insert(inits, at, sidecar::container(sidecar_settings));
+        if let Some(gate) = &settings.gate {
+            draft.insert(inits, at + 1, gate::container(sidecar_settings, gate));
         }
-        for volume in sidecar::volumes(chosen.reach) {
+        for volume in sidecar::volumes(sidecar_settings.reach) {
             draft.insert("/spec/volumes", usize::MAX, volume);
         }
         draft.into_patch()
@@ -175,9 +180,10 @@ impl<'a> Subject<'a> {
         Decision::Complete(patch)
     }
 
-    /// Behind the proxy of a mesh, through which the sidecar speaks: it starts after it and ends
-    /// before it. Otherwise first, so that every init container may take locks.
-    fn place(&self) -> usize {
+    /// Returns the index of the sidecar: behind the proxy of a mesh, whose connections it uses, so
+    /// it starts later and ends earlier. Without a proxy it is first, so that every init container
+    /// can use locks.
+    fn sidecar_index(&self) -> usize {
         let inits: Vec<_> = self.spec.init_containers.iter().flatten().collect();
         let is_proxy =
             |init: &&Container| is_native_sidecar(init) && MESH.contains(&init.name.as_str());
@@ -187,8 +193,8 @@ impl<'a> Subject<'a> {
             .map_or(0, |proxy| proxy + 1)
     }
 
-    /// Tells the apps, and the init containers from `first` on, where the sidecar is. Done before the
-    /// sidecar is inserted, while places are those that the pod came with.
+    /// Connects the apps, and the init containers from `first` on, to the sidecar. Called before
+    /// the sidecar is inserted, while the indexes are those of the original pod.
     fn connect_apps(&self, draft: &mut Draft, first: usize, reach: Reach) {
         for (index, app) in self.spec.containers.iter().enumerate() {
             connect(draft, &format!("/spec/containers/{index}"), app, reach);
@@ -203,22 +209,22 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Adds what a container needs to find the sidecar, as far as it does not have it. At the front of
-/// its variables, so that others may refer to it.
-fn connect(draft: &mut Draft, place: &str, container: &Container, reach: Reach) {
+/// Adds what a container needs to reach the sidecar, unless it has it. Variables are inserted at
+/// the front, so that others can refer to them.
+fn connect(draft: &mut Draft, path: &str, container: &Container, reach: Reach) {
     let has = |name: &str| {
         let mut env = container.env.iter().flatten();
         env.any(|variable| variable.name == name)
     };
     for (name, value) in sidecar::env_of_apps(reach).into_iter().rev() {
         if !has(name) {
-            draft.insert(&format!("{place}/env"), 0, sidecar::set(name, &value));
+            draft.insert(&format!("{path}/env"), 0, sidecar::set(name, &value));
         }
     }
     let mut mounts = container.volume_mounts.iter().flatten();
     if reach.has_socket() && !mounts.any(|mount| mount.name == sidecar::SOCKET_VOLUME) {
         draft.insert(
-            &format!("{place}/volumeMounts"),
+            &format!("{path}/volumeMounts"),
             usize::MAX,
             sidecar::socket_mount(),
         );

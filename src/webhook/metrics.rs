@@ -1,15 +1,15 @@
-//! What the webhook counts, in Prometheus' terms.
+//! The metrics of the webhook.
 
 use prometheus::{Encoder, IntCounterVec, Opts, Registry, TextEncoder};
 
 use super::inject::Decision;
 
-/// What was no review at all.
+/// The request was not a review.
 pub(super) const INVALID: &str = "invalid";
-/// A review of something else than a new pod.
+/// The review was not about a new pod.
 pub(super) const NOT_A_POD: &str = "not_a_pod";
 
-/// How a request can end.
+/// The outcomes of requests.
 const OUTCOMES: [&str; 7] = [
     "injected",
     "completed",
@@ -35,14 +35,14 @@ impl Metrics {
         let reviews = IntCounterVec::new(opts, &["outcome"]).expect("the metric must be valid");
         let registered = registry.register(Box::new(reviews.clone()));
         registered.expect("a metric must be registered once");
-        // What has not happened yet is 0 and not absent: alerts compare with it.
+        // Initialized to 0, because alerts compare with them.
         for outcome in OUTCOMES {
             reviews.with_label_values(&[outcome]);
         }
         Self { registry, reviews }
     }
 
-    pub(super) fn note(&self, outcome: &str) {
+    pub(super) fn record(&self, outcome: &str) {
         self.reviews.with_label_values(&[outcome]).inc();
     }
 

@@ -1,18 +1,18 @@
-//! Pods that the sidecar cannot be added to, and why.
+//! Pods to which the sidecar cannot be added, and why.
 //!
-//! What the API server or the kubelet would refuse later, in words about containers that the pod's
-//! owner never wrote, is refused here in words about the pod.
+//! The API server or the kubelet would reject them later, with errors about containers that the
+//! pod's author did not write. Here they are rejected with an error about the pod.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 use super::sidecar::{self, Reach};
-use super::{gate, is_native_sidecar, shown};
+use super::{excerpt, gate, is_native_sidecar};
 
-/// The label by which nodes say what they run; the second is its older name.
+/// The node labels of the operating system; the second is the older name.
 const OS_LABELS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
-/// What is in the way of a pod's sidecar.
-pub(super) fn of(spec: &PodSpec, reach: Reach) -> Option<String> {
+/// Returns why a pod cannot have a sidecar.
+pub(super) fn find(spec: &PodSpec, reach: Reach) -> Option<String> {
     if is_for_windows(spec) {
         return Some("the sidecar does not run on Windows".to_owned());
     }
@@ -38,10 +38,10 @@ fn is_for_windows(spec: &PodSpec) -> bool {
     selected.chain(named).any(|os| os == "windows")
 }
 
-/// Our own names, in a pod that has no sidecar of ours.
+/// Checks for the names of injected containers and volumes, in a pod without a sidecar.
 fn name_taken(spec: &PodSpec) -> Option<String> {
     let ours = [sidecar::CONTAINER, gate::CONTAINER];
-    let container = all(spec).find(|container| ours.contains(&container.name.as_str()));
+    let container = containers(spec).find(|container| ours.contains(&container.name.as_str()));
     if let Some(container) = container {
         return Some(format!(
             "the pod has a container {:?}, a name that is reserved for the injection; rename it",
@@ -64,7 +64,7 @@ fn name_taken(spec: &PodSpec) -> Option<String> {
 /// All containers share the pod's ports.
 fn port_taken(spec: &PodSpec, reach: Reach) -> Option<String> {
     let ours = reach.ports()?;
-    for container in all(spec) {
+    for container in containers(spec) {
         for port in container.ports.iter().flatten() {
             let is_tcp = port.protocol.as_deref().is_none_or(|name| name == "TCP");
             let name = match port.container_port {
@@ -76,7 +76,7 @@ fn port_taken(spec: &PodSpec, reach: Reach) -> Option<String> {
             return Some(format!(
                 "container {:?} has port {}, which the sidecar needs; give the sidecar another one \
                  with config.leasehold.dev/ports: {name}=PORT",
-                shown(&container.name),
+                excerpt(&container.name),
                 port.container_port
             ));
         }
@@ -89,19 +89,20 @@ fn mount_taken(spec: &PodSpec, reach: Reach) -> Option<String> {
         return None;
     }
     let is_ours = |path: &str| path.trim_end_matches('/') == sidecar::SOCKET_DIRECTORY;
-    let mut containers = all(spec).filter(|container| {
+    let mut containers = containers(spec).filter(|container| {
         let mut mounts = container.volume_mounts.iter().flatten();
         mounts.any(|mount| is_ours(&mount.mount_path))
     });
     let container = containers.next()?;
     Some(format!(
         "container {:?} mounts a volume at {}, the path of the sidecar's socket; mount it elsewhere",
-        shown(&container.name),
+        excerpt(&container.name),
         sidecar::SOCKET_DIRECTORY
     ))
 }
 
-/// A mesh whose proxy is no native sidecar is gone when our sidecar releases.
+/// Returns a warning for a mesh whose proxy is not a native sidecar: it ends before the sidecar
+/// releases its locks.
 pub(super) fn early_proxy(spec: &PodSpec) -> Option<String> {
     let is_proxy = |container: &&Container| super::MESH.contains(&container.name.as_str());
     let proxy = spec.containers.iter().find(is_proxy)?;
@@ -113,13 +114,13 @@ pub(super) fn early_proxy(spec: &PodSpec) -> Option<String> {
     ))
 }
 
-/// The containers that run for as long as the pod, and those before them.
-fn all(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+/// Returns the containers and init containers.
+fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     let inits = spec.init_containers.iter().flatten();
     spec.containers.iter().chain(inits)
 }
 
-/// Where our sidecar is among the init containers, if the pod has it already.
+/// Returns the index of the sidecar among the init containers, if the pod has it.
 pub(super) fn injected_at(spec: &PodSpec) -> Option<usize> {
     let mut inits = spec.init_containers.iter().flatten();
     inits.position(|init| init.name == sidecar::CONTAINER && is_native_sidecar(init))

@@ -1,7 +1,7 @@
 //! A JSON patch (RFC 6902) that only adds.
 //!
-//! `add` on a member that is there replaces it, so what is there is looked up before: no operation
-//! that this makes touches a value that the pod has.
+//! An `add` replaces an existing member, so existing values are looked up first: no operation
+//! changes a value of the pod.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ enum Op {
     Add,
 }
 
-/// An object, and what was added to it.
+/// An object, and the additions to it.
 pub(super) struct Draft {
     object: Value,
     adds: Vec<Add>,
@@ -35,19 +35,19 @@ impl Draft {
         }
     }
 
-    /// What makes the original into what it is now.
+    /// Returns the patch from the original to the current object.
     pub(super) fn into_patch(self) -> Vec<Add> {
         self.adds
     }
 
-    /// Adds a member to the object at `pointer`, which is made where there is none.
+    /// Adds a member to the object at `pointer`, which is created if it is missing.
     ///
     /// # Errors
-    /// The value that is there; it stays.
+    /// The existing value, which stays.
     pub(super) fn member(&mut self, pointer: &str, name: &str, value: Value) -> Result<(), Value> {
         let path = format!("{pointer}/{}", escaped(name));
         match self.object.pointer(&path) {
-            // The API server takes null for absent.
+            // The API server treats null as absent.
             Some(there) if !there.is_null() => Err(there.clone()),
             _ => {
                 self.put(path, value);
@@ -56,17 +56,17 @@ impl Draft {
         }
     }
 
-    /// Inserts an element into the array at `pointer`, which is made where there is none.
+    /// Inserts an element into the array at `pointer`, which is created if it is missing.
     pub(super) fn insert(&mut self, pointer: &str, at: usize, value: Value) {
         let Some(Value::Array(elements)) = self.object.pointer_mut(pointer) else {
             return self.put(pointer.to_owned(), json!([value]));
         };
         let at = at.min(elements.len());
         elements.insert(at, value.clone());
-        self.note(format!("{pointer}/{at}"), value);
+        self.record(format!("{pointer}/{at}"), value);
     }
 
-    /// Puts a value where none is, with the objects around it that are missing.
+    /// Adds a value, with the missing objects around it.
     fn put(&mut self, path: String, value: Value) {
         let Some((parent, name)) = path.rsplit_once('/') else {
             return;
@@ -74,13 +74,13 @@ impl Draft {
         let name = name.replace("~1", "/").replace("~0", "~");
         if let Some(Value::Object(members)) = self.object.pointer_mut(parent) {
             members.insert(name, value.clone());
-            return self.note(path, value);
+            return self.record(path, value);
         }
         let around = Value::Object(Map::from_iter([(name, value)]));
         self.put(parent.to_owned(), around);
     }
 
-    fn note(&mut self, path: String, value: Value) {
+    fn record(&mut self, path: String, value: Value) {
         self.adds.push(Add {
             op: Op::Add,
             path,
@@ -89,7 +89,7 @@ impl Draft {
     }
 }
 
-/// A name as one part of a JSON pointer (RFC 6901).
+/// Escapes a name for a JSON pointer (RFC 6901).
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

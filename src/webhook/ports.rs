@@ -2,15 +2,15 @@
 
 use super::settings::Ports;
 
-/// Where the binary serves its API unless it is told.
+/// The default port of the API.
 pub(super) const API: u16 = 7373;
-/// Where the binary serves health and metrics unless it is told.
+/// The default port of health and metrics.
 pub(super) const ADMIN: u16 = 7374;
 
-/// The lowest port that a process without privileges can have everywhere.
+/// The lowest unprivileged port.
 const FIRST: u16 = 1024;
 
-/// Two ports, both possible.
+/// Checks that both ports can be used.
 pub(super) fn check(ports: Ports) -> Result<(), String> {
     for port in [ports.api, ports.admin] {
         if port < FIRST {
@@ -26,7 +26,7 @@ pub(super) fn check(ports: Ports) -> Result<(), String> {
     Ok(())
 }
 
-/// What an annotation says: `api=7373,admin=7374`, or one of them. The rest is as in `defaults`.
+/// Parses an annotation: `api=7373,admin=7374`, or one of them. `defaults` has the other one.
 pub(super) fn parse(text: &str, defaults: Ports) -> Result<Ports, String> {
     const WRITE: &str = "write api=7373,admin=7374, or one of them";
     let mut ports = defaults;

@@ -1,7 +1,7 @@
-//! Amounts of a resource as Kubernetes writes them: `100m`, `64Mi`, `1.5`, `2e3`.
+//! Quantities of a resource in Kubernetes' format: `100m`, `64Mi`, `1.5`, `2e3`.
 //!
-//! The text is kept as it was written; the number serves to compare two of them, because `1` and
-//! `1000m` are the same CPU.
+//! The original text is kept. The number is used to compare, because `1` and `1000m` are the same
+//! CPU.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,16 +9,16 @@ use std::fmt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An amount that is not negative.
+/// A quantity that is not negative.
 #[derive(Clone, Debug)]
 pub struct Quantity {
     text: String,
-    /// In billionths, the finest that Kubernetes keeps.
+    /// In billionths, the finest unit of Kubernetes.
     nano: i128,
 }
 
 impl Quantity {
-    /// None where Kubernetes would not take it, or where it is negative.
+    /// Parses a quantity; `None` if Kubernetes does not accept it, or it is negative.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let nano = nano(text)?;
@@ -28,7 +28,7 @@ impl Quantity {
         })
     }
 
-    /// Whether it is nothing at all.
+    /// Returns whether it is zero.
     #[must_use]
     pub const fn is_zero(&self) -> bool {
         self.nano == 0
@@ -49,19 +49,19 @@ fn nano(text: &str) -> Option<i128> {
     if scaled == 0 {
         return Some(0);
     }
-    // First what the point and the unit come to together: each alone may be beyond what fits.
+    // The decimal point and the unit are combined first: each alone may overflow.
     let power = power.checked_sub(i32::try_from(fraction.len()).ok()?)?;
     let factor = 10_i128.checked_pow(power.unsigned_abs());
     if power >= 0 {
         return scaled.checked_mul(factor?);
     }
-    // Kubernetes rounds up what is finer than it keeps, however fine it is.
+    // Kubernetes rounds up below its finest unit.
     Some(factor.map_or(i128::from(scaled > 0), |divisor| {
         scaled / divisor + i128::from(scaled % divisor > 0)
     }))
 }
 
-/// What a suffix stands for, in billionths: a binary factor, and a power of ten.
+/// Returns the value of a suffix, in billionths: a binary factor, and a power of ten.
 fn scale(suffix: &str) -> Option<(i128, i32)> {
     let exponent = suffix.strip_prefix(['e', 'E']);
     if let Some(exponent) = exponent.and_then(|text| text.parse::<i32>().ok()) {
@@ -123,7 +123,7 @@ impl Serialize for Quantity {
 }
 
 impl<'de> Deserialize<'de> for Quantity {
-    /// A bare number is an amount too, as it is for kubectl.
+    /// Accepts a bare number, too, as kubectl does.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]

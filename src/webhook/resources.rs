@@ -1,8 +1,8 @@
-//! What the sidecar asks for and what it may use, such that the pod keeps its quality of service.
+//! The requests and limits of the sidecar, chosen to keep the pod's quality of service.
 //!
-//! Kubernetes calls a pod Guaranteed when every container, the sidecars too, has limits for CPU and
-//! memory and asks for just as much. One container that does not would make it Burstable, and a
-//! candidate for eviction.
+//! Kubernetes calls a pod Guaranteed if every container, sidecars included, has limits for CPU and
+//! memory with equal requests. One container without them would make it Burstable, and so more
+//! likely to be evicted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,25 +13,25 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::quantity::Quantity;
 
-/// What decides about the quality of service.
+/// The resources that decide the quality of service.
 const DECISIVE: [&str; 2] = ["cpu", "memory"];
 
-/// Amounts by resource.
+/// Quantities by resource.
 pub(super) type Amounts = BTreeMap<String, Quantity>;
 
 /// A container's `resources`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Resources {
-    /// What is set aside for it.
+    /// The requests.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, Quantity>,
-    /// What it may use.
+    /// The limits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, Quantity>,
 }
 
 impl<'de> Deserialize<'de> for Resources {
-    /// A derived one would also take a list for it, which says nothing of which is which.
+    /// A derived implementation would also accept a list without names.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut lists = BTreeMap::<String, Option<Amounts>>::deserialize(deserializer)?;
         let mut take = |name| lists.remove(name).flatten().unwrap_or_default();
@@ -47,14 +47,14 @@ impl<'de> Deserialize<'de> for Resources {
 
 /// Why a container cannot have these resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unusable {
-    /// There is no such resource.
+pub(super) enum InvalidResources {
+    /// The resource does not exist.
     Unknown(String),
-    /// It asks for more than it may use.
+    /// A request is above its limit.
     AboveLimit(String),
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for InvalidResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(name) => write!(f, "unknown resource {name:?}, use cpu and memory"),
@@ -64,7 +64,7 @@ impl fmt::Display for Unusable {
 }
 
 impl Resources {
-    /// The same amounts as requests and as limits.
+    /// Returns equal requests and limits.
     pub(super) fn exactly(amounts: &Amounts) -> Self {
         Self {
             requests: amounts.clone(),
@@ -72,23 +72,23 @@ impl Resources {
         }
     }
 
-    /// What the API server would refuse, with words that name the sidecar and not its place in the
-    /// pod.
-    pub(super) fn check(&self) -> Result<(), Unusable> {
+    /// Checks what the API server would reject, with an error that names the sidecar and not its
+    /// index in the pod.
+    pub(super) fn check(&self) -> Result<(), InvalidResources> {
         check_names(self.requests.keys().chain(self.limits.keys()))?;
         for (name, limit) in &self.limits {
             if self.requests.get(name).is_some_and(|asked| asked > limit) {
-                return Err(Unusable::AboveLimit(name.clone()));
+                return Err(InvalidResources::AboveLimit(name.clone()));
             }
         }
         Ok(())
     }
 
-    /// Whether a container with these leaves its pod Guaranteed.
+    /// Returns whether a container with these resources leaves its pod Guaranteed.
     pub(super) fn are_guaranteed(&self) -> bool {
         DECISIVE.iter().all(|name| {
             let limit = self.limits.get(*name);
-            // What has a limit and no request asks for the limit.
+            // A resource with a limit and no request requests the limit.
             let asked = self.requests.get(*name).or(limit);
             limit.is_some_and(|limit| !limit.is_zero()) && asked == limit
         })
@@ -102,13 +102,15 @@ impl Resources {
     }
 }
 
-pub(super) fn check_names<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), Unusable> {
+pub(super) fn check_names<'a>(
+    names: impl IntoIterator<Item = &'a String>,
+) -> Result<(), InvalidResources> {
     for name in names {
         let is_native = [&DECISIVE[..], &["ephemeral-storage"]]
             .concat()
             .contains(&name.as_str());
         if !is_native && !name.starts_with("hugepages-") && !name.contains('/') {
-            return Err(Unusable::Unknown(name.clone()));
+            return Err(InvalidResources::Unknown(name.clone()));
         }
     }
     Ok(())
@@ -131,19 +133,19 @@ fn read(resources: &ResourceRequirements) -> Resources {
     }
 }
 
-/// How a pod shares out what its node has, as far as it matters for one more container.
+/// How a pod declares its resources, as far as it matters for the sidecar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Budget {
-    /// The pod as a whole says what it needs; what a container asks for would count against that.
+    /// The pod as a whole has resources, which would include those of the sidecar.
     OfThePod,
-    /// Every container is guaranteed what it may use.
+    /// Every container has equal requests and limits.
     Guaranteed,
     /// Anything else.
     OfEachContainer,
 }
 
 impl Budget {
-    /// How a pod does it now.
+    /// Returns how a pod declares its resources.
     pub(super) fn of(spec: &PodSpec) -> Self {
         let whole = spec.resources.as_ref().map(read).unwrap_or_default();
         if whole != Resources::default() {
@@ -194,9 +196,15 @@ mod tests {
     #[test]
     fn what_the_api_server_would_refuse_is_named() {
         let above = resources(r#"{"requests":{"memory":"65Mi"},"limits":{"memory":"64Mi"}}"#);
-        assert_eq!(above.check(), Err(Unusable::AboveLimit("memory".into())));
+        assert_eq!(
+            above.check(),
+            Err(InvalidResources::AboveLimit("memory".into()))
+        );
         let unknown = resources(r#"{"requests":{"ram":"65Mi"}}"#);
-        assert_eq!(unknown.check(), Err(Unusable::Unknown("ram".into())));
+        assert_eq!(
+            unknown.check(),
+            Err(InvalidResources::Unknown("ram".into()))
+        );
         let good = resources(r#"{"requests":{"cpu":"1"},"limits":{"example.com/gpu":"1"}}"#);
         assert_eq!(good.check(), Ok(()));
     }

@@ -1,24 +1,23 @@
-//! `AdmissionReview` of `admission.k8s.io/v1`, as far as it is needed: one request in, one answer out.
+//! `AdmissionReview` of `admission.k8s.io/v1`, as far as it is needed: one request, one response.
 //!
-//! Read leniently, because newer API servers say more; what is read decides nothing but which pod it
-//! is about.
+//! Reading is lenient, because newer API servers send more. The fields only select the pod.
 
 use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::inject::{Decision, Verdict, decide};
+use super::inject::{Decision, Review, decide};
 use super::metrics;
 use super::patch::Add;
 use super::settings::Injection;
-use super::{WHY_MAX_CHARS, beginning};
+use super::{REASON_MAX_CHARS, truncate};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
 /// Why a request cannot be answered.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotAReview {
+pub(super) enum InvalidReview {
     #[error("the body is not JSON: {0}; this path answers an AdmissionReview of {API_VERSION}")]
     NotJson(String),
     #[error("the body is {0} and not an AdmissionReview of {API_VERSION}")]
@@ -67,7 +66,7 @@ struct Response {
     status: Option<Status>,
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
-    /// On the wire it is Base64.
+    /// Base64 on the wire.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<ByteString>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -81,56 +80,57 @@ struct Status {
     message: String,
 }
 
-/// The answer to a body, and what it is counted as.
+/// Returns the response to a body, and its outcome for the metrics.
 pub(super) fn answer(
     body: &[u8],
     installation: &Injection,
-) -> Result<(String, &'static str), NotAReview> {
+) -> Result<(String, &'static str), InvalidReview> {
     let request = read(body)?;
-    let (verdict, outcome) = if is_new_pod(&request) {
-        let verdict = decide(&request.object, installation)
-            .map_err(|error| NotAReview::NoPod(beginning(&error.to_string(), WHY_MAX_CHARS)))?;
-        let outcome = metrics::outcome(&verdict.decision);
-        note(&request, &verdict);
-        (verdict, outcome)
+    let (review, outcome) = if is_new_pod(&request) {
+        let review = decide(&request.object, installation).map_err(|error| {
+            InvalidReview::NoPod(truncate(&error.to_string(), REASON_MAX_CHARS))
+        })?;
+        let outcome = metrics::outcome(&review.decision);
+        log_decision(&request, &review);
+        (review, outcome)
     } else {
         tracing::warn!(
             kind = request.kind.kind,
             operation = request.operation,
             "AdmissionReview ignored; it has no new pod"
         );
-        let verdict = Verdict {
+        let review = Review {
             decision: Decision::LeaveAlone,
             warnings: Vec::new(),
         };
-        (verdict, metrics::NOT_A_POD)
+        (review, metrics::NOT_A_POD)
     };
     let answer = Answer {
         api_version: API_VERSION,
         kind: KIND,
-        response: response(request.uid, verdict),
+        response: response(request.uid, review),
     };
-    // Texts and numbers under names of ours are JSON.
+    // Strings and numbers with constant field names are always valid JSON.
     Ok((serde_json::to_string(&answer).unwrap_or_default(), outcome))
 }
 
-fn read(body: &[u8]) -> Result<Request, NotAReview> {
+fn read(body: &[u8]) -> Result<Request, InvalidReview> {
     let mut review: Value =
-        serde_json::from_slice(body).map_err(|error| NotAReview::NotJson(error.to_string()))?;
+        serde_json::from_slice(body).map_err(|error| InvalidReview::NotJson(error.to_string()))?;
     let text = |field: &str| review[field].as_str().unwrap_or_default();
     if text("apiVersion") != API_VERSION || text("kind") != KIND {
         let said = match (text("kind"), text("apiVersion")) {
             ("", _) => "of no kind".to_owned(),
             (kind, version) => {
                 let shown = format!("{kind:.100} of {version:.100}");
-                // Whoever sent it may have written anything; it is logged, and told in one line.
+                // The sender may have written anything, and it is logged and returned in one line.
                 shown.escape_debug().to_string()
             }
         };
-        return Err(NotAReview::OtherKind(said));
+        return Err(InvalidReview::OtherKind(said));
     }
     let request = serde_json::from_value(review["request"].take());
-    request.map_err(|error| NotAReview::NoRequest(error.to_string()))
+    request.map_err(|error| InvalidReview::NoRequest(error.to_string()))
 }
 
 fn is_new_pod(request: &Request) -> bool {
@@ -139,12 +139,12 @@ fn is_new_pod(request: &Request) -> bool {
     is_pod && request.operation == "CREATE"
 }
 
-fn note(request: &Request, verdict: &Verdict) {
+fn log_decision(request: &Request, review: &Review) {
     let (namespace, pod) = (&request.namespace, name(&request.object));
-    match &verdict.decision {
+    match &review.decision {
         Decision::Deny(why) => tracing::info!(namespace, pod, reason = why, "pod rejected"),
         Decision::Skip => {
-            let reason = verdict.warnings.join("; ");
+            let reason = review.warnings.join("; ");
             tracing::info!(namespace, pod, reason, "pod admitted without sidecar");
         }
         decision => {
@@ -158,7 +158,7 @@ fn note(request: &Request, verdict: &Verdict) {
     }
 }
 
-/// A pod of a controller has only the beginning of its name yet.
+/// Returns the name of a pod. A controller's pod only has a prefix of it yet.
 fn name(pod: &Value) -> &str {
     let metadata = &pod["metadata"];
     let name = metadata["name"].as_str().filter(|name| !name.is_empty());
@@ -166,16 +166,16 @@ fn name(pod: &Value) -> &str {
         .unwrap_or_default()
 }
 
-fn response(uid: String, verdict: Verdict) -> Response {
+fn response(uid: String, review: Review) -> Response {
     let mut response = Response {
         uid,
         allowed: true,
         status: None,
         patch_type: None,
         patch: None,
-        warnings: verdict.warnings,
+        warnings: review.warnings,
     };
-    match verdict.decision {
+    match review.decision {
         Decision::Inject(patch) | Decision::Complete(patch) => {
             response.patch_type = Some("JSONPatch");
             response.patch = Some(bytes(&patch));

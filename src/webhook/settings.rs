@@ -1,8 +1,7 @@
-//! What an installation sets about the sidecars that it adds: the file `injection.yaml`.
+//! The settings of an installation's sidecars: the file `injection.yaml`.
 //!
-//! A pod's annotations override some of it. A file that cannot be used is refused as a whole, with
-//! words that say what to write: pods without the sidecar that their owner asked for would be
-//! noticed much later.
+//! A pod's annotations override some of them. An invalid file is rejected as a whole, with errors
+//! that say what to write: pods without the requested sidecar would be noticed much later.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +13,19 @@ use super::{annotations, ports};
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::MAX_BASE;
 
-/// What an installation sets about its sidecars.
+/// The settings of an installation's sidecars.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Injection {
-    /// The sidecar's image; it must have our binary as `/leasehold`.
+    /// The sidecar's image, with the binary at `/leasehold`.
     pub image: String,
-    /// When the image is pulled; Kubernetes decides unless said.
+    /// When the image is pulled; default: Kubernetes decides.
     #[serde(default)]
     pub image_pull_policy: Option<ImagePullPolicy>,
-    /// What sidecars log.
+    /// The log level of sidecars.
     #[serde(default = "info")]
     pub log_level: String,
-    /// For how long a sidecar may be silent before its locks can be taken over.
+    /// How long a sidecar may be silent before its locks can be taken over.
     #[serde(
         default = "fifteen_seconds",
         rename = "sessionTtlSeconds",
@@ -39,14 +38,14 @@ pub struct Injection {
     /// Which process takes over the locks of crashed holders, as the admission policies have it.
     #[serde(default)]
     pub take_over: TakeOver,
-    /// What a sidecar asks for and may use.
+    /// The requests and limits of the sidecar.
     #[serde(default = "burstable")]
     pub resources: Resources,
-    /// The same for a sidecar in a pod that is Guaranteed; requests and limits are equal there, so
-    /// each amount is given once.
+    /// The resources of a sidecar in a Guaranteed pod. Requests and limits are equal, so each
+    /// quantity is given once.
     #[serde(default = "guaranteed")]
     pub guaranteed_resources: BTreeMap<String, Quantity>,
-    /// Where sidecars listen.
+    /// The ports of sidecars.
     #[serde(default)]
     pub ports: Ports,
 }
@@ -55,7 +54,7 @@ pub struct Injection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TakeOver {
-    /// Each sidecar, where the policies allow it.
+    /// Each sidecar, if the policies allow it.
     #[default]
     Auto,
     /// Only the operator.
@@ -92,7 +91,7 @@ pub struct Ports {
 }
 
 impl Default for Ports {
-    /// The binary's own defaults.
+    /// The defaults of the binary.
     fn default() -> Self {
         Self {
             api: ports::API,
@@ -101,18 +100,18 @@ impl Default for Ports {
     }
 }
 
-/// Why a file of settings cannot be used.
+/// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidInjection {
-    /// It is no YAML, or has other fields, or none that must be there.
+    /// It is not YAML, has unknown fields, or required fields are missing.
     #[error("the injection settings cannot be read; docs/injection.md has the fields")]
     Unreadable(#[from] serde_yaml::Error),
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("invalid injection settings: {field}: {why}")]
     Wrong {
         /// The field.
         field: &'static str,
-        /// What is wrong, and what to write.
+        /// The error, and what to write.
         why: String,
     },
 }
@@ -121,9 +120,9 @@ impl Injection {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`InvalidInjection`] says what to write.
+    /// [`InvalidInjection`], which says what to write.
     pub fn from_yaml(text: &str) -> Result<Self, InvalidInjection> {
-        // From a list serde would fill the fields in the order in which they stand here.
+        // serde would accept a list and fill the fields in order.
         let _fields: serde_yaml::Mapping = serde_yaml::from_str(text)?;
         let read: Self = serde_yaml::from_str(text)?;
         read.check()?;
@@ -139,7 +138,7 @@ impl Injection {
             let why = format!("use 0 to {MAX_BASE}");
             return Err(wrong("tokenFloor", why));
         }
-        let unusable = |error: resources::Unusable| error.to_string();
+        let unusable = |error: resources::InvalidResources| error.to_string();
         let checked = self.resources.check();
         checked.map_err(|error| wrong("resources", unusable(error)))?;
         let guaranteed = Resources::exactly(&self.guaranteed_resources);
@@ -154,7 +153,7 @@ impl Injection {
     }
 }
 
-/// The binary's own default.
+/// The default of the binary.
 fn fifteen_seconds() -> SessionTtl {
     SessionTtl::clamped(15)
 }

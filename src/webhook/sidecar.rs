@@ -1,22 +1,22 @@
-//! What a pod is given: the sidecar, its volumes, and how its apps find it.
+//! What is added to a pod: the sidecar, its volumes, and the connection of its apps.
 //!
-//! The sidecar keeps to the `restricted` Pod Security Standard, so that no namespace has to be
-//! opened for it. Its token and its state are mounted into no other container.
+//! The sidecar conforms to the `restricted` Pod Security Standard, so that no namespace needs an
+//! exception. No other container mounts its token and its state.
 
 use serde_json::{Value, json};
 
-use super::annotations::Asked;
+use super::annotations::PodSettings;
 use super::ports;
 use super::resources::{Budget, Resources};
 use super::settings::{Injection, Ports, TakeOver};
 use crate::protocol::election::ElectionName;
 use crate::protocol::time::SessionTtl;
 
-/// The sidecar's container.
+/// The name of the sidecar's container.
 pub(super) const CONTAINER: &str = "leasehold";
-/// The container port of health and metrics, for monitors to select.
+/// The name of the container port of health and metrics, for monitors.
 const PORT_NAME: &str = "leasehold";
-/// Where our image has the binary; it has no shell that would look for it.
+/// The path of the binary in the image, which has no shell.
 const BINARY: &str = "/leasehold";
 
 pub(super) const TOKEN_VOLUME: &str = "leasehold-token";
@@ -26,12 +26,12 @@ const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const STATE_DIRECTORY: &str = "/var/run/leasehold/state";
 pub(super) const SOCKET_DIRECTORY: &str = "/var/run/leasehold";
 const SOCKET: &str = "/var/run/leasehold/leasehold.sock";
-/// Room for the state of 10,000 leases while it is written anew, and for a refused file beside it. The
-/// sidecar's own memory limit bounds it too, so it is no larger than it has to be.
+/// Room for the state of 10,000 leases while it is rewritten, and for a rejected file beside it. It
+/// counts against the sidecar's memory limit, so it is not larger than needed.
 const STATE_LIMIT: &str = "20Mi";
-/// There is a socket in it, and nothing else.
+/// It only contains a socket.
 const SOCKET_LIMIT: &str = "1Mi";
-/// The kubelet renews the token long before; the API server knows the pod by it.
+/// The kubelet renews the token long before it expires; it identifies the pod to the API server.
 const TOKEN_SECONDS: u32 = 3_600;
 
 /// How apps reach the sidecar.
@@ -39,7 +39,8 @@ const TOKEN_SECONDS: u32 = 3_600;
 pub(super) enum Reach {
     Ports(Ports),
     PortsAndSocket(Ports),
-    /// On the node's network a port would be the whole node's: others could take this pod's locks.
+    /// On the host network a port would be reachable from the whole node, and others could take the
+    /// locks of this pod.
     Socket,
 }
 
@@ -56,9 +57,9 @@ impl Reach {
     }
 }
 
-/// What is set about one pod's sidecar, whoever set it.
+/// The resolved settings of one pod's sidecar.
 #[derive(Clone, Debug)]
-pub(super) struct Chosen<'a> {
+pub(super) struct SidecarSettings<'a> {
     pub(super) installation: &'a Injection,
     pub(super) image: &'a str,
     pub(super) log_level: &'a str,
@@ -71,40 +72,46 @@ pub(super) struct Chosen<'a> {
     pub(super) elect_preferred: bool,
 }
 
-impl<'a> Chosen<'a> {
+impl<'a> SidecarSettings<'a> {
     pub(super) fn new(
         installation: &'a Injection,
-        asked: &'a Asked,
+        settings: &'a PodSettings,
         on_host_network: bool,
         budget: Budget,
     ) -> Self {
-        let ports = asked.ports.unwrap_or(installation.ports);
+        let ports = settings.ports.unwrap_or(installation.ports);
         let fitting = match budget {
             Budget::OfThePod => Resources::default(),
             Budget::Guaranteed => Resources::exactly(&installation.guaranteed_resources),
             Budget::OfEachContainer => installation.resources.clone(),
         };
-        let reach = match (asked.unix_socket, on_host_network) {
+        let reach = match (settings.unix_socket, on_host_network) {
             (true, true) => Reach::Socket,
             (true, false) => Reach::PortsAndSocket(ports),
             (false, _) => Reach::Ports(ports),
         };
         Self {
             installation,
-            image: asked.image.as_ref().unwrap_or(&installation.image),
-            log_level: asked.log_level.as_ref().unwrap_or(&installation.log_level),
-            session_ttl: asked.session_ttl.unwrap_or(installation.session_ttl),
+            image: settings.image.as_ref().unwrap_or(&installation.image),
+            log_level: settings
+                .log_level
+                .as_ref()
+                .unwrap_or(&installation.log_level),
+            session_ttl: settings.session_ttl.unwrap_or(installation.session_ttl),
             reach,
-            resources: asked.resources.clone().unwrap_or_else(|| fitting.clone()),
+            resources: settings
+                .resources
+                .clone()
+                .unwrap_or_else(|| fitting.clone()),
             gate_resources: fitting,
-            elect: &asked.elect,
-            elect_always: &asked.elect_always,
-            elect_preferred: asked.elect_preferred,
+            elect: &settings.elect,
+            elect_always: &settings.elect_always,
+            elect_preferred: settings.elect_preferred,
         }
     }
 
-    /// The version of the sidecar, as far as it is known: ours, or what the pod's own image is
-    /// tagged with.
+    /// Returns the version of the sidecar, as far as it is known: the own version, or the tag of
+    /// the pod's image.
     pub(super) fn version(&self) -> &str {
         if self.image == self.installation.image {
             return env!("CARGO_PKG_VERSION");
@@ -115,34 +122,38 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// The native sidecar.
-pub(super) fn container(chosen: &Chosen<'_>) -> Value {
+/// Returns the native sidecar.
+pub(super) fn container(sidecar_settings: &SidecarSettings<'_>) -> Value {
     let mut container = json!({
         "name": CONTAINER,
-        "image": chosen.image,
+        "image": sidecar_settings.image,
         "args": ["sidecar"],
         "restartPolicy": "Always",
-        "env": env(chosen),
-        "volumeMounts": mounts(chosen),
+        "env": env(sidecar_settings),
+        "volumeMounts": mounts(sidecar_settings),
         "startupProbe": startup_probe(),
         "securityContext": security_context(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     });
-    if let Some(ports) = chosen.reach.ports() {
+    if let Some(ports) = sidecar_settings.reach.ports() {
         container["ports"] =
             json!([{"name": PORT_NAME, "containerPort": ports.admin, "protocol": "TCP"}]);
     }
-    set_image_and_resources(&mut container, chosen, &chosen.resources);
+    set_image_and_resources(
+        &mut container,
+        sidecar_settings,
+        &sidecar_settings.resources,
+    );
     container
 }
 
-/// What our containers have in common.
+/// Sets what all injected containers have in common.
 pub(super) fn set_image_and_resources(
     container: &mut Value,
-    chosen: &Chosen<'_>,
+    sidecar_settings: &SidecarSettings<'_>,
     resources: &Resources,
 ) {
-    if let Some(policy) = chosen.installation.image_pull_policy {
+    if let Some(policy) = sidecar_settings.installation.image_pull_policy {
         container["imagePullPolicy"] = json!(policy.as_str());
     }
     if *resources != Resources::default() {
@@ -150,10 +161,10 @@ pub(super) fn set_image_and_resources(
     }
 }
 
-/// It runs inside of the container: it needs no open port, no exception in a mesh, and goes on
-/// a node's network as well. There is no liveness probe, because a restart by probe would be a
-/// SIGTERM under a running app, and no readiness probe, because an API server that is away must not
-/// turn every pod unready.
+/// It runs inside the container, so it needs no open port and no exception in a mesh, and works on
+/// the host network. There is no liveness probe, because a restart by a probe would be a SIGTERM
+/// under a running app. There is no readiness probe, because an outage of the API server must not
+/// make pods unready.
 fn startup_probe() -> Value {
     json!({
         "exec": {"command": [BINARY, "health"]},
@@ -175,47 +186,49 @@ pub(super) fn security_context() -> Value {
     })
 }
 
-fn env(chosen: &Chosen<'_>) -> Vec<Value> {
+fn env(sidecar_settings: &SidecarSettings<'_>) -> Vec<Value> {
     let mut env = vec![
         of_the_pod("LEASEHOLD_POD_NAME", "metadata.name"),
         of_the_pod("LEASEHOLD_POD_UID", "metadata.uid"),
         of_the_pod("LEASEHOLD_NODE_NAME", "spec.nodeName"),
         of_the_pod("LEASEHOLD_NAMESPACE", "metadata.namespace"),
         set("LEASEHOLD_STATE_DIR", STATE_DIRECTORY),
-        // A native sidecar mostly gets SIGTERM when the apps have ended, and a Job waits for its end. But
-        // not always: a short grace period, a preStop hook or a restart of the sidecar alone come earlier.
+        // A native sidecar usually gets SIGTERM when the apps have ended, and a Job waits for its
+        // end. But a short grace period, a preStop hook or a restart of the sidecar alone come
+        // earlier.
         set("LEASEHOLD_ON_TERM", "release-now"),
         set(
             "LEASEHOLD_SESSION_TTL",
-            &chosen.session_ttl.as_secs().to_string(),
+            &sidecar_settings.session_ttl.as_secs().to_string(),
         ),
-        set("LEASEHOLD_LOG_LEVEL", chosen.log_level),
+        set("LEASEHOLD_LOG_LEVEL", sidecar_settings.log_level),
         set(
             "LEASEHOLD_TOKEN_FLOOR",
-            &chosen.installation.token_floor.to_string(),
+            &sidecar_settings.installation.token_floor.to_string(),
         ),
     ];
-    if chosen.installation.take_over == TakeOver::Strict {
+    if sidecar_settings.installation.take_over == TakeOver::Strict {
         env.push(set("LEASEHOLD_TAKE_OVER", "strict"));
     }
-    env.extend(listening(chosen.reach));
-    // An older image that a pod asks for knows the first alone, and runs for all without being asked.
+    env.extend(listening(sidecar_settings.reach));
+    // An older image of a pod only knows the first variable, and runs for all its elections without
+    // being polled.
     for (variable, elections) in [
-        ("LEASEHOLD_ELECT", chosen.elect),
-        ("LEASEHOLD_ELECT_ALWAYS", chosen.elect_always),
+        ("LEASEHOLD_ELECT", sidecar_settings.elect),
+        ("LEASEHOLD_ELECT_ALWAYS", sidecar_settings.elect_always),
     ] {
         if !elections.is_empty() {
             let names: Vec<_> = elections.iter().map(ElectionName::as_str).collect();
             env.push(set(variable, &names.join(",")));
         }
     }
-    if chosen.elect_preferred {
+    if sidecar_settings.elect_preferred {
         env.push(set("LEASEHOLD_ELECT_PREFERRED", "true"));
     }
     env
 }
 
-/// Where it listens, as far as that is not the binary's own default.
+/// Returns the listen addresses that are not the defaults of the binary.
 fn listening(reach: Reach) -> Vec<Value> {
     let mut env = Vec::new();
     if let Some(Ports { api, admin }) = reach.ports() {
@@ -235,12 +248,12 @@ fn listening(reach: Reach) -> Vec<Value> {
     env
 }
 
-fn mounts(chosen: &Chosen<'_>) -> Vec<Value> {
+fn mounts(sidecar_settings: &SidecarSettings<'_>) -> Vec<Value> {
     let mut mounts = vec![
         json!({"name": TOKEN_VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": true}),
         json!({"name": STATE_VOLUME, "mountPath": STATE_DIRECTORY}),
     ];
-    if chosen.reach.has_socket() {
+    if sidecar_settings.reach.has_socket() {
         mounts.push(json!({"name": SOCKET_VOLUME, "mountPath": SOCKET_DIRECTORY}));
     }
     mounts
@@ -256,7 +269,7 @@ pub(super) fn volumes(reach: Reach) -> Vec<Value> {
     volumes
 }
 
-/// A token of the pod's own service account, bound to the pod, also where the pod mounts none.
+/// Returns a token of the pod's own service account, bound to the pod, even if the pod mounts none.
 fn token_volume() -> Value {
     let namespace = json!({"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}});
     json!({
@@ -272,7 +285,7 @@ fn token_volume() -> Value {
     })
 }
 
-/// The variables by which an app finds the sidecar.
+/// Returns the variables with which an app finds the sidecar.
 pub(super) fn env_of_apps(reach: Reach) -> Vec<(&'static str, String)> {
     let url = match reach.ports() {
         Some(Ports { api, .. }) => format!("http://127.0.0.1:{api}"),
@@ -285,8 +298,8 @@ pub(super) fn env_of_apps(reach: Reach) -> Vec<(&'static str, String)> {
     env
 }
 
-/// Where an app has the socket. A socket can be connected to on a read-only mount, and nobody but
-/// the sidecar can put another file in its place.
+/// Returns the mount of the socket for an app. Clients can connect on a read-only mount, and only
+/// the sidecar can replace the file.
 pub(super) fn socket_mount() -> Value {
     json!({"name": SOCKET_VOLUME, "mountPath": SOCKET_DIRECTORY, "readOnly": true})
 }

@@ -42,7 +42,7 @@ pub(crate) async fn a_listing_shows_everything_that_was_acknowledged(adapter: &i
             .map(|lock| (lock.value.resource, lock.version))
             .collect();
         assert_eq!(listed, written);
-        let look = b.locks.look(&r).await.expect("a look");
+        let look = b.locks.get_with_revision(&r).await.expect("a look");
         assert!(look.revision >= held.version);
         assert_eq!(look.lock.expect("a lock").version, held.version);
     }
@@ -85,7 +85,7 @@ pub(crate) async fn a_place_that_no_listing_gave_is_refused(adapter: &impl Adapt
     for place in ["nonsense", "1-7", "ffffffff-61"] {
         let answer = adapter.a().locks.list(2, Some(place)).await;
         assert!(
-            matches!(answer, Err(StoreError::ListingOver(_))),
+            matches!(answer, Err(StoreError::ContinueTokenExpired(_))),
             "{answer:?}"
         );
     }

@@ -12,7 +12,7 @@ use super::{AT, Adapter, resource};
 pub(crate) async fn a_lock_is_made_once(adapter: &impl Adapter) {
     let (a, b, r) = (adapter.a(), adapter.b(), resource("tenant_123:billing"));
     assert!(a.locks.get(&r).await.expect("a read").is_none());
-    let look = a.locks.look(&r).await.expect("a look");
+    let look = a.locks.get_with_revision(&r).await.expect("a look");
     assert!(look.lock.is_none() && look.revision > Revision(0));
     let made = a.locks.create(&r).await.expect("a new lock");
     assert_eq!(made.value, Lock::unheld(r.clone()));

@@ -18,7 +18,7 @@ use kube::Api;
 use kube::api::PostParams;
 use leasehold::crd::{DistributedLock, LockSession};
 use leasehold::k8s::{K8sFleet, connect};
-use leasehold::store::fleet::{Feed, Place, Placed, PodReport, Told};
+use leasehold::store::fleet::{Feed, FeedEvent, Object, ObjectRef, PodReport};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -42,8 +42,8 @@ async fn fleet(cluster: &Arc<Cluster>, about: &str) -> Result<K8sFleet> {
     Ok(K8sFleet::new(operator(cluster, about).await?))
 }
 
-fn place(namespace: &Namespace, name: &str) -> Place {
-    Place {
+fn place(namespace: &Namespace, name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: namespace.name.as_str().into(),
         name: name.into(),
     }
@@ -51,30 +51,30 @@ fn place(namespace: &Namespace, name: &str) -> Place {
 
 /// What a feed tells is about.
 trait About {
-    fn place(&self) -> &Place;
+    fn place(&self) -> &ObjectRef;
 }
 
-impl<T> About for Placed<T> {
-    fn place(&self) -> &Place {
-        &self.place
+impl<T> About for Object<T> {
+    fn place(&self) -> &ObjectRef {
+        &self.object_ref
     }
 }
 
 impl About for PodReport {
-    fn place(&self) -> &Place {
-        &self.place
+    fn place(&self) -> &ObjectRef {
+        &self.object_ref
     }
 }
 
 /// In one line, such as `there a/b`.
-fn line<T: About>(told: &Told<T>) -> String {
+fn line<T: About>(told: &FeedEvent<T>) -> String {
     match told {
-        Told::Anew => "anew".to_owned(),
-        Told::There(object) => format!("there {}", object.place()),
-        Told::Unreadable { place, .. } => format!("unreadable {place}"),
-        Told::Gone(place) => format!("gone {place}"),
-        Told::Complete => "complete".to_owned(),
-        Told::Interrupted(_) => "interrupted".to_owned(),
+        FeedEvent::ListStarted => "anew".to_owned(),
+        FeedEvent::Applied(object) => format!("there {}", object.place()),
+        FeedEvent::Unreadable { object_ref, .. } => format!("unreadable {object_ref}"),
+        FeedEvent::Deleted(place) => format!("gone {place}"),
+        FeedEvent::ListDone => "complete".to_owned(),
+        FeedEvent::Interrupted(_) => "interrupted".to_owned(),
     }
 }
 
@@ -92,13 +92,13 @@ async fn lines_until<T: About>(feed: &mut Feed<T>, last: &str) -> Result<Vec<Str
 }
 
 /// The next state that a feed tells of an object.
-async fn next_of<T: About>(feed: &mut Feed<T>, place: &Place) -> Result<T> {
+async fn next_of<T: About>(feed: &mut Feed<T>, place: &ObjectRef) -> Result<T> {
     loop {
         match timeout(LIMIT, feed.next())
             .await
             .with_context(|| format!("nothing of {place}"))?
         {
-            Some(Told::There(object)) if object.place() == place => return Ok(*object),
+            Some(FeedEvent::Applied(object)) if object.place() == place => return Ok(*object),
             Some(_) => {}
             None => bail!("a feed never ends"),
         }

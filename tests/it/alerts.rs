@@ -13,7 +13,7 @@ use leasehold::clock::ManualClock;
 use leasehold::operator::metrics::Metrics;
 use leasehold::protocol::ids::{OwnerId, Resource};
 use leasehold::protocol::session::PodRef;
-use leasehold::webhook::certs::{Pair, Served, issue};
+use leasehold::webhook::certs::{Pair, ServedCertificate, issue};
 use leasehold::webhook::{Injection, Injector};
 use serde_yaml::Value;
 
@@ -64,7 +64,7 @@ fn metrics_of(agent: &Agent) -> String {
 /// What an operator says of the certificate that it serves.
 fn certificate() -> String {
     let files = issue(&["a.svc".to_owned()], Duration::from_mins(1), 1_800_000_000).unwrap();
-    let served = Served::default();
+    let served = ServedCertificate::default();
     served.serve(Pair::read(&files).unwrap());
     served.metrics()
 }

@@ -87,7 +87,7 @@ async fn nothing_reaches_a_store_that_is_away_and_its_watches_end() {
 
     let session = a.session();
     is_away(a.locks.get(&r).await);
-    is_away(a.locks.look(&r).await);
+    is_away(a.locks.get_with_revision(&r).await);
     is_away(a.locks.list(1, None).await);
     is_away(a.locks.list_held_by(&session.id).await);
     is_away(a.locks.watch(&session.id, held.version).await.map(|_| ()));

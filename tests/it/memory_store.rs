@@ -18,7 +18,9 @@ use leasehold::protocol::session::{Revocation, RevokeReason, Session};
 use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Revision;
 use leasehold::store::embedded::EmbeddedStore;
-use leasehold::store::{LockStore, LockWatch, Look, Page, SessionStore, StoreError, Stored};
+use leasehold::store::{
+    LockAtRevision, LockStore, LockWatch, Page, SessionStore, StoreError, Stored,
+};
 
 pub(crate) use gate::{Gate, Half};
 pub(crate) use late::LateJoin;
@@ -376,10 +378,13 @@ impl LockStore for MemoryStore {
         Ok(got.map(|stored| self.as_kept(stored)))
     }
 
-    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
-        let look = self.serve(Call::LookAtLock, self.store.look(resource));
+    async fn get_with_revision(&self, resource: &Resource) -> Result<LockAtRevision, StoreError> {
+        let look = self.serve(
+            Call::GetLockWithRevision,
+            self.store.get_with_revision(resource),
+        );
         let look = look.await?;
-        Ok(Look {
+        Ok(LockAtRevision {
             lock: look.lock.map(|stored| self.as_kept(stored)),
             ..look
         })

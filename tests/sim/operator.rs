@@ -133,7 +133,7 @@ impl Replica {
         let outside = Arc::new(Outside::new(&self.0.world));
         let ports = Ports {
             fleet: stores,
-            notes: outside.clone(),
+            events: outside.clone(),
             labels: outside.clone(),
             candidates: outside.clone(),
             namespaces: outside.clone(),
@@ -204,7 +204,7 @@ impl Replica {
             leader_labels: false,
             unready_leader: Duration::from_secs(60),
             bind_sidecars: BindSidecars::None,
-            tell_of_missing: false,
+            report_uninjected: false,
             namespace: NAMESPACE.into(),
         }
     }

@@ -32,11 +32,11 @@ impl Stillness {
     /// It takes no step from now on, until then at least.
     pub(crate) fn begin(&self, now: Duration, until: Duration) {
         let mut state = self.state();
-        if !self.pause.stands_still() {
+        if !self.pause.is_paused() {
             state.since = now;
         }
         state.until = state.until.max(until);
-        self.pause.stand_still();
+        self.pause.pause();
     }
 
     /// It goes on, unless something else keeps it. For how long it stood still, if it does.
@@ -48,19 +48,19 @@ impl Stillness {
     /// It goes on, whatever kept it, unless it is dead.
     pub(crate) fn go_on(&self, now: Duration) -> Option<Duration> {
         let state = self.state();
-        if state.is_dead || !self.pause.stands_still() {
+        if state.is_dead || !self.pause.is_paused() {
             return None;
         }
         let stood = now.saturating_sub(state.since);
         drop(state);
-        self.pause.go_on();
+        self.pause.resume();
         Some(stood)
     }
 
     /// It takes no step any more, not even those by which it would end in good order.
     pub(crate) fn die(&self) {
         self.state().is_dead = true;
-        self.pause.stand_still();
+        self.pause.pause();
     }
 }
 
@@ -81,5 +81,5 @@ fn the_dead_do_not_go_on() {
     process.begin(Duration::ZERO, Duration::ZERO);
     process.die();
     assert_eq!(process.go_on(Duration::from_secs(1)), None);
-    assert!(process.pause().stands_still());
+    assert!(process.pause().is_paused());
 }

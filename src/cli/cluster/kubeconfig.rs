@@ -1,7 +1,7 @@
-//! What a kubeconfig says, made usable or refused before anything is asked of the API server.
+//! Reads a kubeconfig, and rejects or fixes it before the first request.
 //!
-//! Only the file counts: the variables `HTTPS_PROXY` and the like, which a pod often has for its
-//! app, do not lead the agent's own calls through a proxy.
+//! Only the file counts. Variables such as `HTTPS_PROXY`, which a pod often has for its app, do not
+//! affect the agent's own requests.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::{ExposeSecret, SecretString};
 
-/// The access that a kubeconfig describes: this file, else the one that kubectl would use.
+/// Loads this file, or the one that kubectl would use.
 pub(super) async fn load(path: Option<&Path>, context: Option<&String>) -> anyhow::Result<Config> {
     let (read, name) = if let Some(path) = path {
         let name = format!("the kubeconfig {}", path.display());
-        let read = Kubeconfig::read_from(path).map_err(without_secrets);
+        let read = Kubeconfig::read_from(path).map_err(redacted);
         let read = read.with_context(|| format!("cannot read {name}"))?;
         (read, name)
     } else {
-        let read = Kubeconfig::read().map_err(without_secrets).context(
+        let read = Kubeconfig::read().map_err(redacted).context(
             "no API server is configured: give --kubeconfig, or run in a pod with a ServiceAccount \
              token",
         )?;
@@ -33,15 +33,15 @@ pub(super) async fn load(path: Option<&Path>, context: Option<&String>) -> anyho
     let used = async {
         let mut config = Config::from_custom_kubeconfig(read, &options).await?;
         config.proxy_url = proxy.as_deref().map(proxy_url).transpose()?;
-        make_token_usable(&mut config.auth_info)?;
+        normalize_token(&mut config.auth_info)?;
         anyhow::Ok(config)
     };
     used.await.with_context(|| format!("cannot use {name}"))
 }
 
-/// What a file that is no kubeconfig is refused with. The parser shows the lines around what it does not take,
-/// and those are where tokens and keys stand.
-fn without_secrets(error: KubeconfigError) -> anyhow::Error {
+/// Returns the error of an invalid file. The parser shows the lines around an error, which may have
+/// tokens and keys.
+fn redacted(error: KubeconfigError) -> anyhow::Error {
     let KubeconfigError::Parse(error) = error else {
         return error.into();
     };
@@ -55,7 +55,7 @@ fn without_secrets(error: KubeconfigError) -> anyhow::Error {
     }
 }
 
-/// The proxy of the context's cluster.
+/// Returns the proxy of the context's cluster.
 fn proxy_of<'a>(kubeconfig: &'a Kubeconfig, context: Option<&'a String>) -> Option<&'a str> {
     let context = context.or(kubeconfig.current_context.as_ref())?;
     let named = kubeconfig
@@ -71,7 +71,7 @@ fn proxy_of<'a>(kubeconfig: &'a Kubeconfig, context: Option<&'a String>) -> Opti
     (!proxy.is_empty()).then_some(proxy)
 }
 
-/// The URL is not repeated in the words: it may carry a password.
+/// The error does not repeat the URL, which may have a password.
 fn proxy_url(text: &str) -> anyhow::Result<Uri> {
     let url: Uri = text
         .parse()
@@ -92,15 +92,14 @@ fn proxy_url(text: &str) -> anyhow::Result<Uri> {
     Ok(url)
 }
 
-/// A token that was written into the file with its line break is usable without; one with a
-/// character that no header can carry is not.
-fn make_token_usable(user: &mut AuthInfo) -> anyhow::Result<()> {
+/// Trims a token that was written with a line break, and rejects one that no header can carry.
+fn normalize_token(user: &mut AuthInfo) -> anyhow::Result<()> {
     if let Some(token) = &user.token {
         let trimmed = token.expose_secret().trim();
         check_token(trimmed).context("the user's token")?;
         user.token = Some(SecretString::from(trimmed));
     } else if let Some(file) = &user.token_file {
-        // Read again and again later, as it is.
+        // The file is re-read later, and not trimmed.
         let token = std::fs::read_to_string(file)
             .with_context(|| format!("the user's tokenFile {file} cannot be read"))?;
         check_token(&token).with_context(|| format!("the user's tokenFile {file}"))?;
@@ -166,10 +165,10 @@ mod tests {
             ..AuthInfo::default()
         };
         let mut good = user("abc.def\n");
-        make_token_usable(&mut good).unwrap();
+        normalize_token(&mut good).unwrap();
         assert_eq!(good.token.unwrap().expose_secret(), "abc.def");
         for bad in ["abc\ndef", "abc\u{0}"] {
-            let said = format!("{:#}", make_token_usable(&mut user(bad)).unwrap_err());
+            let said = format!("{:#}", normalize_token(&mut user(bad)).unwrap_err());
             assert!(
                 said.contains("in one line") && !said.contains("abc"),
                 "{said}"

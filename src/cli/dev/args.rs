@@ -1,4 +1,4 @@
-//! The flags of `leasehold dev`: those of every role, where the data is, and faults on demand.
+//! The flags of `leasehold dev`: those of every role, the data directory, and faults on demand.
 
 use std::env;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(in crate::cli) struct Args {
 }
 
 impl Args {
-    /// What the agent is told at its start, or what is wrong with the flags together.
+    /// Returns the configuration of the agent, or a usage error.
     pub(in crate::cli) fn agent_config(&self) -> Result<Config, String> {
         self.flags.check()?;
         let pod = PodRef {
@@ -36,7 +36,7 @@ impl Args {
         Ok(self.flags.agent_config(pod))
     }
 
-    /// Where the data is.
+    /// Returns the data directory.
     pub(super) fn data_dir(&self) -> anyhow::Result<PathBuf> {
         if let Some(directory) = &self.data_dir {
             return Ok(directory.clone());
@@ -53,7 +53,7 @@ impl Args {
     }
 }
 
-/// The machine's name where it could be a pod's, else `dev`.
+/// Returns the machine's name if it is valid for a pod, otherwise `dev`.
 fn host_name() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_str().unwrap_or_default();

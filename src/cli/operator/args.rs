@@ -16,12 +16,12 @@ use crate::operator::plan::Rules;
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::MAX_BASE;
 
-/// The longest time that a lock's spec can say.
+/// The maximum duration in a lock's spec.
 const TEN_YEARS: u64 = 315_360_000;
-/// Where /healthz, /readyz and /metrics are unless it is said.
+/// The default address of /healthz, /readyz and /metrics.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 8080);
 
-/// What `--namespace` is for, which elsewhere is the namespace of the locks.
+/// The help of `--namespace`, which is the namespace of the locks in other roles.
 const NAMESPACE_HELP: &str = "The namespace of the operator, where its replicas elect the active one; \
                               default: the pod's namespace, or the context's. The operator reconciles \
                               the locks of all namespaces";
@@ -97,7 +97,7 @@ pub(in crate::cli) struct Args {
     pub(super) log: log::Args,
 }
 
-/// To whom it gives the right.
+/// Which service accounts are bound.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum BindSidecarsFlag {
     /// All service accounts of the namespace.
@@ -118,17 +118,17 @@ impl From<BindSidecarsFlag> for BindSidecars {
     }
 }
 
-/// What the flags come to.
+/// The resolved flags.
 #[derive(Debug)]
 pub(in crate::cli) struct Settings {
-    /// What the agent by which this replica is elected is told.
+    /// The configuration of the agent that elects the active replica.
     pub(super) agent: Config,
-    /// What is served to API servers, if anything.
+    /// The settings of the webhook, if it is served.
     pub(super) webhook: Option<webhook::Settings>,
 }
 
 impl Args {
-    /// What the flags come to, or what is wrong with them together.
+    /// Returns the resolved flags, or a usage error.
     pub(in crate::cli) fn settings(&self) -> Result<Settings, String> {
         Ok(Settings {
             agent: self.agent_config()?,
@@ -148,7 +148,7 @@ impl Args {
         self.admin_listen.unwrap_or(LISTEN)
     }
 
-    /// In a pod of this name, in this namespace.
+    /// Returns the operator's rules for a pod of this name, in this namespace.
     pub(super) fn rules(&self, pod: &Arc<str>, namespace: &str) -> Rules {
         let bind_sidecars = self.bind_sidecars.into();
         Rules {
@@ -160,8 +160,8 @@ impl Args {
             leader_labels: self.leader_labels,
             unready_leader: Duration::from_secs(self.unready_leader_seconds),
             bind_sidecars,
-            // It may see the labelled namespaces then.
-            tell_of_missing: bind_sidecars != BindSidecars::None || self.webhook.is_served(),
+            // In these cases it has the permission to watch labelled namespaces.
+            report_uninjected: bind_sidecars != BindSidecars::None || self.webhook.is_served(),
             namespace: namespace.into(),
         }
     }

@@ -1,4 +1,4 @@
-//! The webhook's part of the operator: its flags, and how it is put together.
+//! The webhook in the operator: its flags and wiring.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,12 +17,12 @@ use crate::cli::listen;
 use crate::clock::SystemClock;
 use crate::http::serve::{Bounds, TlsListener, serve};
 use crate::k8s::{K8sCertificates, K8sTrust};
-use crate::webhook::certs::plan::Terms;
-use crate::webhook::certs::{Keeper, KeeperPorts, Served, follow};
+use crate::webhook::certs::plan::Timing;
+use crate::webhook::certs::{Rotator, RotatorPorts, ServedCertificate, follow};
 use crate::webhook::{self, Injection, Injector};
 
-/// How long the webhook goes on answering after the signal: endpoints and API servers still send to
-/// it for a moment.
+/// How long the webhook keeps answering after the signal: endpoints and API servers still send
+/// requests for a moment.
 const DRAIN: Duration = Duration::from_secs(5);
 /// 90 days.
 const LIFE_SECONDS: u64 = 7_776_000;
@@ -81,7 +81,7 @@ pub(in crate::cli) struct Args {
     webhook_cert_seconds: u64,
 }
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 #[derive(Debug)]
 enum Source {
     Directory(PathBuf),
@@ -90,11 +90,11 @@ enum Source {
         configuration: String,
         secret: String,
         names: Vec<String>,
-        terms: Terms,
+        timing: Timing,
     },
 }
 
-/// What the flags come to.
+/// The resolved flags.
 #[derive(Debug)]
 pub(in crate::cli) struct Settings {
     listen: SocketAddr,
@@ -103,12 +103,12 @@ pub(in crate::cli) struct Settings {
 }
 
 impl Args {
-    /// Whether there is to be a webhook.
+    /// Returns whether the webhook is served.
     pub(super) const fn is_served(&self) -> bool {
         self.webhook_listen.is_some()
     }
 
-    /// None where there is to be no webhook; or what is wrong with the flags together.
+    /// Returns the settings; `None` without a webhook. Fails with a usage error.
     pub(super) fn settings(&self) -> Result<Option<Settings>, String> {
         let Some(listen) = self.webhook_listen else {
             let first = [
@@ -146,7 +146,7 @@ impl Args {
                 configuration,
                 secret,
                 names: self.webhook_name.clone(),
-                terms: Terms::new(Duration::from_secs(self.webhook_cert_seconds)),
+                timing: Timing::new(Duration::from_secs(self.webhook_cert_seconds)),
             }),
             (Some(_), _) => Err(
                 "--webhook-cert-dir is for a certificate that somebody else makes; leave \
@@ -173,15 +173,15 @@ fn server_name(text: &str) -> Result<String, String> {
 pub(super) struct Webhook {
     tls: TlsListener,
     injector: Injector,
-    served: Served,
+    served: ServedCertificate,
     source: Source,
 }
 
-/// What remains of it in other hands while it is served.
+/// A handle to the served webhook.
 #[derive(Clone)]
 pub(super) struct Handle {
     injector: Injector,
-    served: Served,
+    served: ServedCertificate,
 }
 
 impl Webhook {
@@ -191,9 +191,9 @@ impl Webhook {
             .with_context(|| format!("--injection-config {file} cannot be read"))?;
         let installation =
             Injection::from_yaml(&text).with_context(|| format!("--injection-config {file}"))?;
-        let tcp = listen::bind_everywhere(settings.listen, "--webhook-listen").await?;
+        let tcp = listen::bind_any(settings.listen, "--webhook-listen").await?;
         listen::announce(&tcp, "webhook")?;
-        let served = Served::default();
+        let served = ServedCertificate::default();
         Ok(Self {
             tls: TlsListener::new(tcp, Arc::new(served.clone())).context("TLS cannot be served")?,
             injector: Injector::new(installation),
@@ -202,7 +202,7 @@ impl Webhook {
         })
     }
 
-    /// Serves it until `stop`, and looks after its certificate for as long as this process lives.
+    /// Serves the webhook until `stop`, and maintains its certificate.
     pub(super) fn start(
         self,
         cluster: &Cluster,
@@ -215,18 +215,18 @@ impl Webhook {
         match self.source {
             Source::Directory(directory) => {
                 let followed = async move { follow(&directory, &served, &SystemClock).await };
-                servers.spawn(while_not(stop, followed));
+                servers.spawn(until_stopped(stop, followed));
             }
             Source::Own {
                 service,
                 configuration,
                 secret,
                 mut names,
-                terms,
+                timing,
             } => {
                 let (client, namespace) = (&cluster.client, &cluster.namespace);
                 names.insert(0, format!("{service}.{namespace}.svc"));
-                let ports = KeeperPorts {
+                let ports = RotatorPorts {
                     certificates: Arc::new(K8sCertificates::new(
                         client.clone(),
                         namespace.clone(),
@@ -235,8 +235,8 @@ impl Webhook {
                     trust: Arc::new(K8sTrust::new(client.clone(), configuration)),
                     clock: Arc::new(SystemClock),
                 };
-                let kept = Keeper::new(ports, names, terms, served).run();
-                servers.spawn(while_not(stop, kept));
+                let kept = Rotator::new(ports, names, timing, served).run();
+                servers.spawn(until_stopped(stop, kept));
             }
         }
         Handle {
@@ -255,7 +255,7 @@ impl Handle {
         self.injector.metrics() + &self.served.metrics()
     }
 
-    /// Ends some seconds after the signal. Meanwhile each answer sends its client elsewhere.
+    /// Completes some seconds after the signal. Meanwhile each answer closes its connection.
     pub(super) async fn drained(&self, signalled: &CancellationToken) {
         signalled.cancelled().await;
         self.injector.drain();
@@ -263,6 +263,6 @@ impl Handle {
     }
 }
 
-async fn while_not(stop: CancellationToken, endless: impl Future<Output = ()>) {
+async fn until_stopped(stop: CancellationToken, endless: impl Future<Output = ()>) {
     let _stopped = stop.run_until_cancelled(endless).await;
 }

@@ -1,4 +1,4 @@
-//! The flags of `leasehold sidecar`: those of every role, which cluster, and which pod.
+//! The flags of `leasehold sidecar`: those of every role, the cluster and the pod.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ enum TakeOver {
 }
 
 impl Args {
-    /// What the agent is told at its start, or what is wrong with the flags together.
+    /// Returns the configuration of the agent, or a usage error.
     pub(in crate::cli) fn agent_config(&self) -> Result<Config, String> {
         self.flags.check()?;
         Ok(Config {

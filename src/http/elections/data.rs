@@ -1,4 +1,4 @@
-//! An election as JSON, in answers and events.
+//! An election as JSON, in responses and events.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -58,10 +58,10 @@ impl From<&ElectionView> for ElectionDto {
 }
 
 impl ElectionDto {
-    /// As an event goes over the wire. JSON has no line breaks in it, so its data is one line.
+    /// Encodes the election as an event. JSON has no line breaks, so its data is one line.
     pub(super) fn frame(&self) -> String {
         let event = if self.leader { "leader" } else { "follower" };
-        // Strings and numbers under names of ours are JSON.
+        // Strings and numbers with constant field names are always valid JSON.
         let text = serde_json::to_string(self).unwrap_or_default();
         format!("event: {event}\ndata: {text}\n\n")
     }

@@ -1,10 +1,10 @@
-//! The data of the events, as JSON: one type for each, camelCase.
+//! The data of events as JSON, one type for each, camelCase.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::super::dto::{AcquiredDto, HolderDto, PERSON_ASKED, time_text, whole_ms};
-use super::super::explain::what_happened;
+use super::super::explain::loss_detail;
 use crate::agent::{LeaseEvent, LeaseView, Request};
 
 /// The data of an event, by the event's name. The data of `error` is a Problem.
@@ -108,7 +108,7 @@ pub(in crate::http) struct LostDto {
 }
 
 impl EventData {
-    /// The event's name. What failed has a name of its own; it is no event of a lease.
+    /// Returns the event's name. An error has a name of its own, and is not an event of a lease.
     pub(in crate::http) const fn name(&self) -> &'static str {
         match self {
             Self::Waiting(_) => "waiting",
@@ -120,7 +120,7 @@ impl EventData {
         }
     }
 
-    /// What is told; none for what failed, which is a problem.
+    /// Returns the data; `None` for an error, whose data is a problem.
     pub(in crate::http) fn of(event: &LeaseEvent) -> Option<Self> {
         Some(match event {
             LeaseEvent::Waiting {
@@ -144,7 +144,7 @@ impl EventData {
             LeaseEvent::Lost(lease, loss) => Self::Lost(LostDto {
                 lease_id: lease.to_string(),
                 reason: loss.as_str(),
-                detail: what_happened(*loss),
+                detail: loss_detail(*loss),
             }),
             LeaseEvent::Failed(_) => return None,
         })

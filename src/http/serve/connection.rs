@@ -1,13 +1,13 @@
-//! One connection: whether it is at work, and whether its client reads what it is sent.
+//! The state of one connection: whether it is active, and whether its client reads.
 //!
-//! A client that sends requests and reads no answer, or that sends half a request, is not served by its
-//! connection: that one may be closed for another client (`places`). A stream of events is exempt while
-//! it lasts: its client may be slow, and the agent bounds the number of streams.
+//! A client that sends requests and reads no response, or that sends half a request, does not count
+//! as active: its connection may be closed for another client (`slots`). An event stream is exempt:
+//! its client may be slow, and the agent limits the number of streams.
 //!
-//! hyper would take many parts of an answer into its buffer before the client reads one. For a
-//! stream of events that is wrong twice: memory grows with a reader that stands still, and what it
-//! reads later is old. Here a stream gives its next part only when the one before was handed to the
-//! kernel, whose own buffer is small for such a connection.
+//! hyper would buffer many parts of a response before the client reads one. For an event stream
+//! that is wrong twice: memory grows with a slow reader, and it reads old events. Here a stream
+//! provides its next part only when the previous one was handed to the kernel, whose buffer is
+//! small for such a connection.
 
 use std::io;
 use std::pin::Pin;
@@ -22,21 +22,21 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// What is known of a connection. Cloning gives another handle to the same one.
+/// The state of a connection. A clone is another handle to the same state.
 #[derive(Clone)]
 pub(in crate::http) struct Connection(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Counts what the connections of a listener do; the order is all that matters.
+    /// A counter of the listener that orders activities.
     order: Arc<AtomicU64>,
-    /// Notified when it may be closed for another one.
+    /// Notified when the connection may be closed for another one.
     may_close: Arc<Notify>,
-    /// Whether everything that it was given is with the kernel.
+    /// Whether all written data was handed to the kernel.
     is_flushed: AtomicBool,
-    /// Who waits for that.
+    /// The task that waits for the flush.
     writer: AtomicWaker,
-    /// Whether it has a stream of events.
+    /// Whether it has an event stream.
     is_stream: AtomicBool,
     closed: CancellationToken,
 }
@@ -44,28 +44,28 @@ struct Shared {
 #[derive(Clone, Copy)]
 struct State {
     activity: Activity,
-    /// Since when the kernel takes no more of what the client was sent.
+    /// Since when the kernel accepts no more data for the client.
     unread_since: Option<u64>,
 }
 
-/// What a connection does. The least is closed first, where all places are taken.
+/// The activity of a connection. If all slots are taken, the smallest one is closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Activity {
-    /// Its client does not read, since then.
+    /// Its client has not read since then.
     Unread(u64),
-    /// It has sent no whole request: since it was accepted, or since the head of one whose body
-    /// has not arrived.
+    /// It has not sent a complete request, since it was accepted or since the head of one without
+    /// its body.
     Fresh(u64),
-    /// It has sent requests, and its last answer was taken then.
+    /// It has sent requests, and its last response was read then.
     Idle(u64),
-    /// A request is being answered.
+    /// A request is being processed.
     Busy,
-    /// The answer is made, and on its way.
+    /// The response is complete, and being sent.
     Answered,
 }
 
 impl Connection {
-    /// A connection that was just accepted.
+    /// Creates the state of an accepted connection.
     pub(super) fn new(order: &Arc<AtomicU64>, may_close: &Arc<Notify>) -> Self {
         let activity = Activity::Fresh(order.fetch_add(1, Ordering::Relaxed));
         Self(Arc::new(Shared {
@@ -82,7 +82,7 @@ impl Connection {
         }))
     }
 
-    /// What it does now.
+    /// Returns the current activity.
     pub(super) fn activity(&self) -> Activity {
         let State {
             activity,
@@ -94,27 +94,27 @@ impl Connection {
         }
     }
 
-    /// The head of a request has arrived, and with it the whole request or not.
+    /// Records the head of a request. `is_whole` says whether it has no body.
     pub(super) fn begin(&self, is_whole: bool) {
         self.0.is_stream.store(false, Ordering::Release);
         if is_whole {
-            return self.note_request();
+            return self.set_busy();
         }
         self.lock().activity = Activity::Fresh(self.next());
         self.0.may_close.notify_waiters();
     }
 
-    /// The request is whole, or its body is not wanted.
-    pub(super) fn note_request(&self) {
+    /// Records that the request is complete, or that its body is not needed.
+    pub(super) fn set_busy(&self) {
         self.lock().activity = Activity::Busy;
     }
 
-    /// The answer is made.
-    pub(super) fn note_answer(&self) {
+    /// Records that the response is complete.
+    pub(super) fn set_answered(&self) {
         self.lock().activity = Activity::Answered;
     }
 
-    /// Closes it, if it is not at work.
+    /// Closes the connection if it is not active.
     pub(super) fn close_if_idle(&self) -> bool {
         let is_idle = matches!(
             self.activity(),
@@ -126,7 +126,7 @@ impl Connection {
         is_idle
     }
 
-    /// Waits until it is to be closed.
+    /// Waits until the connection has to be closed.
     pub(super) async fn closed(&self) {
         self.0.closed.cancelled().await;
     }
@@ -139,7 +139,7 @@ impl Connection {
         self.0.order.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether it has a stream of events, or had one last.
+    /// Returns whether its last response is an event stream.
     pub(super) fn is_stream(&self) -> bool {
         self.0.is_stream.load(Ordering::Acquire)
     }
@@ -148,8 +148,8 @@ impl Connection {
         activity == Activity::Busy && self.is_stream()
     }
 
-    /// All that was written is with the kernel.
-    pub(super) fn note_flushed(&self) {
+    /// Records that all written data was handed to the kernel.
+    pub(super) fn set_flushed(&self) {
         if !self.0.is_flushed.swap(true, Ordering::AcqRel) {
             self.0.writer.wake();
         }
@@ -161,8 +161,9 @@ impl Connection {
         }
     }
 
-    /// The kernel takes no more. Returns whether the client has to read: that of a stream need not.
-    pub(super) fn note_unread(&self) -> bool {
+    /// Records that the kernel accepts no more data. Returns whether the client must read: that of
+    /// a stream need not.
+    pub(super) fn set_unread(&self) -> bool {
         let mut state = self.lock();
         if state.unread_since.is_none() {
             state.unread_since = Some(self.next());
@@ -171,13 +172,13 @@ impl Connection {
         !self.is_streaming(state.activity)
     }
 
-    /// Whether the kernel takes no more.
+    /// Returns whether the kernel accepts no more data.
     pub(super) fn is_unread(&self) -> bool {
         self.lock().unread_since.is_some()
     }
 
-    /// Ready when all that it was given before is with the kernel.
-    fn poll_taken(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Ready when all earlier data was handed to the kernel.
+    fn poll_flushed(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.writer.register(cx.waker());
         if self.0.is_flushed.load(Ordering::Acquire) {
             Poll::Ready(())
@@ -187,7 +188,8 @@ impl Connection {
     }
 }
 
-/// The parts of a stream, each asked for when the connection has taken the one before.
+/// Returns the parts of a stream, each requested only when the connection has taken the previous
+/// one.
 pub(in crate::http) fn paced(
     parts: impl Stream<Item = String> + Send + 'static,
     connection: Option<Connection>,
@@ -198,7 +200,7 @@ pub(in crate::http) fn paced(
     }
     futures::stream::poll_fn(move |cx| {
         if let Some(connection) = &connection {
-            ready!(connection.poll_taken(cx));
+            ready!(connection.poll_flushed(cx));
         }
         let part = ready!(parts.poll_next_unpin(cx));
         if let Some(connection) = &connection {
@@ -208,14 +210,14 @@ pub(in crate::http) fn paced(
     })
 }
 
-/// The body of a request or of an answer, whose end is noted.
-pub(super) struct Noted<B> {
+/// The body of a request or response, whose end is recorded in the connection.
+pub(super) struct TrackedBody<B> {
     body: B,
     connection: Connection,
     end: fn(&Connection),
 }
 
-impl<B> Noted<B> {
+impl<B> TrackedBody<B> {
     pub(super) const fn new(body: B, connection: Connection, end: fn(&Connection)) -> Self {
         Self {
             body,
@@ -225,13 +227,13 @@ impl<B> Noted<B> {
     }
 }
 
-impl<B> Drop for Noted<B> {
+impl<B> Drop for TrackedBody<B> {
     fn drop(&mut self) {
         (self.end)(&self.connection);
     }
 }
 
-impl<B: Body + Unpin> Body for Noted<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

@@ -1,8 +1,8 @@
-//! What can be served on: where connections come from, and what one is.
+//! Listeners and their connections.
 //!
-//! A connection is accepted in one step and opened in another. What takes time, such as a
-//! handshake, is in the second, which each connection does for itself: so nobody keeps others from
-//! being accepted.
+//! A connection is accepted in one step and opened in another. Slow work such as a handshake is
+//! part of the second step, which each connection performs for itself. So no connection delays the
+//! others.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -10,23 +10,23 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Where connections come from.
+/// A source of connections.
 pub trait Listener: Send + Sync + 'static {
-    /// What is accepted.
+    /// An accepted connection.
     type Raw: Send + 'static;
-    /// What is served.
+    /// An open connection.
     type Stream: Transport;
 
-    /// The next connection. May be dropped at any time, and no connection is lost by that.
+    /// Accepts the next connection. Cancel-safe: no connection is lost.
     fn accept(&self) -> impl Future<Output = io::Result<Self::Raw>> + Send;
 
-    /// Makes it ready to be served. The time for it is bounded by who calls.
+    /// Opens a connection. The caller sets a timeout.
     fn open(&self, raw: Self::Raw) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
-/// A connection on a socket of the kernel's.
+/// A connection on a kernel socket.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// The socket under it.
+    /// Returns the underlying socket.
     fn socket(&self) -> BorrowedFd<'_>;
 }
 
@@ -39,7 +39,7 @@ impl Listener for TcpListener {
         Ok(stream)
     }
 
-    /// Answers are small: held back for more to come they would only be late.
+    /// Responses are small, and must not wait for more data.
     async fn open(&self, stream: TcpStream) -> io::Result<TcpStream> {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "setting TCP_NODELAY failed");

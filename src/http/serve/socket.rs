@@ -1,7 +1,7 @@
-//! The socket of a connection: what the kernel may hold for it, and for how long a client may read
-//! nothing.
+//! The socket of a connection: the limit of its send buffer, and the timeout for clients that do
+//! not read.
 //!
-//! Whether bytes reach the client it does not know; only whether the kernel has room for more of them.
+//! It does not know whether bytes reach the client, only whether the kernel accepts more.
 
 use std::io;
 use std::pin::Pin;
@@ -15,74 +15,72 @@ use tokio::time::Sleep;
 use super::connection::Connection;
 use super::listener::Transport;
 
-/// What the kernel may hold for a stream of events that its client does not read. Linux doubles it,
-/// for what it needs itself.
+/// The send buffer of an event stream. Linux doubles it for its own needs.
 const STREAM_SEND_BUFFER_BYTES: usize = 4 * 1024;
 
-/// What the kernel may hold for any other client that does not read. Every answer but a long list
-/// of locks fits, so a client that reads its answers before it sends the next request is never
-/// found waiting here.
+/// The send buffer of other connections. Every response but a long list of locks fits, so a client
+/// that reads each response before its next request never times out here.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
-/// How long a client may read nothing of what it was sent.
+/// How long a client may read nothing.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A socket that notes when all that was written to it is with the kernel, and when no more is taken.
-pub(super) struct Noting<T: Transport> {
+/// A socket that records when the kernel has taken all data, and when it accepts no more.
+pub(super) struct TrackedSocket<T: Transport> {
     stream: T,
     connection: Connection,
     has_small_buffer: bool,
-    /// Runs while the kernel takes no more.
-    until_closed: Option<Pin<Box<Sleep>>>,
+    /// Runs while the kernel accepts no more data.
+    unread_timeout: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T: Transport> Noting<T> {
+impl<T: Transport> TrackedSocket<T> {
     pub(super) fn new(stream: T, connection: Connection) -> Self {
-        let noting = Self {
+        let tracked = Self {
             stream,
             connection,
             has_small_buffer: false,
-            until_closed: None,
+            unread_timeout: None,
         };
-        noting.bound_buffer(SEND_BUFFER_BYTES);
-        noting
+        tracked.limit_buffer(SEND_BUFFER_BYTES);
+        tracked
     }
 
-    fn bound_buffer(&self, bytes: usize) {
+    fn limit_buffer(&self, bytes: usize) {
         let socket = self.stream.socket();
         if let Err(error) = sockopt::set_socket_send_buffer_size(socket, bytes) {
             tracing::debug!(%error, "limiting the send buffer failed");
         }
     }
 
-    /// hyper calls it before each of its writes, so a stream's own bytes meet the small buffer.
-    fn note_stream(&mut self) {
+    /// hyper calls this before each write, so the data of a stream meets the small buffer.
+    fn limit_stream_buffer(&mut self) {
         if self.has_small_buffer || !self.connection.is_stream() {
             return;
         }
         self.has_small_buffer = true;
-        self.bound_buffer(STREAM_SEND_BUFFER_BYTES);
+        self.limit_buffer(STREAM_SEND_BUFFER_BYTES);
     }
 
     /// Fails a write that makes no progress for too long.
-    fn bounded<R>(
+    fn fail_if_stalled<R>(
         &mut self,
         written: Poll<io::Result<R>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<R>> {
-        if written.is_ready() || !self.connection.note_unread() {
-            self.until_closed = None;
+        if written.is_ready() || !self.connection.set_unread() {
+            self.unread_timeout = None;
             return written;
         }
-        let until_closed = self
-            .until_closed
+        let unread_timeout = self
+            .unread_timeout
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(UNREAD_TIMEOUT)));
-        ready!(until_closed.as_mut().poll(cx));
+        ready!(unread_timeout.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<T: Transport> Drop for Noting<T> {
-    /// Without it the kernel would keep, for minutes, what the client does not read.
+impl<T: Transport> Drop for TrackedSocket<T> {
+    /// Without it the kernel would keep unread data for minutes.
     fn drop(&mut self) {
         if !self.connection.is_unread() {
             return;
@@ -94,7 +92,7 @@ impl<T: Transport> Drop for Noting<T> {
     }
 }
 
-impl<T: Transport> AsyncRead for Noting<T> {
+impl<T: Transport> AsyncRead for TrackedSocket<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -104,15 +102,15 @@ impl<T: Transport> AsyncRead for Noting<T> {
     }
 }
 
-impl<T: Transport> AsyncWrite for Noting<T> {
+impl<T: Transport> AsyncWrite for TrackedSocket<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.note_stream();
+        self.limit_stream_buffer();
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.bounded(written, cx)
+        self.fail_if_stalled(written, cx)
     }
 
     fn poll_write_vectored(
@@ -120,9 +118,9 @@ impl<T: Transport> AsyncWrite for Noting<T> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.note_stream();
+        self.limit_stream_buffer();
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.bounded(written, cx)
+        self.fail_if_stalled(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -132,13 +130,13 @@ impl<T: Transport> AsyncWrite for Noting<T> {
     /// hyper flushes when its own buffer is empty.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        ready!(self.bounded(flushed, cx))?;
-        self.connection.note_flushed();
+        ready!(self.fail_if_stalled(flushed, cx))?;
+        self.connection.set_flushed();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut_down = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.bounded(shut_down, cx)
+        self.fail_if_stalled(shut_down, cx)
     }
 }

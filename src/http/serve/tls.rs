@@ -1,7 +1,7 @@
-//! TLS on TCP connections, with whatever certificate there is when one opens.
+//! TLS on TCP connections, with the certificate that is current when a connection opens.
 //!
-//! It authenticates the server alone: who asks is told nothing that is not everybody's. No session is
-//! ever resumed, so that each connection is answered with the certificate of its own time.
+//! It authenticates only the server: all answers are public. Sessions are never resumed, so each
+//! connection uses the current certificate.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -16,17 +16,17 @@ use tokio_rustls::server::TlsStream;
 
 use super::listener::{Listener, Transport};
 
-/// A TCP listener whose connections begin with a handshake.
+/// A TCP listener whose connections start with a TLS handshake.
 pub struct TlsListener {
     tcp: TcpListener,
     acceptor: TlsAcceptor,
 }
 
 impl TlsListener {
-    /// Serves TLS 1.2 and 1.3 with the certificates that `certificates` gives, and HTTP/1.1 in it.
+    /// Creates a listener with TLS 1.2 and 1.3, HTTP/1.1 and the certificates of `certificates`.
     ///
     /// # Errors
-    /// When the cryptography cannot do what the protocol takes; it always can.
+    /// If the provider does not support the protocol versions, which it does.
     pub fn new(
         tcp: TcpListener,
         certificates: Arc<dyn ResolvesServerCert>,

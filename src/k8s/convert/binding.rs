@@ -1,7 +1,7 @@
-//! A role binding from the wire and to the wire.
+//! Converts role bindings.
 //!
-//! Reading is lenient: whatever a binding says, it is one of three things to us (what we would write,
-//! something else that we wrote once, or somebody else's).
+//! Reading is lenient: a binding is either what the operator would write, another state of the
+//! operator's binding, or another user's binding.
 
 use std::collections::BTreeSet;
 
@@ -11,22 +11,22 @@ use super::{Fields, as_read, required, stored};
 use crate::store::namespaces::{Binding, Subject};
 use crate::store::{StoreError, Stored};
 
-/// The name of the role, and of the bindings to it that the operator makes.
+/// The name of the role, and of the operator's bindings to it.
 pub const NAME: &str = "leasehold-sidecar";
-/// The label that says who looks after an object.
+/// The label that names the manager of an object.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// What it says on the operator's bindings.
+/// Its value on the operator's bindings.
 pub(in crate::k8s) const OPERATOR: &str = "leasehold-operator";
-/// Their kind.
+/// The kind of the bindings.
 pub const KIND: &str = "RoleBinding";
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// Followed by a namespace: all service accounts in it.
+/// The prefix of the group of all service accounts in a namespace.
 const ACCOUNTS_OF: &str = "system:serviceaccounts:";
 
 /// Reads a binding.
 ///
 /// # Errors
-/// `Unreadable` when it is no object of a namespace.
+/// `Unreadable` if it is not an object in a namespace.
 pub fn read(object: Value) -> Result<Stored<Binding>, StoreError> {
     let Value::Object(object) = object else {
         let words = "a role binding that is no JSON object".to_owned();
@@ -39,7 +39,7 @@ pub fn read(object: Value) -> Result<Stored<Binding>, StoreError> {
     let subjects = subjects.into_iter().flatten();
     let value = Binding {
         is_ours: labels[MANAGED_BY] == OPERATOR,
-        gives_role: object.get("roleRef") == Some(&role()),
+        binds_role: object.get("roleRef") == Some(&role()),
         subjects: subjects.map(|who| subject(&namespace, who)).collect(),
     };
     stored(object, value)
@@ -58,7 +58,7 @@ fn subject(namespace: &str, who: &Value) -> Subject {
     }
 }
 
-/// Their `apiVersion`.
+/// Returns the `apiVersion` of role bindings.
 #[must_use]
 pub fn api_version() -> String {
     format!("{GROUP}/v1")
@@ -68,7 +68,7 @@ fn role() -> Value {
     json!({"apiGroup": GROUP, "kind": "ClusterRole", "name": NAME})
 }
 
-/// The object to make.
+/// Returns the object to create.
 #[must_use]
 pub fn new_object(namespace: &str, subjects: &BTreeSet<Subject>) -> Value {
     json!({
@@ -79,17 +79,17 @@ pub fn new_object(namespace: &str, subjects: &BTreeSet<Subject>) -> Value {
     })
 }
 
-/// The object to write so that these are bound, if it is still at `current`'s version.
+/// Returns the object that binds these subjects, if it is still at `current`'s version.
 ///
 /// # Errors
-/// `Invalid` when `current` was not read by this adapter.
+/// `Invalid` if `current` was not read by this adapter.
 pub fn write(
     current: &Stored<Binding>,
     namespace: &str,
     subjects: &BTreeSet<Subject>,
 ) -> Result<Value, StoreError> {
     let mut object = as_read(current)?;
-    // What a listing tells of does not say.
+    // Objects in a list have neither field.
     object.insert("apiVersion".to_owned(), api_version().into());
     object.insert("kind".to_owned(), KIND.into());
     object.insert("subjects".to_owned(), written(namespace, subjects));
@@ -129,7 +129,7 @@ mod tests {
             let read = read(made(&subjects)).unwrap().value;
             let expected = Binding {
                 is_ours: true,
-                gives_role: true,
+                binds_role: true,
                 subjects: subjects.into_iter().collect(),
             };
             assert_eq!(read, expected);
@@ -160,7 +160,7 @@ mod tests {
         ] {
             let mut object = made(&[]);
             *object.pointer_mut(path).unwrap() = value.into();
-            assert!(!read(object).unwrap().value.gives_role, "{path}");
+            assert!(!read(object).unwrap().value.binds_role, "{path}");
         }
         let mut object = made(&[]);
         object["metadata"]["labels"] = json!({MANAGED_BY: "Helm"});

@@ -1,4 +1,4 @@
-//! A lock from the wire and to the wire.
+//! Converts locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    Fields, as_read, bounded, count, cut, fields_mut, is_deleted, overlay, part, required,
-    session_ttl, set_at, stored, time_text, ttl_seconds, version_of, wall_time,
+    Fields, as_read, bounded, count, fields_mut, is_deleted, optional, overlay, required,
+    session_ttl, set_at, stored, time_text, truncate, ttl_seconds, version_of, wall_time,
 };
 use crate::crd::REASON_MAX;
 use crate::crd::lock::{
     self as wire, ConditionRecord, Holder, IncidentRecord, LeaseRecord, WaiterRecord,
 };
-use crate::k8s::errors::in_short;
+use crate::k8s::errors::one_line;
 use crate::protocol::ids::Resource;
 use crate::protocol::incident::{INCIDENTS_MAX, Incident, IncidentKind};
 use crate::protocol::lock::{Grant, Lock};
@@ -22,7 +22,7 @@ use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Token;
-use crate::store::fleet::FreeRemains;
+use crate::store::fleet::UnreadableFreeLock;
 use crate::store::{StoreError, Stored};
 
 const HOLDER: &[&str] = &[
@@ -49,7 +49,7 @@ const WAITER: &[&str] = &[
 /// Reads a lock.
 ///
 /// # Errors
-/// `Unreadable` with the name of the lock and the field that makes no sense.
+/// `Unreadable` with the name of the lock and the invalid field.
 pub fn read(object: Value) -> Result<Stored<Lock>, StoreError> {
     let Value::Object(object) = object else {
         return Err(StoreError::Unreadable(
@@ -60,10 +60,10 @@ pub fn read(object: Value) -> Result<Stored<Lock>, StoreError> {
     stored(object, value)
 }
 
-/// What is certain of a lock that cannot be read: none unless its status has nothing in it that a
-/// free lock would not have, and a token that can be read.
+/// Returns what is known of an unreadable lock that is certainly free: its token can be read, and
+/// its status has only fields of a free lock.
 #[must_use]
-pub fn free_remains(object: &Value) -> Option<FreeRemains> {
+pub fn read_free_lock(object: &Value) -> Option<UnreadableFreeLock> {
     const OF_FREE: &[&str] = &["token", "transitions", "incidents", "conditions"];
 
     let token = match &object["status"] {
@@ -75,7 +75,7 @@ pub fn free_remains(object: &Value) -> Option<FreeRemains> {
         _ => return None,
     };
     let retain = object["spec"]["retainSeconds"].as_u64();
-    Some(FreeRemains {
+    Some(UnreadableFreeLock {
         version: version_of(object).ok()?,
         token: Token::from_raw(token),
         retain: retain.map(Duration::from_secs),
@@ -91,7 +91,7 @@ fn named(object: &Fields, error: StoreError) -> StoreError {
     match error {
         StoreError::Unreadable(what) => {
             let name = name.unwrap_or_default();
-            StoreError::Unreadable(in_short(&format!("lock {name:?}: {what}")))
+            StoreError::Unreadable(one_line(&format!("lock {name:?}: {what}")))
         }
         other => other,
     }
@@ -106,7 +106,7 @@ fn lock(object: &Fields) -> Result<Lock, StoreError> {
         is_being_deleted: is_being_deleted(object),
         ..settings(&spec)
     };
-    let Some(status) = part::<Fields>(object, "lock", "status")? else {
+    let Some(status) = optional::<Fields>(object, "lock", "status")? else {
         return Ok(Lock {
             settings,
             ..Lock::unheld(resource)
@@ -131,13 +131,13 @@ fn lock(object: &Fields) -> Result<Lock, StoreError> {
             .iter()
             .filter_map(incident)
             .collect(),
-        transitions: count(part(&status, "status", "transitions")?.unwrap_or_default()),
+        transitions: count(optional(&status, "status", "transitions")?.unwrap_or_default()),
         long_held: long_held(&status),
         settings,
     })
 }
 
-/// The condition's name.
+/// The type of the condition.
 const LONG_HELD: &str = "LongHeld";
 
 fn long_held(status: &Fields) -> Option<WallTime> {
@@ -147,7 +147,7 @@ fn long_held(status: &Fields) -> Option<WallTime> {
     (condition["status"] == "True").then(|| wall_time(since))
 }
 
-/// Makes the condition or takes it away; others stay as they were read.
+/// Adds or removes the condition; others stay as they were read.
 fn write_long_held(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
     if before.long_held == next.long_held {
         return Ok(());
@@ -169,7 +169,7 @@ fn write_long_held(status: &mut Fields, before: &Lock, next: &Lock) -> Result<()
             r#type: LONG_HELD.to_owned(),
             status: "True".to_owned(),
             reason: "HeldTooLong".to_owned(),
-            message: cut(&message, REASON_MAX),
+            message: truncate(&message, REASON_MAX),
             last_transition_time: time_text(since),
         };
         conditions.push(overlay(None, CONDITION, &condition)?);
@@ -182,13 +182,13 @@ fn write_long_held(status: &mut Fields, before: &Lock, next: &Lock) -> Result<()
 
 const CONDITION: &[&str] = &["type", "status", "reason", "message", "lastTransitionTime"];
 
-/// What cannot be read of it counts as not set: no grant hangs on it.
+/// An unreadable setting counts as absent: no grant depends on it.
 fn settings(spec: &Fields) -> Settings {
     let seconds = |name| {
         let value = spec.get(name).and_then(Value::as_u64)?;
         Some(Duration::from_secs(value))
     };
-    let request = part::<wire::ReleaseRequest>(spec, "spec", "releaseRequest");
+    let request = optional::<wire::ReleaseRequest>(spec, "spec", "releaseRequest");
     Settings {
         retain: seconds("retainSeconds"),
         long_held: seconds("longHeldSeconds"),
@@ -220,8 +220,8 @@ impl From<wire::ReleaseRequest> for ReleaseRequest {
 }
 
 fn grant(status: &Fields) -> Result<Option<Grant>, StoreError> {
-    let holder = part::<Holder>(status, "status", "holder")?;
-    let lease = part::<LeaseRecord>(status, "status", "lease")?;
+    let holder = optional::<Holder>(status, "status", "holder")?;
+    let lease = optional::<LeaseRecord>(status, "status", "lease")?;
     match (holder, lease) {
         (None, None) => Ok(None),
         (Some(_), None) => Err(StoreError::Unreadable(
@@ -250,7 +250,7 @@ fn grant(status: &Fields) -> Result<Option<Grant>, StoreError> {
 }
 
 fn waiters(status: &Fields) -> Result<Queue, StoreError> {
-    let records: Vec<WaiterRecord> = part(status, "status", "waiters")?.unwrap_or_default();
+    let records: Vec<WaiterRecord> = optional(status, "status", "waiters")?.unwrap_or_default();
     let waiters = records.into_iter().map(|record| Waiter {
         grant: record.lease_id.into(),
         claimant: Claimant {
@@ -276,7 +276,8 @@ fn incident_values(status: &Fields) -> &[Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// None for a kind that this version does not know; the record itself survives all writes.
+/// Reads an incident; `None` for a kind that this version does not know. The record itself survives
+/// all writes.
 fn incident(value: &Value) -> Option<Incident> {
     use serde::Deserialize;
 
@@ -293,13 +294,13 @@ fn incident(value: &Value) -> Option<Incident> {
     })
 }
 
-/// The object to write so that the lock becomes `next`, if it is still at `current`'s version.
+/// Returns the object that changes the lock to `next`, if it is still at `current`'s version.
 ///
 /// # Errors
-/// `Invalid` when `current` was not read by this adapter or `next` guards another resource.
+/// `Invalid` if `current` was not read by this adapter, or `next` guards another resource.
 pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
     let mut object = as_read(current)?;
-    // As it was read: `current` has what the protocol made of it.
+    // Read again, because `current` may have been changed by the protocol.
     let before = &lock(&object)?;
     if before.resource != next.resource {
         return Err(StoreError::Invalid(
@@ -316,14 +317,14 @@ pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
     Ok(Value::Object(object))
 }
 
-/// The JSON patch (RFC 6902) that adds a waiter to the end of a queue which is not empty.
+/// Returns the JSON patch (RFC 6902) that appends a waiter to a queue that is not empty.
 ///
 /// # Errors
-/// `Invalid` when the waiter cannot be written.
+/// `Invalid` if the waiter cannot be written.
 pub fn patch_to_join(resource: &Resource, waiter: &Waiter) -> Result<Value, StoreError> {
     let entry = overlay(None, WAITER, &WaiterRecord::from(waiter))?;
     Ok(json!([
-        // The object may have been made anew, for another resource.
+        // The object may have been recreated for another resource.
         {"op": "test", "path": "/spec/resource", "value": resource.as_str()},
         {"op": "add", "path": "/status/waiters/-", "value": entry},
     ]))
@@ -364,14 +365,14 @@ fn write_waiters(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), 
         return Ok(());
     }
     let entries = next.waiters.entries().iter().map(|waiter| {
-        // Every entry was read, so places in both lists are the same.
-        let place = before
+        // Every entry was read, so both lists have the same indexes.
+        let index = before
             .waiters
             .entries()
             .iter()
             .position(|old| old.grant == waiter.grant);
-        match place.and_then(|place| Some((as_read.get(place)?, place))) {
-            Some((entry, place)) if before.waiters.entries()[place] == *waiter => Ok(entry.clone()),
+        match index.and_then(|index| Some((as_read.get(index)?, index))) {
+            Some((entry, index)) if before.waiters.entries()[index] == *waiter => Ok(entry.clone()),
             found => overlay(
                 found.map(|(entry, _)| entry),
                 WAITER,
@@ -386,7 +387,7 @@ fn write_waiters(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), 
     Ok(())
 }
 
-/// Keeps what was there, also what this version cannot read, and puts what is new at the end.
+/// Keeps the existing records, also those that this version cannot read, and appends new ones.
 fn write_incidents(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
     if before.incidents == next.incidents {
         return Ok(());
@@ -462,8 +463,8 @@ impl From<&Incident> for IncidentRecord {
             token: bounded(incident.token.get()),
             owner_id: incident.owner.to_string(),
             pod: incident.pod.to_string(),
-            actor: cut(&incident.actor, 512),
-            reason: cut(&incident.reason, REASON_MAX),
+            actor: truncate(&incident.actor, 512),
+            reason: truncate(&incident.reason, REASON_MAX),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! A session from the wire and to the wire.
+//! Converts sessions.
 
 use serde_json::Value;
 
 use super::{
-    Fields, as_read, bounded, count, cut, fields_mut, overlay, part, required, session_ttl, stored,
-    time_text, ttl_seconds, wall_time,
+    Fields, as_read, bounded, count, fields_mut, optional, overlay, required, session_ttl, stored,
+    time_text, truncate, ttl_seconds, wall_time,
 };
 use crate::crd::REASON_MAX;
 use crate::crd::session::{LockSessionSpec, RenewalFailuresRecord, RevocationRecord};
-use crate::k8s::errors::in_short;
+use crate::k8s::errors::one_line;
 use crate::protocol::session::{PodRef, RenewalFailures, Revocation, RevokeReason, Session};
 use crate::store::{StoreError, Stored};
 
@@ -18,7 +18,7 @@ const REVOKED: &[&str] = &["at", "by", "reason"];
 /// Reads a session.
 ///
 /// # Errors
-/// `Unreadable` with the name of the session and the field that makes no sense.
+/// `Unreadable` with the name of the session and the invalid field.
 pub fn read(object: Value) -> Result<Stored<Session>, StoreError> {
     let Value::Object(object) = object else {
         return Err(StoreError::Unreadable(
@@ -29,7 +29,7 @@ pub fn read(object: Value) -> Result<Stored<Session>, StoreError> {
     let name: String = required(&metadata, "metadata", "name")?;
     let value = session(&name, &object).map_err(|error| match error {
         StoreError::Unreadable(what) => {
-            StoreError::Unreadable(in_short(&format!("session {name:?}: {what}")))
+            StoreError::Unreadable(one_line(&format!("session {name:?}: {what}")))
         }
         other => other,
     })?;
@@ -38,10 +38,10 @@ pub fn read(object: Value) -> Result<Stored<Session>, StoreError> {
 
 fn session(name: &str, object: &Fields) -> Result<Session, StoreError> {
     let spec: LockSessionSpec = required(object, "session", "spec")?;
-    let status: Fields = part(object, "session", "status")?.unwrap_or_default();
-    let renewed_at: Option<String> = part(&status, "status", "renewedAt")?;
-    let failures: Option<RenewalFailuresRecord> = part(&status, "status", "renewalFailures")?;
-    let revoked: Option<RevocationRecord> = part(&status, "status", "revoked")?;
+    let status: Fields = optional(object, "session", "status")?.unwrap_or_default();
+    let renewed_at: Option<String> = optional(&status, "status", "renewedAt")?;
+    let failures: Option<RenewalFailuresRecord> = optional(&status, "status", "renewalFailures")?;
+    let revoked: Option<RevocationRecord> = optional(&status, "status", "revoked")?;
     Ok(Session {
         id: name.into(),
         pod: PodRef {
@@ -51,17 +51,17 @@ fn session(name: &str, object: &Fields) -> Result<Session, StoreError> {
         },
         ttl: session_ttl(spec.ttl_seconds),
         agent_version: spec.agent_version.into(),
-        renewals: count(part(&status, "status", "renewals")?.unwrap_or_default()),
+        renewals: count(optional(&status, "status", "renewals")?.unwrap_or_default()),
         renewed_at: renewed_at.as_deref().map(wall_time),
         failures: failures.map(Into::into).unwrap_or_default(),
         revoked: revoked.map(Into::into),
     })
 }
 
-/// The object to write so that the session becomes `next`, if it is still at `current`'s version.
+/// Returns the object that changes the session to `next`, if it is still at `current`'s version.
 ///
 /// # Errors
-/// `Invalid` when `current` was not read by this adapter.
+/// `Invalid` if `current` was not read by this adapter.
 pub fn write(current: &Stored<Session>, next: &Session) -> Result<Value, StoreError> {
     let mut object = as_read(current)?;
     let before = session(current.value.id.as_str(), &object)?;
@@ -97,7 +97,7 @@ impl From<&Session> for LockSessionSpec {
             pod_uid: session.pod.uid.to_string(),
             node: session.pod.node.as_deref().map(str::to_owned),
             ttl_seconds: ttl_seconds(session.ttl),
-            agent_version: cut(&session.agent_version, 64),
+            agent_version: truncate(&session.agent_version, 64),
         }
     }
 }
@@ -119,7 +119,7 @@ impl From<&RenewalFailures> for RenewalFailuresRecord {
             last_reason: failures
                 .last_reason
                 .as_deref()
-                .map(|reason| cut(reason, REASON_MAX)),
+                .map(|reason| truncate(reason, REASON_MAX)),
             last_at: failures.last_at.map(time_text),
         }
     }
@@ -150,7 +150,7 @@ impl From<&Revocation> for RevocationRecord {
         };
         Self {
             at: time_text(revocation.at),
-            by: cut(&revocation.by, 512),
+            by: truncate(&revocation.by, 512),
             reason: reason.to_owned(),
         }
     }

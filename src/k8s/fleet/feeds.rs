@@ -1,9 +1,8 @@
-//! Feeds: kube's watcher, told in the port's words.
+//! Feeds, based on kube's watcher.
 //!
-//! The watcher lists in pages (the first one consistent, as it carries no resourceVersion), then
-//! watches from there, and lists again where the API server no longer knows what came since. What
-//! is added here is what it leaves to its user: a limit on every silence, and a rest after every
-//! failure.
+//! The watcher lists in pages (the first one consistent, because it carries no resourceVersion) and
+//! then watches. It lists again if the API server no longer has the events since. This module adds
+//! a limit on every silence and a backoff after every failure.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -21,48 +20,47 @@ use tokio::time::Sleep;
 use tower::ServiceBuilder;
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
-use super::pods::{self, SeenPod};
-use super::raw::Raw;
+use super::pods::{self, PartialPod};
+use super::raw::RawObject;
 use crate::k8s::convert::is_deleted;
 use crate::k8s::errors::{from_watch, from_watch_status};
-use crate::store::fleet::{Feed, FreeRemains, Place, Placed, PodReport, Told};
+use crate::store::fleet::{Feed, FeedEvent, Object, ObjectRef, PodReport, UnreadableFreeLock};
 use crate::store::{StoreError, Stored};
 
-/// The pods whose phase says that they ended: a phase that is none of the others.
+/// Selects the pods in a terminal phase, by excluding all others.
 const ENDED: &str = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown";
-/// How long the rest after the first of several failures in a row is at most. It doubles.
-const REST: Duration = Duration::from_millis(100);
-/// How long it is ever.
-const REST_MAX: Duration = Duration::from_secs(5);
-/// How many requests the feeds make in a second. Only a watch that is ended as soon as it is
-/// opened comes near: the watcher opens the next at once.
+/// The maximum backoff after the first failure; it doubles with each further failure.
+const BACKOFF: Duration = Duration::from_millis(100);
+/// The longest backoff.
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// The maximum rate of requests by the feeds. Only a watch that ends as soon as it is opened comes
+/// near it: the watcher opens the next one at once.
 const REQUESTS_PER_SECOND: u64 = 50;
 
-/// How long the other side may be silent.
+/// How long the API server may be silent.
 ///
-/// A peer that is gone is noticed by TCP after some 20 s (`client.rs`: a probe after 10 silent
-/// seconds, and one unanswered for 15 s ends the connection). TCP says nothing of an API server
-/// that hangs, or of a proxy that keeps a connection to nobody. So each watch is a short one: the
-/// API server ends it, having told by a bookmark how far it got, and the next goes on from there.
-/// That is two requests a minute for each feed.
+/// TCP detects a dead peer after about 20 s (`client.rs`: a probe after 10 silent seconds, and 15 s
+/// without an answer end the connection). TCP does not detect an API server that hangs, or a proxy
+/// without a backend. So each watch is short: the API server ends it with a bookmark, and the next
+/// one continues from there. That is two requests a minute for each feed.
 #[derive(Clone, Copy)]
-struct Patience {
-    /// How long a watch lasts.
+struct Timeouts {
+    /// The duration of a watch.
     watch_seconds: u32,
-    /// How long an answer may let wait for its head, or for the next part of its body.
+    /// The maximum wait for the head of a response, or for the next part of its body.
     silence: Duration,
 }
 
-const PATIENCE: Patience = Patience {
+const TIMEOUTS: Timeouts = Timeouts {
     watch_seconds: 30,
     silence: Duration::from_secs(35),
 };
 
-/// How the objects of a kind are read.
+/// Reads the objects of a kind.
 pub(super) struct Reader<T> {
     pub(super) read: fn(Value) -> Result<Stored<T>, StoreError>,
-    /// What is certain of an object that may turn out to be unreadable.
-    pub(super) free_remains: fn(&Value) -> Option<FreeRemains>,
+    /// Reads what is known of an object that may be unreadable.
+    pub(super) read_free_lock: fn(&Value) -> Option<UnreadableFreeLock>,
 }
 
 impl<T> Clone for Reader<T> {
@@ -77,47 +75,51 @@ impl<T> From<fn(Value) -> Result<Stored<T>, StoreError>> for Reader<T> {
     fn from(read: fn(Value) -> Result<Stored<T>, StoreError>) -> Self {
         Self {
             read,
-            free_remains: |_object| None,
+            read_free_lock: |_object| None,
         }
     }
 }
 
-/// All objects of a kind, in all namespaces.
+/// Opens a feed of all objects of a kind, in all namespaces.
 pub(super) fn objects<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
     reader: Reader<T>,
-) -> Feed<Placed<T>> {
-    objects_with::<K, T>(client, PATIENCE, reader)
+) -> Feed<Object<T>> {
+    objects_with::<K, T>(client, TIMEOUTS, reader)
 }
 
-/// The objects of a kind that are selected, in all namespaces.
+/// Opens a feed of the selected objects of a kind, in all namespaces.
 pub(in crate::k8s) fn selected<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
     select: impl FnOnce(Config) -> Config,
     read: fn(Value) -> Result<Stored<T>, StoreError>,
-) -> Feed<Placed<T>> {
-    let api = Api::<Raw<K>>::all(patient(client, PATIENCE));
-    let config = select(config(PATIENCE));
-    feed(api, config, move |object| told_of(object, read.into()))
+) -> Feed<Object<T>> {
+    let api = Api::<RawObject<K>>::all(with_timeouts(client, TIMEOUTS));
+    let config = select(config(TIMEOUTS));
+    feed(api, config, move |object| object_event(object, read.into()))
 }
 
 fn objects_with<K: Resource<DynamicType = ()> + 'static, T: Send + 'static>(
     client: &Client,
-    patience: Patience,
+    timeouts: Timeouts,
     reader: Reader<T>,
-) -> Feed<Placed<T>> {
-    let api = Api::<Raw<K>>::all(patient(client, patience));
-    feed(api, config(patience), move |object| told_of(object, reader))
+) -> Feed<Object<T>> {
+    let api = Api::<RawObject<K>>::all(with_timeouts(client, timeouts));
+    feed(api, config(timeouts), move |object| {
+        object_event(object, reader)
+    })
 }
 
-/// The pods that ended, in all namespaces.
+/// Opens a feed of the pods that have ended, in all namespaces.
 pub(super) fn ended_pods(client: &Client) -> Feed<PodReport> {
-    let api = Api::<SeenPod>::all(patient(client, PATIENCE));
-    let config = config(PATIENCE).fields(ENDED);
-    feed(api, config, |pod| Told::There(Box::new(pods::report(&pod))))
+    let api = Api::<PartialPod>::all(with_timeouts(client, TIMEOUTS));
+    let config = config(TIMEOUTS).fields(ENDED);
+    feed(api, config, |pod| {
+        FeedEvent::Applied(Box::new(pods::report(&pod)))
+    })
 }
 
-/// Tells that the one object of this name may have changed: with each event, and with each failure.
+/// Reports that the one object of this name may have changed: with each event and each failure.
 pub(in crate::k8s) fn changes<K>(
     client: &Client,
     name: &str,
@@ -126,21 +128,21 @@ pub(in crate::k8s) fn changes<K>(
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let api = api(patient(client, PATIENCE));
-    // A right that names an object covers a listing that selects it by its name.
-    let config = config(PATIENCE).fields(&format!("metadata.name={name}"));
-    feed(api, config, |_object| Told::There(Box::new(())))
+    let api = api(with_timeouts(client, TIMEOUTS));
+    // A permission for one object name covers a list that selects that name.
+    let config = config(TIMEOUTS).fields(&format!("metadata.name={name}"));
+    feed(api, config, |_object| FeedEvent::Applied(Box::new(())))
         .map(drop)
         .boxed()
 }
 
-fn config(patience: Patience) -> Config {
-    Config::default().timeout(patience.watch_seconds)
+fn config(timeouts: Timeouts) -> Config {
+    Config::default().timeout(timeouts.watch_seconds)
 }
 
-/// The same client, which does not wait for ever: the watcher bounds a watch that is open, but
-/// neither its opening nor a listing.
-fn patient(client: &Client, patience: Patience) -> Client {
+/// Returns the client with timeouts: the watcher bounds an open watch, but neither its opening nor
+/// a list.
+fn with_timeouts(client: &Client, timeouts: Timeouts) -> Client {
     let inner = client.clone();
     let sent = move |request: Request<Body>| {
         let inner = inner.clone();
@@ -148,8 +150,8 @@ fn patient(client: &Client, patience: Patience) -> Client {
     };
     let service = ServiceBuilder::new()
         .rate_limit(REQUESTS_PER_SECOND, Duration::from_secs(1))
-        .timeout(patience.silence)
-        .layer(ResponseBodyTimeoutLayer::new(patience.silence))
+        .timeout(timeouts.silence)
+        .layer(ResponseBodyTimeoutLayer::new(timeouts.silence))
         .service_fn(sent);
     ClientBuilder::new(service, client.default_namespace()).build()
 }
@@ -157,7 +159,7 @@ fn patient(client: &Client, patience: Patience) -> Client {
 fn feed<K, T>(
     api: Api<K>,
     config: Config,
-    read: impl Fn(K) -> Told<T> + Clone + Send + 'static,
+    read: impl Fn(K) -> FeedEvent<T> + Clone + Send + 'static,
 ) -> Feed<T>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -168,41 +170,41 @@ where
         events: open(),
         failures: 0,
     };
-    let told = stream::unfold((begin, open, read), |(mut source, open, read)| async move {
-        if let Some(rest) = source.rest() {
-            rest.await;
+    let events = stream::unfold((begin, open, read), |(mut source, open, read)| async move {
+        if let Some(backoff) = source.backoff() {
+            backoff.await;
         }
         let event = source.events.next().await?;
-        source.look_at(&event, &open);
-        let told = told(event, &read);
-        Some((told, (source, open, read)))
+        source.update(&event, &open);
+        let item = feed_event(event, &read);
+        Some((item, (source, open, read)))
     });
-    told.boxed()
+    events.boxed()
 }
 
 type Events<K> = BoxStream<'static, watcher::Result<Event<K>>>;
 
-/// A watcher, and how often in a row it failed.
+/// A watcher and its number of failures in a row.
 struct Source<K> {
     events: Events<K>,
     failures: u32,
 }
 
 impl<K> Source<K> {
-    /// Full jitter: all feeds of all replicas lose the API server at the same moment.
-    fn rest(&self) -> Option<Sleep> {
-        let longest = longest_rest(self.failures)?;
+    /// Full jitter, because all feeds of all replicas lose the API server at the same time.
+    fn backoff(&self) -> Option<Sleep> {
+        let longest = max_backoff(self.failures)?;
         Some(tokio::time::sleep(longest.mul_f64(fastrand::f64())))
     }
 
-    fn look_at(&mut self, event: &watcher::Result<Event<K>>, open: impl Fn() -> Events<K>) {
+    fn update(&mut self, event: &watcher::Result<Event<K>>, open: impl Fn() -> Events<K>) {
         match event {
-            // Said before the listing is asked for, so it is no success.
+            // Emitted before the list request, so it is not a success.
             Ok(Event::Init) => {}
             Ok(_) => self.failures = 0,
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
-                if has_lost_the_thread(error) {
+                if needs_new_watcher(error) {
                     self.events = open();
                 }
             }
@@ -210,38 +212,41 @@ impl<K> Source<K> {
     }
 }
 
-fn longest_rest(failures: u32) -> Option<Duration> {
+fn max_backoff(failures: u32) -> Option<Duration> {
     let doublings = failures.checked_sub(1)?.min(16);
-    Some(REST.saturating_mul(1 << doublings).min(REST_MAX))
+    Some(BACKOFF.saturating_mul(1 << doublings).min(BACKOFF_MAX))
 }
 
-/// Whether the watcher would go on from where nothing can go on, or past what nobody read: it
-/// lists anew only after an event that says Gone.
-fn has_lost_the_thread(error: &watcher::Error) -> bool {
+/// Returns whether the watcher would continue from a revision that cannot be watched, or skip an
+/// event. By itself it lists again only after an event with Gone.
+fn needs_new_watcher(error: &watcher::Error) -> bool {
     match error {
-        // A watch that begins too far back, or at a revision that is still to come.
+        // A watch that starts at an expired or a future revision.
         watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
             [StatusCode::GONE, StatusCode::GATEWAY_TIMEOUT]
                 .iter()
                 .any(|code| code.as_u16() == status.code)
         }
-        // An event that cannot be decoded. kube often takes it for a status of no meaning.
+        // An event that cannot be decoded. kube often reads it as an empty status.
         watcher::Error::WatchFailed(kube::Error::SerdeError(_) | kube::Error::Api(_)) => true,
         _ => false,
     }
 }
 
-fn told<K: Resource, T>(event: watcher::Result<Event<K>>, read: &impl Fn(K) -> Told<T>) -> Told<T> {
+fn feed_event<K: Resource, T>(
+    event: watcher::Result<Event<K>>,
+    read: &impl Fn(K) -> FeedEvent<T>,
+) -> FeedEvent<T> {
     match event {
-        Ok(Event::Init) => Told::Anew,
+        Ok(Event::Init) => FeedEvent::ListStarted,
         Ok(Event::InitApply(object) | Event::Apply(object)) => read(object),
-        Ok(Event::Delete(object)) => Told::Gone(place_of(&object)),
-        Ok(Event::InitDone) => Told::Complete,
-        Err(error) => Told::Interrupted(trouble(&error)),
+        Ok(Event::Delete(object)) => FeedEvent::Deleted(object_ref(&object)),
+        Ok(Event::InitDone) => FeedEvent::ListDone,
+        Err(error) => FeedEvent::Interrupted(store_error(&error)),
     }
 }
 
-fn trouble(error: &watcher::Error) -> StoreError {
+fn store_error(error: &watcher::Error) -> StoreError {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
@@ -251,8 +256,8 @@ fn trouble(error: &watcher::Error) -> StoreError {
     }
 }
 
-pub(super) fn place_of(object: &impl Resource) -> Place {
-    Place {
+pub(super) fn object_ref(object: &impl Resource) -> ObjectRef {
+    ObjectRef {
         namespace: object
             .meta()
             .namespace
@@ -263,26 +268,29 @@ pub(super) fn place_of(object: &impl Resource) -> Place {
     }
 }
 
-fn told_of<K: Resource<DynamicType = ()>, T>(object: Raw<K>, reader: Reader<T>) -> Told<Placed<T>> {
-    let place = place_of(&object);
+fn object_event<K: Resource<DynamicType = ()>, T>(
+    object: RawObject<K>,
+    reader: Reader<T>,
+) -> FeedEvent<Object<T>> {
+    let object_ref = object_ref(&object);
     let uid = object.meta().uid.as_deref().unwrap_or_default().into();
     let is_deleted = is_deleted(&object.object);
     let set_at = object.set_at;
-    let free = (reader.free_remains)(&object.object);
+    let free = (reader.read_free_lock)(&object.object);
     match (reader.read)(object.object) {
-        Ok(stored) => Told::There(Box::new(Placed {
-            place,
+        Ok(stored) => FeedEvent::Applied(Box::new(Object {
+            object_ref,
             uid,
             is_deleted,
             is_misnamed: false,
             set_at,
             stored,
         })),
-        Err(error) => Told::Unreadable {
-            place,
+        Err(error) => FeedEvent::Unreadable {
+            object_ref,
             uid,
             why: error.to_string(),
-            free: free.map(|free| Box::new(FreeRemains { set_at, ..free })),
+            free: free.map(|free| Box::new(UnreadableFreeLock { set_at, ..free })),
         },
     }
 }

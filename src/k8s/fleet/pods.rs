@@ -1,8 +1,8 @@
-//! What the kubelet reports of a pod, read from its object.
+//! Reads the kubelet's report from a pod object.
 //!
-//! Only what is asked for is decoded: a cluster keeps many pods that ended, and most have nothing
-//! to do with us. What does not say clearly that a container ended counts as running, and an end
-//! that somebody else than the kubelet may have written as presumed: either only costs time.
+//! Only the needed fields are decoded: a cluster keeps many ended pods, and most do not use
+//! Leasehold. Without a clear report a container counts as running, and an end that another
+//! component may have written as presumed: both only cost time.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -11,26 +11,26 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::feeds::place_of;
-use crate::k8s::errors::in_short;
+use super::feeds::object_ref;
+use crate::k8s::errors::one_line;
 use crate::store::StoreError;
 use crate::store::fleet::{ContainerReport, PodReport};
 
-/// The condition of a pod that was ended by some decision about it or its node.
+/// The condition of a pod that was ended by a decision about it or its node.
 const DISRUPTION: &str = "DisruptionTarget";
-/// Its reasons that do not come from the kubelet and say that the node may not have been asked:
-/// the garbage collector of pods writes a terminal phase itself, and the taint manager gave the
-/// node up. A preempted or evicted pod is ended by the kubelet, which reports it.
+/// Reasons that do not come from the kubelet and leave open whether the node was asked. The pod
+/// garbage collector writes a terminal phase itself, and the taint manager gave up the node. A
+/// preempted or evicted pod is ended and reported by its kubelet.
 const PRESUMING: &[&str] = &["DeletionByPodGC", "DeletionByTaintManager"];
-/// The reason that the node controller writes into the status of pods on a node that is gone.
+/// The reason that the node controller writes into the status of pods on a lost node.
 const NODE_LOST: &str = "NodeLost";
-/// The kubelet found no trace of the container, and says only that it is over.
-const LOST_SIGHT: &str = "ContainerStatusUnknown";
+/// The kubelet found no trace of the container, and only reports that it has ended.
+const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 
-/// The part of a pod that is looked at.
+/// The needed fields of a pod.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = Pod)]
-pub(super) struct SeenPod {
+pub(super) struct PartialPod {
     #[serde(deserialize_with = "identity")]
     metadata: ObjectMeta,
     #[serde(default)]
@@ -83,7 +83,7 @@ struct Terminated {
     reason: String,
 }
 
-/// Metadata without labels, annotations and who wrote what.
+/// Reads metadata without labels, annotations and managedFields.
 pub(super) fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -94,31 +94,31 @@ pub(super) fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Obj
         resource_version: Option<String>,
         deletion_timestamp: Option<Time>,
     }
-    let seen = Identity::deserialize(deserializer)?;
+    let partial = Identity::deserialize(deserializer)?;
     Ok(ObjectMeta {
-        name: seen.name,
-        namespace: seen.namespace,
-        uid: seen.uid,
-        resource_version: seen.resource_version,
-        deletion_timestamp: seen.deletion_timestamp,
+        name: partial.name,
+        namespace: partial.namespace,
+        uid: partial.uid,
+        resource_version: partial.resource_version,
+        deletion_timestamp: partial.deletion_timestamp,
         ..ObjectMeta::default()
     })
 }
 
-/// What an object of the API server says.
+/// Reads the report from an object of the API server.
 ///
 /// # Errors
-/// `Unreadable` when it is no pod.
+/// `Unreadable` if it is not a pod.
 pub(super) fn report_of_object(object: Value) -> Result<PodReport, StoreError> {
-    let seen: SeenPod = serde_json::from_value(object).map_err(|error| {
-        StoreError::Unreadable(in_short(&format!("a pod that is none: {error}")))
+    let partial: PartialPod = serde_json::from_value(object).map_err(|error| {
+        StoreError::Unreadable(one_line(&format!("a pod that is none: {error}")))
     })?;
-    Ok(report(&seen))
+    Ok(report(&partial))
 }
 
-/// What the kubelet says, as far as it was the kubelet.
-pub(super) fn report(pod: &SeenPod) -> PodReport {
-    let SeenPod {
+/// Returns the kubelet's report.
+pub(super) fn report(pod: &PartialPod) -> PodReport {
+    let PartialPod {
         metadata,
         spec,
         status,
@@ -129,7 +129,7 @@ pub(super) fn report(pod: &SeenPod) -> PodReport {
         &status.ephemeral_container_statuses,
     ];
     PodReport {
-        place: place_of(pod),
+        object_ref: object_ref(pod),
         uid: metadata.uid.as_deref().unwrap_or_default().into(),
         is_terminal: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
         is_deleted: metadata.deletion_timestamp.is_some(),
@@ -141,8 +141,8 @@ pub(super) fn report(pod: &SeenPod) -> PodReport {
     }
 }
 
-/// Whatever the condition's status is: a controller sets it to False where the deletion that was
-/// announced did not come, and the phase that came with it stays.
+/// The condition's status does not matter: a controller sets it to False if the announced deletion
+/// did not happen, and the phase stays.
 fn is_presumed(status: &Status) -> bool {
     let announced = status.conditions.iter().any(|condition| {
         condition.r#type == DISRUPTION && PRESUMING.contains(&condition.reason.as_str())
@@ -150,11 +150,11 @@ fn is_presumed(status: &Status) -> bool {
     announced || status.reason == NODE_LOST
 }
 
-/// A state that is not given is waiting, says the API.
+/// By the API an absent state means waiting.
 fn container(container: &Container) -> ContainerReport {
     match &container.state.terminated {
         None => ContainerReport::Alive,
-        Some(end) if end.reason == LOST_SIGHT => ContainerReport::Unknown,
+        Some(end) if end.reason == STATUS_UNKNOWN => ContainerReport::Unknown,
         Some(_) => ContainerReport::Terminated,
     }
 }

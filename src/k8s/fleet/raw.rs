@@ -1,9 +1,7 @@
-//! An object with all of its fields, also those that this version does not know: they must survive
-//! its writes.
+//! An object with all of its fields, also unknown ones, which must survive writes.
 //!
-//! kube's `DynamicObject` would do. But it decodes twice what it does not know, and the metadata
-//! into types that are written again at once; of the operator's work for an event that was a good
-//! part.
+//! kube's `DynamicObject` decodes unknown fields twice, and the metadata into types that are
+//! encoded again at once. That was a considerable part of the operator's work for an event.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,22 +17,22 @@ use super::pods::identity;
 use crate::k8s::convert::latest;
 use crate::protocol::time::WallTime;
 
-/// Bookkeeping of the API server, longer than all the rest, and no part of what is written.
+/// Maintained by the API server, longer than everything else, and not part of writes.
 const MANAGED_FIELDS: &str = "managedFields";
 const METADATA: &str = "metadata";
 
 /// An object of the kind `K`.
-pub(super) struct Raw<K> {
-    /// Who it is; the rest of its metadata is in `object`.
+pub(super) struct RawObject<K> {
+    /// The identifying metadata; everything else is in `object`.
     identity: ObjectMeta,
-    /// When a field of it was last set, by the API server's clock.
+    /// When a field was last set, by the API server's clock.
     pub(super) set_at: Option<WallTime>,
-    /// All of it, but for who wrote which field.
+    /// The object without managedFields.
     pub(super) object: Value,
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K> Clone for Raw<K> {
+impl<K> Clone for RawObject<K> {
     fn clone(&self) -> Self {
         Self {
             identity: self.identity.clone(),
@@ -45,13 +43,13 @@ impl<K> Clone for Raw<K> {
     }
 }
 
-impl<K> fmt::Debug for Raw<K> {
+impl<K> fmt::Debug for RawObject<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.object.fmt(f)
     }
 }
 
-impl<'de, K> Deserialize<'de> for Raw<K> {
+impl<'de, K> Deserialize<'de> for RawObject<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = deserializer.deserialize_map(Fields {
             are_metadata: false,
@@ -66,7 +64,7 @@ impl<'de, K> Deserialize<'de> for Raw<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Resource for Raw<K> {
+impl<K: Resource<DynamicType = ()>> Resource for RawObject<K> {
     type DynamicType = ();
     type Scope = K::Scope;
 
@@ -95,14 +93,14 @@ impl<K: Resource<DynamicType = ()>> Resource for Raw<K> {
     }
 }
 
-/// Takes the fields of an object, or of its metadata.
+/// Decodes the fields of an object, or of its metadata.
 struct Fields {
     are_metadata: bool,
 }
 
-/// The fields, and of managedFields only the latest time.
+/// The fields, and the latest time of managedFields.
 #[derive(Default)]
-struct Taken {
+struct ParsedFields {
     fields: Map<String, Value>,
     set_at: Option<WallTime>,
 }
@@ -114,36 +112,36 @@ struct Managed {
 }
 
 impl<'de> Visitor<'de> for Fields {
-    type Value = Taken;
+    type Value = ParsedFields;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut taken = Taken::default();
+        let mut parsed = ParsedFields::default();
         while let Some(name) = entries.next_key::<String>()? {
             if self.are_metadata && name == MANAGED_FIELDS {
                 let managed = entries.next_value::<Option<Vec<Managed>>>()?;
                 let managed = managed.unwrap_or_default();
                 let times = managed.iter().filter_map(|entry| entry.time.as_deref());
-                taken.set_at = latest(times);
+                parsed.set_at = latest(times);
                 continue;
             }
             let value = if !self.are_metadata && name == METADATA {
                 let metadata = entries.next_value::<Metadata>()?.0;
-                taken.set_at = metadata.set_at;
+                parsed.set_at = metadata.set_at;
                 Value::Object(metadata.fields)
             } else {
                 entries.next_value()?
             };
-            taken.fields.insert(name, value);
+            parsed.fields.insert(name, value);
         }
-        Ok(taken)
+        Ok(parsed)
     }
 }
 
-struct Metadata(Taken);
+struct Metadata(ParsedFields);
 
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -173,7 +171,7 @@ mod tests {
                 ]},
             "spec": {"metadata": {"managedFields": 1}}, "managedFields": 4,
         });
-        let raw: Raw<DistributedLock> = serde_json::from_str(&object.to_string()).unwrap();
+        let raw: RawObject<DistributedLock> = serde_json::from_str(&object.to_string()).unwrap();
         assert_eq!(raw.meta().name.as_deref(), Some("a"));
         assert_eq!(raw.meta().uid.as_deref(), Some("u"));
         assert_eq!(raw.meta().resource_version.as_deref(), Some("7"));
@@ -192,7 +190,7 @@ mod tests {
             "{\"metadata\": []}",
             "{\"metadata\": null}",
         ] {
-            let read = serde_json::from_str::<Raw<DistributedLock>>(text);
+            let read = serde_json::from_str::<RawObject<DistributedLock>>(text);
             assert!(read.is_err(), "{text}");
         }
     }

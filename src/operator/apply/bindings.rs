@@ -1,17 +1,17 @@
-//! The writes to the bindings of the sidecar's role. What may have happened is looked at first.
+//! Writes the bindings of the sidecar's role. After an unknown outcome it re-reads the binding.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::store::StoreError;
 use crate::store::cluster::PodLabels;
-use crate::store::fleet::{Place, Placed};
+use crate::store::fleet::{Object, ObjectRef};
 use crate::store::namespaces::{Binding, Namespaces, Subject};
 
-use super::{Applied, Shown, needs_a_look};
-use crate::operator::trouble;
+use super::{Applied, Observation, needs_reread};
+use crate::operator::errors;
 
-/// Injection puts it on each pod that it gives the sidecar.
+/// The label that the injection sets on each pod with a sidecar.
 const INJECTED: &str = "leasehold.dev/injected";
 
 pub(super) async fn create(
@@ -20,61 +20,66 @@ pub(super) async fn create(
     subjects: &BTreeSet<Subject>,
 ) -> Applied {
     let created = namespaces.create_binding(namespace, subjects).await;
-    let shown = created.map(|created| Shown::Binding(Box::new(created)));
-    // One of its name has no place to name, as long as it was not seen.
-    let place = Place {
+    let observation = created.map(|created| Observation::Binding(Box::new(created)));
+    // A binding that does not exist yet has no name to report.
+    let object_ref = ObjectRef {
         namespace: namespace.clone(),
         name: "".into(),
     };
-    done(namespaces, &place, shown).await
+    done(namespaces, &object_ref, observation).await
 }
 
-/// Closes the race with whoever edits it just now: both write on this version, one wins.
+/// Closes the race with another writer: of two writes on this version one wins.
 pub(super) async fn update(
     namespaces: &dyn Namespaces,
-    current: &Placed<Binding>,
+    current: &Object<Binding>,
     subjects: &BTreeSet<Subject>,
 ) -> Applied {
     let updated = namespaces.update_binding(current, subjects).await;
-    let shown = updated.map(|updated| Shown::Binding(Box::new(updated)));
-    done(namespaces, &current.place, shown).await
+    let observation = updated.map(|updated| Observation::Binding(Box::new(updated)));
+    done(namespaces, &current.object_ref, observation).await
 }
 
-/// A pod has the label for as long as it is there, whatever the labels of its namespace.
-pub(super) async fn look_for_sidecars(labels: &dyn PodLabels, namespace: Arc<str>) -> Applied {
-    match labels.having(&namespace, INJECTED).await {
-        Ok(pods) => Applied::done(Shown::Sidecars(namespace, !pods.is_empty())),
+/// A pod keeps the label for its whole life, whatever happens to its namespace's label.
+pub(super) async fn find_sidecars(labels: &dyn PodLabels, namespace: Arc<str>) -> Applied {
+    match labels.list_pods(&namespace, INJECTED).await {
+        Ok(pods) => Applied::done(Observation::Sidecars(namespace, !pods.is_empty())),
         Err(error) => Applied::failed(error),
     }
 }
 
-/// Closes the race with whoever makes it anew or edits it: it is deleted at this version only.
-pub(super) async fn delete(namespaces: &dyn Namespaces, current: &Placed<Binding>) -> Applied {
+/// Closes the race with another writer that edits or recreates it: only this version is deleted.
+pub(super) async fn delete(namespaces: &dyn Namespaces, current: &Object<Binding>) -> Applied {
     let deleted = namespaces.delete_binding(current).await;
-    let shown = deleted.map(|()| Shown::NoBinding(current.place.clone()));
-    done(namespaces, &current.place, shown).await
+    let observation = deleted.map(|()| Observation::NoBinding(current.object_ref.clone()));
+    done(namespaces, &current.object_ref, observation).await
 }
 
 async fn done(
     namespaces: &dyn Namespaces,
-    place: &Place,
-    written: Result<Shown, StoreError>,
+    object_ref: &ObjectRef,
+    written: Result<Observation, StoreError>,
 ) -> Applied {
     let applied = match written {
-        Ok(shown) => return Applied::done(shown),
-        Err(error) if needs_a_look(&error) => Applied::after_looking(look(namespaces, place).await),
+        Ok(observation) => return Applied::done(observation),
+        Err(error) if needs_reread(&error) => {
+            Applied::after_reread(reread(namespaces, object_ref).await)
+        }
         Err(error) => Applied::failed(error),
     };
     Applied {
-        advice: applied.error.as_ref().and_then(trouble::binding_advice),
+        advice: applied.error.as_ref().and_then(errors::binding_advice),
         ..applied
     }
 }
 
-async fn look(namespaces: &dyn Namespaces, place: &Place) -> Result<Shown, StoreError> {
-    let found = namespaces.binding(&place.namespace).await?;
+async fn reread(
+    namespaces: &dyn Namespaces,
+    object_ref: &ObjectRef,
+) -> Result<Observation, StoreError> {
+    let found = namespaces.binding(&object_ref.namespace).await?;
     Ok(found.map_or_else(
-        || Shown::NoBinding(place.clone()),
-        |found| Shown::Binding(Box::new(found)),
+        || Observation::NoBinding(object_ref.clone()),
+        |found| Observation::Binding(Box::new(found)),
     ))
 }

@@ -1,95 +1,102 @@
-//! The two steps of moving the label of an election's leader: take it from all others, give it. They
-//! are two actions, so that what is known of the lock counts again in between.
+//! The two steps of moving the label of an election's leader: remove it from all other pods, then
+//! add it to the leader's pod. They are two actions, so that new observations of the lock count in
+//! between.
 
 use crate::protocol::ids::GrantId;
 use crate::store::StoreError;
-use crate::store::cluster::{LabelledPod, PodLabels};
-use crate::store::fleet::Place;
+use crate::store::cluster::{PodIdentity, PodLabels};
+use crate::store::fleet::ObjectRef;
 
-use super::{Applied, Shown};
-use crate::operator::{label, trouble};
+use super::{Applied, Observation};
+use crate::operator::{errors, label};
 
-/// Takes it from all that have it but `keep`. It ends with the first failure.
-pub(super) async fn take(
+/// Removes the label from all pods but `keep`. Stops at the first failure.
+pub(super) async fn remove(
     labels: &dyn PodLabels,
-    election: Place,
+    election: ObjectRef,
     grant: Option<GrantId>,
-    keep: Option<LabelledPod>,
+    keep: Option<PodIdentity>,
 ) -> Applied {
-    let taken = take_from_others(labels, &election, keep.as_ref()).await;
-    done(election.clone(), taken, |is_given| Shown::LabelTaken {
-        election,
-        grant,
-        is_given,
+    let removed = remove_from_others(labels, &election, keep.as_ref()).await;
+    done(election.clone(), removed, |is_labelled| {
+        Observation::LabelRemoved {
+            election,
+            grant,
+            is_labelled,
+        }
     })
 }
 
-/// Gives it to the pod that leads.
-pub(super) async fn give(
+/// Adds the label to the leader's pod.
+pub(super) async fn add(
     labels: &dyn PodLabels,
-    election: Place,
+    election: ObjectRef,
     grant: GrantId,
-    pod: &LabelledPod,
+    pod: &PodIdentity,
 ) -> Applied {
-    let given = unless_gone(labels.give(pod, &label::key(&election)).await);
-    let given = given.map_err(Failed::to_patch);
-    done(election.clone(), given, |()| Shown::LabelGiven {
+    let added = ignore_not_found(labels.add(pod, &label::key(&election)).await);
+    let added = added.map_err(Failed::on_patch);
+    done(election.clone(), added, |()| Observation::LabelAdded {
         election,
         grant,
     })
 }
 
-/// Whether the one that may keep it has it.
-async fn take_from_others(
+/// Returns whether `keep` has the label.
+async fn remove_from_others(
     labels: &dyn PodLabels,
-    election: &Place,
-    keep: Option<&LabelledPod>,
+    election: &ObjectRef,
+    keep: Option<&PodIdentity>,
 ) -> Result<bool, Failed> {
     let key = label::key(election);
-    let mut is_given = false;
-    let having = labels.having(&election.namespace, &key).await;
-    for pod in having.map_err(Failed::to_look)? {
+    let mut is_labelled = false;
+    let labelled = labels.list_pods(&election.namespace, &key).await;
+    for pod in labelled.map_err(Failed::on_list)? {
         if Some(&pod) == keep {
-            is_given = true;
+            is_labelled = true;
         } else {
-            unless_gone(labels.take(&pod, &key).await).map_err(Failed::to_patch)?;
+            ignore_not_found(labels.remove(&pod, &key).await).map_err(Failed::on_patch)?;
         }
     }
-    Ok(is_given)
+    Ok(is_labelled)
 }
 
-/// What failed, and what to do if it was refused: the right to patch pods is not given by default.
+/// An error and what to do about it: the permission to patch pods is not granted by default.
 struct Failed {
     error: StoreError,
     advice: Option<&'static str>,
 }
 
 impl Failed {
-    fn to_look(error: StoreError) -> Self {
-        let advice = trouble::advice(&error);
+    fn on_list(error: StoreError) -> Self {
+        let advice = errors::advice(&error);
         Self { error, advice }
     }
 
-    fn to_patch(error: StoreError) -> Self {
-        let advice = trouble::label_advice(&error);
+    fn on_patch(error: StoreError) -> Self {
+        let advice = errors::label_advice(&error);
         Self { error, advice }
     }
 }
 
-/// A pod that is gone has no label any more, and needs none.
-fn unless_gone(written: Result<(), StoreError>) -> Result<(), StoreError> {
+/// A pod that no longer exists has no label.
+fn ignore_not_found(written: Result<(), StoreError>) -> Result<(), StoreError> {
     match written {
         Err(StoreError::NotFound(_)) => Ok(()),
         other => other,
     }
 }
 
-/// Whatever failed, it is begun anew by looking who has it.
-fn done<T>(election: Place, result: Result<T, Failed>, shown: impl FnOnce(T) -> Shown) -> Applied {
+/// After any failure, the next plan starts again by listing the labelled pods.
+fn done<T>(
+    election: ObjectRef,
+    result: Result<T, Failed>,
+    observation: impl FnOnce(T) -> Observation,
+) -> Applied {
     match result {
-        Ok(found) => Applied::done(shown(found)),
+        Ok(found) => Applied::done(observation(found)),
         Err(Failed { error, advice }) => Applied {
-            shown: Some(Shown::LabelUnclear(election)),
+            observation: Some(Observation::LabelUnknown(election)),
             advice,
             ..Applied::failed(error)
         },

@@ -1,71 +1,72 @@
-//! Checks the pod of an election's leader, and asks the leader to resign.
+//! Checks the pod of an election's leader, and requests the leader's resignation.
 
 use std::sync::Arc;
 
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::store::StoreError;
-use crate::store::cluster::{CandidatePod, Candidates, LabelledPod};
-use crate::store::fleet::{Place, Placed};
+use crate::store::cluster::{CandidatePod, Candidates, PodIdentity};
+use crate::store::fleet::{Object, ObjectRef};
 
-use super::{Applied, Ports, Shown, look_at_lock, needs_a_look, trouble};
+use super::{Applied, Observation, Ports, errors, needs_reread, read_lock};
 
-/// The leader of an election, as it was seen.
+/// The observed leader of an election.
 pub(super) struct Leader<'a> {
-    pub(super) election: Place,
-    pub(super) current: &'a Placed<Lock>,
+    pub(super) election: ObjectRef,
+    pub(super) current: &'a Object<Lock>,
     pub(super) grant: GrantId,
-    pub(super) pod: &'a LabelledPod,
+    pub(super) pod: &'a PodIdentity,
 }
 
-/// The others are only checked if the leader may have to resign. The request is written only after a check that
-/// confirms both, in the same action: a retry checks again.
+/// Checks the leader. Other candidates are checked only if the leader may have to resign. The
+/// request is written only after a check that confirms both, in the same action: a retry checks
+/// again.
 pub(super) async fn check(
     ports: &Ports,
     leader: Leader<'_>,
-    others: &[LabelledPod],
+    others: &[PodIdentity],
     unready_since: Option<Arc<str>>,
 ) -> Applied {
-    let found = look(&*ports.candidates, &leader, others, unready_since.is_some()).await;
+    let found = read_pods(&*ports.candidates, &leader, others, unready_since.is_some()).await;
     let (pod, is_other_ready) = match found {
         Ok(found) => found,
         Err(error) => return Applied::failed(error),
     };
-    let since = pod.as_ref().filter(|pod| pod.runs_unasked);
+    let since = pod.as_ref().filter(|pod| pod.elects_always);
     let since = since.and_then(|pod| pod.unready_since.clone());
     if let Some(since) = since.filter(|since| Some(since) == unready_since.as_ref())
         && is_other_ready
     {
-        return ask(ports, &leader, &since).await;
+        return request_resignation(ports, &leader, &since).await;
     }
-    Applied::done(Shown::Leader {
+    Applied::done(Observation::Leader {
         election: leader.election,
         grant: leader.grant,
         pod,
     })
 }
 
-/// The leader's pod, and whether any other is Ready, if that counts. The leader's comes last: it may have become
-/// Ready meanwhile.
-async fn look(
+/// Reads the leader's pod, and whether another candidate's pod is Ready. The leader's pod is read
+/// last, because it may have become Ready meanwhile.
+async fn read_pods(
     candidates: &dyn Candidates,
     leader: &Leader<'_>,
-    others: &[LabelledPod],
-    may_ask: bool,
+    others: &[PodIdentity],
+    may_request: bool,
 ) -> Result<(Option<CandidatePod>, bool), StoreError> {
     let name = &leader.election.name;
-    let is_other_ready = may_ask && is_any_ready(candidates, others, name).await?;
+    let is_other_ready = may_request && is_any_ready(candidates, others, name).await?;
     Ok((candidates.pod(leader.pod, name).await?, is_other_ready))
 }
 
 async fn is_any_ready(
     candidates: &dyn Candidates,
-    others: &[LabelledPod],
+    others: &[PodIdentity],
     election: &str,
 ) -> Result<bool, StoreError> {
     for other in others {
         let found = match candidates.pod(other, election).await {
-            // It cannot keep the others from being checked.
+            // An unreadable pod must not keep the others from being checked.
             Err(StoreError::Unreadable(_)) => None,
             found => found?,
         };
@@ -76,26 +77,26 @@ async fn is_any_ready(
     Ok(false)
 }
 
-/// Closes the race with the end of that grant: the lock is written at this version only.
-async fn ask(ports: &Ports, leader: &Leader<'_>, since: &str) -> Applied {
-    let (current, pod) = (leader.current, &leader.pod.place.name);
+/// Closes the race with the end of that grant: only this version of the lock is written.
+async fn request_resignation(ports: &Ports, leader: &Leader<'_>, since: &str) -> Applied {
+    let (current, pod) = (leader.current, &leader.pod.object_ref.name);
     let reason = format!("pod {pod} is not Ready since {since}, and another candidate's pod is");
-    let asked = ports
+    let requested = ports
         .candidates
-        .ask_to_resign(current, &leader.grant, &reason);
-    match asked.await {
+        .request_resignation(current, &leader.grant, &reason);
+    match requested.await {
         Ok(()) => {
             tracing::warn!(election = %leader.election, reason, "asked leader to resign");
-            match look_at_lock(&ports.fleet, &current.place).await {
-                Ok(shown) => Applied::done(shown),
+            match read_lock(&ports.fleet, &current.object_ref).await {
+                Ok(observation) => Applied::done(observation),
                 Err(error) => Applied::failed(error),
             }
         }
-        Err(error) if needs_a_look(&error) => {
-            Applied::after_looking(look_at_lock(&ports.fleet, &current.place).await)
+        Err(error) if needs_reread(&error) => {
+            Applied::after_reread(read_lock(&ports.fleet, &current.object_ref).await)
         }
         Err(error) => Applied {
-            advice: trouble::label_advice(&error),
+            advice: errors::label_advice(&error),
             ..Applied::failed(error)
         },
     }

@@ -6,7 +6,7 @@ use crate::operator::view::View;
 use crate::protocol::ids::OwnerId;
 use crate::protocol::settings::ReleaseMode;
 use crate::protocol::token::{Revision, Token};
-use crate::store::fleet::Told;
+use crate::store::fleet::FeedEvent;
 use crate::store::{Original, Stored};
 
 /// 2026-04-30T03:12:09.481920Z.
@@ -25,10 +25,10 @@ fn incident(kind: IncidentKind) -> Incident {
     }
 }
 
-fn lock_with(incidents: Vec<Incident>) -> Placed<Lock> {
+fn lock_with(incidents: Vec<Incident>) -> Object<Lock> {
     let name = "billing-close";
-    Placed {
-        place: Place {
+    Object {
+        object_ref: ObjectRef {
             namespace: "billing".into(),
             name: name.into(),
         },
@@ -48,15 +48,15 @@ fn lock_with(incidents: Vec<Incident>) -> Placed<Lock> {
 }
 
 /// What an operator tells that finds the lock as it starts.
-fn news(lock: &Placed<Lock>) -> Vec<News> {
+fn news(lock: &Object<Lock>) -> Vec<AuditRecord> {
     let now = Now {
         moment: Moment::default(),
         wall: THEN,
     };
     let mut view = View::default();
-    view.note_lock(Told::There(Box::new(lock.clone())), now);
-    let kept = view.lock(&lock.place).unwrap();
-    news_of(&lock.place, kept, now.moment).collect()
+    view.observe_lock(FeedEvent::Applied(Box::new(lock.clone())), now);
+    let observation = view.lock(&lock.object_ref).unwrap();
+    records_of(&lock.object_ref, observation, now.moment).collect()
 }
 
 /// The example in the documentation is the format.
@@ -64,7 +64,12 @@ fn news(lock: &Placed<Lock>) -> Vec<News> {
 fn a_line_is_as_the_documentation_shows_it() {
     let forced = incident(IncidentKind::ForceReleased);
     let lock = lock_with(vec![]);
-    let line = line(OfLock::placed(&lock), &lock.stored.value.resource, &forced).to_string();
+    let line = line(
+        LockRef::of_object(&lock),
+        &lock.stored.value.resource,
+        &forced,
+    )
+    .to_string();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operator.md");
     let documented = std::fs::read_to_string(path).unwrap();
     assert!(
@@ -85,9 +90,9 @@ fn each_kind_of_end_has_an_action_and_an_event_of_its_own() {
         let lock = lock_with(vec![incident(kind)]);
         let news = news(&lock);
         let [
-            News {
+            AuditRecord {
                 line: Some(line),
-                note,
+                event: note,
             },
         ] = news.as_slice()
         else {
@@ -127,14 +132,14 @@ fn an_incident_has_the_same_name_whenever_it_is_told_and_no_other_has_it() {
         ..one.clone()
     };
     let lock = lock_with(vec![one.clone(), later]);
-    let names = |lock: &Placed<Lock>| -> Vec<Arc<str>> {
+    let names = |lock: &Object<Lock>| -> Vec<Arc<str>> {
         let news = news(lock).into_iter();
-        news.map(|news| news.note.name).collect()
+        news.map(|news| news.event.name).collect()
     };
     let two = names(&lock);
     assert_ne!(two[0], two[1]);
     assert_eq!(names(&lock), two);
-    let made_anew = Placed {
+    let made_anew = Object {
         uid: "another".into(),
         ..lock_with(vec![one])
     };
@@ -143,11 +148,11 @@ fn an_incident_has_the_same_name_whenever_it_is_told_and_no_other_has_it() {
 
 #[test]
 fn a_note_fits_the_name_of_the_longest_lock() {
-    let place = Place {
+    let object_ref = ObjectRef {
         namespace: "n".into(),
         name: "a-".repeat(126).as_str().into(),
     };
-    let name = note_name(&place, "x");
+    let name = event_name(&object_ref, "x");
     assert!(name.len() <= 253, "{}", name.len());
     assert!(!name.contains("-."));
 }
@@ -162,6 +167,6 @@ fn a_request_that_is_ignored_is_named_and_no_line_of_the_log() {
     };
     let news = ignored_request(&lock_with(vec![]), &request, THEN);
     assert_eq!(news.line, None);
-    assert_eq!(news.note.reason, "ReleaseRequestIgnored");
-    assert!(news.note.message.contains("jane") && news.note.message.contains("\"old\""));
+    assert_eq!(news.event.reason, "ReleaseRequestIgnored");
+    assert!(news.event.message.contains("jane") && news.event.message.contains("\"old\""));
 }

@@ -5,7 +5,7 @@ use crate::operator::plan::{self, Now};
 use crate::operator::view::Key;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Place, Told};
+use crate::store::fleet::{FeedEvent, ObjectRef};
 use crate::store::{Original, Stored};
 
 fn of(subjects: &[Subject]) -> BTreeSet<Subject> {
@@ -15,7 +15,7 @@ fn of(subjects: &[Subject]) -> BTreeSet<Subject> {
 fn ours(subjects: &[Subject]) -> Binding {
     Binding {
         is_ours: true,
-        gives_role: true,
+        binds_role: true,
         subjects: of(subjects),
     }
 }
@@ -32,37 +32,73 @@ fn each_kind_of_binding_is_made_healed_removed_or_left_alone() {
         ..right.clone()
     };
     let other = &Binding {
-        gives_role: false,
+        binds_role: false,
         ..right.clone()
     };
-    let create = || Todo::Create(of(&[Subject::AllAccounts]));
-    let update = || Todo::Update(of(&[Subject::AllAccounts]));
+    let create = || BindingAction::Create(of(&[Subject::AllAccounts]));
+    let update = || BindingAction::Update(of(&[Subject::AllAccounts]));
     let table = [
         ("labelled", None, all(), false, create()),
         ("labelled, with sessions", None, all(), true, create()),
-        ("no account is", None, none(), false, Todo::Nothing),
-        ("not labelled", None, None, true, Todo::Nothing),
-        ("as it should be", Some(right), all(), true, Todo::Nothing),
+        ("no account is", None, none(), false, BindingAction::Nothing),
+        ("not labelled", None, None, true, BindingAction::Nothing),
+        (
+            "as it should be",
+            Some(right),
+            all(),
+            true,
+            BindingAction::Nothing,
+        ),
         ("one was added", Some(edited), all(), true, update()),
         ("all were removed", Some(empty), all(), false, update()),
-        ("of another role", Some(other), all(), true, Todo::Delete),
-        ("no account left", Some(right), none(), true, Todo::Delete),
+        (
+            "of another role",
+            Some(other),
+            all(),
+            true,
+            BindingAction::Delete,
+        ),
+        (
+            "no account left",
+            Some(right),
+            none(),
+            true,
+            BindingAction::Delete,
+        ),
         (
             "in use without label",
             Some(right),
             None,
             true,
-            Todo::Nothing,
+            BindingAction::Nothing,
         ),
-        ("edited, in use", Some(edited), None, true, Todo::Nothing),
-        ("no session left", Some(right), None, false, Todo::Retire),
-        ("foreign", Some(foreign), all(), false, Todo::Nothing),
+        (
+            "edited, in use",
+            Some(edited),
+            None,
+            true,
+            BindingAction::Nothing,
+        ),
+        (
+            "no session left",
+            Some(right),
+            None,
+            false,
+            BindingAction::Retire,
+        ),
+        (
+            "foreign",
+            Some(foreign),
+            all(),
+            false,
+            BindingAction::Nothing,
+        ),
         (
             "foreign, no label",
             Some(foreign),
             None,
             false,
-            Todo::Nothing,
+            BindingAction::Nothing,
         ),
     ];
     for (what, found, wanted, is_in_use, expected) in table {
@@ -70,9 +106,9 @@ fn each_kind_of_binding_is_made_healed_removed_or_left_alone() {
     }
 }
 
-fn placed<T>(namespace: &str, name: &str, value: T, is_deleted: bool) -> Told<Placed<T>> {
-    Told::There(Box::new(Placed {
-        place: Place {
+fn placed<T>(namespace: &str, name: &str, value: T, is_deleted: bool) -> FeedEvent<Object<T>> {
+    FeedEvent::Applied(Box::new(Object {
+        object_ref: ObjectRef {
             namespace: namespace.into(),
             name: name.into(),
         },
@@ -92,7 +128,7 @@ fn action(view: &View, bind_sidecars: BindSidecars) -> Option<Action> {
     step_at(view, bind_sidecars, 0).action
 }
 
-fn step_at(view: &View, bind_sidecars: BindSidecars, seconds: u64) -> Step {
+fn step_at(view: &View, bind_sidecars: BindSidecars, seconds: u64) -> Plan {
     let rules = Rules {
         bind_sidecars,
         ..plan::tests::rules()
@@ -101,7 +137,7 @@ fn step_at(view: &View, bind_sidecars: BindSidecars, seconds: u64) -> Step {
         moment: moment(seconds),
         wall: WallTime(0),
     };
-    plan::step(view, &rules, &Key::Binding("n".into()), now)
+    plan::plan(view, &rules, &Key::Binding("n".into()), now)
 }
 
 fn moment(seconds: u64) -> Moment {
@@ -110,33 +146,33 @@ fn moment(seconds: u64) -> Moment {
 
 /// Nothing is decided without.
 fn all_sessions_told(view: &mut View) {
-    view.note_session(Told::Complete, moment(0));
+    view.observe_session(FeedEvent::ListDone, moment(0));
 }
 
 #[test]
 fn without_its_label_a_namespace_keeps_its_binding_while_a_pod_has_a_sidecar() {
     let mut view = View::default();
-    view.note_namespace(Told::Complete);
+    view.observe_namespace(FeedEvent::ListDone);
     let binding = ours(&[Subject::AllAccounts]);
-    view.note_binding(placed("n", "leasehold-sidecar", binding, false));
-    view.note_binding(Told::Complete);
+    view.observe_binding(placed("n", "leasehold-sidecar", binding, false));
+    view.observe_binding(FeedEvent::ListDone);
     let step = |view: &View, seconds| step_at(view, BindSidecars::Namespace, seconds);
     assert!(step(&view, 0).action.is_none(), "sessions may be there");
     all_sessions_told(&mut view);
-    let is_look = |step: Step| matches!(step.action, Some(Action::LookForSidecars(_)));
+    let is_look = |step: Plan| matches!(step.action, Some(Action::FindSidecars(_)));
     assert!(is_look(step(&view, 0)));
     view.labelled_mut()
-        .note_sidecars("n".into(), true, moment(1));
+        .set_sidecars("n".into(), true, moment(1));
     let rests = step(&view, 2);
     assert!(rests.action.is_none());
-    assert_eq!(rests.again, Some(moment(61)));
+    assert_eq!(rests.requeue_at, Some(moment(61)));
     assert!(is_look(step(&view, 61)), "an old yes");
     view.labelled_mut()
-        .note_sidecars("n".into(), false, moment(62));
+        .set_sidecars("n".into(), false, moment(62));
     assert!(is_look(step(&view, 67)), "an old no");
     let deletes = step(&view, 63).action;
     assert!(matches!(deletes, Some(Action::DeleteBinding(_))));
-    view.note_binding(Told::Gone(Place {
+    view.observe_binding(FeedEvent::Deleted(ObjectRef {
         namespace: "n".into(),
         name: "leasehold-sidecar".into(),
     }));
@@ -147,18 +183,18 @@ fn without_its_label_a_namespace_keeps_its_binding_while_a_pod_has_a_sidecar() {
 fn nothing_is_decided_before_all_that_it_hangs_on_was_told() {
     let mut view = View::default();
     all_sessions_told(&mut view);
-    view.note_namespace(placed("", "n", (), false));
-    view.note_namespace(Told::Complete);
+    view.observe_namespace(placed("", "n", (), false));
+    view.observe_namespace(FeedEvent::ListDone);
     let may_have_one = action(&view, BindSidecars::Namespace);
     assert!(may_have_one.is_none());
-    view.note_binding(Told::Complete);
+    view.observe_binding(FeedEvent::ListDone);
     assert!(action(&view, BindSidecars::None).is_none());
     assert!(action(&view, BindSidecars::Namespace).is_some());
-    view.note_account(placed("n", "a", (), false));
+    view.observe_account(placed("n", "a", (), false));
     let may_be_more = action(&view, BindSidecars::ServiceAccount);
     assert!(may_be_more.is_none());
     view.take_changed();
-    view.note_account(Told::Complete);
+    view.observe_account(FeedEvent::ListDone);
     assert!(action(&view, BindSidecars::ServiceAccount).is_some());
     assert!(view.take_changed().contains(&Key::Binding("n".into())));
 }
@@ -168,10 +204,10 @@ fn what_is_being_deleted_is_left_alone() {
     for (namespace_ends, binding_ends) in [(true, false), (false, true), (false, false)] {
         let mut view = View::default();
         all_sessions_told(&mut view);
-        view.note_namespace(placed("", "n", (), namespace_ends));
-        view.note_namespace(Told::Complete);
-        view.note_binding(placed("n", "leasehold-sidecar", ours(&[]), binding_ends));
-        view.note_binding(Told::Complete);
+        view.observe_namespace(placed("", "n", (), namespace_ends));
+        view.observe_namespace(FeedEvent::ListDone);
+        view.observe_binding(placed("n", "leasehold-sidecar", ours(&[]), binding_ends));
+        view.observe_binding(FeedEvent::ListDone);
         let is_left_alone = action(&view, BindSidecars::Namespace).is_none();
         assert_eq!(is_left_alone, namespace_ends || binding_ends);
     }

@@ -8,7 +8,7 @@ use crate::protocol::lock::{Claim, Decision, Lock};
 use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::time::{SessionTtl, WallTime};
 use crate::protocol::token::{Mint, Revision, Seen};
-use crate::store::fleet::{Placed, Told};
+use crate::store::fleet::{FeedEvent, Object};
 use crate::store::{Original, Stored};
 
 fn at(seconds: u64) -> Moment {
@@ -22,16 +22,16 @@ fn now(seconds: u64) -> plan::Now {
     }
 }
 
-pub(in crate::operator) fn place(name: &str) -> Place {
-    Place {
+pub(in crate::operator) fn object_ref(name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: "n".into(),
         name: name.into(),
     }
 }
 
-pub(in crate::operator) fn pod(who: &str) -> LabelledPod {
-    LabelledPod {
-        place: place(who),
+pub(in crate::operator) fn pod(who: &str) -> PodIdentity {
+    PodIdentity {
+        object_ref: object_ref(who),
         uid: format!("uid-{who}").into(),
     }
 }
@@ -102,8 +102,8 @@ impl World {
     /// A lock of any name, and whether that is another than its resource's.
     fn tell_placed(&mut self, name: &str, value: Lock, is_misnamed: bool) {
         self.version += 1;
-        let lock = Placed {
-            place: place(name),
+        let lock = Object {
+            object_ref: object_ref(name),
             uid: "u".into(),
             is_deleted: false,
             is_misnamed,
@@ -114,7 +114,8 @@ impl World {
                 original: Original::new(()),
             },
         };
-        self.view.note_lock(Told::There(Box::new(lock)), now(0));
+        self.view
+            .observe_lock(FeedEvent::Applied(Box::new(lock)), now(0));
     }
 
     /// The election `jobs` is led by this pod, or by none.
@@ -126,33 +127,38 @@ impl World {
         self.tell("l", lock);
     }
 
-    pub(in crate::operator) fn step(&self, seconds: u64) -> Step {
+    pub(in crate::operator) fn step(&self, seconds: u64) -> Plan {
         let rules = Rules {
             leader_labels: self.on,
             ..plan::tests::rules()
         };
-        plan::step(&self.view, &rules, &Key::Label(place("jobs")), now(seconds))
+        plan::plan(
+            &self.view,
+            &rules,
+            &Key::Label(object_ref("jobs")),
+            now(seconds),
+        )
     }
 
-    fn taken(&mut self, grant: Option<&str>, is_given: bool, seconds: u64) {
+    fn taken(&mut self, grant: Option<&str>, is_labelled: bool, seconds: u64) {
         let elections = self.view.elections_mut();
-        elections.note_taken(
-            &place("jobs"),
+        elections.record_removed(
+            &object_ref("jobs"),
             grant.map(GrantId::from),
-            is_given,
+            is_labelled,
             at(seconds),
         );
     }
 
     fn given(&mut self, grant: &str) {
         let elections = self.view.elections_mut();
-        elections.note_given(&place("jobs"), &grant.into());
+        elections.record_added(&object_ref("jobs"), &grant.into());
     }
 }
 
 #[track_caller]
-fn takes(step: Step, for_grant: Option<&str>, but: Option<&str>) {
-    let Some(Action::TakeLabel { grant, keep, .. }) = step.action else {
+fn takes(step: Plan, for_grant: Option<&str>, but: Option<&str>) {
+    let Some(Action::RemoveLabel { grant, keep, .. }) = step.action else {
         panic!("{step:?}");
     };
     assert_eq!(grant, for_grant.map(GrantId::from));
@@ -160,8 +166,8 @@ fn takes(step: Step, for_grant: Option<&str>, but: Option<&str>) {
 }
 
 #[track_caller]
-fn gives(step: Step, to: &str) {
-    let Some(Action::GiveLabel {
+fn gives(step: Plan, to: &str) {
+    let Some(Action::AddLabel {
         election,
         grant,
         pod: given,
@@ -175,9 +181,9 @@ fn gives(step: Step, to: &str) {
 }
 
 #[track_caller]
-fn rests(step: &Step, until: Option<u64>) {
+fn rests(step: &Plan, until: Option<u64>) {
     assert!(step.action.is_none(), "{step:?}");
-    assert_eq!(step.again, until.map(at));
+    assert_eq!(step.requeue_at, until.map(at));
 }
 
 #[test]
@@ -227,7 +233,10 @@ fn after_the_first_look_and_after_a_failure_it_is_looked_once_more_when_nothing_
     world.taken(Some("g-a"), true, 65);
     rests(&world.step(9_999), None);
 
-    world.view.elections_mut().forget(&place("jobs"));
+    world
+        .view
+        .elections_mut()
+        .forget_labels_of(&object_ref("jobs"));
     takes(world.step(100), Some("g-a"), Some("a"));
     world.taken(Some("g-a"), true, 100);
     rests(&world.step(100), Some(165));
@@ -243,21 +252,19 @@ fn a_lock_that_is_gone_takes_the_label_with_it() {
     takes(world.step(65), Some("g-a"), Some("a"));
     world.taken(Some("g-a"), true, 65);
     world.view.take_changed();
-    world.view.note_lock(Told::Gone(place("l")), now(70));
+    world
+        .view
+        .observe_lock(FeedEvent::Deleted(object_ref("l")), now(70));
     assert!(
         world
             .view
             .take_changed()
-            .contains(&Key::Label(place("jobs")))
+            .contains(&Key::Label(object_ref("jobs")))
     );
     takes(world.step(70), None, None);
     world.taken(None, false, 70);
     rests(&world.step(70), None);
-    assert_eq!(
-        world.view.elections().places().count(),
-        0,
-        "it is forgotten"
-    );
+    assert_eq!(world.view.elections().keys().count(), 0, "it is forgotten");
 }
 
 #[test]
@@ -274,7 +281,7 @@ fn only_pods_that_lead_by_the_one_lock_of_an_election_are_labelled() {
     for resource in ["jobs", "election:Jobs", "election:"] {
         let other = World::new().told("l", led_by(resource, "a", "uid-a"));
         rests(&other.step(0), None);
-        assert_eq!(other.view.elections().places().count(), 0, "{resource}");
+        assert_eq!(other.view.elections().keys().count(), 0, "{resource}");
     }
 }
 
@@ -288,7 +295,7 @@ fn lock_under_another_name_neither_labels_nor_unlabels() {
     takes(both.step(0), Some("g-a"), Some("a"));
     let alone = World::new().misnamed("m", stranger);
     rests(&alone.step(0), None);
-    assert_eq!(alone.view.elections().places().count(), 0);
+    assert_eq!(alone.view.elections().keys().count(), 0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What becomes of the lock of a holder whose session is dead.
+//! Plans the take-over of a lock whose holder's session has ended.
 
 use std::time::Duration;
 
@@ -8,51 +8,51 @@ use crate::protocol::observed::Verdict;
 use crate::protocol::session::{Claimant, RevokeReason};
 use crate::protocol::time::Moment;
 
-use super::{Action, Now, Rules, Step, Why, mint, write};
-use crate::operator::view::{Life, SeenLock, View, session_place};
+use super::{Action, Now, Plan, Rules, WriteReason, mint, write};
+use crate::operator::view::{FullLock, SessionState, View, session_ref};
 
-/// How much later the end of a session may be told than the releases before it. To act at once would
-/// only make a write that fails.
-const RELEASES_TOLD: Duration = Duration::from_secs(1);
+/// How much later than the last release the end of a session may be observed. Acting at once would
+/// only lead to a failing write.
+const RELEASES_OBSERVED: Duration = Duration::from_secs(1);
 
-pub(super) fn dead_holder(
+pub(super) fn reclaim_from_ended(
     view: &View,
     rules: &Rules,
-    seen: &SeenLock,
+    seen: &FullLock,
     grant: &Grant,
     now: Now,
-) -> Step {
+) -> Plan {
     let holder = &grant.holder;
     let session = &holder.session;
-    let namespace = &seen.lock.place.namespace;
-    let (reason, by, since) = match view.life_of(namespace, holder) {
-        // Its session's own step revokes it, and this one comes after.
-        Life::Session(_) => return Step::default(),
-        Life::Unseen => {
-            let place = session_place(namespace, holder);
-            return Step::act(Action::LookForSession(place));
+    let namespace = &seen.lock.object_ref.namespace;
+    let (reason, by, since) = match view.session_state(namespace, holder) {
+        // The session is revoked first, by its own plan.
+        SessionState::Live(_) => return Plan::default(),
+        SessionState::Unknown => {
+            let object_ref = session_ref(namespace, holder);
+            return Plan::act(Action::ReadSession(object_ref));
         }
-        Life::Missing(observed) => match observed.verdict(holder.session_ttl, now.moment) {
+        SessionState::Missing(observed) => match observed.verdict(holder.session_ttl, now.moment) {
             Verdict::MayLive { until } => {
-                return Step::at(until).or(|| unseen_waiter(view, seen));
+                return Plan::requeue_at(until).or(|| read_unknown_waiter(view, seen));
             }
             Verdict::MayRevoke(_) | Verdict::Dead => {
-                let is_anothers = view.session(&session_place(namespace, holder)).is_some();
-                let reason = if is_anothers {
+                let is_other_pods = view.session(&session_ref(namespace, holder)).is_some();
+                let reason = if is_other_pods {
                     let pod = &holder.pod.name;
                     format!("session {session} belongs to another pod than {pod}")
                 } else {
                     format!("session {session} was missing for 1.05 of its TTL")
                 };
-                let died = Died {
+                let ended = HolderEnd {
                     kind: IncidentKind::Expired,
                     last_seen: observed.since(),
                     reason,
                 };
-                return reclaimed(view, rules, seen, holder, died, now);
+                return reclaim(view, rules, seen, holder, ended, now);
             }
         },
-        Life::Revoked { reason, by, since } => (reason, by, since),
+        SessionState::Revoked { reason, by, since } => (reason, by, since),
     };
     let (kind, reason) = match reason {
         RevokeReason::PodEnded => (
@@ -60,10 +60,10 @@ pub(super) fn dead_holder(
             format!("pod {} ended and will not run again", holder.pod.name),
         ),
         RevokeReason::Ended => {
-            // Its releases were written before; they may only not have been told yet.
-            let told_by_now = since.after(RELEASES_TOLD);
-            if now.moment < told_by_now {
-                return Step::at(told_by_now);
+            // The releases were written before the end, but may not be observed yet.
+            let observed_by = since.after(RELEASES_OBSERVED);
+            if now.moment < observed_by {
+                return Plan::requeue_at(observed_by);
             }
             let reason =
                 format!("session {session} was ended by its agent without releasing the lock");
@@ -78,80 +78,82 @@ pub(super) fn dead_holder(
             format!("session {session} was revoked by {by} ({word})"),
         ),
     };
-    let last_seen = last_sign_of_life(view, seen, holder);
-    let died = Died {
+    let last_seen = last_renewal_of(view, seen, holder);
+    let ended = HolderEnd {
         kind,
         last_seen,
         reason,
     };
-    reclaimed(view, rules, seen, holder, died, now)
+    reclaim(view, rules, seen, holder, ended, now)
 }
 
-/// What took the session of the holder may have taken those of waiters: each is to be missed from
-/// now on, and not one TTL after the other.
-fn unseen_waiter(view: &View, seen: &SeenLock) -> Step {
-    let namespace = &seen.lock.place.namespace;
+/// Reads a waiter's session that was not observed. Whatever removed the holder's session may have
+/// removed the waiters', too: all of them are observed as missing at once, not one TTL after the
+/// other.
+fn read_unknown_waiter(view: &View, seen: &FullLock) -> Plan {
+    let namespace = &seen.lock.object_ref.namespace;
     let mut waiters = seen.lock.stored.value.waiters.entries().iter();
-    let unseen = waiters.find(|w| view.life_of(namespace, &w.claimant) == Life::Unseen);
-    unseen.map_or_else(Step::default, |waiter| {
-        let place = session_place(namespace, &waiter.claimant);
-        Step::act(Action::LookForSession(place))
+    let unknown =
+        waiters.find(|w| view.session_state(namespace, &w.claimant) == SessionState::Unknown);
+    unknown.map_or_else(Plan::default, |waiter| {
+        let object_ref = session_ref(namespace, &waiter.claimant);
+        Plan::act(Action::ReadSession(object_ref))
     })
 }
 
-/// How a holder died.
-struct Died {
+/// How the holder's grant ends.
+struct HolderEnd {
     kind: IncidentKind,
     last_seen: Moment,
     reason: String,
 }
 
-/// Hands the lock of a dead holder on, or frees it.
-fn reclaimed(
+/// Hands the lock over to the first waiter, or frees it.
+fn reclaim(
     view: &View,
     rules: &Rules,
-    seen: &SeenLock,
+    seen: &FullLock,
     holder: &Claimant,
-    died: Died,
+    ended: HolderEnd,
     now: Now,
-) -> Step {
+) -> Plan {
     let Some(mint) = mint(view, rules) else {
-        return Step::default();
+        return Plan::default();
     };
     let ending = Ending {
         at: now.wall,
-        kind: died.kind,
+        kind: ended.kind,
         actor: rules.actor.clone(),
-        reason: died.reason.into(),
+        reason: ended.reason.into(),
     };
     let is_dead = |who: &Claimant| who.key() == holder.key() || is_dead(view, seen, who, now);
     let lock = &seen.lock.stored;
     let next = lock
         .value
         .take_over(lock.version, &mint, is_dead, &ending, None);
-    let why = Why::Reclaim {
-        kind: died.kind,
-        last_seen: died.last_seen,
+    let why = WriteReason::Reclaim {
+        kind: ended.kind,
+        last_seen: ended.last_seen,
     };
     write(seen, next, why)
 }
 
-/// When the session last gave a sign of life, as far as was seen: its revocation is none.
-fn last_sign_of_life(view: &View, seen: &SeenLock, holder: &Claimant) -> Moment {
-    let place = session_place(&seen.lock.place.namespace, holder);
-    view.session(&place)
+/// Returns the last observed renewal of a session; its revocation does not count.
+fn last_renewal_of(view: &View, seen: &FullLock, holder: &Claimant) -> Moment {
+    let object_ref = session_ref(&seen.lock.object_ref.namespace, holder);
+    view.session(&object_ref)
         .map_or(seen.since, |seen| seen.alive_at)
 }
 
-/// Whether a waiter is to be skipped: it is dead, or as silent as the dead are. One that lives all
-/// the same queues again.
-pub(super) fn is_dead(view: &View, seen: &SeenLock, claimant: &Claimant, now: Now) -> bool {
-    match view.life_of(&seen.lock.place.namespace, claimant) {
-        Life::Revoked { .. } => true,
-        Life::Session(observed) | Life::Missing(observed) => {
+/// Returns whether a waiter is skipped: its session is revoked, or has been silent for too long. A
+/// waiter that is alive after all joins the queue again.
+pub(super) fn is_dead(view: &View, seen: &FullLock, claimant: &Claimant, now: Now) -> bool {
+    match view.session_state(&seen.lock.object_ref.namespace, claimant) {
+        SessionState::Revoked { .. } => true,
+        SessionState::Live(observed) | SessionState::Missing(observed) => {
             let verdict = observed.verdict(claimant.session_ttl, now.moment);
             !matches!(verdict, Verdict::MayLive { .. })
         }
-        Life::Unseen => false,
+        SessionState::Unknown => false,
     }
 }

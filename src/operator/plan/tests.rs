@@ -11,7 +11,7 @@ use crate::protocol::session::{Claimant, PodRef, RenewalFailures};
 use crate::protocol::settings::{ReleaseRequest, Settings};
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::{Revision, Token};
-use crate::store::fleet::{ContainerReport, PodReport, Told};
+use crate::store::fleet::{ContainerReport, FeedEvent, PodReport};
 use crate::store::{Original, Stored};
 
 const TTL: u64 = 20;
@@ -33,21 +33,21 @@ pub(in crate::operator) fn rules() -> Rules {
         leader_labels: false,
         unready_leader: Duration::from_secs(60),
         bind_sidecars: BindSidecars::None,
-        tell_of_missing: false,
+        report_uninjected: false,
         namespace: "leasehold-system".into(),
     }
 }
 
-fn place(name: &str) -> Place {
-    Place {
+fn object_ref(name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: "n".into(),
         name: name.into(),
     }
 }
 
-fn placed<T>(name: &str, value: T, version: u64) -> Placed<T> {
-    Placed {
-        place: place(name),
+fn placed<T>(name: &str, value: T, version: u64) -> Object<T> {
+    Object {
+        object_ref: object_ref(name),
         uid: format!("uid-of-{name}").into(),
         is_deleted: false,
         is_misnamed: false,
@@ -136,22 +136,22 @@ struct World {
 impl World {
     fn new() -> Self {
         let mut view = View::default();
-        view.note_revision(Revision(100), None);
+        view.observe_revision(Revision(100), None);
         let now = at(0).moment;
-        view.note_lock(Told::Anew, at(0));
-        view.note_lock(Told::Complete, at(0));
-        view.note_session(Told::Anew, now);
-        view.note_session(Told::Complete, now);
-        view.note_pod(Told::Anew);
-        view.note_pod(Told::Complete);
+        view.observe_lock(FeedEvent::ListStarted, at(0));
+        view.observe_lock(FeedEvent::ListDone, at(0));
+        view.observe_session(FeedEvent::ListStarted, now);
+        view.observe_session(FeedEvent::ListDone, now);
+        view.observe_pod(FeedEvent::ListStarted);
+        view.observe_pod(FeedEvent::ListDone);
         Self { view, version: 100 }
     }
 
     fn session(mut self, session: Session, seconds: u64) -> Self {
         self.version += 1;
         let name = session.id.to_string();
-        let told = Told::There(Box::new(placed(&name, session, self.version)));
-        self.view.note_session(told, at(seconds).moment);
+        let told = FeedEvent::Applied(Box::new(placed(&name, session, self.version)));
+        self.view.observe_session(told, at(seconds).moment);
         self
     }
 
@@ -161,52 +161,64 @@ impl World {
 
     fn lock_that_is(mut self, lock: Lock, seconds: u64, is_deleted: bool) -> Self {
         self.version += 1;
-        let lock = Placed {
+        let lock = Object {
             is_deleted,
             ..placed("r", lock, self.version)
         };
-        self.told(Told::There(Box::new(lock)), seconds)
+        self.told(FeedEvent::Applied(Box::new(lock)), seconds)
     }
 
-    fn told(mut self, told: Told<Placed<Lock>>, seconds: u64) -> Self {
-        self.view.note_lock(told, at(seconds));
+    fn told(mut self, told: FeedEvent<Object<Lock>>, seconds: u64) -> Self {
+        self.view.observe_lock(told, at(seconds));
         self
     }
 
     fn no_session(mut self, who: &str, seconds: u64) -> Self {
-        self.view.note_no_session(&place(who), at(seconds).moment);
+        self.view
+            .observe_session_missing(&object_ref(who), at(seconds).moment);
         self
     }
 
     fn pod_ended(mut self, who: &str) -> Self {
-        self.view.note_pod(Told::There(Box::new(PodReport {
-            place: place(who),
-            uid: claimant(who).pod.uid,
-            is_terminal: true,
-            is_deleted: false,
-            is_presumed: false,
-            declared: 1,
-            containers: vec![ContainerReport::Terminated],
-        })));
+        self.view
+            .observe_pod(FeedEvent::Applied(Box::new(PodReport {
+                object_ref: object_ref(who),
+                uid: claimant(who).pod.uid,
+                is_terminal: true,
+                is_deleted: false,
+                is_presumed: false,
+                declared: 1,
+                containers: vec![ContainerReport::Terminated],
+            })));
         self
     }
 
-    fn about_session(&self, who: &str, seconds: u64) -> Step {
-        step(&self.view, &rules(), &Key::Session(place(who)), at(seconds))
+    fn about_session(&self, who: &str, seconds: u64) -> Plan {
+        plan(
+            &self.view,
+            &rules(),
+            &Key::Session(object_ref(who)),
+            at(seconds),
+        )
     }
 
-    fn about_lock(&self, seconds: u64) -> Step {
-        step(&self.view, &rules(), &Key::Lock(place("r")), at(seconds))
+    fn about_lock(&self, seconds: u64) -> Plan {
+        plan(
+            &self.view,
+            &rules(),
+            &Key::Lock(object_ref("r")),
+            at(seconds),
+        )
     }
 }
 
-fn waits_until(step: &Step, seconds: u64) {
+fn waits_until(step: &Plan, seconds: u64) {
     assert!(step.action.is_none(), "{:?}", step.action);
-    assert_eq!(step.again, Some(at(seconds).moment));
+    assert_eq!(step.requeue_at, Some(at(seconds).moment));
 }
 
 #[track_caller]
-fn revokes(step: Step, expected: &RevokeReason) {
+fn revokes(step: Plan, expected: &RevokeReason) {
     let Some(Action::Revoke { next, .. }) = step.action else {
         panic!("{step:?}");
     };
@@ -216,7 +228,7 @@ fn revokes(step: Step, expected: &RevokeReason) {
 }
 
 #[track_caller]
-fn writes(step: Step) -> (Lock, Why) {
+fn writes(step: Plan) -> (Lock, WriteReason) {
     let Some(Action::Write { next, why, .. }) = step.action else {
         panic!("{step:?}");
     };
@@ -237,18 +249,18 @@ fn a_silent_session_is_looked_at_once_and_revoked_after_its_ttl_and_a_twentieth(
     waits_until(&world.about_session("a", 10), 22);
     let step = world.about_session("a", 22);
     assert!(
-        matches!(step.action, Some(Action::LookAtPod(_))),
+        matches!(step.action, Some(Action::ReadPod(_))),
         "nobody looked before this: {:?}",
         step.action
     );
     let version = world
         .view
-        .session(&place("a"))
+        .session(&object_ref("a"))
         .unwrap()
         .session
         .stored
         .version;
-    world.view.note_pod_looked_at(&place("a"), version);
+    world.view.mark_pod_checked(&object_ref("a"), version);
     waits_until(&world.about_session("a", 22), 31);
     revokes(world.about_session("a", 31), &RevokeReason::Expired);
 
@@ -290,7 +302,7 @@ fn the_sessions_of_waiters_are_asked_for_while_a_holders_is_missing() {
         .lock(held_by("a", &["b", "c"]), 0)
         .no_session("a", 0);
     let step = world.about_lock(1);
-    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == place("b")));
+    assert!(matches!(step.action, Some(Action::ReadSession(p)) if p == object_ref("b")));
     let world = world.no_session("b", 1).session(session_of("c"), 9);
     waits_until(&world.about_lock(1), 21);
     assert_eq!(holder(&writes(world.about_lock(23)).0), Some("c"));
@@ -299,8 +311,8 @@ fn the_sessions_of_waiters_are_asked_for_while_a_holders_is_missing() {
 #[test]
 fn a_report_that_a_pod_runs_after_all_takes_back_that_it_ended() {
     let mut world = World::new().session(session_of("a"), 0).pod_ended("a");
-    world.view.note_pod_report(&PodReport {
-        place: place("a"),
+    world.view.observe_pod_report(&PodReport {
+        object_ref: object_ref("a"),
         uid: claimant("a").pod.uid,
         is_terminal: false,
         is_deleted: true,
@@ -318,7 +330,7 @@ fn what_a_person_forces_does_not_wait_for_a_session_that_cannot_be_read() {
         ..held_by("a", &[])
     };
     let world = World::new().lock(lock, 0);
-    assert_eq!(writes(world.about_lock(0)).1, Why::Force);
+    assert_eq!(writes(world.about_lock(0)).1, WriteReason::Force);
 }
 
 #[test]
@@ -329,12 +341,12 @@ fn a_session_counts_by_the_largest_ttl_that_a_holder_has_of_it() {
     let mut world = World::new().session(session_of("a"), 0).lock(lock, 0);
     let version = world
         .view
-        .session(&place("a"))
+        .session(&object_ref("a"))
         .unwrap()
         .session
         .stored
         .version;
-    world.view.note_pod_looked_at(&place("a"), version);
+    world.view.mark_pod_checked(&object_ref("a"), version);
     waits_until(&world.about_session("a", 50), 105);
 }
 
@@ -363,7 +375,7 @@ fn a_lock_is_taken_over_only_when_its_holders_session_is_revoked() {
     assert_eq!(next.incidents[0].grant, Some(GrantId::from("g-a")));
     let last_seen = at(0).moment;
     let kind = IncidentKind::Expired;
-    assert_eq!(why, Why::Reclaim { kind, last_seen });
+    assert_eq!(why, WriteReason::Reclaim { kind, last_seen });
 }
 
 #[test]
@@ -410,7 +422,7 @@ fn dead_waiters_are_dropped_in_the_same_write_and_unknown_ones_are_not() {
 fn a_missing_session_is_asked_for_and_dead_only_when_it_was_missing_for_its_ttl() {
     let world = World::new().lock(held_by("a", &[]), 0);
     let step = world.about_lock(0);
-    assert!(matches!(step.action, Some(Action::LookForSession(p)) if p == place("a")));
+    assert!(matches!(step.action, Some(Action::ReadSession(p)) if p == object_ref("a")));
     let world = world.no_session("a", 10);
     waits_until(&world.about_lock(11), 31);
     let (freed, _) = writes(world.about_lock(31));
@@ -448,7 +460,7 @@ fn a_forced_release_ends_the_grant_that_it_names_and_no_other() {
         World::new().session(session_of("a"), 0).lock(lock, 0)
     };
     let (next, why) = writes(world(asked(ReleaseMode::Force, "g-a")).about_lock(0));
-    assert_eq!((holder(&next), why), (Some("b"), Why::Force));
+    assert_eq!((holder(&next), why), (Some("b"), WriteReason::Force));
     let incident = &next.incidents[0];
     assert_eq!(incident.kind, IncidentKind::ForceReleased);
     assert_eq!((&*incident.actor, &*incident.reason), ("jane", "stuck"));
@@ -464,13 +476,16 @@ fn a_forced_release_ends_the_grant_that_it_names_and_no_other() {
 fn nothing_is_granted_before_the_store_said_how_far_it_is() {
     let mut view = View::default();
     let session = revoked("a", RevokeReason::Expired);
-    view.note_session(Told::There(Box::new(placed("a", session, 1))), at(0).moment);
-    view.note_lock(
-        Told::There(Box::new(placed("r", held_by("a", &["b"]), 2))),
+    view.observe_session(
+        FeedEvent::Applied(Box::new(placed("a", session, 1))),
+        at(0).moment,
+    );
+    view.observe_lock(
+        FeedEvent::Applied(Box::new(placed("r", held_by("a", &["b"]), 2))),
         at(0),
     );
-    let key = Key::Lock(place("r"));
-    assert!(step(&view, &rules(), &key, at(9)).action.is_none());
-    view.note_revision(Revision(100), None);
-    assert!(step(&view, &rules(), &key, at(9)).action.is_some());
+    let key = Key::Lock(object_ref("r"));
+    assert!(plan(&view, &rules(), &key, at(9)).action.is_none());
+    view.observe_revision(Revision(100), None);
+    assert!(plan(&view, &rules(), &key, at(9)).action.is_some());
 }

@@ -1,64 +1,66 @@
-//! The pods that their kubelets reported as ended.
+//! The pods that their kubelets have reported as ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::operator::pod::has_ended;
-use crate::store::fleet::{Place, PodReport, Told};
+use crate::store::fleet::{FeedEvent, ObjectRef, PodReport};
 
 /// A pod, by its namespace and uid.
 pub(super) type PodId = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
 pub(super) struct EndedPods {
-    by_place: BTreeMap<Place, PodId>,
+    by_place: BTreeMap<ObjectRef, PodId>,
     ended: BTreeSet<PodId>,
-    old: Option<BTreeSet<Place>>,
+    unlisted: Option<BTreeSet<ObjectRef>>,
     pub(super) is_complete: bool,
 }
 
 impl EndedPods {
-    pub(super) fn has(&self, pod: &PodId) -> bool {
+    pub(super) fn contains(&self, pod: &PodId) -> bool {
         self.ended.contains(pod)
     }
 
-    /// Takes note of what a feed told; gives the pod that ended by it.
-    pub(super) fn note(&mut self, told: Told<PodReport>) -> Option<PodId> {
-        match told {
-            Told::Anew => self.old = Some(self.by_place.keys().cloned().collect()),
-            Told::There(pod) => {
-                if let Some(old) = &mut self.old {
-                    old.remove(&pod.place);
+    /// Applies an event of the feed. Returns the pod if it has ended.
+    pub(super) fn apply(&mut self, event: FeedEvent<PodReport>) -> Option<PodId> {
+        match event {
+            FeedEvent::ListStarted => self.unlisted = Some(self.by_place.keys().cloned().collect()),
+            FeedEvent::Applied(pod) => {
+                if let Some(unlisted) = &mut self.unlisted {
+                    unlisted.remove(&pod.object_ref);
                 }
-                return self.note_report(&pod);
+                return self.apply_report(&pod);
             }
-            Told::Unreadable { place, .. } | Told::Gone(place) => self.forget(&place),
-            Told::Complete => {
-                for place in self.old.take().unwrap_or_default() {
-                    self.forget(&place);
+            FeedEvent::Unreadable { object_ref, .. } | FeedEvent::Deleted(object_ref) => {
+                self.forget(&object_ref)
+            }
+            FeedEvent::ListDone => {
+                for object_ref in self.unlisted.take().unwrap_or_default() {
+                    self.forget(&object_ref);
                 }
                 self.is_complete = true;
             }
-            Told::Interrupted(_) => {}
+            FeedEvent::Interrupted(_) => {}
         }
         None
     }
 
-    /// Takes note of a report, however it was heard; gives the pod if it ended. What was reported
-    /// before does not count beside it: containers of a pod that is being deleted may start again.
-    pub(super) fn note_report(&mut self, pod: &PodReport) -> Option<PodId> {
-        self.forget(&pod.place);
+    /// Applies a report. Returns the pod if it has ended. A new report replaces the earlier one:
+    /// containers of a pod that is being deleted may start again.
+    pub(super) fn apply_report(&mut self, pod: &PodReport) -> Option<PodId> {
+        self.forget(&pod.object_ref);
         if !has_ended(pod) {
             return None;
         }
-        let id = (pod.place.namespace.clone(), pod.uid.clone());
-        self.by_place.insert(pod.place.clone(), id.clone());
+        let id = (pod.object_ref.namespace.clone(), pod.uid.clone());
+        self.by_place.insert(pod.object_ref.clone(), id.clone());
         self.ended.insert(id.clone());
         Some(id)
     }
 
-    fn forget(&mut self, place: &Place) {
-        if let Some(id) = self.by_place.remove(place) {
+    fn forget(&mut self, object_ref: &ObjectRef) {
+        if let Some(id) = self.by_place.remove(object_ref) {
             self.ended.remove(&id);
         }
     }

@@ -1,55 +1,62 @@
-//! What is known of sessions.
+//! The observations of sessions.
 
 use std::sync::Arc;
 
-use super::claims::Claim;
-use super::{Key, SeenSession, Unreadable, View, is_news, pod_of};
+use super::session_references::SessionReference;
+use super::{Key, SessionObservation, Unreadable, View, is_newer, pod_of};
 use crate::protocol::observed::{Observed, Sight};
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
-use crate::store::fleet::{Place, Placed, Told};
+use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 
 impl View {
-    /// Takes note of a session that a feed or an answer told of.
-    pub fn note_session(&mut self, told: Told<Placed<Session>>, received: Moment) {
-        match told {
-            Told::Anew => {
+    /// Observes a session, from a feed or an answer.
+    pub fn observe_session(&mut self, event: FeedEvent<Object<Session>>, received: Moment) {
+        match event {
+            FeedEvent::ListStarted => {
                 let there = self.sessions.keys().cloned();
-                self.old_sessions = Some(there.chain(self.unreadable_sessions()).collect());
+                self.unlisted_sessions = Some(there.chain(self.unreadable_sessions()).collect());
             }
-            Told::There(session) => {
-                if let Some(old) = &mut self.old_sessions {
-                    old.remove(&session.place);
+            FeedEvent::Applied(session) => {
+                if let Some(old) = &mut self.unlisted_sessions {
+                    old.remove(&session.object_ref);
                 }
                 self.put_session(*session, received);
             }
-            // Its locks are judged as if it were not told of: by a look at it, which fails.
-            Told::Unreadable {
-                place, uid, why, ..
+            // Its locks are planned as if it was not observed: the read of it fails.
+            FeedEvent::Unreadable {
+                object_ref,
+                uid,
+                why,
+                ..
             } => {
-                if let Some(old) = &mut self.old_sessions {
-                    old.remove(&place);
+                if let Some(old) = &mut self.unlisted_sessions {
+                    old.remove(&object_ref);
                 }
-                self.forget_session(&place);
+                self.forget_session(&object_ref);
                 let unreadable = Unreadable { uid, why };
-                self.unreadable.insert(Key::Session(place), unreadable);
+                self.unreadable.insert(Key::Session(object_ref), unreadable);
             }
-            Told::Gone(place) => self.note_no_session(&place, received),
-            Told::Complete => {
-                for place in self.old_sessions.take().unwrap_or_default() {
-                    self.note_no_session(&place, received);
+            FeedEvent::Deleted(object_ref) => self.observe_session_missing(&object_ref, received),
+            FeedEvent::ListDone => {
+                for object_ref in self.unlisted_sessions.take().unwrap_or_default() {
+                    self.observe_session_missing(&object_ref, received);
                 }
                 self.complete[1] = true;
             }
-            Told::Interrupted(_) => {}
+            FeedEvent::Interrupted(_) => {}
         }
     }
 
-    fn put_session(&mut self, session: Placed<Session>, received: Moment) {
-        let place = session.place.clone();
-        let before = self.sessions.get(&place);
+    fn put_session(&mut self, session: Object<Session>, received: Moment) {
+        let object_ref = session.object_ref.clone();
+        let before = self.sessions.get(&object_ref);
         let known = before.map(|before| before.session.stored.version);
-        if !is_news(known, session.stored.version, self.old_sessions.is_some()) {
+        if !is_newer(
+            known,
+            session.stored.version,
+            self.unlisted_sessions.is_some(),
+        ) {
             return;
         }
         let is_revoked = session.stored.value.revoked.is_some();
@@ -60,69 +67,68 @@ impl View {
         };
         let alive_at = before.filter(|_| is_revoked).map(|before| before.alive_at);
         let observed = Observed::join(before.map(|before| before.observed), sight, received);
-        let pod_looked_at = before.and_then(|before| before.pod_looked_at);
-        let named_until = before.map_or(received, |before| before.named_until);
+        let checked_pod_version = before.and_then(|before| before.checked_pod_version);
+        let referenced_until = before.map_or(received, |before| before.referenced_until);
         let was_alive = before.is_some_and(|seen| seen.session.stored.value.revoked.is_none());
-        self.unreadable.remove(&Key::Session(place.clone()));
-        let own = Claim::own(&session);
-        let is_another = before.is_none_or(|before| Claim::own(&before.session) != own);
+        self.unreadable.remove(&Key::Session(object_ref.clone()));
+        let own = SessionReference::own(&session);
+        let is_another = before.is_none_or(|before| SessionReference::own(&before.session) != own);
         self.missing.remove(&own);
         self.by_pod
             .entry(pod_of(&session))
             .or_default()
-            .insert(place.clone());
-        let seen = SeenSession {
+            .insert(object_ref.clone());
+        let seen = SessionObservation {
             session: Arc::new(session),
             observed,
             alive_at: alive_at.unwrap_or(received),
-            named_until,
-            pod_looked_at,
+            referenced_until,
+            checked_pod_version,
         };
-        if self.sessions.insert(place.clone(), seen).is_none() {
-            self.count_session(&place.namespace);
+        if self.sessions.insert(object_ref.clone(), seen).is_none() {
+            self.count_session(&object_ref.namespace);
         }
-        self.changed.push(Key::Session(place.clone()));
+        self.changed.push(Key::Session(object_ref.clone()));
         if is_another {
-            self.miss_session_of_strangers(&place, received);
+            self.mark_foreign_references_to(&object_ref, received);
         }
         if is_revoked || !was_alive || is_another {
-            self.look_again_at_locks_of(&place);
+            self.requeue_locks_of(&object_ref);
         }
     }
 
-    /// There is no such session, as the store said just now. Names are never used twice, so it
-    /// will not come back.
-    pub fn note_no_session(&mut self, place: &Place, received: Moment) {
-        self.forget_session(place);
-        if self.naming.is_named(place) {
-            self.miss_session(place, received);
-            self.look_again_at_locks_of(place);
+    /// Observes that a session does not exist. Names are never reused, so it will not come back.
+    pub fn observe_session_missing(&mut self, object_ref: &ObjectRef, received: Moment) {
+        self.forget_session(object_ref);
+        if self.session_index.is_referenced(object_ref) {
+            self.mark_references_missing(object_ref, received);
+            self.requeue_locks_of(object_ref);
         }
     }
 
-    fn forget_session(&mut self, place: &Place) {
-        let unreadable = self.unreadable.remove(&Key::Session(place.clone()));
-        let gone = self.sessions.remove(place);
+    fn forget_session(&mut self, object_ref: &ObjectRef) {
+        let unreadable = self.unreadable.remove(&Key::Session(object_ref.clone()));
+        let gone = self.sessions.remove(object_ref);
         if gone.is_some() {
-            self.count_session_gone(&place.namespace);
+            self.count_session_gone(&object_ref.namespace);
         }
         if gone.is_some() || unreadable.is_some() {
-            self.look_again_at_binding_of(&place.namespace);
+            self.requeue_binding_of(&object_ref.namespace);
         }
         let Some(seen) = gone else {
             return;
         };
         let pod = pod_of(&seen.session);
         if let Some(sessions) = self.by_pod.get_mut(&pod) {
-            sessions.remove(place);
+            sessions.remove(object_ref);
             if sessions.is_empty() {
                 self.by_pod.remove(&pod);
             }
         }
     }
 
-    fn look_again_at_locks_of(&mut self, session: &Place) {
-        let naming = self.naming.locks_of(session);
+    fn requeue_locks_of(&mut self, session: &ObjectRef) {
+        let naming = self.session_index.locks_of(session);
         self.changed.extend(naming.cloned().map(Key::Lock));
     }
 }

@@ -18,16 +18,16 @@ fn now(seconds: u64) -> Now {
     }
 }
 
-fn place(name: &str) -> Place {
-    Place {
+fn object_ref(name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: "n".into(),
         name: name.into(),
     }
 }
 
-fn lock(name: &str, version: u64) -> Told<Placed<Lock>> {
-    Told::There(Box::new(Placed {
-        place: place(name),
+fn lock(name: &str, version: u64) -> FeedEvent<Object<Lock>> {
+    FeedEvent::Applied(Box::new(Object {
+        object_ref: object_ref(name),
         uid: "u".into(),
         is_deleted: false,
         is_misnamed: false,
@@ -41,16 +41,17 @@ fn lock(name: &str, version: u64) -> Told<Placed<Lock>> {
 }
 
 fn version(view: &View, name: &str) -> Option<u64> {
-    view.lock(&place(name)).map(|kept| kept.version().0)
+    view.lock(&object_ref(name))
+        .map(|observation| observation.version().0)
 }
 
 #[test]
 fn of_two_states_the_newer_one_counts_whichever_came_last() {
     let mut view = View::default();
-    view.note_lock(lock("a", 7), now(1));
+    view.observe_lock(lock("a", 7), now(1));
     view.take_changed();
-    view.note_lock(lock("a", 5), now(2));
-    view.note_lock(lock("a", 7), now(3));
+    view.observe_lock(lock("a", 5), now(2));
+    view.observe_lock(lock("a", 7), now(3));
     assert_eq!(version(&view, "a"), Some(7));
     assert_eq!(view.take_changed(), [], "nothing is new");
 }
@@ -58,76 +59,81 @@ fn of_two_states_the_newer_one_counts_whichever_came_last() {
 #[test]
 fn what_a_listing_leaves_out_is_gone_and_what_it_says_counts() {
     let mut view = View::default();
-    for told in [Told::Anew, lock("a", 5), lock("b", 9), Told::Complete] {
-        view.note_lock(told, now(1));
+    for event in [
+        FeedEvent::ListStarted,
+        lock("a", 5),
+        lock("b", 9),
+        FeedEvent::ListDone,
+    ] {
+        view.observe_lock(event, now(1));
     }
     // A restored store: older than what was seen.
-    for told in [Told::Anew, lock("b", 4)] {
-        view.note_lock(told, now(2));
+    for event in [FeedEvent::ListStarted, lock("b", 4)] {
+        view.observe_lock(event, now(2));
     }
     assert_eq!(version(&view, "a"), Some(5), "not before all was told");
-    view.note_lock(Told::Complete, now(2));
+    view.observe_lock(FeedEvent::ListDone, now(2));
     assert_eq!((version(&view, "a"), version(&view, "b")), (None, Some(4)));
 }
 
 #[test]
 fn a_lock_is_idle_since_it_was_first_seen_so() {
     let mut view = View::default();
-    view.note_lock(lock("a", 5), now(1));
-    view.note_lock(lock("a", 6), now(8));
-    assert_eq!(view.lock(&place("a")).unwrap().since(), at(1));
-    view.note_lock(Told::Gone(place("a")), now(9));
-    view.note_lock(lock("a", 7), now(10));
-    assert_eq!(view.lock(&place("a")).unwrap().since(), at(10));
+    view.observe_lock(lock("a", 5), now(1));
+    view.observe_lock(lock("a", 6), now(8));
+    assert_eq!(view.lock(&object_ref("a")).unwrap().since(), at(1));
+    view.observe_lock(FeedEvent::Deleted(object_ref("a")), now(9));
+    view.observe_lock(lock("a", 7), now(10));
+    assert_eq!(view.lock(&object_ref("a")).unwrap().since(), at(10));
 }
 
 #[test]
 fn a_store_that_is_older_than_what_was_seen_is_noticed() {
     let mut view = View::default();
-    assert!(view.note_revision(Revision(10), view.seen()));
-    view.note_lock(lock("a", 20), now(1));
-    assert!(!view.note_revision(Revision(15), view.seen()));
-    assert!(view.note_revision(Revision(20), view.seen()));
+    assert!(view.observe_revision(Revision(10), view.seen()));
+    view.observe_lock(lock("a", 20), now(1));
+    assert!(!view.observe_revision(Revision(15), view.seen()));
+    assert!(view.observe_revision(Revision(20), view.seen()));
 }
 
 #[test]
 fn it_is_complete_when_everything_was_told_once() {
-    let all = |view: &View| view.is_complete(Kind::is_needed_throughout);
+    let all = |view: &View| view.is_listed_all(FeedKind::is_needed_throughout);
     let mut view = View::default();
-    view.note_lock(Told::Complete, now(1));
-    view.note_session(Told::Complete, at(1));
+    view.observe_lock(FeedEvent::ListDone, now(1));
+    view.observe_session(FeedEvent::ListDone, at(1));
     assert!(!all(&view));
-    view.note_pod(Told::Complete);
+    view.observe_pod(FeedEvent::ListDone);
     assert!(all(&view));
-    view.note_lock(Told::Anew, now(2));
+    view.observe_lock(FeedEvent::ListStarted, now(2));
     assert!(all(&view), "what it knows is good enough to go on");
 }
 
 #[test]
 fn what_makes_no_sense_is_remembered_until_it_does_or_is_gone() {
     let mut view = View::default();
-    let unreadable = |name| Told::Unreadable {
-        place: place(name),
+    let unreadable = |name| FeedEvent::Unreadable {
+        object_ref: object_ref(name),
         uid: "u".into(),
         why: "why".into(),
         free: None,
     };
-    view.note_lock(unreadable("a"), now(1));
-    view.note_lock(unreadable("b"), now(1));
+    view.observe_lock(unreadable("a"), now(1));
+    view.observe_lock(unreadable("b"), now(1));
     assert_eq!(view.unreadable().len(), 2);
-    view.note_lock(lock("a", 2), now(2));
-    view.note_lock(Told::Gone(place("b")), now(2));
+    view.observe_lock(lock("a", 2), now(2));
+    view.observe_lock(FeedEvent::Deleted(object_ref("b")), now(2));
     assert!(view.unreadable().is_empty());
 }
 
 #[test]
 fn a_listing_is_compared_with_what_was_seen_before_it() {
     let mut view = View::default();
-    assert!(view.note_revision(Revision(5), view.seen()));
+    assert!(view.observe_revision(Revision(5), view.seen()));
     let before = view.seen();
     // Written after the store had answered, and told of before the answer.
-    view.note_lock(lock("a", 7), now(1));
-    assert!(view.note_revision(Revision(6), before));
+    view.observe_lock(lock("a", 7), now(1));
+    assert!(view.observe_revision(Revision(6), before));
     assert_eq!(view.seen(), Some(Seen::from_list(Revision(7))));
-    assert!(!view.note_revision(Revision(6), view.seen()));
+    assert!(!view.observe_revision(Revision(6), view.seen()));
 }

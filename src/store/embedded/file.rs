@@ -1,16 +1,16 @@
-//! The data directory: made, locked, and its file looked over before it is used.
+//! The data directory: it is created and locked, and its file is checked before use.
 //!
-//! A file is made under another name and put in its place when it is whole. One that is in its
-//! place is never made anew, whatever is in it. Before it is opened for writing it is read into
-//! memory and checked there to the last page, so that one that is refused is left as it was.
+//! A new file is written under another name and renamed when it is complete. An existing file is
+//! never replaced, whatever its content. Before it is opened for writing, a copy in memory is
+//! checked to the last page, so a rejected file is not changed.
 //!
-//! Beside the file is the last revision that was acknowledged, so that a file which lost its last
-//! commits, or was replaced by an older copy, is noticed. It is not synced: what it says is at
-//! most too low after the machine crashed. A whole directory that was replaced by an older copy
-//! of itself is not noticed.
+//! Beside the file the last acknowledged revision is recorded. So a file that lost its last
+//! commits, or was replaced by an older copy, is detected. The record is not synced: after a crash
+//! of the machine it may be too low. A whole directory that was replaced by an older copy is not
+//! detected.
 //!
-//! Only what is wrong with the file itself is called damage. What the disk refuses is the disk's:
-//! a file that could not be read or written for once has to stay where it is.
+//! Only a fault of the file itself counts as damage. After an error of the disk the file must stay
+//! where it is.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -24,21 +24,21 @@ use redb::{Builder, Database, StorageBackend as _};
 use super::tables::{self, FORMAT_NOW};
 use crate::protocol::token::Revision;
 
-/// The file that everything is in.
+/// The database file.
 const FILE: &str = "leasehold.redb";
-/// The same while it is made.
+/// The name of the file until it is complete.
 const UNFINISHED: &str = "leasehold.redb.new";
-/// Locked by the process that uses the directory, and has its id inside until that one stops.
+/// Locked by the process that uses the directory; contains its id until it stops.
 const LOCK: &str = "lock";
-/// Names the last revision that was acknowledged.
+/// Contains the last acknowledged revision.
 const ACKNOWLEDGED: &str = "acknowledged";
-/// How much memory the database may use for what it has read. Locks are small.
+/// The memory limit of the database's read cache. Locks are small.
 const CACHE_BYTES: usize = 16 * 1024 * 1024;
-/// What is wrong with a file that has lost the number that everything hangs on.
+/// The error of a file without a revision, on which everything depends.
 const WITHOUT_REVISION: &str = "it has no revision";
 
-/// Why a data directory cannot be used. A file that is damaged, or a newer version's, was left as it
-/// was; what was missing beside it may have been made.
+/// Why a data directory cannot be used. A damaged file, or one of a newer version, was not changed;
+/// missing files beside it may have been created.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process uses it.
@@ -49,18 +49,18 @@ pub enum OpenError {
     InUse {
         /// The directory.
         directory: PathBuf,
-        /// The other process's id, or what else is known of it.
+        /// The id of the other process, or what else is known of it.
         by: String,
     },
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("{} cannot be used", path.display())]
     Io {
-        /// What could not be used.
+        /// What cannot be used.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// The file is not as it was written.
+    /// The file is damaged.
     #[error(
         "{} is damaged ({what}) and was left as it is; move it away to start a new one with larger \
          tokens, or see docs/dev.md for how to restore a copy", path.display()
@@ -68,7 +68,7 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         what: String,
     },
     /// A newer version wrote the file.
@@ -84,10 +84,10 @@ pub enum OpenError {
     },
 }
 
-/// A database and what stands beside it in its directory.
+/// A database and the files beside it.
 pub(super) struct Opened {
     pub(super) database: Database,
-    pub(super) beside: Beside,
+    pub(super) side_files: SideFiles,
     path: PathBuf,
 }
 
@@ -95,17 +95,17 @@ impl Opened {
     /// Closes the database and opens it again.
     ///
     /// # Errors
-    /// [`OpenError`] says what to do.
+    /// [`OpenError`], which says what to do.
     pub(super) fn again(self) -> Result<Self, OpenError> {
         drop(self.database);
         let database = open_database(&self.path)?;
         Ok(Self { database, ..self })
     }
 
-    /// The revision that the database is at.
+    /// Returns the revision of the database.
     ///
     /// # Errors
-    /// [`OpenError`] says what to do.
+    /// [`OpenError`], which says what to do.
     pub(super) fn revision(&self) -> Result<Revision, OpenError> {
         let read = tables::format_and_revision(&self.database);
         let (_, revision) = read.map_err(|error| unusable(&self.path, error))?;
@@ -114,14 +114,14 @@ impl Opened {
 }
 
 /// The files beside the database.
-pub(super) struct Beside {
+pub(super) struct SideFiles {
     acknowledged: File,
-    /// Keeps others from the directory.
+    /// Locks the directory.
     lock: File,
 }
 
-impl Drop for Beside {
-    /// The id may be another process's before long, and people end the one that they read there.
+impl Drop for SideFiles {
+    /// Another process may soon have this id, and users kill the process that they read there.
     fn drop(&mut self) {
         if let Err(error) = self.lock.set_len(0) {
             tracing::warn!(%error, "removing the process id failed");
@@ -129,10 +129,9 @@ impl Drop for Beside {
     }
 }
 
-impl Beside {
-    /// Notes a revision whose write is on disk. That it could not be noted is no reason to say
-    /// that the write failed.
-    pub(super) fn note(&self, revision: Revision) {
+impl SideFiles {
+    /// Records a revision whose write is on disk. If this fails, the write has still succeeded.
+    pub(super) fn record(&self, revision: Revision) {
         let text = format!("{:020}\n", revision.0);
         if let Err(error) = self.write(text.as_bytes()) {
             tracing::warn!(%error, "recording the last revision failed");
@@ -145,19 +144,19 @@ impl Beside {
         file.write_all(text)
     }
 
-    /// The revision that was noted last; none when nothing was, or nothing that can be read.
-    fn noted(&self) -> Option<Revision> {
+    /// Returns the last recorded revision; `None` if there is none, or it cannot be read.
+    fn recorded(&self) -> Option<Revision> {
         let read = || {
             let mut text = String::new();
             let mut file = &self.acknowledged;
             file.seek(SeekFrom::Start(0))?;
             file.read_to_string(&mut text)?;
-            // Behind the first line is at most what something else wrote there.
-            let Some(noted) = text.lines().next() else {
+            // Anything after the first line was written by something else.
+            let Some(recorded) = text.lines().next() else {
                 return Ok(None);
             };
-            let noted = noted.parse().map_err(io::Error::other)?;
-            Ok(Some(Revision(noted)))
+            let recorded = recorded.parse().map_err(io::Error::other)?;
+            Ok(Some(Revision(recorded)))
         };
         read().unwrap_or_else(|error: io::Error| {
             tracing::warn!(
@@ -170,46 +169,46 @@ impl Beside {
     }
 }
 
-/// Opens the directory, and makes what is missing. A new store's revisions follow `first`, or
-/// what was acknowledged in its place before.
+/// Opens the directory, and creates what is missing. The revisions of a new store follow `first`,
+/// or the last recorded one.
 ///
 /// # Errors
-/// [`OpenError`] says what to do.
+/// [`OpenError`], which says what to do.
 pub(super) fn open(directory: &Path, first: Revision) -> Result<Opened, OpenError> {
     make_directory(directory)?;
     let lock = lock(directory)?;
-    let noted = directory.join(ACKNOWLEDGED);
-    let beside = Beside {
-        acknowledged: private().open(&noted).map_err(io_error(&noted))?,
+    let recorded = directory.join(ACKNOWLEDGED);
+    let side_files = SideFiles {
+        acknowledged: private().open(&recorded).map_err(io_error(&recorded))?,
         lock,
     };
     let path = directory.join(FILE);
     let is_there = path.try_exists().map_err(io_error(&path))?;
-    let noted = beside.noted();
+    let recorded = side_files.recorded();
     if is_there {
-        check(&path, noted)?;
+        check(&path, recorded)?;
     } else {
-        create(directory, after(noted, first))?;
+        create(directory, after(recorded, first))?;
     }
     let database = open_database(&path)?;
     Ok(Opened {
         database,
-        beside,
+        side_files,
         path,
     })
 }
 
-/// Where a new file's revisions begin. Its place may be empty because somebody moved a damaged one
-/// away.
-fn after(noted: Option<Revision>, first: Revision) -> Revision {
-    let Some(noted) = noted else {
+/// Returns where the revisions of a new file start. The file may be missing because a user moved a
+/// damaged one away.
+fn after(recorded: Option<Revision>, first: Revision) -> Revision {
+    let Some(recorded) = recorded else {
         return first;
     };
     tracing::warn!(
-        file = FILE, revision = %noted,
+        file = FILE, revision = %recorded,
         "database missing; created without its former locks"
     );
-    first.max(Revision(noted.0.saturating_add(1)))
+    first.max(Revision(recorded.0.saturating_add(1)))
 }
 
 fn open_database(path: &Path) -> Result<Database, OpenError> {
@@ -217,10 +216,10 @@ fn open_database(path: &Path) -> Result<Database, OpenError> {
     opened.map_err(|error| unusable(path, error.into()))
 }
 
-/// A database in memory.
+/// Creates a database in memory.
 ///
 /// # Errors
-/// None that are known; the library does not say so.
+/// None is known, but the library does not exclude it.
 pub(super) fn in_memory(first: Revision) -> Result<Database, redb::Error> {
     let database = builder().create_with_backend(InMemoryBackend::new())?;
     tables::create(&database, first)?;
@@ -233,8 +232,8 @@ fn builder() -> Builder {
     builder
 }
 
-/// Others need not see who locks what: what is made here is for its owner alone. A directory that is
-/// there keeps the mode that somebody gave it.
+/// Created files and directories are only for their owner: others need not see the locks. An
+/// existing directory keeps its mode.
 fn make_directory(directory: &Path) -> Result<(), OpenError> {
     let missing: Vec<_> = directory
         .ancestors()
@@ -245,12 +244,12 @@ fn make_directory(directory: &Path) -> Result<(), OpenError> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(directory).map_err(io_error(directory))?;
-    // Each new name has to survive a crash, and is in the directory above.
+    // Each new name must survive a crash, and is stored in the parent directory.
     for made in missing {
         let above = made.parent().filter(|above| !above.as_os_str().is_empty());
         let above = above.unwrap_or(Path::new("."));
         if let Err(error) = sync(above) {
-            // Who may make a name there need not be allowed to read it.
+            // A user that may create a name there may still not read it.
             tracing::warn!(%error, directory = %above.display(), "syncing a directory failed");
         }
     }
@@ -278,7 +277,7 @@ fn lock(directory: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// A file that is made where it is missing, for nobody else to read.
+/// Returns options for a file that is created if it is missing, only for its owner.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true);
@@ -293,7 +292,7 @@ fn create(directory: &Path, first: Revision) -> Result<(), OpenError> {
     let file = file.map_err(io_error(&unfinished))?;
     fill(file, first).map_err(|error| io_error(&unfinished)(as_io(error)))?;
     fs::rename(&unfinished, &path).map_err(io_error(&path))?;
-    // The new name has to survive a crash too.
+    // The new name must survive a crash, too.
     sync(directory).map_err(io_error(directory))
 }
 
@@ -303,14 +302,14 @@ fn fill(file: File, first: Revision) -> Result<(), redb::Error> {
     Ok(database.close()?)
 }
 
-/// Reads the whole file and checks a copy of it in memory: each page against its checksum, that
-/// it is of a format that this version knows, and that nothing acknowledged is missing.
+/// Reads the whole file and checks a copy in memory. The checksum of each page must match, this
+/// version must know the format, and no acknowledged revision may be missing.
 fn check(path: &Path, acknowledged: Option<Revision>) -> Result<(), OpenError> {
     let bytes = fs::read(path).map_err(io_error(path))?;
     if bytes.is_empty() {
         return Err(damaged(path, "it is empty"));
     }
-    // What is damaged in a way that the library did not think of may make it panic.
+    // Unexpected damage may make the library panic.
     let checked = panic::catch_unwind(AssertUnwindSafe(|| check_copy(&bytes)));
     let Ok(checked) = checked else {
         return Err(damaged(path, "its content is invalid"));
@@ -344,7 +343,7 @@ fn check_copy(bytes: &[u8]) -> Result<(Option<u64>, Option<Revision>), redb::Err
     tables::format_and_revision(&database)
 }
 
-/// What keeps a file that was checked, or is new, from being used: only the last kind is damage.
+/// Returns the error of a file that was checked or is new; only the last kind is damage.
 fn unusable(path: &Path, error: redb::Error) -> OpenError {
     match error {
         redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed => {

@@ -1,13 +1,12 @@
-//! The operator's port on the embedded store: its locks and sessions as they change, and what somebody
-//! reports of pods.
+//! The operator's port on the embedded store: feeds of its locks and sessions, and reports of pods.
 //!
-//! For the simulation, in which the operator runs on the same store as the agents; nothing that is
-//! shipped calls it. There are no pods here: a simulation plays the kubelet through `back_door`.
+//! For the simulation, in which the operator runs on the store of the agents; shipped code does not
+//! use it. The store has no pods: a simulation reports them through `test_support`.
 //!
-//! Invariant: nothing is written between what a feed begins with and the first change that it tells.
+//! Invariant: no write happens between a feed's list and its first change.
 
 mod pods;
-mod tellers;
+mod subscribers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,28 +16,30 @@ use futures::StreamExt as _;
 use futures::stream;
 
 pub(super) use self::pods::Pods;
-pub(super) use self::tellers::Tellers;
+pub(super) use self::subscribers::Subscribers;
 use super::record::SessionRecord;
-use super::tables::{Found, SESSIONS};
+use super::tables::{SESSIONS, Versioned};
 use super::{EmbeddedStore, Identity, Inner, stored_session};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Exact, Feed, FleetStore, Place, Placed, PodReport, Told};
+use crate::store::fleet::{
+    Feed, FeedEvent, FleetStore, Object, ObjectRef, ObjectVersion, PodReport,
+};
 use crate::store::{LockStore, SessionStore, StoreError, Stored};
 
-/// The one namespace that everything is in.
+/// The only namespace.
 pub const NAMESPACE: &str = "embedded";
-/// The pause before a feed that could not begin tries again.
+/// The pause before a feed that failed to open is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What an object's own id is, as the adapter carries it. Objects in a file have none.
+/// The uid of an object, as the adapter carries it. Objects in a file have none.
 pub(super) struct Uid(pub(super) Option<Arc<str>>);
 
-/// Where the object of a name is.
-pub(super) fn place(name: &str) -> Place {
-    Place {
+/// Returns the reference to an object of this name.
+pub(super) fn object_ref(name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: NAMESPACE.into(),
         name: name.into(),
     }
@@ -49,12 +50,12 @@ fn uid_of<T>(stored: &Stored<T>) -> Arc<str> {
     uid.unwrap_or_else(|| "".into())
 }
 
-/// An object that was read or written, where it is.
-pub(super) fn placed<T>(name: &str, stored: Stored<T>) -> Placed<T> {
-    Placed {
-        place: place(name),
+/// Converts a stored object.
+pub(super) fn to_object<T>(name: &str, stored: Stored<T>) -> Object<T> {
+    Object {
+        object_ref: object_ref(name),
         uid: uid_of(&stored),
-        // Nothing here has finalizers.
+        // No object here has finalizers.
         is_deleted: false,
         is_misnamed: false,
         set_at: None,
@@ -62,19 +63,19 @@ pub(super) fn placed<T>(name: &str, stored: Stored<T>) -> Placed<T> {
     }
 }
 
-/// What a feed tells of an object after a write; nothing is stored when it was deleted.
-pub(super) fn changed<T>(name: &str, stored: Option<Stored<T>>) -> Told<Placed<T>> {
+/// Returns the event after a write; `stored` is `None` after a delete.
+pub(super) fn change_event<T>(name: &str, stored: Option<Stored<T>>) -> FeedEvent<Object<T>> {
     match stored {
-        Some(stored) => Told::There(Box::new(placed(name, stored))),
-        None => Told::Gone(place(name)),
+        Some(stored) => FeedEvent::Applied(Box::new(to_object(name, stored))),
+        None => FeedEvent::Deleted(object_ref(name)),
     }
 }
 
-fn listed<T>(name: &str, stored: Result<Stored<T>, StoreError>) -> Told<Placed<T>> {
+fn list_event<T>(name: &str, stored: Result<Stored<T>, StoreError>) -> FeedEvent<Object<T>> {
     match stored {
-        Ok(stored) => changed(name, Some(stored)),
-        Err(error) => Told::Unreadable {
-            place: place(name),
+        Ok(stored) => change_event(name, Some(stored)),
+        Err(error) => FeedEvent::Unreadable {
+            object_ref: object_ref(name),
             uid: "".into(),
             why: error.to_string(),
             free: None,
@@ -82,46 +83,50 @@ fn listed<T>(name: &str, stored: Result<Stored<T>, StoreError>) -> Told<Placed<T
     }
 }
 
-/// Everything that there is, then what follows.
-fn begun<T: Send + 'static>(there: Vec<Told<T>>, changes: Feed<T>) -> Feed<T> {
+/// Returns a feed that lists everything, and then delivers the changes.
+fn list_then_watch<T: Send + 'static>(there: Vec<FeedEvent<T>>, changes: Feed<T>) -> Feed<T> {
     let there = stream::iter(there);
-    let begin = stream::iter([Told::Anew]).chain(there);
-    let begin = begin.chain(stream::iter([Told::Complete]));
+    let begin = stream::iter([FeedEvent::ListStarted]).chain(there);
+    let begin = begin.chain(stream::iter([FeedEvent::ListDone]));
     begin.chain(changes).boxed()
 }
 
 fn interrupted<T: Send + 'static>(error: StoreError) -> Feed<T> {
     let pause = stream::once(tokio::time::sleep(PAUSE)).filter_map(|()| async { None });
-    stream::iter([Told::Interrupted(error)])
+    stream::iter([FeedEvent::Interrupted(error)])
         .chain(pause)
         .boxed()
 }
 
 impl Inner {
-    fn lock_feed(&self) -> Result<Feed<Placed<Lock>>, StoreError> {
+    fn lock_feed(&self) -> Result<Feed<Object<Lock>>, StoreError> {
         let mut history = self.history();
         let mut there = Vec::new();
-        self.view()?.walk_locks(None, |name, lock| {
-            there.push(listed(name, lock));
+        self.snapshot()?.walk_locks(None, |name, lock| {
+            there.push(list_event(name, lock));
             true
         })?;
-        Ok(begun(there, history.lock_tellers.follow()))
+        Ok(list_then_watch(there, history.lock_subscribers.subscribe()))
     }
 
-    fn session_feed(&self) -> Result<Feed<Placed<Session>>, StoreError> {
+    fn session_feed(&self) -> Result<Feed<Object<Session>>, StoreError> {
         let mut history = self.history();
         let mut there = Vec::new();
-        let each = |name: &str, found: Result<Found<SessionRecord>, StoreError>| {
-            there.push(listed(name, found.map(|found| stored_session(&found))));
+        let each = |name: &str, found: Result<Versioned<SessionRecord>, StoreError>| {
+            there.push(list_event(name, found.map(|found| stored_session(&found))));
             true
         };
-        self.view()?.walk(SESSIONS, None, each)?;
-        Ok(begun(there, history.session_tellers.follow()))
+        self.snapshot()?.walk(SESSIONS, None, each)?;
+        Ok(list_then_watch(
+            there,
+            history.session_subscribers.subscribe(),
+        ))
     }
 }
 
 impl EmbeddedStore {
-    /// A feed that begins anew whenever it ends: it fell behind, or a backup was restored.
+    /// Returns a feed that lists again whenever it ends, because it fell behind or a backup was
+    /// restored.
     fn feed<T: Send + 'static>(&self, begin: fn(&Inner) -> Result<Feed<T>, StoreError>) -> Feed<T> {
         let feeds = stream::unfold(self.clone(), move |store| async move {
             let feed = store.read(begin).await.unwrap_or_else(interrupted);
@@ -131,29 +136,29 @@ impl EmbeddedStore {
     }
 }
 
-fn is_here(place: &Place) -> bool {
-    &*place.namespace == NAMESPACE
+fn is_here(object_ref: &ObjectRef) -> bool {
+    &*object_ref.namespace == NAMESPACE
 }
 
-fn check_here(place: &Place) -> Result<(), StoreError> {
-    let found = is_here(place).then_some(());
-    found.ok_or_else(|| StoreError::NotFound(place.to_string()))
+fn check_here(object_ref: &ObjectRef) -> Result<(), StoreError> {
+    let found = is_here(object_ref).then_some(());
+    found.ok_or_else(|| StoreError::NotFound(object_ref.to_string()))
 }
 
-/// Whether what is there is this very object, at the version that was seen.
-fn check_is(current: &Exact, there: &Identity) -> Result<(), StoreError> {
+/// Checks that the object has this uid and version.
+fn check_precondition(current: &ObjectVersion, there: &Identity) -> Result<(), StoreError> {
     let uid = there.uid.as_deref().unwrap_or_default();
-    let is_it = uid == &*current.uid && there.version == current.version;
-    is_it.then_some(()).ok_or(StoreError::Conflict)
+    let is_same = uid == &*current.uid && there.version == current.version;
+    is_same.then_some(()).ok_or(StoreError::Conflict)
 }
 
 #[async_trait]
 impl FleetStore for EmbeddedStore {
-    fn locks(&self) -> Feed<Placed<Lock>> {
+    fn locks(&self) -> Feed<Object<Lock>> {
         self.feed(Inner::lock_feed)
     }
 
-    fn sessions(&self) -> Feed<Placed<Session>> {
+    fn sessions(&self) -> Feed<Object<Session>> {
         self.feed(Inner::session_feed)
     }
 
@@ -162,70 +167,74 @@ impl FleetStore for EmbeddedStore {
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {
-        self.read(|inner| inner.view()?.revision()).await
+        self.read(|inner| inner.snapshot()?.revision()).await
     }
 
-    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
-        // A name that no lock can have is one that there is no lock of.
-        let resource = Resource::parse(&place.name).ok();
-        let Some(resource) = resource.filter(|_| is_here(place)) else {
+    async fn lock(&self, object_ref: &ObjectRef) -> Result<Option<Object<Lock>>, StoreError> {
+        // An invalid name is no lock's.
+        let resource = Resource::parse(&object_ref.name).ok();
+        let Some(resource) = resource.filter(|_| is_here(object_ref)) else {
             return Ok(None);
         };
         let found = LockStore::get(self, &resource).await?;
-        Ok(found.map(|stored| placed(&place.name, stored)))
+        Ok(found.map(|stored| to_object(&object_ref.name, stored)))
     }
 
-    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
-        if !is_here(place) {
+    async fn session(&self, object_ref: &ObjectRef) -> Result<Option<Object<Session>>, StoreError> {
+        if !is_here(object_ref) {
             return Ok(None);
         }
-        let found = SessionStore::get(self, &SessionId::from(&*place.name)).await?;
-        Ok(found.map(|stored| placed(&place.name, stored)))
+        let found = SessionStore::get(self, &SessionId::from(&*object_ref.name)).await?;
+        Ok(found.map(|stored| to_object(&object_ref.name, stored)))
     }
 
-    async fn pod(&self, place: &Place) -> Result<Option<PodReport>, StoreError> {
-        let place = place.clone();
-        self.read(move |inner| Ok(inner.pods().report_of(&place)))
+    async fn pod(&self, object_ref: &ObjectRef) -> Result<Option<PodReport>, StoreError> {
+        let object_ref = object_ref.clone();
+        self.read(move |inner| Ok(inner.pods().report_of(&object_ref)))
             .await
     }
 
-    /// The agents' own compare-and-swap. It leaves alone what people set.
+    /// The same compare-and-swap as the agents'. It keeps the settings of users.
     async fn update_lock(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         next: &Lock,
-    ) -> Result<Placed<Lock>, StoreError> {
-        check_here(&current.place)?;
+    ) -> Result<Object<Lock>, StoreError> {
+        check_here(&current.object_ref)?;
         let written = LockStore::update(self, &current.stored, next).await?;
-        Ok(placed(&current.place.name, written))
+        Ok(to_object(&current.object_ref.name, written))
     }
 
-    /// The agents' own compare-and-swap: a revocation and a renewal that were decided on one version
-    /// cannot both succeed.
+    /// The same compare-and-swap as the agents': of a revocation and a renewal on one version only
+    /// one succeeds.
     async fn update_session(
         &self,
-        current: &Placed<Session>,
+        current: &Object<Session>,
         next: &Session,
-    ) -> Result<Placed<Session>, StoreError> {
-        check_here(&current.place)?;
+    ) -> Result<Object<Session>, StoreError> {
+        check_here(&current.object_ref)?;
         let written = SessionStore::update(self, &current.stored, next).await?;
-        Ok(placed(&current.place.name, written))
+        Ok(to_object(&current.object_ref.name, written))
     }
 
-    async fn delete_lock(&self, current: &Exact) -> Result<(), StoreError> {
-        check_here(&current.place)?;
+    async fn delete_lock(&self, current: &ObjectVersion) -> Result<(), StoreError> {
+        check_here(&current.object_ref)?;
         let current = current.clone();
         self.run(move |inner| {
-            inner.delete_lock(&current.place.name, |there| check_is(&current, there))
+            inner.delete_lock(&current.object_ref.name, |there| {
+                check_precondition(&current, there)
+            })
         })
         .await
     }
 
-    async fn delete_session(&self, current: &Placed<Session>) -> Result<(), StoreError> {
-        check_here(&current.place)?;
-        let current = current.exact();
+    async fn delete_session(&self, current: &Object<Session>) -> Result<(), StoreError> {
+        check_here(&current.object_ref)?;
+        let current = current.object_version();
         self.run(move |inner| {
-            inner.delete_session(&current.place.name, |there| check_is(&current, there))
+            inner.delete_session(&current.object_ref.name, |there| {
+                check_precondition(&current, there)
+            })
         })
         .await
     }

@@ -1,7 +1,7 @@
-//! The last changes of locks, in the order of their revisions, and who is told of new ones.
+//! The last changes of locks, in the order of their revisions, and the watches on them.
 //!
-//! It is bounded: who asks for what happened before it begins is told to list anew. It begins
-//! anew with the process, because a watch does too.
+//! It is bounded: a watch from an older revision has to list again. It starts empty with the
+//! process, because watches do, too.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,84 +9,85 @@ use futures::StreamExt as _;
 use futures::channel::mpsc;
 use futures::stream;
 
-use super::fleet::{self, Tellers};
+use super::fleet::{self, Subscribers};
 use crate::protocol::ids::SessionId;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::token::Revision;
-use crate::store::fleet::Placed;
+use crate::store::fleet::Object;
 use crate::store::{LockEvent, LockWatch, StoreError, Stored};
 
-/// How many changes are remembered.
+/// The number of changes that are remembered.
 pub(super) const CHANGES_MAX: usize = 4_096;
-/// How many events a watch may have waiting for its reader; one that falls behind further is
-/// ended, and opened anew by who needs it.
+/// The maximum backlog of a watch. A watch that falls behind further is ended, and its caller opens
+/// another.
 const BACKLOG_MAX: usize = 1_024;
-/// How many revisions may pass a watch by before it is told how far the store is.
+/// After how many revisions without an event a watch gets a bookmark.
 const BOOKMARK_AFTER: u64 = 256;
 
 /// One write of a lock.
 pub(super) struct Change {
     /// The revision that it consumed.
     pub(super) at: Revision,
-    /// What the lock guards.
+    /// The resource of the lock.
     pub(super) name: String,
-    /// The lock before it; none when it was made, or made no sense.
+    /// The lock before the write; `None` if it was created, or was unreadable.
     pub(super) before: Option<Stored<Lock>>,
-    /// The lock after it; none when it was deleted.
+    /// The lock after the write; `None` if it was deleted.
     pub(super) after: Option<Stored<Lock>>,
 }
 
-/// What is remembered.
+/// The remembered changes and the open watches.
 pub(super) struct History {
     /// Every change after this revision is in `changes`.
     since: Revision,
     changes: VecDeque<Change>,
     watches: Vec<Watch>,
-    /// How many backups were restored.
-    era: u64,
-    pub(super) lock_tellers: Tellers<Placed<Lock>>,
-    pub(super) session_tellers: Tellers<Placed<Session>>,
+    /// The number of restored backups.
+    restores: u64,
+    pub(super) lock_subscribers: Subscribers<Object<Lock>>,
+    pub(super) session_subscribers: Subscribers<Object<Session>>,
 }
 
 struct Watch {
     session: SessionId,
-    told: Revision,
+    sent_up_to: Revision,
     events: mpsc::Sender<LockEvent>,
 }
 
 impl History {
-    /// Begins at a revision.
+    /// Creates a history that starts at a revision.
     pub(super) fn new(since: Revision) -> Self {
         Self {
             since,
             changes: VecDeque::new(),
             watches: Vec::new(),
-            era: 0,
-            lock_tellers: Tellers::default(),
-            session_tellers: Tellers::default(),
+            restores: 0,
+            lock_subscribers: Subscribers::default(),
+            session_subscribers: Subscribers::default(),
         }
     }
 
-    /// The id of an object that is made at a revision. Revisions may be given again after a restore.
+    /// Returns the uid of an object that is created at a revision. Revisions may repeat after a
+    /// restore.
     pub(super) fn uid_at(&self, revision: Revision) -> String {
-        format!("{}-{revision}", self.era)
+        format!("{}-{revision}", self.restores)
     }
 
-    /// Forgets everything and ends the watches, as when a backup was restored.
+    /// Forgets everything and ends the watches, after a backup was restored.
     pub(super) fn restart(&mut self, since: Revision) {
         *self = Self {
-            era: self.era + 1,
+            restores: self.restores + 1,
             ..Self::new(since)
         };
     }
 
-    /// Takes note of a change and tells those whom it concerns.
+    /// Records a change, and sends it to the watches and subscribers.
     pub(super) fn push(&mut self, change: Change) {
-        self.watches.retain_mut(|watch| watch.tell(&change));
-        if !self.lock_tellers.is_empty() {
-            let told = fleet::changed(&change.name, change.after.clone());
-            self.lock_tellers.tell(&told);
+        self.watches.retain_mut(|watch| watch.publish(&change));
+        if !self.lock_subscribers.is_empty() {
+            let event = fleet::change_event(&change.name, change.after.clone());
+            self.lock_subscribers.publish(&event);
         }
         self.changes.push_back(change);
         while self.changes.len() > CHANGES_MAX {
@@ -96,20 +97,19 @@ impl History {
         }
     }
 
-    /// A revision was consumed that changed no lock but this session; nothing is stored when it was
-    /// deleted.
+    /// Records a revision that changed only a session. `after` is `None` if it was deleted.
     pub(super) fn pass(&mut self, at: Revision, session: &str, after: Option<&Stored<Session>>) {
         self.watches.retain_mut(|watch| watch.pass(at));
-        if !self.session_tellers.is_empty() {
-            let told = fleet::changed(session, after.cloned());
-            self.session_tellers.tell(&told);
+        if !self.session_subscribers.is_empty() {
+            let event = fleet::change_event(session, after.cloned());
+            self.session_subscribers.publish(&event);
         }
     }
 
-    /// The locks that were written after `at`, by resource, as they were at it.
+    /// Returns the locks that were written after `at`, by resource, in their state at it.
     ///
     /// # Errors
-    /// The first revision that is remembered, when that is later.
+    /// The first remembered revision, if it is later.
     pub(super) fn undo_to(
         &self,
         at: Revision,
@@ -125,11 +125,11 @@ impl History {
         Ok(then)
     }
 
-    /// What becomes of the locks of a session after a revision. As on the API server it may be one that is
-    /// still to come, and nothing is told until then.
+    /// Watches the locks of a session after a revision. As on the API server it may be a future
+    /// one, and nothing is sent until then.
     ///
     /// # Errors
-    /// `WatchExpired` when that is no longer remembered.
+    /// `WatchExpired` if that revision is no longer remembered.
     pub(super) fn watch(
         &mut self,
         session: &SessionId,
@@ -147,18 +147,18 @@ impl History {
             .filter(|change| change.at > after)
             .filter_map(|change| change.for_session(session))
             .collect();
-        let (events, told) = mpsc::channel(BACKLOG_MAX);
+        let (events, receiver) = mpsc::channel(BACKLOG_MAX);
         self.watches.push(Watch {
             session: session.clone(),
-            told: after,
+            sent_up_to: after,
             events,
         });
-        Ok(stream::iter(past).chain(told).map(Ok).boxed())
+        Ok(stream::iter(past).chain(receiver).map(Ok).boxed())
     }
 }
 
 impl Change {
-    /// What this is to a session, if it is anything.
+    /// Returns the event for a session, if the change concerns it.
     fn for_session(&self, session: &SessionId) -> Option<LockEvent> {
         let holds = |lock: &&Stored<Lock>| lock.value.holder_session() == Some(session);
         if let Some(lock) = self.after.as_ref().filter(holds) {
@@ -173,9 +173,9 @@ impl Change {
 }
 
 impl Watch {
-    /// False when the watch is over.
-    fn tell(&mut self, change: &Change) -> bool {
-        let is_due = change.at > self.told;
+    /// Sends a change. Returns false if the watch has ended.
+    fn publish(&mut self, change: &Change) -> bool {
+        let is_due = change.at > self.sent_up_to;
         match change.for_session(&self.session).filter(|_| is_due) {
             Some(event) => self.send(event, change.at),
             None => self.pass(change.at),
@@ -183,14 +183,14 @@ impl Watch {
     }
 
     fn pass(&mut self, at: Revision) -> bool {
-        if at.0.saturating_sub(self.told.0) < BOOKMARK_AFTER {
+        if at.0.saturating_sub(self.sent_up_to.0) < BOOKMARK_AFTER {
             return !self.events.is_closed();
         }
         self.send(LockEvent::Bookmark(at), at)
     }
 
     fn send(&mut self, event: LockEvent, at: Revision) -> bool {
-        self.told = at;
+        self.sent_up_to = at;
         self.events.try_send(event).is_ok()
     }
 }

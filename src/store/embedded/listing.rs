@@ -1,25 +1,24 @@
-//! Reading locks: one, a session's, and page by page as of one revision.
+//! Reads locks: one lock, those of a session, and pages at one revision.
 //!
-//! The place where a page ends names the revision of the first page. Later pages are of that
-//! revision too: what was written since is undone from the history, and where that begins later
-//! the listing is over.
+//! The continue token has the revision of the first page, and later pages are of that revision,
+//! too. Later writes are undone by the history; if that starts later, the token has expired.
 
 use std::collections::BTreeMap;
 
 use super::record::LockRecord;
-use super::tables::{Found, LOCKS, View};
+use super::tables::{LOCKS, Snapshot, Versioned};
 use super::{Inner, stored_lock};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::token::Revision;
 use crate::store::{Page, StoreError, Stored};
 
-/// A lock of a page by its resource, or why it cannot be read.
+/// A lock of a page by its resource, or the error of an unreadable one.
 type Entry = (String, Result<Stored<Lock>, StoreError>);
 
-impl View {
+impl Snapshot {
     pub(super) fn lock(&self, resource: &Resource) -> Result<Option<Stored<Lock>>, StoreError> {
-        let found: Option<Found<LockRecord>> = self.get(LOCKS, resource.as_str())?;
+        let found: Option<Versioned<LockRecord>> = self.get(LOCKS, resource.as_str())?;
         found.as_ref().map(stored_lock).transpose()
     }
 
@@ -46,41 +45,45 @@ impl View {
         after: Option<&str>,
         mut each: impl FnMut(&str, Result<Stored<Lock>, StoreError>) -> bool,
     ) -> Result<(), StoreError> {
-        self.walk(LOCKS, after, |name, found: Result<Found<LockRecord>, _>| {
-            each(name, found.and_then(|found| stored_lock(&found)))
-        })
+        self.walk(
+            LOCKS,
+            after,
+            |name, found: Result<Versioned<LockRecord>, _>| {
+                each(name, found.and_then(|found| stored_lock(&found)))
+            },
+        )
     }
 }
 
 impl Inner {
-    /// One page; a limit of 0 is none, as on the API server.
+    /// Returns one page; a limit of 0 means no limit, as on the API server.
     pub(super) fn list(&self, limit: u32, next: Option<&str>) -> Result<Page<Lock>, StoreError> {
-        let view = self.view()?;
-        let now = view.revision()?;
-        let place = match next {
-            None => Place::beginning(now),
-            Some(next) => Place::parse(next, now)?,
+        let snapshot = self.snapshot()?;
+        let now = snapshot.revision()?;
+        let token = match next {
+            None => ContinueToken::first_page(now),
+            Some(next) => ContinueToken::parse(next, now)?,
         };
-        let then = self.history().undo_to(place.revision).map_err(|since| {
-            StoreError::ListingOver(format!(
+        let then = self.history().undo_to(token.revision).map_err(|since| {
+            StoreError::ContinueTokenExpired(format!(
                 "it was as of revision {}, and changes are remembered from {since} on",
-                place.revision
+                token.revision
             ))
         })?;
         let limit = match usize::try_from(limit) {
             Ok(limit) if limit > 0 => limit,
             _ => usize::MAX,
         };
-        let mut entries = view.entries_as_of(then, place.after.as_deref(), limit)?;
+        let mut entries = snapshot.entries_as_of(then, token.after.as_deref(), limit)?;
         let is_more = entries.len() > limit;
         entries.truncate(limit);
         let ended_at = entries.last().map(|(name, _)| name.clone());
         let mut page = Page {
             items: Vec::new(),
-            revision: place.revision,
+            revision: token.revision,
             next: ended_at
                 .filter(|_| is_more)
-                .map(|after| place.going_on_after(after).to_text()),
+                .map(|after| token.next_page_after(after).to_text()),
             unreadable: Vec::new(),
         };
         for (_, entry) in entries {
@@ -93,8 +96,8 @@ impl Inner {
     }
 }
 
-impl View {
-    /// At least one lock more than `limit`, where there are so many, in order.
+impl Snapshot {
+    /// Returns at least one lock more than `limit`, if there are so many, in order.
     fn entries_as_of(
         &self,
         then: BTreeMap<String, Option<Stored<Lock>>>,
@@ -119,28 +122,28 @@ impl View {
     }
 }
 
-/// Where a page begins.
-struct Place {
+/// Where a page starts.
+struct ContinueToken {
     revision: Revision,
     after: Option<String>,
 }
 
-impl Place {
-    const fn beginning(revision: Revision) -> Self {
+impl ContinueToken {
+    const fn first_page(revision: Revision) -> Self {
         Self {
             revision,
             after: None,
         }
     }
 
-    fn going_on_after(&self, after: String) -> Self {
+    fn next_page_after(&self, after: String) -> Self {
         Self {
             revision: self.revision,
             after: Some(after),
         }
     }
 
-    /// In letters and digits, which no URL has to escape.
+    /// Encoded in letters and digits, which need no escaping in a URL.
     fn to_text(&self) -> String {
         use std::fmt::Write as _;
 
@@ -153,7 +156,7 @@ impl Place {
     }
 
     fn parse(text: &str, now: Revision) -> Result<Self, StoreError> {
-        let place = || {
+        let token = || {
             let (revision, after) = text.split_once('-')?;
             let revision = Revision(u64::from_str_radix(revision, 16).ok()?);
             let bytes: Option<Vec<u8>> = after
@@ -164,6 +167,8 @@ impl Place {
             let after = Some(String::from_utf8(bytes?).ok()?);
             (revision <= now).then_some(Self { revision, after })
         };
-        place().ok_or_else(|| StoreError::ListingOver(format!("{text:?} is not a continue token")))
+        token().ok_or_else(|| {
+            StoreError::ContinueTokenExpired(format!("{text:?} is not a continue token"))
+        })
     }
 }

@@ -1,8 +1,8 @@
-//! The invariants that a store guards whoever writes, as the API server does by rules in the
-//! schemas.
+//! The invariants that the store checks on every write, as the API server does by the rules in the
+//! CRDs.
 //!
-//! They are no access control: there is one writer here. They turn a mistake in an agent into a
-//! refusal before it becomes a broken promise.
+//! They are not access control: only one process writes. They reject a faulty write of an agent
+//! before it breaks a promise.
 
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::queue::QUEUE_MAX;
@@ -10,10 +10,10 @@ use crate::protocol::session::Session;
 use crate::protocol::token::{LEASES_PER_GRANT, Token};
 use crate::store::StoreError;
 
-/// Whether a lock may become `next`.
+/// Checks that a lock may become `next`.
 ///
 /// # Errors
-/// `Invalid` with the rule that it breaks.
+/// `Invalid` with the broken rule.
 pub(super) fn check_lock(before: &Lock, next: &Lock) -> Result<(), StoreError> {
     if next.resource != before.resource {
         return refuse("spec.resource is immutable");
@@ -65,8 +65,8 @@ fn check_queue(next: &Lock) -> Result<(), StoreError> {
     if waiters.len() > QUEUE_MAX {
         return refuse("a lock has at most 32 waiters");
     }
-    let is_twice = waiters.iter().enumerate().any(|(place, waiter)| {
-        let mut others = waiters[..place].iter();
+    let is_twice = waiters.iter().enumerate().any(|(index, waiter)| {
+        let mut others = waiters[..index].iter();
         others.any(|other| other.claimant.session == waiter.claimant.session)
     });
     if is_twice {
@@ -75,10 +75,10 @@ fn check_queue(next: &Lock) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Whether a session may become `next`.
+/// Checks that a session may become `next`.
 ///
 /// # Errors
-/// `Invalid` with the rule that it breaks.
+/// `Invalid` with the broken rule.
 pub(super) fn check_session(before: &Session, next: &Session) -> Result<(), StoreError> {
     let is_same = before.id == next.id
         && before.pod == next.pod

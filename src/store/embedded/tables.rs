@@ -1,8 +1,8 @@
-//! What is in the file: three tables, and transactions on them.
+//! The three tables of the file, and transactions on them.
 //!
-//! Everything here blocks. Each write commits in two phases: the new pages are on disk before the
-//! header points at them, so that a header which points at damaged pages means damage and never a
-//! crash, and nobody falls back to the state before an acknowledged write.
+//! All functions block. Each write commits in two phases: the new pages are on disk before the
+//! header points at them. So a header that points at damaged pages means damage and not a crash,
+//! and the database never falls back to the state before an acknowledged write.
 
 use redb::{
     Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, Table, TableDefinition,
@@ -14,33 +14,33 @@ use super::record;
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
 
-/// Documents by name, each with the revision at which it was written.
-pub(super) type Documents = TableDefinition<'static, &'static str, (u64, &'static [u8])>;
+/// A table of documents by name, each with the revision at which it was written.
+pub(super) type DocumentTable = TableDefinition<'static, &'static str, (u64, &'static [u8])>;
 
 /// Locks by resource.
-pub(super) const LOCKS: Documents = TableDefinition::new("locks");
+pub(super) const LOCKS: DocumentTable = TableDefinition::new("locks");
 /// Sessions by id.
-pub(super) const SESSIONS: Documents = TableDefinition::new("sessions");
-/// Numbers about the whole store.
+pub(super) const SESSIONS: DocumentTable = TableDefinition::new("sessions");
+/// Numbers of the whole store.
 const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
-/// The last revision that was consumed.
+/// The last consumed revision.
 const REVISION: &str = "revision";
-/// How the rest of the file is to be read.
+/// The format of the file.
 const FORMAT: &str = "format";
-/// The one that this version writes.
+/// The format that this version writes.
 pub(super) const FORMAT_NOW: u64 = 1;
 
-/// A document, the revision at which it was written, and what it says.
+/// A decoded document, with the revision at which it was written.
 #[derive(Clone, Debug)]
-pub(super) struct Found<T> {
+pub(super) struct Versioned<T> {
     pub(super) version: Revision,
     pub(super) record: T,
 }
 
-/// Makes the tables of a new file.
+/// Creates the tables of a new file.
 ///
 /// # Errors
-/// What the database says.
+/// The error of the database.
 pub(super) fn create(database: &Database, first: Revision) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_two_phase_commit(true);
@@ -54,10 +54,10 @@ pub(super) fn create(database: &Database, first: Revision) -> Result<(), redb::E
     Ok(transaction.commit()?)
 }
 
-/// The format that a file says it has and the revision it is at; none where it says nothing.
+/// Returns the format and the revision of a file; `None` where it has none.
 ///
 /// # Errors
-/// What the database says.
+/// The error of the database.
 pub(super) fn format_and_revision(
     database: &Database,
 ) -> Result<(Option<u64>, Option<Revision>), redb::Error> {
@@ -67,10 +67,10 @@ pub(super) fn format_and_revision(
     Ok((format, revision.map(Revision)))
 }
 
-/// A consistent view of everything.
-pub(super) struct View(ReadTransaction);
+/// A consistent snapshot of all tables.
+pub(super) struct Snapshot(ReadTransaction);
 
-impl View {
+impl Snapshot {
     pub(super) fn open(database: &Database) -> Result<Self, StoreError> {
         database
             .begin_read()
@@ -78,21 +78,21 @@ impl View {
             .map_err(|error| failed(error.into()))
     }
 
-    /// The revision that the store was at.
+    /// Returns the revision of the store.
     pub(super) fn revision(&self) -> Result<Revision, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let meta = self.0.open_table(META)?;
             Ok(meta.get(REVISION)?.map(|revision| revision.value()))
         };
-        known_revision(read().map_err(failed)?)
+        require_revision(read().map_err(failed)?)
     }
 
-    /// One document.
+    /// Returns one document.
     pub(super) fn get<T: DeserializeOwned>(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         name: &str,
-    ) -> Result<Option<Found<T>>, StoreError> {
+    ) -> Result<Option<Versioned<T>>, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let table = self.0.open_table(documents)?;
             let found = table.get(name)?;
@@ -100,14 +100,14 @@ impl View {
         };
         let found = read().map_err(failed)?;
         found
-            .map(|(version, document)| found_in(name, version, &document))
+            .map(|(version, document)| decode(name, version, &document))
             .transpose()
     }
 
-    /// All documents as they are, by name, each with the revision at which it was written.
+    /// Returns all documents as bytes, by name, each with the revision at which it was written.
     pub(super) fn documents(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
     ) -> Result<Vec<(String, u64, Vec<u8>)>, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let table = self.0.open_table(documents)?;
@@ -122,12 +122,12 @@ impl View {
         read().map_err(failed)
     }
 
-    /// Each document whose name comes after `after`, in order, until `each` has had enough.
+    /// Calls `each` for each document with a name after `after`, in order, until it returns false.
     pub(super) fn walk<T: DeserializeOwned>(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         after: Option<&str>,
-        mut each: impl FnMut(&str, Result<Found<T>, StoreError>) -> bool,
+        mut each: impl FnMut(&str, Result<Versioned<T>, StoreError>) -> bool,
     ) -> Result<(), StoreError> {
         let mut walk = || -> Result<_, redb::Error> {
             let table = self.0.open_table(documents)?;
@@ -137,7 +137,7 @@ impl View {
                 if after == Some(name) {
                     continue;
                 }
-                if !each(name, found_in(name, version, document)) {
+                if !each(name, decode(name, version, document)) {
                     break;
                 }
             }
@@ -147,10 +147,10 @@ impl View {
     }
 }
 
-/// A write under way; dropped, it never was.
-pub(super) struct Write(WriteTransaction);
+/// A write transaction. Dropping it discards the write.
+pub(super) struct WriteTxn(WriteTransaction);
 
-impl Write {
+impl WriteTxn {
     pub(super) fn begin(database: &Database) -> Result<Self, StoreError> {
         let mut transaction = database
             .begin_write()
@@ -159,12 +159,12 @@ impl Write {
         Ok(Self(transaction))
     }
 
-    /// One document, as it is in this write.
+    /// Returns one document, as it is in this transaction.
     pub(super) fn get<T: DeserializeOwned>(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         name: &str,
-    ) -> Result<Option<Found<T>>, StoreError> {
+    ) -> Result<Option<Versioned<T>>, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let table = self.0.open_table(documents)?;
             let found = table.get(name)?;
@@ -172,14 +172,14 @@ impl Write {
         };
         let found = read().map_err(failed)?;
         found
-            .map(|(version, document)| found_in(name, version, &document))
+            .map(|(version, document)| decode(name, version, &document))
             .transpose()
     }
 
-    /// Writes a document, or removes it where there is none to write. Consumes a revision.
+    /// Writes a document, or removes it if `document` is `None`. Consumes a revision.
     pub(super) fn put(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         name: &str,
         document: Option<&[u8]>,
     ) -> Result<Revision, StoreError> {
@@ -200,7 +200,7 @@ impl Write {
         Ok(Revision(at))
     }
 
-    /// The revision that this write consumes.
+    /// Returns the revision that this write consumes.
     pub(super) fn next_revision(&self) -> Result<Revision, StoreError> {
         let next = self.revision()?.0.checked_add(1);
         next.map(Revision).ok_or_else(|| {
@@ -208,11 +208,10 @@ impl Write {
         })
     }
 
-    /// Puts these documents, each with the revision at which it was written, in the place of all that
-    /// there are.
+    /// Replaces all documents.
     pub(super) fn replace(
         &self,
-        documents: Documents,
+        documents: DocumentTable,
         by: &[(String, u64, Vec<u8>)],
     ) -> Result<(), StoreError> {
         let write = || -> Result<_, redb::Error> {
@@ -226,13 +225,13 @@ impl Write {
         write().map_err(failed)
     }
 
-    /// The revision that the store is at.
+    /// Returns the revision of the store.
     fn revision(&self) -> Result<Revision, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let meta = self.0.open_table(META)?;
             Ok(meta.get(REVISION)?.map(|revision| revision.value()))
         };
-        known_revision(read().map_err(failed)?)
+        require_revision(read().map_err(failed)?)
     }
 
     /// Sets the revision that the next write follows.
@@ -245,10 +244,10 @@ impl Write {
         write().map_err(failed)
     }
 
-    /// On disk once this returns well.
+    /// Commits the write. It is on disk after success.
     ///
     /// # Errors
-    /// `Ambiguous`: a commit that failed may be on disk all the same.
+    /// `Ambiguous`: a failed commit may be on disk.
     pub(super) fn commit(self) -> Result<(), StoreError> {
         self.0.commit().map_err(|error| {
             StoreError::Ambiguous(format!(
@@ -258,24 +257,24 @@ impl Write {
     }
 }
 
-fn found_in<T: DeserializeOwned>(
+fn decode<T: DeserializeOwned>(
     name: &str,
     version: u64,
     document: &[u8],
-) -> Result<Found<T>, StoreError> {
-    Ok(Found {
+) -> Result<Versioned<T>, StoreError> {
+    Ok(Versioned {
         version: Revision(version),
         record: record::read(name, document)?,
     })
 }
 
-fn known_revision(revision: Option<u64>) -> Result<Revision, StoreError> {
+fn require_revision(revision: Option<u64>) -> Result<Revision, StoreError> {
     revision
         .map(Revision)
         .ok_or_else(|| StoreError::Unreadable("the store has no revision".to_owned()))
 }
 
-/// Nothing was written.
+/// The error of a call that wrote nothing.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "it is what `map_err` has to give"

@@ -1,4 +1,4 @@
-//! Faults that last for some seconds, as a person asks for them.
+//! Faults that last for some seconds, on request.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use super::{Call, Faults};
 use crate::protocol::time::Moment;
 use crate::store::StoreError;
 
-/// Faults that end by themselves; clones share them.
+/// Faults that end after a time. Clones share them.
 #[derive(Clone)]
 pub struct TimedFaults(Arc<Shared>);
 
@@ -33,7 +33,7 @@ impl fmt::Debug for TimedFaults {
 }
 
 impl TimedFaults {
-    /// No faults yet, on a clock.
+    /// Creates an instance without faults, on a clock.
     #[must_use]
     pub fn new(now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
         Self(Arc::new(Shared {
@@ -42,19 +42,19 @@ impl TimedFaults {
         }))
     }
 
-    /// Lets no session be renewed for a while; everything else works.
+    /// Fails the renewals of sessions for a time; everything else works.
     pub fn fail_renewals_for(&self, time: Duration) {
         let until = self.now().after(time);
         self.state().renewals_fail_until = until;
     }
 
-    /// Lets nothing through for a while, and ends the watches that are open.
+    /// Fails all calls for a time, and ends the open watches.
     pub fn fail_everything_for(&self, time: Duration) {
         let until = self.now().after(time);
         let mut state = self.state();
         state.everything_fails_until = until;
         for watch in state.watches.drain(..) {
-            // One whose reader is gone is over already.
+            // A watch without a reader has already ended.
             let _over = watch.unbounded_send(unavailable());
         }
     }
@@ -86,10 +86,10 @@ impl Faults for TimedFaults {
         fails.then(|| StoreError::Unavailable("renewals fail, as /dev/faults was asked".to_owned()))
     }
 
-    fn on_watch(&self, breaks: UnboundedSender<StoreError>) {
+    fn on_watch(&self, interrupts: UnboundedSender<StoreError>) {
         let mut state = self.state();
         state.watches.retain(|watch| !watch.is_closed());
-        state.watches.push(breaks);
+        state.watches.push(interrupts);
     }
 }
 

@@ -1,30 +1,30 @@
-//! Follows a directory that somebody else keeps a certificate in: cert-manager, or a person.
+//! Watches a directory with a certificate that another tool or a user maintains, like cert-manager.
 //!
-//! By content, every few seconds: the kubelet swaps a whole directory behind a symbolic link, and
-//! others write into files. What is read in the middle of that does not fit together, is not served,
-//! and is read again.
+//! It compares the content every few seconds: the kubelet swaps a whole directory behind a symbolic
+//! link, and other tools write into files. A read in the middle of a change does not match; it is
+//! not served, and read again.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use super::read::Pair;
-use super::served::Served;
+use super::served::ServedCertificate;
 use crate::clock::Clock;
-use crate::store::certificates::Files;
+use crate::store::certificates::TlsFiles;
 
-/// How often the files are read. The kubelet itself takes up to a minute and more.
+/// How often the files are read. The kubelet itself takes a minute or more.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Serves what is in the directory as `tls.crt` and `tls.key`, for ever. What cannot be served is
-/// logged, and what was served before goes on. One that is not valid yet, or any more, is served and told of:
-/// whose clock is wrong cannot be known here, and there is no better one.
-pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
+/// Serves `tls.crt` and `tls.key` of the directory, forever. An unusable certificate is logged, and
+/// the previous one stays. A certificate that is not valid yet, or has expired, is served and
+/// logged. The clock of this machine may be the wrong one, and no better one exists.
+pub async fn follow(directory: &Path, served: &ServedCertificate, clock: &dyn Clock) {
     let mut before = None;
-    let mut trouble = None;
+    let mut last_error = None;
     let mut is_invalid = false;
     loop {
-        match look(directory, before.as_ref()) {
+        match read_if_changed(directory, before.as_ref()) {
             Ok(None) => {}
             Ok(Some((files, pair))) => {
                 tracing::info!(
@@ -32,18 +32,18 @@ pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
                     "serving a new certificate"
                 );
                 served.serve(pair);
-                // Whether the API server trusts it, who made it has to see to.
-                served.is_complete();
-                (before, trouble) = (Some(files), None);
+                // Its issuer has to make the API server trust it.
+                served.set_complete();
+                (before, last_error) = (Some(files), None);
             }
             Err(words) => {
-                if trouble.as_ref() != Some(&words) {
+                if last_error.as_ref() != Some(&words) {
                     tracing::warn!(
                         directory = %directory.display(), error = words, "certificate is unusable"
                     );
                 }
-                served.misses(&words);
-                trouble = Some(words);
+                served.set_missing(&words);
+                last_error = Some(words);
             }
         }
         let was_invalid = std::mem::replace(&mut is_invalid, served.is_invalid_at(clock.wall()));
@@ -58,13 +58,16 @@ pub async fn follow(directory: &Path, served: &Served, clock: &dyn Clock) {
     }
 }
 
-/// What is there, if it is not what was there before.
-fn look(directory: &Path, before: Option<&Files>) -> Result<Option<(Files, Pair)>, String> {
+/// Reads the files, if they have changed.
+fn read_if_changed(
+    directory: &Path,
+    before: Option<&TlsFiles>,
+) -> Result<Option<(TlsFiles, Pair)>, String> {
     let file = |name: &str| {
         let read = std::fs::read(directory.join(name));
         read.map_err(|error: io::Error| format!("{name} cannot be read: {error}"))
     };
-    let files = Files {
+    let files = TlsFiles {
         certificate: file("tls.crt")?,
         key: file("tls.key")?,
         authority: Vec::new(),

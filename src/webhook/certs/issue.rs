@@ -1,4 +1,4 @@
-//! Makes a certificate, with an authority of its own whose key nobody keeps.
+//! Issues a certificate by its own CA, whose key is discarded.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use rcgen::{
 };
 
 use super::plan::BACKDATED;
-use crate::store::certificates::Files;
+use crate::store::certificates::TlsFiles;
 
-/// A certificate could not be made.
+/// A certificate could not be issued.
 #[derive(Debug, thiserror::Error)]
 #[error("a certificate cannot be made")]
-pub struct IssueFailed(#[from] rcgen::Error);
+pub struct IssueError(#[from] rcgen::Error);
 
-/// Makes a certificate for these names (DNS names or addresses) that is valid for `life` from `now`
+/// Issues a certificate for these names (DNS names or addresses). It is valid for `life` from `now`
 /// on, in seconds since 1970.
 ///
 /// # Errors
-/// When a name is none, or the system gives no random numbers.
-pub fn issue(names: &[String], life: Duration, now: i64) -> Result<Files, IssueFailed> {
+/// If a name is invalid, or the system provides no random numbers.
+pub fn issue(names: &[String], life: Duration, now: i64) -> Result<TlsFiles, IssueError> {
     let valid = Validity::new(life, now);
     let authority_key = KeyPair::generate()?;
     let mut authority = valid.params(Vec::new(), "leasehold webhook authority")?;
-    // It issues this one certificate and no authorities.
+    // The CA issues this one certificate, and no other CA.
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let authority_certificate = authority.self_signed(&authority_key)?;
@@ -35,7 +35,7 @@ pub fn issue(names: &[String], life: Duration, now: i64) -> Result<Files, IssueF
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let certificate = params.signed_by(&key, &Issuer::new(authority, authority_key))?;
-    Ok(Files {
+    Ok(TlsFiles {
         certificate: certificate.pem().into_bytes(),
         key: key.serialize_pem().into_bytes(),
         authority: authority_certificate.pem().into_bytes(),

@@ -1,41 +1,40 @@
-//! Decides what is to be done about the certificate: from what the Secret has, what the API server
-//! trusts, and what time it is.
+//! Plans the rotation of the certificate, from the Secret, the trusted CA bundles and the time.
 //!
-//! Pure. Every replica asks it, and all of them may act at once: each write is a compare-and-swap, and
-//! what one has done the others find done. The invariant of a rotation: what is served is trusted.
-//! So the new authority is published beside the old one, then the new certificate is served, and
-//! only when every replica had the time for that, the old authority goes.
+//! Pure. All replicas plan and may act at once: each write is a compare-and-swap, and the others
+//! then observe it. Invariant of a rotation: the served certificate is trusted. So the new CA is
+//! published beside the old one, then the new certificate is served. Only after every replica had
+//! time for that, the old CA is removed.
 //!
-//! Validity is by the wall clock, as everybody's who looks at a certificate.
+//! The wall clock decides about validity, as for every other reader of the certificate.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long before it was made a certificate begins to be valid: clocks differ.
+/// How long before its issue a certificate becomes valid, because clocks differ.
 pub const BACKDATED: Duration = Duration::from_secs(60 * 60);
-/// How many authorities are published at most. More than three are there only if somebody keeps
-/// adding some.
+/// The maximum number of published CAs. More than three only exist if another tool keeps adding
+/// some.
 const AUTHORITIES_MAX: usize = 8;
 
-/// An authority, by its certificate.
+/// A CA, by its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
-    /// Its certificate, in DER.
+    /// The certificate, in DER.
     pub der: Arc<[u8]>,
-    /// Until when it is valid, in seconds since 1970.
+    /// The end of its validity, in seconds since 1970.
     pub not_after: i64,
 }
 
 /// A certificate that can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// It, in DER.
+    /// The certificate, in DER.
     pub der: Arc<[u8]>,
-    /// Who issued it.
+    /// The CA that issued it.
     pub authority: Authority,
-    /// From when on it is valid, in seconds since 1970.
+    /// The start of its validity, in seconds since 1970.
     pub not_before: i64,
-    /// Until when.
+    /// The end of its validity.
     pub not_after: i64,
 }
 
@@ -45,115 +44,122 @@ impl Certificate {
     }
 }
 
-/// What the Secret has.
+/// The content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// There is no Secret.
+pub enum SecretState {
+    /// The Secret does not exist.
     Missing,
-    /// It has nothing that can be served, and this is why.
+    /// It has no usable certificate, for this reason.
     Unusable(String),
-    /// It has this one.
+    /// It has this certificate.
     Usable(Certificate),
 }
 
-/// What one webhook of the configuration trusts: the authorities, or nothing that can be read.
+/// The CA bundle of one webhook; `None` if it cannot be read.
 pub type Bundle = Option<Vec<Authority>>;
 
-/// What is seen.
+/// What a replica observes.
 #[derive(Clone, Debug)]
-pub struct Seen<'a> {
-    /// What the Secret has.
-    pub found: &'a Found,
-    /// What each webhook trusts; none when there is no configuration.
+pub struct Observation<'a> {
+    /// The content of the Secret.
+    pub found: &'a SecretState,
+    /// The CA bundle of each webhook; `None` if the configuration does not exist.
     pub trusted: Option<&'a [Bundle]>,
-    /// What this replica serves.
+    /// The certificate that this replica serves.
     pub served: Option<&'a Certificate>,
-    /// For how long this replica has seen that what the Secret has is trusted by all webhooks.
+    /// For how long this replica has observed that all webhooks trust the certificate in the
+    /// Secret.
     pub trusted_for: Option<Duration>,
     /// The wall clock, in seconds since 1970.
     pub now: i64,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Make a certificate and put it into the Secret; for this reason.
-    Make(String),
-    /// Make another one while the one in the Secret is still good: only if its authority can be published.
+pub enum Action {
+    /// Issue a certificate and write it to the Secret, for this reason.
+    Issue(String),
+    /// Issue another certificate while the one in the Secret is valid, if the CA bundles can be
+    /// written.
     Renew,
-    /// Write these authorities; none where a webhook has what it should have.
+    /// Write these CA bundles; `None` for a webhook that needs no change.
     Publish(Vec<Option<Vec<Authority>>>),
-    /// Serve what the Secret has.
+    /// Serve the certificate in the Secret.
     Serve,
-    /// Nothing, for so long.
-    Rest(Duration),
+    /// Wait this long.
+    Wait(Duration),
 }
 
-/// How long things take.
+/// The durations of a rotation.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    life: Duration,
+pub struct Timing {
+    lifetime: Duration,
 }
 
-impl Terms {
-    /// For certificates that live so long.
+impl Timing {
+    /// Derives the durations from the lifetime of a certificate.
     #[must_use]
-    pub const fn new(life: Duration) -> Self {
-        Self { life }
+    pub const fn new(lifetime: Duration) -> Self {
+        Self { lifetime }
     }
 
-    /// How long a certificate lives.
+    /// Returns the lifetime of a certificate.
     #[must_use]
-    pub const fn life(self) -> Duration {
-        self.life
+    pub const fn lifetime(self) -> Duration {
+        self.lifetime
     }
 
-    /// A certificate with less than that left is renewed: a third of its life.
+    /// Returns the remaining lifetime at which a certificate is renewed: a third.
     #[must_use]
     pub fn renewed_before(self) -> Duration {
-        self.life / 3
+        self.lifetime / 3
     }
 
-    /// How long the API servers, each of which watches the configuration, are given to see it.
+    /// Returns how long the API servers may take to observe a change of the configuration.
     #[must_use]
     pub fn settling(self) -> Duration {
-        (self.life / 20).min(Duration::from_secs(10))
+        (self.lifetime / 20).min(Duration::from_secs(10))
     }
 
-    /// How long both authorities are trusted: until a replica that could not reach the API server
-    /// has, or is no replica any more.
+    /// Returns how long both CAs are trusted: until a replica without access to the API server has
+    /// it again, or was replaced.
     #[must_use]
     pub fn overlap(self) -> Duration {
-        (self.life / 10).min(Duration::from_secs(60 * 60))
+        (self.lifetime / 10).min(Duration::from_secs(60 * 60))
     }
 }
 
-/// Decides.
+/// Plans the next action.
 #[must_use]
-pub fn plan(seen: &Seen<'_>, terms: Terms) -> Step {
+pub fn plan(seen: &Observation<'_>, timing: Timing) -> Action {
     let pair = match seen.found {
-        Found::Missing => return Step::Make("no Secret with a certificate exists".to_owned()),
-        Found::Unusable(why) => return Step::Make(why.clone()),
-        Found::Usable(pair) => pair,
+        SecretState::Missing => {
+            return Action::Issue("no Secret with a certificate exists".to_owned());
+        }
+        SecretState::Unusable(why) => return Action::Issue(why.clone()),
+        SecretState::Usable(pair) => pair,
     };
     if pair.not_before > seen.now {
-        // Whoever made it has another idea of the time. That of most decides in the end.
-        return Step::Make("the certificate in the Secret is not valid yet".to_owned());
+        // Its issuer has another time. In the end the majority decides.
+        return Action::Issue("the certificate in the Secret is not valid yet".to_owned());
     }
     if pair.not_after <= seen.now {
-        return Step::Make("the certificate in the Secret has expired".to_owned());
+        return Action::Issue("the certificate in the Secret has expired".to_owned());
     }
     let is_served = seen.served.is_some_and(|served| served.der == pair.der);
     let Some(bundles) = seen.trusted else {
-        // Nobody is sent here. Who is, when the configuration comes, is told first.
+        // The API server does not call the webhook. Once the configuration exists, its CA bundle is
+        // written first.
         return if is_served {
-            until_due(pair, seen.now, terms)
+            until_due(pair, seen.now, timing)
         } else {
-            Step::Serve
+            Action::Serve
         };
     };
-    let next = bundles.iter().map(|bundle| widened(bundle, pair, seen));
-    if let Some(publish) = changed(next) {
+    let next = bundles
+        .iter()
+        .map(|bundle| with_new_authority(bundle, pair, seen));
+    if let Some(publish) = publish(next) {
         return publish;
     }
     let trusted_for = seen.trusted_for.unwrap_or_default();
@@ -165,29 +171,35 @@ pub fn plan(seen: &Seen<'_>, terms: Terms) -> Step {
         let serves_well = seen.served.is_some_and(|served| {
             served.is_valid(seen.now) && bundles.iter().all(|bundle| trusts(served, bundle))
         });
-        let left = terms.settling().saturating_sub(trusted_for);
+        let left = timing.settling().saturating_sub(trusted_for);
         return if serves_well && !left.is_zero() {
-            Step::Rest(left)
+            Action::Wait(left)
         } else {
-            Step::Serve
+            Action::Serve
         };
     }
-    let rest = match until_due(pair, seen.now, terms) {
-        Step::Rest(rest) => rest,
+    let rest = match until_due(pair, seen.now, timing) {
+        Action::Wait(rest) => rest,
         due => return due,
     };
-    let left = terms.overlap().saturating_sub(trusted_for);
-    let only = bundles.iter().map(|bundle| narrowed(bundle, pair));
-    match changed(only) {
+    let left = timing.overlap().saturating_sub(trusted_for);
+    let only = bundles
+        .iter()
+        .map(|bundle| without_old_authorities(bundle, pair));
+    match publish(only) {
         Some(drop) if left.is_zero() => drop,
-        Some(_later) => Step::Rest(rest.min(left)),
-        None => Step::Rest(rest),
+        Some(_later) => Action::Wait(rest.min(left)),
+        None => Action::Wait(rest),
     }
 }
 
-/// What a webhook is to trust where it does not trust the pair's authority: that one, the one of
-/// what is served, and those that it trusts already, as long as they are valid.
-fn widened(bundle: &Bundle, pair: &Certificate, seen: &Seen<'_>) -> Option<Vec<Authority>> {
+/// Returns a bundle with the new CA, if a webhook does not trust it. It also has the CA of the
+/// served certificate, and all that are trusted already and still valid.
+fn with_new_authority(
+    bundle: &Bundle,
+    pair: &Certificate,
+    seen: &Observation<'_>,
+) -> Option<Vec<Authority>> {
     let there = bundle.as_deref().unwrap_or_default();
     if there.contains(&pair.authority) {
         return None;
@@ -203,24 +215,24 @@ fn widened(bundle: &Bundle, pair: &Certificate, seen: &Seen<'_>) -> Option<Vec<A
     Some(next)
 }
 
-/// The pair's authority alone, where a webhook trusts others too.
-fn narrowed(bundle: &Bundle, pair: &Certificate) -> Option<Vec<Authority>> {
+/// Returns a bundle with only the new CA, if a webhook trusts others, too.
+fn without_old_authorities(bundle: &Bundle, pair: &Certificate) -> Option<Vec<Authority>> {
     let only = std::slice::from_ref(&pair.authority);
     (bundle.as_deref() != Some(only)).then(|| only.to_vec())
 }
 
-/// None where no webhook needs anything.
-fn changed(next: impl Iterator<Item = Option<Vec<Authority>>>) -> Option<Step> {
+/// Returns the action that writes the bundles, if any has to change.
+fn publish(next: impl Iterator<Item = Option<Vec<Authority>>>) -> Option<Action> {
     let next: Vec<_> = next.collect();
     let is_any = next.iter().any(Option::is_some);
-    is_any.then_some(Step::Publish(next))
+    is_any.then_some(Action::Publish(next))
 }
 
-fn until_due(pair: &Certificate, now: i64, terms: Terms) -> Step {
+fn until_due(pair: &Certificate, now: i64, timing: Timing) -> Action {
     let left = u64::try_from(pair.not_after.saturating_sub(now)).unwrap_or_default();
-    let rest = Duration::from_secs(left).saturating_sub(terms.renewed_before());
+    let rest = Duration::from_secs(left).saturating_sub(timing.renewed_before());
     if rest.is_zero() {
-        return Step::Renew;
+        return Action::Renew;
     }
-    Step::Rest(rest)
+    Action::Wait(rest)
 }

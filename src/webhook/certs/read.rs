@@ -1,4 +1,4 @@
-//! Reads certificates: what can be served, and what the API server trusts.
+//! Reads certificates and CA bundles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,37 +14,37 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
 use super::plan::{Authority, Bundle, Certificate};
-use crate::store::certificates::Files;
+use crate::store::certificates::TlsFiles;
 
 /// Why a certificate with its key cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
-    /// It cannot be read.
+pub enum InvalidCertificate {
+    /// A file cannot be read.
     #[error("{file} has no {what} in PEM that can be read")]
     Unreadable {
-        /// Which file.
+        /// The file.
         file: &'static str,
-        /// What should be in it.
+        /// The expected content.
         what: &'static str,
     },
     /// The key belongs to another certificate.
     #[error("tls.key is not the key of tls.crt")]
-    AnotherKey,
-    /// It is not for that name, or its authority did not issue it.
+    KeyMismatch,
+    /// It is not valid for a name, or was not issued by its CA.
     #[error("tls.crt is not valid for {name} with ca.crt: {why}")]
     NotFor {
         /// The name.
         name: String,
-        /// What rustls has against it.
+        /// The error of rustls.
         why: String,
     },
 }
 
-const fn unreadable(file: &'static str, what: &'static str) -> Unusable {
-    Unusable::Unreadable { file, what }
+const fn unreadable(file: &'static str, what: &'static str) -> InvalidCertificate {
+    InvalidCertificate::Unreadable { file, what }
 }
 
-/// A certificate with its key, ready to be served.
+/// A certificate with its key.
 #[derive(Clone, Debug)]
 pub struct Pair {
     pub(super) key: Arc<CertifiedKey>,
@@ -57,8 +57,8 @@ impl Pair {
     /// Reads `tls.crt` and `tls.key`.
     ///
     /// # Errors
-    /// [`Unusable`] says what is wrong with them.
-    pub fn read(files: &Files) -> Result<Self, Unusable> {
+    /// [`InvalidCertificate`], which names the problem.
+    pub fn read(files: &TlsFiles) -> Result<Self, InvalidCertificate> {
         let no_chain = unreadable("tls.crt", "certificate");
         let no_key = unreadable("tls.key", "key");
         let chain = chain(&files.certificate).ok_or(no_chain.clone())?;
@@ -68,7 +68,7 @@ impl Pair {
         let key = CertifiedKey::new(chain, key);
         match key.keys_match() {
             Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            Err(_) => return Err(Unusable::AnotherKey),
+            Err(_) => return Err(InvalidCertificate::KeyMismatch),
         }
         Ok(Self {
             key: Arc::new(key),
@@ -77,11 +77,15 @@ impl Pair {
         })
     }
 
-    /// The same, with `ca.crt`, which must be the one authority that issued it for all these names.
+    /// Reads them and `ca.crt`, which must be the single CA that issued the certificate for all
+    /// these names.
     ///
     /// # Errors
-    /// [`Unusable`] says what is wrong with them.
-    pub fn read_for(files: &Files, names: &[String]) -> Result<(Self, Certificate), Unusable> {
+    /// [`InvalidCertificate`], which names the problem.
+    pub fn read_for(
+        files: &TlsFiles,
+        names: &[String],
+    ) -> Result<(Self, Certificate), InvalidCertificate> {
         let pair = Self::read(files)?;
         let no_authority = unreadable("ca.crt", "single authority's certificate");
         let authorities = authorities(&files.authority).unwrap_or_default();
@@ -99,7 +103,7 @@ impl Pair {
         for name in names {
             let check = || {
                 let server = ServerName::try_from(name.as_str()).map_err(|e| e.to_string())?;
-                // Whether it is valid just now is another question.
+                // Its validity at the current time is checked elsewhere.
                 let at = UnixTime::since_unix_epoch(Duration::from_secs(
                     u64::try_from(pair.not_before).unwrap_or_default(),
                 ));
@@ -107,7 +111,7 @@ impl Pair {
                 let checked = verifier.verify_server_cert(first, between, &server, &[], at);
                 checked.map(drop).map_err(|error| error.to_string())
             };
-            check().map_err(|why: String| Unusable::NotFor {
+            check().map_err(|why: String| InvalidCertificate::NotFor {
                 name: name.clone(),
                 why,
             })?;
@@ -122,13 +126,13 @@ impl Pair {
     }
 }
 
-/// At least one certificate, and nothing that cannot be read.
+/// Reads at least one certificate; `None` if any cannot be read.
 fn chain(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     chain.ok().filter(|chain| !chain.is_empty())
 }
 
-/// From when until when a certificate is valid, in seconds since 1970.
+/// Returns the validity of a certificate, in seconds since 1970.
 fn validity(der: &[u8]) -> Option<(i64, i64)> {
     let (rest, read) = X509Certificate::from_der(der).ok()?;
     let validity = read.validity();
@@ -140,7 +144,7 @@ fn validity(der: &[u8]) -> Option<(i64, i64)> {
     })
 }
 
-/// The authorities in PEM; none when there is not one, or something in it cannot be read.
+/// Reads a CA bundle in PEM; `None` if it is empty or cannot be read.
 #[must_use]
 pub fn authorities(pem: &[u8]) -> Bundle {
     let each = chain(pem)?.into_iter().map(|der| {
@@ -153,7 +157,7 @@ pub fn authorities(pem: &[u8]) -> Bundle {
     each.collect()
 }
 
-/// Authorities as PEM (RFC 7468).
+/// Encodes a CA bundle as PEM (RFC 7468).
 #[must_use]
 pub fn pem_of(authorities: &[Authority]) -> Vec<u8> {
     let each = authorities.iter().map(|authority| {

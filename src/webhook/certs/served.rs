@@ -1,4 +1,4 @@
-//! What connections are answered with, and what is told about it: metrics and readiness.
+//! The certificate for connections, with its metrics and readiness.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,10 +10,10 @@ use rustls::sign::CertifiedKey;
 use super::read::Pair;
 use crate::protocol::time::WallTime;
 
-/// The certificate of the webhook, which can be another one for each connection. Cloning gives
-/// another handle to the same.
+/// The certificate of the webhook, which may change between connections. A clone is another handle
+/// to the same certificate.
 #[derive(Clone)]
-pub struct Served(Arc<Inner>);
+pub struct ServedCertificate(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
@@ -24,11 +24,11 @@ struct Inner {
 
 struct State {
     pair: Option<Pair>,
-    /// What is missing until the webhook can be called; none once it could.
+    /// What is missing before the webhook can be called; `None` once it could be.
     missing: Option<String>,
 }
 
-impl Default for Served {
+impl Default for ServedCertificate {
     fn default() -> Self {
         let registry = Registry::new();
         let gauge = |name, help| {
@@ -57,15 +57,15 @@ impl Default for Served {
     }
 }
 
-impl Served {
-    /// Serves this one from now on. Connections that are open go on.
+impl ServedCertificate {
+    /// Serves this certificate for new connections. Open connections stay.
     pub fn serve(&self, pair: Pair) {
         self.0.not_before.set(pair.not_before);
         self.0.not_after.set(pair.not_after);
         self.state().pair = Some(pair);
     }
 
-    /// What is served, in DER.
+    /// Returns the served certificate, in DER.
     #[must_use]
     pub fn certificate(&self) -> Option<Vec<u8>> {
         let state = self.state();
@@ -73,7 +73,7 @@ impl Served {
         Some(pair.key.cert.first()?.to_vec())
     }
 
-    /// Whether what is served is not valid then: not yet, or not any more.
+    /// Returns whether the served certificate is not valid at this time.
     #[must_use]
     pub fn is_invalid_at(&self, at: WallTime) -> bool {
         let at = at.0.div_euclid(1_000_000);
@@ -81,21 +81,21 @@ impl Served {
         self.state().pair.as_ref().is_some_and(|pair| !valid(pair))
     }
 
-    /// Says what is still missing before the API server can call the webhook. Once nothing was
-    /// missing this changes nothing: who is called and fails is told by alerts, and an unready
-    /// replica more would help nobody.
-    pub fn misses(&self, what: &str) {
+    /// Sets what is missing before the API server can call the webhook. It has no effect once
+    /// nothing was missing: failing calls are reported by alerts, and another unready replica would
+    /// not help.
+    pub fn set_missing(&self, what: &str) {
         if let Some(missing) = &mut self.state().missing {
             what.clone_into(missing);
         }
     }
 
-    /// The API server can call the webhook.
-    pub fn is_complete(&self) {
+    /// Records that the API server can call the webhook.
+    pub fn set_complete(&self) {
         self.state().missing = None;
     }
 
-    /// Whether the API server can call the webhook, or could.
+    /// Returns whether the API server can call the webhook, or could before.
     ///
     /// # Errors
     /// What is missing.
@@ -106,11 +106,11 @@ impl Served {
         }
     }
 
-    /// From when until when the certificate is valid, in the text format of Prometheus; nothing
-    /// while there is none.
+    /// Returns the validity of the certificate in the text format of Prometheus; empty without a
+    /// certificate.
     #[must_use]
     pub fn metrics(&self) -> String {
-        // Its times would be told as 1970.
+        // The gauges would show 1970.
         if self.state().pair.is_none() {
             return String::new();
         }
@@ -125,14 +125,14 @@ impl Served {
     }
 }
 
-impl fmt::Debug for Served {
+impl fmt::Debug for ServedCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Served")
     }
 }
 
-impl ResolvesServerCert for Served {
-    /// Asked with each handshake. While there is none, handshakes fail.
+impl ResolvesServerCert for ServedCertificate {
+    /// Called for each handshake, which fails without a certificate.
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let state = self.state();
         state.pair.as_ref().map(|pair| pair.key.clone())

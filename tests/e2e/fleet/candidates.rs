@@ -5,7 +5,7 @@ use leasehold::k8s::names::object_name;
 use leasehold::k8s::{K8sCandidates, K8sFleet};
 use leasehold::protocol::ids::{GrantId, Resource};
 use leasehold::store::StoreError;
-use leasehold::store::cluster::{CandidatePod, Candidates as _, LabelledPod};
+use leasehold::store::cluster::{CandidatePod, Candidates as _, PodIdentity};
 use leasehold::store::fleet::FleetStore as _;
 use serde_json::json;
 
@@ -37,7 +37,9 @@ async fn leader_is_asked_to_resign_only_at_the_version_seen() -> Result<()> {
     let grant = GrantId::from("g");
     // Rights take effect a moment after they are given.
     eventually("the conflict", super::LIMIT, async || {
-        let stale = candidates.ask_to_resign(&seen, &grant, "not Ready").await;
+        let stale = candidates
+            .request_resignation(&seen, &grant, "not Ready")
+            .await;
         matches!(stale, Err(StoreError::Conflict)).then_some(())
     })
     .await?;
@@ -45,12 +47,14 @@ async fn leader_is_asked_to_resign_only_at_the_version_seen() -> Result<()> {
     assert_eq!(lock.stored.value.settings.release_request, None);
 
     let another = GrantId::from("h");
-    let another = candidates.ask_to_resign(&lock, &another, "x").await;
+    let another = candidates.request_resignation(&lock, &another, "x").await;
     assert!(
         matches!(another, Err(StoreError::DeniedByPolicy(_))),
         "{another:?}"
     );
-    candidates.ask_to_resign(&lock, &grant, "not Ready").await?;
+    candidates
+        .request_resignation(&lock, &grant, "not Ready")
+        .await?;
     let lock = fleet.lock(&at).await?.context("a lock")?;
     let asked = lock.stored.value.settings.asked_of(&grant);
     let asked = asked.context("a request")?;
@@ -74,13 +78,13 @@ async fn candidate_is_this_very_pod() -> Result<()> {
         ])
         .await?
         .ok()?;
-    let pod = |uid: &str| LabelledPod {
-        place: place(&namespace, "a"),
+    let pod = |uid: &str| PodIdentity {
+        object_ref: place(&namespace, "a"),
         uid: uid.into(),
     };
     // No kubelet runs here.
     let expected = CandidatePod {
-        runs_unasked: true,
+        elects_always: true,
         unready_since: Some("its creation".into()),
         is_deleted: false,
     };

@@ -86,7 +86,7 @@ async fn only_pods_that_ended_are_told_of() -> Result<()> {
         (told.declared, &*told.containers),
         (1, &[ContainerReport::Terminated][..])
     );
-    assert_eq!(fleet.pod(&told.place).await?, Some(told));
+    assert_eq!(fleet.pod(&told.object_ref).await?, Some(told));
 
     let alive = fleet.pod(&place(&namespace, "runs")).await?;
     let alive = alive.map(|pod| (pod.is_terminal, pod.containers.len()));

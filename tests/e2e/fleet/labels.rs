@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use leasehold::k8s::K8sPodLabels;
 use leasehold::store::StoreError;
-use leasehold::store::cluster::{LabelledPod, PodLabels as _};
+use leasehold::store::cluster::{PodIdentity, PodLabels as _};
 use serde_json::Value;
 
 use super::{operator, place};
@@ -12,10 +12,10 @@ use crate::harness::{Cluster, Namespace, TakeOver, eventually};
 const KEY: &str = "leasehold.dev/leader-x";
 
 /// A pod as the operator knows it.
-async fn pod(namespace: &Namespace, name: &str) -> Result<LabelledPod> {
+async fn pod(namespace: &Namespace, name: &str) -> Result<PodIdentity> {
     let pod = namespace.pod_of(name, "app").await?;
-    Ok(LabelledPod {
-        place: place(namespace, name),
+    Ok(PodIdentity {
+        object_ref: place(namespace, name),
         uid: pod.uid.into(),
     })
 }
@@ -33,12 +33,12 @@ async fn labeller(
 ) -> Result<K8sPodLabels> {
     cluster.allow_leader_labels().await?;
     let labeller = K8sPodLabels::new(operator(cluster, &namespace.name).await?);
-    let nobody = LabelledPod {
-        place: place(namespace, "nobody"),
+    let nobody = PodIdentity {
+        object_ref: place(namespace, "nobody"),
         uid: "none".into(),
     };
     eventually("the right to label pods", super::LIMIT, async || {
-        let answer = labeller.take(&nobody, KEY).await;
+        let answer = labeller.remove(&nobody, KEY).await;
         matches!(answer, Err(StoreError::NotFound(_))).then_some(())
     })
     .await?;
@@ -53,28 +53,28 @@ async fn a_label_is_given_found_and_taken() -> Result<()> {
     let labeller = labeller(&cluster, &namespace).await?;
     // Without any labels at first.
     let (a, b) = (pod(&namespace, "a").await?, pod(&namespace, "b").await?);
-    labeller.give(&pod(&elsewhere, "a").await?, KEY).await?;
-    assert_eq!(labeller.having(&namespace.name, KEY).await?, []);
+    labeller.add(&pod(&elsewhere, "a").await?, KEY).await?;
+    assert_eq!(labeller.list_pods(&namespace.name, KEY).await?, []);
 
     namespace
         .kubectl(&["label", "pod", "b", "app=shop"])
         .await?
         .ok()?;
-    labeller.give(&a, KEY).await?;
-    labeller.give(&b, KEY).await?;
+    labeller.add(&a, KEY).await?;
+    labeller.add(&b, KEY).await?;
     // Again, which changes nothing.
-    labeller.give(&b, KEY).await?;
-    let mut having = labeller.having(&namespace.name, KEY).await?;
-    having.sort_by(|one, other| one.place.cmp(&other.place));
+    labeller.add(&b, KEY).await?;
+    let mut having = labeller.list_pods(&namespace.name, KEY).await?;
+    having.sort_by(|one, other| one.object_ref.cmp(&other.object_ref));
     assert_eq!(having, [a.clone(), b.clone()]);
     assert_eq!(
         labels(&namespace, "b").await?,
         serde_json::json!({"app": "shop", KEY: "true"})
     );
 
-    labeller.take(&b, KEY).await?;
-    labeller.take(&b, KEY).await?;
-    assert_eq!(labeller.having(&namespace.name, KEY).await?, [a]);
+    labeller.remove(&b, KEY).await?;
+    labeller.remove(&b, KEY).await?;
+    assert_eq!(labeller.list_pods(&namespace.name, KEY).await?, [a]);
     assert_eq!(
         labels(&namespace, "b").await?,
         serde_json::json!({"app": "shop"})
@@ -92,25 +92,28 @@ async fn a_pod_that_was_made_anew_under_the_name_is_left_alone() -> Result<()> {
         .kubectl(&["delete", "pod", "web-0", "--force"])
         .await?
         .ok()?;
-    let gone = labeller.give(&before, KEY).await;
+    let gone = labeller.add(&before, KEY).await;
     assert!(matches!(gone, Err(StoreError::NotFound(_))), "{gone:?}");
 
     let after = pod(&namespace, "web-0").await?;
-    let given = labeller.give(&before, KEY).await;
+    let given = labeller.add(&before, KEY).await;
     assert_eq!(given, Err(StoreError::Conflict));
     assert_eq!(labels(&namespace, "web-0").await?, Value::Null);
-    labeller.give(&after, KEY).await?;
-    assert_eq!(labeller.take(&before, KEY).await, Err(StoreError::Conflict));
+    labeller.add(&after, KEY).await?;
     assert_eq!(
-        labeller.having(&namespace.name, KEY).await?,
+        labeller.remove(&before, KEY).await,
+        Err(StoreError::Conflict)
+    );
+    assert_eq!(
+        labeller.list_pods(&namespace.name, KEY).await?,
         std::slice::from_ref(&after)
     );
-    let nameless = LabelledPod {
+    let nameless = PodIdentity {
         uid: "".into(),
         ..after
     };
     labeller
-        .take(&nameless, KEY)
+        .remove(&nameless, KEY)
         .await
         .err()
         .context("a pod without uid was taken")?;

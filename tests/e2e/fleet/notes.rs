@@ -1,25 +1,25 @@
 //! Notes are Events that people find with the lock.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::events::v1::Event as ApiEvent;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
-use leasehold::k8s::K8sNotes;
+use leasehold::k8s::K8sEvents;
 use leasehold::protocol::time::WallTime;
 use leasehold::store::StoreError;
-use leasehold::store::cluster::{Note, Notes as _, Regarding};
-use leasehold::store::fleet::Place;
+use leasehold::store::cluster::{Event, EventStore as _, Regarding};
+use leasehold::store::fleet::ObjectRef;
 use serde_json::json;
 
 use super::{make_lock, operator, place};
 use crate::harness::{Cluster, KubeVersion, Namespace, TakeOver};
 
-async fn note(namespace: &Namespace, name: &str) -> Result<Note> {
+async fn note(namespace: &Namespace, name: &str) -> Result<Event> {
     let lock = namespace.lock("res").await?.context("a lock")?;
-    Ok(Note {
+    Ok(Event {
         name: name.into(),
         regarding: Regarding::Lock,
-        place: place(namespace, "res"),
+        object_ref: place(namespace, "res"),
         uid: lock["metadata"]["uid"].as_str().context("a uid")?.into(),
         pod: Some(("app-1".into(), None)),
         is_warning: true,
@@ -30,8 +30,8 @@ async fn note(namespace: &Namespace, name: &str) -> Result<Note> {
     })
 }
 
-async fn events(namespace: &Namespace) -> Result<Vec<Event>> {
-    let api = Api::<Event>::namespaced(namespace.client.clone(), &namespace.name);
+async fn events(namespace: &Namespace) -> Result<Vec<ApiEvent>> {
+    let api = Api::<ApiEvent>::namespaced(namespace.client.clone(), &namespace.name);
     Ok(api.list(&ListParams::default()).await?.items)
 }
 
@@ -51,9 +51,9 @@ async fn noted_and_known(version: KubeVersion) -> Result<()> {
     let cluster = Cluster::fresh_on(version, TakeOver::Strict).await?;
     let namespace = cluster.namespace("notes").await?;
     make_lock(&namespace, "res", "res").await?;
-    let notes = K8sNotes::new(operator(&cluster, &namespace.name).await?, "operator-0");
+    let notes = K8sEvents::new(operator(&cluster, &namespace.name).await?, "operator-0");
     foreign_event(&namespace).await?;
-    assert_eq!(notes.known().await?, [].into());
+    assert_eq!(notes.list_own().await?, [].into());
 
     let note = note(&namespace, "res.expired").await?;
     notes.write(&note).await?;
@@ -71,7 +71,7 @@ async fn noted_and_known(version: KubeVersion) -> Result<()> {
     });
     assert!(is_shown, "{described}");
     assert_eq!(
-        notes.known().await?,
+        notes.list_own().await?,
         [place(&namespace, "res.expired")].into()
     );
     Ok(())
@@ -84,7 +84,7 @@ async fn foreign_event(namespace: &Namespace) -> Result<()> {
     let event = json!({"metadata": {"name": "foreign"}, "eventTime": "2026-01-01T00:00:00.000000Z",
         "reportingController": "another", "reportingInstance": "a", "type": "Normal",
         "reason": "Seen", "action": "Look", "note": "n", "regarding": lock});
-    let api = Api::<Event>::namespaced(namespace.client.clone(), &namespace.name);
+    let api = Api::<ApiEvent>::namespaced(namespace.client.clone(), &namespace.name);
     let event = serde_json::from_value(event)?;
     api.create(&PostParams::default(), &event).await?;
     Ok(())
@@ -95,10 +95,10 @@ async fn a_note_that_is_written_twice_is_there_once() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = cluster.namespace("notes").await?;
     make_lock(&namespace, "res", "res").await?;
-    let notes = K8sNotes::new(operator(&cluster, &namespace.name).await?, "operator-0");
+    let notes = K8sEvents::new(operator(&cluster, &namespace.name).await?, "operator-0");
     let first = note(&namespace, "res.expired").await?;
     notes.write(&first).await?;
-    let second = Note {
+    let second = Event {
         message: "another text".to_owned(),
         ..first.clone()
     };
@@ -115,8 +115,8 @@ async fn the_longest_note_is_taken() -> Result<()> {
     let namespace = cluster.namespace("notes").await?;
     make_lock(&namespace, "res", "res").await?;
     let client = operator(&cluster, &namespace.name).await?;
-    let notes = K8sNotes::new(client, &"operator-".repeat(40));
-    let long = Note {
+    let notes = K8sEvents::new(client, &"operator-".repeat(40));
+    let long = Event {
         message: "é".repeat(2000),
         pod: None,
         is_warning: false,
@@ -132,7 +132,7 @@ async fn what_is_told_of_a_namespace_that_is_being_deleted_is_noted_outside_of_i
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = cluster.namespace("notes").await?;
     make_lock(&namespace, "res", "res").await?;
-    let notes = K8sNotes::new(operator(&cluster, &namespace.name).await?, "operator-0");
+    let notes = K8sEvents::new(operator(&cluster, &namespace.name).await?, "operator-0");
     let note = note(&namespace, "res.expired").await?;
     // Nobody finishes the deletion here: that is a controller's work.
     let deletion = ["delete", "namespace", &namespace.name, "--wait=false"];
@@ -141,18 +141,18 @@ async fn what_is_told_of_a_namespace_that_is_being_deleted_is_noted_outside_of_i
         notes.write(&note).await?;
     }
     assert!(events(&namespace).await?.is_empty());
-    let known = notes.known().await?;
+    let known = notes.list_own().await?;
     assert!(known.contains(&place(&namespace, "res.expired")));
-    let outside = Api::<Event>::namespaced(namespace.client.clone(), "default");
+    let outside = Api::<ApiEvent>::namespaced(namespace.client.clone(), "default");
     let about = ListParams::default().fields(&format!("regarding.name={}", namespace.name));
     let told = outside.list(&about).await?.items;
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].reason.as_deref(), Some("Expired"));
 
-    let nowhere = Note {
-        place: Place {
+    let nowhere = Event {
+        object_ref: ObjectRef {
             namespace: "no-such-namespace".into(),
-            ..note.place.clone()
+            ..note.object_ref.clone()
         },
         ..note.clone()
     };
@@ -165,10 +165,10 @@ async fn what_is_told_of_a_namespace_that_is_being_deleted_is_noted_outside_of_i
     assert!(bystander.is_err(), "the namespace takes new objects");
     let elsewhere = cluster.namespace("notes").await?;
     let pod = elsewhere.pod("a").await?;
-    let notes = K8sNotes::new(super::client_of(&pod).await?, "a");
+    let notes = K8sEvents::new(super::client_of(&pod).await?, "a");
     let refusal = notes
-        .write(&Note {
-            place: place(&elsewhere, "res"),
+        .write(&Event {
+            object_ref: place(&elsewhere, "res"),
             ..note
         })
         .await;

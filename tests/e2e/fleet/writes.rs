@@ -6,7 +6,7 @@ use leasehold::protocol::lock::Lock;
 use leasehold::protocol::session::{Revocation, RevokeReason, Session};
 use leasehold::protocol::time::WallTime;
 use leasehold::store::StoreError;
-use leasehold::store::fleet::{FleetStore as _, Place, Placed};
+use leasehold::store::fleet::{FleetStore as _, Object, ObjectRef};
 use serde_json::json;
 
 use super::{fleet, make_lock, make_session, place};
@@ -21,11 +21,11 @@ async fn start() -> Result<(Namespace, K8sFleet)> {
     Ok((namespace, fleet))
 }
 
-async fn lock(fleet: &K8sFleet, place: &Place) -> Result<Placed<Lock>> {
+async fn lock(fleet: &K8sFleet, place: &ObjectRef) -> Result<Object<Lock>> {
     fleet.lock(place).await?.context("a lock must be there")
 }
 
-async fn session(fleet: &K8sFleet, place: &Place) -> Result<Placed<Session>> {
+async fn session(fleet: &K8sFleet, place: &ObjectRef) -> Result<Object<Session>> {
     let session = fleet.session(place).await?;
     session.context("a session must be there")
 }
@@ -56,7 +56,7 @@ async fn a_session_is_revoked_only_at_the_version_that_was_seen() -> Result<()> 
         ..revoked
     };
     let written = fleet.update_session(&seen, &next).await?;
-    assert_eq!((&written.place, &written.uid), (&place, &seen.uid));
+    assert_eq!((&written.object_ref, &written.uid), (&place, &seen.uid));
     assert!(written.stored.version > seen.stored.version);
     assert_eq!(session(&fleet, &place).await?.stored.value, next);
     Ok(())
@@ -101,7 +101,7 @@ async fn only_what_was_seen_is_deleted() -> Result<()> {
     namespace.patch("distributedlocks/l/status", &token).await?;
     namespace.patch("locksessions/s/status", &renewals).await?;
     assert_eq!(
-        fleet.delete_lock(&stale.exact()).await,
+        fleet.delete_lock(&stale.object_version()).await,
         Err(StoreError::Conflict)
     );
     assert_eq!(
@@ -110,21 +110,21 @@ async fn only_what_was_seen_is_deleted() -> Result<()> {
     );
 
     let seen = lock(&fleet, &at_lock).await?;
-    let another = Placed {
+    let another = Object {
         uid: "another".into(),
         ..seen.clone()
     };
     assert_eq!(
-        fleet.delete_lock(&another.exact()).await,
+        fleet.delete_lock(&another.object_version()).await,
         Err(StoreError::Conflict)
     );
-    fleet.delete_lock(&seen.exact()).await?;
+    fleet.delete_lock(&seen.object_version()).await?;
     let seen_session = session(&fleet, &at_session).await?;
     fleet.delete_session(&seen_session).await?;
     assert!(fleet.lock(&at_lock).await?.is_none());
     assert!(fleet.session(&at_session).await?.is_none());
     for again in [
-        fleet.delete_lock(&seen.exact()).await,
+        fleet.delete_lock(&seen.object_version()).await,
         fleet.delete_session(&seen_session).await,
     ] {
         assert!(matches!(again, Err(StoreError::NotFound(_))), "{again:?}");
@@ -142,12 +142,12 @@ async fn a_lock_made_anew_under_the_name_is_another() -> Result<()> {
     make_lock(&namespace, "l", "l").await?;
     let place = place(&namespace, "l");
     let before = lock(&fleet, &place).await?;
-    fleet.delete_lock(&before.exact()).await?;
+    fleet.delete_lock(&before.object_version()).await?;
     make_lock(&namespace, "l", "l").await?;
     let write = fleet.update_lock(&before, &before.stored.value).await;
     assert_eq!(write.err(), Some(StoreError::Conflict));
     assert_eq!(
-        fleet.delete_lock(&before.exact()).await,
+        fleet.delete_lock(&before.object_version()).await,
         Err(StoreError::Conflict)
     );
     assert_ne!(lock(&fleet, &place).await?.uid, before.uid);

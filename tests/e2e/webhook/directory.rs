@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use leasehold::store::certificates::Files;
+use leasehold::store::certificates::TlsFiles;
 use leasehold::webhook::certs::issue;
 
 use super::LIMIT;
@@ -13,13 +13,13 @@ use super::stage::{self, Stage};
 use crate::harness::eventually;
 
 /// Valid for an hour, and for so many seconds more, by which it is told from others.
-fn made(extra: i64) -> Result<Files> {
+fn made(extra: i64) -> Result<TlsFiles> {
     let life = Duration::from_secs(3_600);
     let now = jiff::Timestamp::now().as_second() + extra;
     Ok(issue(&["127.0.0.1".to_owned()], life, now)?)
 }
 
-fn write(directory: &Path, files: &Files) -> Result<()> {
+fn write(directory: &Path, files: &TlsFiles) -> Result<()> {
     fs::write(directory.join("tls.crt"), &files.certificate)?;
     fs::write(directory.join("tls.key"), &files.key)?;
     Ok(())

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use leasehold::protocol::election::ElectionName;
 use leasehold::protocol::time::SessionTtl;
 use leasehold::telemetry;
-use leasehold::webhook::{ANNOTATIONS, Decision, Injection, Verdict, decide};
+use leasehold::webhook::{ANNOTATIONS, Decision, Injection, Review, decide};
 use serde_json::{Value, json};
 
 use super::{Outcome, Target, no_seeds};
@@ -58,7 +58,7 @@ pub(crate) const TARGET: Target = Target {
     tries: 12_000,
 };
 
-fn target(input: &[u8], change: fn(Verdict) -> Verdict) -> Outcome {
+fn target(input: &[u8], change: fn(Review) -> Review) -> Outcome {
     let text = String::from_utf8_lossy(input);
     let mut annotations = BTreeMap::new();
     for line in text.lines() {
@@ -201,7 +201,7 @@ fn assert_can_start(container: &Value) {
 }
 
 /// Passes a log level on without a look at it.
-fn as_it_is_written(mut verdict: Verdict) -> Verdict {
+fn as_it_is_written(mut verdict: Review) -> Review {
     if let Decision::Deny(sentence) = &mut verdict.decision {
         *sentence = sentence.replace("config.leasehold.dev/log-level", "the log level");
     }

@@ -17,7 +17,7 @@ use leasehold::protocol::ids::Resource;
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Revision;
-use leasehold::store::fleet::{FleetStore as _, Place, Placed, Told};
+use leasehold::store::fleet::{FeedEvent, FleetStore as _, Object, ObjectRef};
 use leasehold::store::{LockStore as _, SessionStore as _, StoreError, Stored};
 use serde_json::json;
 use tower::service_fn;
@@ -143,7 +143,7 @@ async fn locks(client: &Client, asked: &mut Asked) {
     if let Some(found) = got.flatten() {
         assert_eq!(found.value.resource, resource, "another lock was read");
     }
-    let looked = asked.read(store.look(&resource).await);
+    let looked = asked.read(store.get_with_revision(&resource).await);
     if let Some(found) = looked.and_then(|look| look.lock) {
         assert_eq!(found.value.resource, resource, "another lock was read");
     }
@@ -180,22 +180,22 @@ async fn sessions(client: &Client, asked: &mut Asked) {
 
 async fn fleet(client: &Client, asked: &mut Asked) {
     let fleet = K8sFleet::new(client.clone());
-    let place = Place {
+    let place = ObjectRef {
         namespace: "ns".into(),
         name: "r".into(),
     };
     asked.read(fleet.revision().await);
     asked.read(fleet.lock(&place).await);
     asked.read(fleet.pod(&place).await);
-    let current = Placed {
-        place,
+    let current = Object {
+        object_ref: place,
         uid: "u".into(),
         is_deleted: false,
         is_misnamed: false,
         set_at: None,
         stored: held(),
     };
-    asked.write(fleet.delete_lock(&current.exact()).await);
+    asked.write(fleet.delete_lock(&current.object_version()).await);
     let told = fleet.locks().take(EVENTS_MAX).collect::<Vec<_>>();
     let mut is_anew = false;
     for told in tokio::time::timeout(PATIENCE, told)
@@ -203,11 +203,11 @@ async fn fleet(client: &Client, asked: &mut Asked) {
         .unwrap_or_default()
     {
         match told {
-            Told::Anew => is_anew = true,
-            Told::Complete => assert!(is_anew, "all was told that never began"),
-            Told::Interrupted(error) => check_text(&error.to_string()),
-            Told::Unreadable { why, .. } => check_text(&why),
-            Told::There(_) | Told::Gone(_) => {}
+            FeedEvent::ListStarted => is_anew = true,
+            FeedEvent::ListDone => assert!(is_anew, "all was told that never began"),
+            FeedEvent::Interrupted(error) => check_text(&error.to_string()),
+            FeedEvent::Unreadable { why, .. } => check_text(&why),
+            FeedEvent::Applied(_) | FeedEvent::Deleted(_) => {}
         }
     }
 }

@@ -18,8 +18,8 @@ use crate::memory_store::{Call, Half, MemoryStore};
 
 /// Every call that a first acquire makes, before and after it is done.
 const UNDER_WAY: [(Call, Half); 8] = [
-    (Call::LookAtLock, Half::Request),
-    (Call::LookAtLock, Half::Answer),
+    (Call::GetLockWithRevision, Half::Request),
+    (Call::GetLockWithRevision, Half::Answer),
     (Call::CreateLock, Half::Request),
     (Call::CreateLock, Half::Answer),
     (Call::CreateSession, Half::Request),

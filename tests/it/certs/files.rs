@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use leasehold::clock::SystemClock;
 use leasehold::protocol::time::WallTime;
-use leasehold::store::certificates::Files;
-use leasehold::webhook::certs::{Served, follow, issue};
+use leasehold::store::certificates::TlsFiles;
+use leasehold::webhook::certs::{ServedCertificate, follow, issue};
 
-fn pair(name: &str) -> Files {
+fn pair(name: &str) -> TlsFiles {
     issue(
         &[name.to_owned()],
         Duration::from_secs(3_600),
@@ -41,7 +41,7 @@ async fn a_while() {
 async fn what_is_put_there_is_served_and_what_is_broken_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path().to_owned();
-    let served = Served::default();
+    let served = ServedCertificate::default();
     let handle = served.clone();
     let path = at.clone();
     tokio::spawn(async move { follow(&path, &handle, &SystemClock).await });

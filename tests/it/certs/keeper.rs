@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use leasehold::clock::Clock;
 use leasehold::protocol::time::{Moment, WallTime};
-use leasehold::store::certificates::Files;
-use leasehold::webhook::certs::plan::Terms;
+use leasehold::store::certificates::TlsFiles;
+use leasehold::webhook::certs::plan::Timing;
 use leasehold::webhook::certs::{
-    Keeper, KeeperPorts, Pair, Served, Unusable, authorities, issue, pem_of,
+    InvalidCertificate, Pair, Rotator, RotatorPorts, ServedCertificate, authorities, issue, pem_of,
 };
 
 use rustls::pki_types::CertificateDer;
@@ -38,21 +38,21 @@ impl Clock for Wrong {
 }
 
 /// Starts one; it ends with the test.
-fn keeper(world: &World, wrong_by: i64) -> Served {
-    let served = Served::default();
-    let ports = KeeperPorts {
+fn keeper(world: &World, wrong_by: i64) -> ServedCertificate {
+    let served = ServedCertificate::default();
+    let ports = RotatorPorts {
         certificates: Arc::new(world.clone()),
         trust: Arc::new(world.clone()),
         clock: Arc::new(Wrong(PausedClock::start(), wrong_by)),
     };
     let names = vec![NAME.to_owned(), "127.0.0.1".to_owned()];
-    let keeper = Keeper::new(ports, names, Terms::new(LIFE), served.clone());
+    let keeper = Rotator::new(ports, names, Timing::new(LIFE), served.clone());
     tokio::spawn(keeper.run());
     served
 }
 
 /// The authority of what is served, if it is one that was ever in the Secret.
-fn authority_of(world: &World, served: &Served) -> Option<Vec<u8>> {
+fn authority_of(world: &World, served: &ServedCertificate) -> Option<Vec<u8>> {
     let certificate = served.certificate()?;
     let inside = world.inside();
     let files = inside.past.iter().find(|files| {
@@ -68,7 +68,7 @@ fn authority_of(world: &World, served: &Served) -> Option<Vec<u8>> {
 }
 
 /// How many authorities each webhook trusts; all that is served must be among them.
-fn trusted(world: &World, replicas: &[&Served]) -> Vec<usize> {
+fn trusted(world: &World, replicas: &[&ServedCertificate]) -> Vec<usize> {
     let needed: Vec<_> = replicas
         .iter()
         .filter_map(|served| authority_of(world, served))
@@ -87,7 +87,12 @@ fn trusted(world: &World, replicas: &[&Served]) -> Vec<usize> {
 }
 
 /// Lets time pass, in which what is served stays trusted; gives the most that were trusted.
-async fn pass(world: &World, replicas: &[&Served], time: Duration, step: Duration) -> usize {
+async fn pass(
+    world: &World,
+    replicas: &[&ServedCertificate],
+    time: Duration,
+    step: Duration,
+) -> usize {
     let mut most = 0;
     let mut passed = Duration::ZERO;
     while passed < time {
@@ -98,7 +103,7 @@ async fn pass(world: &World, replicas: &[&Served], time: Duration, step: Duratio
     most
 }
 
-async fn until_all_serve_the_same(world: &World, replicas: &[&Served]) {
+async fn until_all_serve_the_same(world: &World, replicas: &[&ServedCertificate]) {
     for _ in 0..1_000 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let in_secret = world.inside().secret.clone();
@@ -106,8 +111,8 @@ async fn until_all_serve_the_same(world: &World, replicas: &[&Served]) {
             let (_, read) = Pair::read_for(&files, &[NAME.to_owned()]).ok()?;
             Some(read.der.to_vec())
         });
-        let serves = |served: &&&Served| served.certificate() == current;
-        let is_ready = |served: &&&Served| served.ready().is_ok();
+        let serves = |served: &&&ServedCertificate| served.certificate() == current;
+        let is_ready = |served: &&&ServedCertificate| served.ready().is_ok();
         if current.is_some()
             && replicas.iter().filter(serves).filter(is_ready).count() == replicas.len()
         {
@@ -117,7 +122,7 @@ async fn until_all_serve_the_same(world: &World, replicas: &[&Served]) {
     panic!("they do not agree");
 }
 
-fn secret(world: &World) -> Files {
+fn secret(world: &World) -> TlsFiles {
     world.inside().secret.clone().unwrap().1
 }
 
@@ -179,17 +184,17 @@ async fn a_secret_that_is_lost_or_damaged_is_made_anew_and_nobody_is_refused_mea
     let all = [&a, &b];
     until_all_serve_the_same(&world, &all).await;
     let other = || issue(&[NAME.to_owned()], LIFE, 1_800_000_000).unwrap();
-    let damages: [Box<dyn Fn() -> Option<Files>>; 5] = [
+    let damages: [Box<dyn Fn() -> Option<TlsFiles>>; 5] = [
         Box::new(|| None),
-        Box::new(|| Some(Files::default())),
+        Box::new(|| Some(TlsFiles::default())),
         Box::new(|| {
-            Some(Files {
+            Some(TlsFiles {
                 key: other().key,
                 ..secret(&world)
             })
         }),
         Box::new(|| {
-            Some(Files {
+            Some(TlsFiles {
                 authority: other().authority,
                 ..secret(&world)
             })
@@ -328,38 +333,38 @@ fn what_is_wrong_is_said() {
     let names = [NAME.to_owned()];
     let good = issue(&names, LIFE, 1_800_000_000).unwrap();
     let other = issue(&names, LIFE, 1_800_000_000).unwrap();
-    let read = |files: &Files| Pair::read_for(files, &names).map(drop);
+    let read = |files: &TlsFiles| Pair::read_for(files, &names).map(drop);
     assert_eq!(read(&good), Ok(()));
-    let words = |files: Files| read(&files).unwrap_err().to_string();
+    let words = |files: TlsFiles| read(&files).unwrap_err().to_string();
     assert_eq!(
-        words(Files {
+        words(TlsFiles {
             key: other.key.clone(),
             ..good.clone()
         }),
-        Unusable::AnotherKey.to_string()
+        InvalidCertificate::KeyMismatch.to_string()
     );
-    let wrong = words(Files {
+    let wrong = words(TlsFiles {
         authority: other.authority,
         ..good.clone()
     });
     assert!(wrong.contains("not valid for"), "{wrong}");
     for (files, file) in [
         (
-            Files {
+            TlsFiles {
                 certificate: Vec::new(),
                 ..good.clone()
             },
             "tls.crt",
         ),
         (
-            Files {
+            TlsFiles {
                 key: b"x".to_vec(),
                 ..good.clone()
             },
             "tls.key",
         ),
         (
-            Files {
+            TlsFiles {
                 authority: Vec::new(),
                 ..good.clone()
             },

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold::webhook::certs::plan::{
-    Authority, Bundle, Certificate, Found, Seen, Step, Terms, plan,
+    Action, Authority, Bundle, Certificate, Observation, SecretState, Timing, plan,
 };
 
 const DAY: i64 = 24 * 60 * 60;
 /// Ninety days: renewed after sixty, ten seconds to settle, an hour of both.
-const TERMS: Terms = Terms::new(Duration::from_secs(90 * DAY.unsigned_abs()));
+const TERMS: Timing = Timing::new(Duration::from_secs(90 * DAY.unsigned_abs()));
 /// When everything here happens.
 const NOW: i64 = 20_000 * DAY;
 
@@ -38,7 +38,7 @@ fn bundle(names: &[&str]) -> Bundle {
 }
 
 struct Case {
-    found: Found,
+    found: SecretState,
     trusted: Option<Vec<Bundle>>,
     served: Option<Certificate>,
     trusted_for: Option<Duration>,
@@ -49,7 +49,7 @@ impl Case {
     /// All is well: `a` is there, trusted by both webhooks, and served.
     fn well() -> Self {
         Self {
-            found: Found::Usable(certificate("a")),
+            found: SecretState::Usable(certificate("a")),
             trusted: Some(vec![bundle(&["a"]), bundle(&["a"])]),
             served: Some(certificate("a")),
             trusted_for: Some(Duration::from_secs(7_200)),
@@ -60,15 +60,15 @@ impl Case {
     /// Another one, `b`, is in the Secret, and `a` is still served.
     fn rotating(trusted: &[&str], trusted_for: Option<u64>) -> Self {
         Self {
-            found: Found::Usable(certificate("b")),
+            found: SecretState::Usable(certificate("b")),
             trusted: Some(vec![bundle(trusted), bundle(trusted)]),
             trusted_for: trusted_for.map(Duration::from_secs),
             ..Self::well()
         }
     }
 
-    fn step(&self) -> Step {
-        let seen = Seen {
+    fn step(&self) -> Action {
+        let seen = Observation {
             found: &self.found,
             trusted: self.trusted.as_deref(),
             served: self.served.as_ref(),
@@ -79,16 +79,16 @@ impl Case {
     }
 }
 
-fn makes(step: &Step) -> bool {
-    matches!(step, Step::Make(_) | Step::Renew)
+fn makes(step: &Action) -> bool {
+    matches!(step, Action::Issue(_) | Action::Renew)
 }
 
-fn publishes(names: &[&str]) -> Step {
-    Step::Publish(vec![bundle(names), bundle(names)])
+fn publishes(names: &[&str]) -> Action {
+    Action::Publish(vec![bundle(names), bundle(names)])
 }
 
-fn rests(seconds: i64) -> Step {
-    Step::Rest(Duration::from_secs(seconds.unsigned_abs()))
+fn rests(seconds: i64) -> Action {
+    Action::Wait(Duration::from_secs(seconds.unsigned_abs()))
 }
 
 #[test]
@@ -98,13 +98,13 @@ fn nothing_is_done_until_a_third_is_left() {
     case.now = NOW + 50 * DAY - 1;
     assert_eq!(case.step(), rests(1));
     case.now = NOW + 50 * DAY;
-    assert_eq!(case.step(), Step::Renew);
+    assert_eq!(case.step(), Action::Renew);
 }
 
 #[test]
 fn what_cannot_be_served_is_made_anew() {
-    let unusable = Found::Unusable("tls.key is another's".to_owned());
-    for found in [Found::Missing, unusable] {
+    let unusable = SecretState::Unusable("tls.key is another's".to_owned());
+    for found in [SecretState::Missing, unusable] {
         for served in [None, Some(certificate("a"))] {
             let case = Case {
                 found: found.clone(),
@@ -129,7 +129,7 @@ fn a_new_one_is_trusted_before_it_is_served_and_the_old_one_goes_last() {
     let settling = Case::rotating(&["b", "a"], Some(4));
     assert_eq!(settling.step(), rests(6));
     let settled = Case::rotating(&["b", "a"], Some(10));
-    assert_eq!(settled.step(), Step::Serve);
+    assert_eq!(settled.step(), Action::Serve);
     let served = Case {
         served: Some(certificate("b")),
         ..Case::rotating(&["b", "a"], Some(10))
@@ -145,12 +145,12 @@ fn a_new_one_is_trusted_before_it_is_served_and_the_old_one_goes_last() {
 #[test]
 fn who_serves_what_is_not_trusted_any_more_does_not_wait() {
     let cut_off = Case::rotating(&["b"], Some(0));
-    assert_eq!(cut_off.step(), Step::Serve);
+    assert_eq!(cut_off.step(), Action::Serve);
     let one_of_two = Case {
         trusted: Some(vec![bundle(&["b", "a"]), bundle(&["b"])]),
         ..cut_off
     };
-    assert_eq!(one_of_two.step(), Step::Serve);
+    assert_eq!(one_of_two.step(), Action::Serve);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn who_serves_nothing_or_what_has_expired_does_not_wait() {
             served,
             ..Case::rotating(&["b", "a"], Some(0))
         };
-        assert_eq!(case.step(), Step::Serve);
+        assert_eq!(case.step(), Action::Serve);
     }
 }
 
@@ -174,7 +174,7 @@ fn one_webhook_alone_is_mended_and_the_others_are_not_touched() {
         ..Case::well()
     };
     let next = vec![None, bundle(&["a", "x"]), None];
-    assert_eq!(case.step(), Step::Publish(next));
+    assert_eq!(case.step(), Action::Publish(next));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_foreign_bundle_in_the_middle_of_a_rotation_costs_nobody_its_authority() {
             ..Case::rotating(&[], None)
         };
         // `a` is still served.
-        assert_eq!(case.step(), Step::Publish(vec![bundle(&["b", "a"])]));
+        assert_eq!(case.step(), Action::Publish(vec![bundle(&["b", "a"])]));
     }
 }
 
@@ -200,7 +200,7 @@ fn what_has_expired_is_not_published_and_not_more_than_eight_are() {
         ..Case::rotating(&[], None)
     };
     let expected = bundle(&["b", "a", "0", "1", "2", "3", "4", "5"]);
-    assert_eq!(case.step(), Step::Publish(vec![expected]));
+    assert_eq!(case.step(), Action::Publish(vec![expected]));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn without_a_configuration_it_is_served_and_renewed_all_the_same() {
         trusted_for: None,
         ..Case::well()
     };
-    assert_eq!(case.step(), Step::Serve);
+    assert_eq!(case.step(), Action::Serve);
     case.served = Some(certificate("a"));
     assert_eq!(case.step(), rests(50 * DAY));
     case.now = NOW + 50 * DAY;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use leasehold::protocol::token::Revision;
-use leasehold::store::certificates::{CertificateStore, Changes, Files, TrustStore};
+use leasehold::store::certificates::{CertificateStore, Changes, TlsFiles, TrustStore};
 use leasehold::store::{Original, StoreError, Stored};
 use tokio::sync::broadcast;
 
@@ -32,12 +32,12 @@ struct Shared {
 #[derive(Default)]
 pub(crate) struct Inside {
     revision: u64,
-    pub(crate) secret: Option<(u64, Files)>,
+    pub(crate) secret: Option<(u64, TlsFiles)>,
     pub(crate) bundles: Option<(u64, Vec<Vec<u8>>)>,
     /// Of the writes to the Secret.
     pub(crate) fault: Option<Fault>,
     /// All that were ever in the Secret.
-    pub(crate) past: Vec<Files>,
+    pub(crate) past: Vec<TlsFiles>,
     pub(crate) secret_writes: usize,
     pub(crate) trust_writes: usize,
     /// Writes to the configuration are refused.
@@ -90,7 +90,7 @@ impl World {
         told.boxed()
     }
 
-    fn write_secret(&self, at: Option<u64>, files: &Files) -> Result<(), StoreError> {
+    fn write_secret(&self, at: Option<u64>, files: &TlsFiles) -> Result<(), StoreError> {
         let mut inside = self.inside();
         inside.secret_writes += 1;
         let unclear = || StoreError::Ambiguous("no answer".to_owned());
@@ -128,18 +128,18 @@ fn stored<T: Clone>(found: Option<&(u64, T)>) -> Option<Stored<T>> {
 
 #[async_trait]
 impl CertificateStore for World {
-    async fn get(&self) -> Result<Option<Stored<Files>>, StoreError> {
+    async fn get(&self) -> Result<Option<Stored<TlsFiles>>, StoreError> {
         // Others run between a read and the write that is decided on it.
         tokio::task::yield_now().await;
         Ok(stored(self.inside().secret.as_ref()))
     }
 
-    async fn create(&self, files: &Files) -> Result<(), StoreError> {
+    async fn create(&self, files: &TlsFiles) -> Result<(), StoreError> {
         tokio::task::yield_now().await;
         self.write_secret(None, files)
     }
 
-    async fn update(&self, current: &Stored<Files>, next: &Files) -> Result<(), StoreError> {
+    async fn update(&self, current: &Stored<TlsFiles>, next: &TlsFiles) -> Result<(), StoreError> {
         tokio::task::yield_now().await;
         self.write_secret(Some(current.version.0), next)
     }

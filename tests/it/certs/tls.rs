@@ -7,8 +7,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use leasehold::http::serve::{Bounds, TlsListener, serve};
-use leasehold::store::certificates::Files;
-use leasehold::webhook::certs::{Pair, Served, issue};
+use leasehold::store::certificates::TlsFiles;
+use leasehold::webhook::certs::{Pair, ServedCertificate, issue};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 const NAME: &str = "leasehold-webhook.leasehold-system.svc";
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
-fn pair() -> Files {
+fn pair() -> TlsFiles {
     // Far in the future of this test, and it began long ago: the clients look at the real time.
     let life = Duration::from_secs(100 * 365 * 86_400);
     issue(&[NAME.to_owned()], life, 1_700_000_000).unwrap()
@@ -30,7 +30,7 @@ fn pair() -> Files {
 
 struct Server {
     address: SocketAddr,
-    served: Served,
+    served: ServedCertificate,
     stop: CancellationToken,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -38,7 +38,7 @@ struct Server {
 async fn server() -> Server {
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = tcp.local_addr().unwrap();
-    let served = Served::default();
+    let served = ServedCertificate::default();
     let listener = TlsListener::new(tcp, Arc::new(served.clone())).unwrap();
     let router = Router::new()
         .route("/", get(async || "answer"))
@@ -54,13 +54,13 @@ async fn server() -> Server {
 }
 
 impl Server {
-    fn serve(&self, files: &Files) {
+    fn serve(&self, files: &TlsFiles) {
         self.served.serve(Pair::read(files).unwrap());
     }
 
     async fn connect(
         &self,
-        trusted: &Files,
+        trusted: &TlsFiles,
         versions: &[&'static SupportedProtocolVersion],
     ) -> std::io::Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect(self.address).await?;
@@ -69,7 +69,7 @@ impl Server {
 
     async fn handshake(
         tcp: TcpStream,
-        trusted: &Files,
+        trusted: &TlsFiles,
         versions: &[&'static SupportedProtocolVersion],
     ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
@@ -153,7 +153,7 @@ async fn who_says_nothing_keeps_nobody_waiting() {
 }
 
 /// A client that has sent requests until the server reads no more of them, and reads no answer.
-async fn unread(server: &Server, files: &Files) -> TlsStream<TcpStream> {
+async fn unread(server: &Server, files: &TlsFiles) -> TlsStream<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(2_048).unwrap();
     let tcp = socket.connect(server.address).await.unwrap();

@@ -55,7 +55,7 @@ async fn the_past_is_told_as_far_as_it_is_remembered() {
     let refused = store.a.locks.watch(session, page.revision).await;
     assert!(matches!(refused, Err(StoreError::WatchExpired(_))));
     let refused = store.a.locks.list(1, next).await;
-    assert!(matches!(refused, Err(StoreError::ListingOver(_))));
+    assert!(matches!(refused, Err(StoreError::ContinueTokenExpired(_))));
     let after = Revision(page.revision.0 + 1);
     assert!(store.a.locks.watch(session, after).await.is_ok());
 }

@@ -12,7 +12,9 @@ use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest};
 use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::Token;
 use leasehold::store::embedded::{EmbeddedStore, NAMESPACE};
-use leasehold::store::fleet::{ContainerReport, Feed, FleetStore, Place, Placed, PodReport, Told};
+use leasehold::store::fleet::{
+    ContainerReport, Feed, FeedEvent, FleetStore, Object, ObjectRef, PodReport,
+};
 use leasehold::store::{LockStore, SessionStore, StoreError};
 use tokio::time::timeout;
 
@@ -26,8 +28,8 @@ fn resource(name: &str) -> Resource {
     Resource::parse(name).unwrap()
 }
 
-fn place(name: &str) -> Place {
-    Place {
+fn place(name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: NAMESPACE.into(),
         name: name.into(),
     }
@@ -54,7 +56,7 @@ async fn make_lock(store: &EmbeddedStore, name: &str) {
     LockStore::create(store, &resource(name)).await.unwrap();
 }
 
-async fn lock(fleet: &dyn FleetStore, name: &str) -> Placed<Lock> {
+async fn lock(fleet: &dyn FleetStore, name: &str) -> Object<Lock> {
     fleet.lock(&place(name)).await.unwrap().unwrap()
 }
 
@@ -63,26 +65,26 @@ trait About {
     fn name(&self) -> &str;
 }
 
-impl<T> About for Placed<T> {
+impl<T> About for Object<T> {
     fn name(&self) -> &str {
-        &self.place.name
+        &self.object_ref.name
     }
 }
 
 impl About for PodReport {
     fn name(&self) -> &str {
-        &self.place.name
+        &self.object_ref.name
     }
 }
 
-fn line<T: About>(told: &Told<T>) -> String {
+fn line<T: About>(told: &FeedEvent<T>) -> String {
     match told {
-        Told::Anew => "anew".to_owned(),
-        Told::There(object) => format!("there {}", object.name()),
-        Told::Unreadable { place, .. } => format!("unreadable {}", place.name),
-        Told::Gone(place) => format!("gone {}", place.name),
-        Told::Complete => "complete".to_owned(),
-        Told::Interrupted(error) => format!("interrupted: {error}"),
+        FeedEvent::ListStarted => "anew".to_owned(),
+        FeedEvent::Applied(object) => format!("there {}", object.name()),
+        FeedEvent::Unreadable { object_ref, .. } => format!("unreadable {}", object_ref.name),
+        FeedEvent::Deleted(place) => format!("gone {}", place.name),
+        FeedEvent::ListDone => "complete".to_owned(),
+        FeedEvent::Interrupted(error) => format!("interrupted: {error}"),
     }
 }
 
@@ -106,10 +108,13 @@ async fn a_feed_tells_what_is_there_and_what_becomes_of_it() {
     );
     make_lock(&store, "after").await;
     let made = locks.next().await.unwrap();
-    let Told::There(made) = made else {
+    let FeedEvent::Applied(made) = made else {
         panic!("{made:?}");
     };
-    assert_eq!((&made.place, made.is_deleted), (&place("after"), false));
+    assert_eq!(
+        (&made.object_ref, made.is_deleted),
+        (&place("after"), false)
+    );
     let read = lock(&store, "after").await;
     assert_eq!(
         (&read.uid, read.stored.version),
@@ -144,7 +149,7 @@ async fn sessions_are_told_of_like_locks() {
         .await
         .unwrap();
     let told = sessions.next().await.unwrap();
-    assert!(matches!(&told, Told::There(session) if session.stored.value.renewals == 1));
+    assert!(matches!(&told, FeedEvent::Applied(session) if session.stored.value.renewals == 1));
     EmbeddedStore::delete_session(&store, &"before".into())
         .await
         .unwrap();
@@ -188,10 +193,11 @@ async fn only_what_was_seen_is_deleted_and_what_is_made_anew_is_another() {
         ..before.stored.value.clone()
     };
     let seen = store.update_lock(&before, &next).await.unwrap();
-    let delete =
-        async |current: &Placed<Lock>| FleetStore::delete_lock(&store, &current.exact()).await;
+    let delete = async |current: &Object<Lock>| {
+        FleetStore::delete_lock(&store, &current.object_version()).await
+    };
     assert_eq!(delete(&before).await, Err(StoreError::Conflict));
-    let another = Placed {
+    let another = Object {
         uid: "another".into(),
         ..seen.clone()
     };
@@ -213,7 +219,7 @@ async fn nothing_is_in_another_namespace_or_under_a_name_that_no_lock_has() {
     SessionStore::create(&store, &id).await.unwrap();
     let lock = lock(&store, "l").await;
     let session = store.session(&place("s")).await.unwrap().unwrap();
-    let elsewhere = |name: &str| Place {
+    let elsewhere = |name: &str| ObjectRef {
         namespace: "another".into(),
         name: name.into(),
     };
@@ -221,12 +227,12 @@ async fn nothing_is_in_another_namespace_or_under_a_name_that_no_lock_has() {
     assert!(store.session(&elsewhere("s")).await.unwrap().is_none());
     assert!(store.lock(&place("no\nresource")).await.unwrap().is_none());
     let before = store.revision().await.unwrap();
-    let moved = Placed {
-        place: elsewhere("l"),
+    let moved = Object {
+        object_ref: elsewhere("l"),
         ..lock
     };
-    let moved_session = Placed {
-        place: elsewhere("s"),
+    let moved_session = Object {
+        object_ref: elsewhere("s"),
         ..session
     };
     let next = Lock {
@@ -236,7 +242,9 @@ async fn nothing_is_in_another_namespace_or_under_a_name_that_no_lock_has() {
     for refused in [
         store.update_lock(&moved, &next).await.err(),
         store.update_session(&moved_session, &id).await.err(),
-        FleetStore::delete_lock(&store, &moved.exact()).await.err(),
+        FleetStore::delete_lock(&store, &moved.object_version())
+            .await
+            .err(),
         FleetStore::delete_session(&store, &moved_session)
             .await
             .err(),
@@ -251,7 +259,7 @@ async fn nothing_is_in_another_namespace_or_under_a_name_that_no_lock_has() {
 
 fn pod(name: &str, is_terminal: bool) -> PodReport {
     PodReport {
-        place: place(name),
+        object_ref: place(name),
         uid: "u".into(),
         is_terminal,
         is_deleted: false,

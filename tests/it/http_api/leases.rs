@@ -319,7 +319,7 @@ async fn a_listing_that_cannot_go_on_is_to_be_started_anew() {
         "/v1/locks?limit=1&continue={}",
         page.body["continue"].as_str().unwrap()
     );
-    let expired = StoreError::ListingOver("the continue parameter is too old".into());
+    let expired = StoreError::ContinueTokenExpired("the continue parameter is too old".into());
     sidecar.store.fail(Call::ListLocks, expired.clone());
     let refused = sidecar.without_a_write(sidecar.get(&path)).await;
     refused.is_problem(400, "invalid_request", words);

@@ -13,7 +13,7 @@ use super::settled;
 fn ours(subjects: &[Subject]) -> Binding {
     Binding {
         is_ours: true,
-        gives_role: true,
+        binds_role: true,
         subjects: subjects.iter().cloned().collect(),
     }
 }
@@ -85,7 +85,7 @@ async fn what_somebody_edits_is_put_right_and_another_role_means_a_new_binding()
         (ours(&[]), 1),
         (
             Binding {
-                gives_role: false,
+                binds_role: false,
                 ..right.clone()
             },
             2,

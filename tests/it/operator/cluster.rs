@@ -18,8 +18,8 @@ use leasehold::protocol::settings::{ReleaseMode, ReleaseRequest, Settings};
 use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::{Revision, Token};
 use leasehold::random::Random;
-use leasehold::store::cluster::LabelledPod;
-use leasehold::store::fleet::{FleetStore, Place, Placed, Told};
+use leasehold::store::cluster::PodIdentity;
+use leasehold::store::fleet::{FeedEvent, FleetStore, Object, ObjectRef};
 use leasehold::store::{Original, StoreError, Stored};
 use namespaces::Tenancy;
 use serde_json::Value;
@@ -31,23 +31,23 @@ use crate::paused_clock::PausedClock;
 /// The TTL of all sessions here.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-type Teller<T> = mpsc::UnboundedSender<Told<Placed<T>>>;
+type Teller<T> = mpsc::UnboundedSender<FeedEvent<Object<T>>>;
 
 #[derive(Default)]
 struct Inside {
     revision: u64,
-    locks: BTreeMap<Place, Placed<Lock>>,
-    sessions: BTreeMap<Place, Placed<Session>>,
+    locks: BTreeMap<ObjectRef, Object<Lock>>,
+    sessions: BTreeMap<ObjectRef, Object<Session>>,
     tell_locks: Option<Teller<Lock>>,
     tell_sessions: Option<Teller<Session>>,
-    notes: BTreeSet<Place>,
+    notes: BTreeSet<ObjectRef>,
     notes_written: usize,
     notes_fail: Option<StoreError>,
     writes_fail: Option<StoreError>,
     tries: usize,
     writes: usize,
     lines: Vec<Value>,
-    labelled: Vec<LabelledPod>,
+    labelled: Vec<PodIdentity>,
     /// Since when a candidate's pod is not Ready, by its name; the others are.
     unready: BTreeMap<String, &'static str>,
     asked_to_resign: Vec<(GrantId, String)>,
@@ -75,16 +75,16 @@ pub(crate) struct Cluster {
     operator: Option<Operator>,
 }
 
-fn place(name: &str) -> Place {
-    Place {
+fn place(name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: "n".into(),
         name: name.into(),
     }
 }
 
-fn placed<T>(place: &Place, value: T, version: u64) -> Placed<T> {
-    Placed {
-        place: place.clone(),
+fn placed<T>(place: &ObjectRef, value: T, version: u64) -> Object<T> {
+    Object {
+        object_ref: place.clone(),
         uid: format!("uid-of-{}", place.name).into(),
         is_deleted: false,
         is_misnamed: false,
@@ -98,23 +98,23 @@ fn placed<T>(place: &Place, value: T, version: u64) -> Placed<T> {
 }
 
 impl Inside {
-    fn put_lock(&mut self, name: &str, lock: Lock) -> Placed<Lock> {
+    fn put_lock(&mut self, name: &str, lock: Lock) -> Object<Lock> {
         self.revision += 1;
         let lock = placed(&place(name), lock, self.revision);
-        self.locks.insert(lock.place.clone(), lock.clone());
+        self.locks.insert(lock.object_ref.clone(), lock.clone());
         if let Some(tell) = &self.tell_locks {
-            let _told = tell.send(Told::There(Box::new(lock.clone())));
+            let _told = tell.send(FeedEvent::Applied(Box::new(lock.clone())));
         }
         lock
     }
 
-    fn put_session(&mut self, session: Session) -> Placed<Session> {
+    fn put_session(&mut self, session: Session) -> Object<Session> {
         self.revision += 1;
         let place = place(session.id.as_str());
         let session = placed(&place, session, self.revision);
         self.sessions.insert(place, session.clone());
         if let Some(tell) = &self.tell_sessions {
-            let _told = tell.send(Told::There(Box::new(session.clone())));
+            let _told = tell.send(FeedEvent::Applied(Box::new(session.clone())));
         }
         session
     }
@@ -173,7 +173,7 @@ impl Cluster {
     ) -> Self {
         let ports = Ports {
             fleet: fleet.unwrap_or_else(|| Arc::new(self.clone())),
-            notes: Arc::new(self.clone()),
+            events: Arc::new(self.clone()),
             labels: Arc::new(self.clone()),
             candidates: Arc::new(self.clone()),
             namespaces: Arc::new(self.clone()),
@@ -192,7 +192,7 @@ impl Cluster {
             leader_labels: true,
             unready_leader: TTL / 2,
             bind_sidecars,
-            tell_of_missing: bind_sidecars != BindSidecars::None,
+            report_uninjected: bind_sidecars != BindSidecars::None,
             namespace: "leasehold-system".into(),
         };
         let operator = Operator::new(rules, ports);
@@ -361,7 +361,10 @@ impl Cluster {
     /// The pods that have the label of the one election here.
     pub(crate) fn labelled(&self) -> Vec<String> {
         let inside = self.inside();
-        let names = inside.labelled.iter().map(|pod| pod.place.name.to_string());
+        let names = inside
+            .labelled
+            .iter()
+            .map(|pod| pod.object_ref.name.to_string());
         names.collect()
     }
 
@@ -391,7 +394,7 @@ impl Cluster {
         let inside = self.inside();
         let away = StoreError::Unavailable("away".into());
         let tell = inside.tell_locks.as_ref().unwrap();
-        let _told = tell.send(Told::Interrupted(away));
+        let _told = tell.send(FeedEvent::Interrupted(away));
     }
 
     /// The feed of locks is refused once.
@@ -399,7 +402,7 @@ impl Cluster {
         let inside = self.inside();
         let refused = StoreError::Denied("cannot watch distributedlocks".into());
         let tell = inside.tell_locks.as_ref().unwrap();
-        let _told = tell.send(Told::Interrupted(refused));
+        let _told = tell.send(FeedEvent::Interrupted(refused));
     }
 
     /// Whether the replica says that it is of use as the active one.
@@ -418,11 +421,11 @@ impl Cluster {
         let inside = self.inside();
         let tell = inside.tell_locks.as_ref().unwrap();
         let there = inside.locks.values().cloned();
-        let there = there.map(|lock| Told::There(Box::new(lock)));
-        for told in [Told::Anew]
+        let there = there.map(|lock| FeedEvent::Applied(Box::new(lock)));
+        for told in [FeedEvent::ListStarted]
             .into_iter()
             .chain(there)
-            .chain([Told::Complete])
+            .chain([FeedEvent::ListDone])
         {
             let _told = tell.send(told);
         }
@@ -443,8 +446,8 @@ impl Cluster {
     /// The feed tells of a lock that makes no sense.
     pub(crate) fn unreadable(&self, lock: &str) {
         let inside = self.inside();
-        let told = Told::Unreadable {
-            place: place(lock),
+        let told = FeedEvent::Unreadable {
+            object_ref: place(lock),
             uid: "u".into(),
             why: "somebody edited it".into(),
             free: None,

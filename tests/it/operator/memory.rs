@@ -13,7 +13,9 @@ use leasehold::protocol::ids::Resource;
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::session::Session;
 use leasehold::protocol::token::Revision;
-use leasehold::store::fleet::{Exact, Feed, FleetStore, Place, Placed, PodReport, Told};
+use leasehold::store::fleet::{
+    Feed, FeedEvent, FleetStore, Object, ObjectRef, ObjectVersion, PodReport,
+};
 use leasehold::store::{StoreError, Stored};
 use serde_json::{Value, json};
 
@@ -96,7 +98,7 @@ fn feed<T: Send + 'static>(
     count: usize,
     object: impl Fn(usize) -> Value + Send + 'static,
     read: fn(Value) -> Result<Stored<T>, StoreError>,
-) -> Feed<Placed<T>> {
+) -> Feed<Object<T>> {
     let page = move |first: usize| {
         let numbers = first..(first + PAGE).min(count);
         let texts: Vec<String> = numbers.map(|number| object(number).to_string()).collect();
@@ -105,18 +107,18 @@ fn feed<T: Send + 'static>(
     };
     let objects = stream::iter((0..count).step_by(PAGE)).flat_map(page);
     let told = objects.map(move |object| {
-        let placed = Placed {
-            place: convert::place_of(&object["metadata"]),
+        let placed = Object {
+            object_ref: convert::object_ref(&object["metadata"]),
             uid: object["metadata"]["uid"].as_str().unwrap().into(),
             is_deleted: false,
             is_misnamed: false,
             set_at: None,
             stored: read(object).unwrap(),
         };
-        Told::There(Box::new(placed))
+        FeedEvent::Applied(Box::new(placed))
     });
-    let listing = stream::iter([Told::Anew]).chain(told);
-    let listing = listing.chain(stream::iter([Told::Complete]));
+    let listing = stream::iter([FeedEvent::ListStarted]).chain(told);
+    let listing = listing.chain(stream::iter([FeedEvent::ListDone]));
     listing.chain(stream::pending()).boxed()
 }
 
@@ -126,18 +128,18 @@ fn not_here<T>() -> Result<T, StoreError> {
 
 #[async_trait]
 impl FleetStore for Large {
-    fn locks(&self) -> Feed<Placed<Lock>> {
+    fn locks(&self) -> Feed<Object<Lock>> {
         let this = *self;
         let object = move |number| this.lock(number);
         feed(self.free + self.held, object, convert::lock::read)
     }
 
-    fn sessions(&self) -> Feed<Placed<Session>> {
+    fn sessions(&self) -> Feed<Object<Session>> {
         feed(self.sessions, Self::session, convert::session::read)
     }
 
     fn ended_pods(&self) -> Feed<PodReport> {
-        let told = stream::iter([Told::Anew, Told::Complete]);
+        let told = stream::iter([FeedEvent::ListStarted, FeedEvent::ListDone]);
         told.chain(stream::pending()).boxed()
     }
 
@@ -145,39 +147,39 @@ impl FleetStore for Large {
         Ok(Revision(10_000_000))
     }
 
-    async fn lock(&self, _place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
+    async fn lock(&self, _place: &ObjectRef) -> Result<Option<Object<Lock>>, StoreError> {
         not_here()
     }
 
-    async fn session(&self, _place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
+    async fn session(&self, _place: &ObjectRef) -> Result<Option<Object<Session>>, StoreError> {
         not_here()
     }
 
-    async fn pod(&self, _place: &Place) -> Result<Option<PodReport>, StoreError> {
+    async fn pod(&self, _place: &ObjectRef) -> Result<Option<PodReport>, StoreError> {
         not_here()
     }
 
     async fn update_lock(
         &self,
-        _current: &Placed<Lock>,
+        _current: &Object<Lock>,
         _next: &Lock,
-    ) -> Result<Placed<Lock>, StoreError> {
+    ) -> Result<Object<Lock>, StoreError> {
         not_here()
     }
 
     async fn update_session(
         &self,
-        _current: &Placed<Session>,
+        _current: &Object<Session>,
         _next: &Session,
-    ) -> Result<Placed<Session>, StoreError> {
+    ) -> Result<Object<Session>, StoreError> {
         not_here()
     }
 
-    async fn delete_lock(&self, _current: &Exact) -> Result<(), StoreError> {
+    async fn delete_lock(&self, _current: &ObjectVersion) -> Result<(), StoreError> {
         not_here()
     }
 
-    async fn delete_session(&self, _current: &Placed<Session>) -> Result<(), StoreError> {
+    async fn delete_session(&self, _current: &Object<Session>) -> Result<(), StoreError> {
         not_here()
     }
 }

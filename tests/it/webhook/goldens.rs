@@ -185,8 +185,8 @@ fn the_documented_annotations_have_not_drifted() {
     for annotation in ANNOTATIONS {
         let row = [
             format!("`{}`", annotation.name),
-            annotation.takes.to_owned(),
-            annotation.does.to_owned(),
+            annotation.values.to_owned(),
+            annotation.effect.to_owned(),
         ];
         table = table + "| " + &row.join(" | ") + " |\n";
     }

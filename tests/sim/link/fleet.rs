@@ -10,7 +10,9 @@ use leasehold::protocol::session::Session;
 use leasehold::protocol::token::Revision;
 use leasehold::store::StoreError;
 use leasehold::store::embedded::EmbeddedStore;
-use leasehold::store::fleet::{Exact, Feed, FleetStore, Place, Placed, PodReport, Told};
+use leasehold::store::fleet::{
+    Feed, FeedEvent, FleetStore, Object, ObjectRef, ObjectVersion, PodReport,
+};
 use tokio::sync::mpsc;
 
 use super::{Link, at_once};
@@ -31,7 +33,7 @@ impl Link {
     async fn follow_on<T: Send + 'static>(
         self,
         open: fn(&EmbeddedStore) -> Feed<T>,
-        tell: mpsc::UnboundedSender<Told<T>>,
+        tell: mpsc::UnboundedSender<FeedEvent<T>>,
     ) {
         loop {
             let mut feed = open(self.world().store());
@@ -47,7 +49,7 @@ impl Link {
                 };
                 let Some(told) = told else { break };
                 // What is there already comes at once; a change takes its time.
-                is_complete |= matches!(told, Told::Complete);
+                is_complete |= matches!(told, FeedEvent::ListDone);
                 if is_complete {
                     tokio::time::sleep(self.watch_delay()).await;
                 }
@@ -58,7 +60,7 @@ impl Link {
             }
             self.world().count("feed broke off");
             let broken = StoreError::Unavailable("the connection broke".into());
-            if tell.send(Told::Interrupted(broken)).is_err() {
+            if tell.send(FeedEvent::Interrupted(broken)).is_err() {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -68,11 +70,11 @@ impl Link {
 
 #[async_trait]
 impl FleetStore for Link {
-    fn locks(&self) -> Feed<Placed<Lock>> {
+    fn locks(&self) -> Feed<Object<Lock>> {
         self.follow(EmbeddedStore::locks)
     }
 
-    fn sessions(&self) -> Feed<Placed<Session>> {
+    fn sessions(&self) -> Feed<Object<Session>> {
         self.follow(<EmbeddedStore as FleetStore>::sessions)
     }
 
@@ -87,7 +89,7 @@ impl FleetStore for Link {
         .await
     }
 
-    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
+    async fn lock(&self, place: &ObjectRef) -> Result<Option<Object<Lock>>, StoreError> {
         let place = place.clone();
         self.call("see lock", false, move |link| {
             at_once(link.world().store().lock(&place))
@@ -95,7 +97,7 @@ impl FleetStore for Link {
         .await
     }
 
-    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
+    async fn session(&self, place: &ObjectRef) -> Result<Option<Object<Session>>, StoreError> {
         let place = place.clone();
         self.call("see session", false, move |link| {
             at_once(link.world().store().session(&place))
@@ -103,7 +105,7 @@ impl FleetStore for Link {
         .await
     }
 
-    async fn pod(&self, place: &Place) -> Result<Option<PodReport>, StoreError> {
+    async fn pod(&self, place: &ObjectRef) -> Result<Option<PodReport>, StoreError> {
         let place = place.clone();
         self.call("see pod", false, move |link| {
             at_once(link.world().store().pod(&place))
@@ -113,9 +115,9 @@ impl FleetStore for Link {
 
     async fn update_lock(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         next: &Lock,
-    ) -> Result<Placed<Lock>, StoreError> {
+    ) -> Result<Object<Lock>, StoreError> {
         let (current, next) = (current.clone(), next.clone());
         self.call("operator: write lock", true, move |link| {
             let ended = link.ended_by(&next);
@@ -133,9 +135,9 @@ impl FleetStore for Link {
 
     async fn update_session(
         &self,
-        current: &Placed<Session>,
+        current: &Object<Session>,
         next: &Session,
-    ) -> Result<Placed<Session>, StoreError> {
+    ) -> Result<Object<Session>, StoreError> {
         let (current, next) = (current.clone(), next.clone());
         self.call("operator: revoke", true, move |link| {
             let answer = at_once(link.world().store().update_session(&current, &next));
@@ -150,20 +152,20 @@ impl FleetStore for Link {
         .await
     }
 
-    async fn delete_lock(&self, current: &Exact) -> Result<(), StoreError> {
+    async fn delete_lock(&self, current: &ObjectVersion) -> Result<(), StoreError> {
         let current = current.clone();
         self.call("operator: delete lock", true, move |link| {
             let store = link.world().store();
             at_once(FleetStore::delete_lock(store, &current))?;
             link.world().count("operator deleted a lock");
-            let resource = Resource::parse(&current.place.name).unwrap();
+            let resource = Resource::parse(&current.object_ref.name).unwrap();
             link.world().stored(&link.0.who, &resource, None);
             Ok(())
         })
         .await
     }
 
-    async fn delete_session(&self, current: &Placed<Session>) -> Result<(), StoreError> {
+    async fn delete_session(&self, current: &Object<Session>) -> Result<(), StoreError> {
         let current = current.clone();
         self.call("operator: delete session", true, move |link| {
             let store = link.world().store();

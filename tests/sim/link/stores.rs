@@ -8,7 +8,9 @@ use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::Waiter;
 use leasehold::protocol::session::{RevokeReason, Session};
 use leasehold::protocol::token::Revision;
-use leasehold::store::{LockStore, LockWatch, Look, Page, SessionStore, StoreError, Stored};
+use leasehold::store::{
+    LockAtRevision, LockStore, LockWatch, Page, SessionStore, StoreError, Stored,
+};
 
 use super::{Link, at_once};
 
@@ -55,10 +57,10 @@ impl LockStore for Link {
         .await
     }
 
-    async fn look(&self, resource: &Resource) -> Result<Look, StoreError> {
+    async fn get_with_revision(&self, resource: &Resource) -> Result<LockAtRevision, StoreError> {
         let resource = resource.clone();
         let looked = self.call("look", false, move |link| {
-            at_once(link.world().store().look(&resource))
+            at_once(link.world().store().get_with_revision(&resource))
         });
         let looked = looked.await?;
         self.lists(looked.revision);

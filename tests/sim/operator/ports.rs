@@ -12,9 +12,11 @@ use leasehold::protocol::election::ElectionName;
 use leasehold::protocol::ids::GrantId;
 use leasehold::protocol::lock::Lock;
 use leasehold::store::StoreError;
-use leasehold::store::cluster::{CandidatePod, Candidates, LabelledPod, Note, Notes, PodLabels};
-use leasehold::store::fleet::{Feed, Place, Placed, Told};
-use leasehold::store::namespaces::{AskingPod, Binding, Namespaces, Subject};
+use leasehold::store::cluster::{
+    CandidatePod, Candidates, Event, EventStore, PodIdentity, PodLabels,
+};
+use leasehold::store::fleet::{Feed, FeedEvent, Object, ObjectRef};
+use leasehold::store::namespaces::{Binding, Namespaces, Subject, UninjectedPod};
 use tokio::sync::watch;
 
 use crate::world::World;
@@ -22,7 +24,7 @@ use crate::world::World;
 /// Everything but the fleet.
 pub(super) struct Outside {
     world: World,
-    notes: Mutex<BTreeSet<Place>>,
+    notes: Mutex<BTreeSet<ObjectRef>>,
 }
 
 impl Outside {
@@ -33,20 +35,20 @@ impl Outside {
         }
     }
 
-    fn notes(&self) -> std::sync::MutexGuard<'_, BTreeSet<Place>> {
+    fn notes(&self) -> std::sync::MutexGuard<'_, BTreeSet<ObjectRef>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
-impl Notes for Outside {
-    async fn known(&self) -> Result<BTreeSet<Place>, StoreError> {
+impl EventStore for Outside {
+    async fn list_own(&self) -> Result<BTreeSet<ObjectRef>, StoreError> {
         Ok(self.notes().clone())
     }
 
-    async fn write(&self, note: &Note) -> Result<(), StoreError> {
-        self.notes().insert(Place {
-            namespace: note.place.namespace.clone(),
+    async fn write(&self, note: &Event) -> Result<(), StoreError> {
+        self.notes().insert(ObjectRef {
+            namespace: note.object_ref.namespace.clone(),
             name: note.name.clone(),
         });
         Ok(())
@@ -71,15 +73,15 @@ fn not_here<T>() -> Result<T, StoreError> {
 impl Candidates for Outside {
     async fn pod(
         &self,
-        _pod: &LabelledPod,
+        _pod: &PodIdentity,
         _election: &str,
     ) -> Result<Option<CandidatePod>, StoreError> {
         not_here()
     }
 
-    async fn ask_to_resign(
+    async fn request_resignation(
         &self,
-        _current: &Placed<Lock>,
+        _current: &Object<Lock>,
         _grant: &GrantId,
         _reason: &str,
     ) -> Result<(), StoreError> {
@@ -89,43 +91,47 @@ impl Candidates for Outside {
 
 #[async_trait]
 impl PodLabels for Outside {
-    async fn having(&self, _namespace: &str, _key: &str) -> Result<Vec<LabelledPod>, StoreError> {
+    async fn list_pods(
+        &self,
+        _namespace: &str,
+        _key: &str,
+    ) -> Result<Vec<PodIdentity>, StoreError> {
         Ok(Vec::new())
     }
 
-    async fn give(&self, _pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
+    async fn add(&self, _pod: &PodIdentity, _key: &str) -> Result<(), StoreError> {
         not_here()
     }
 
-    async fn take(&self, _pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
+    async fn remove(&self, _pod: &PodIdentity, _key: &str) -> Result<(), StoreError> {
         not_here()
     }
 }
 
 fn nothing<T: Send + 'static>() -> Feed<T> {
-    let told = futures::stream::iter([Told::Anew, Told::Complete]);
+    let told = futures::stream::iter([FeedEvent::ListStarted, FeedEvent::ListDone]);
     told.chain(futures::stream::pending()).boxed()
 }
 
 #[async_trait]
 impl Namespaces for Outside {
-    fn labelled(&self) -> Feed<Placed<()>> {
+    fn labelled(&self) -> Feed<Object<()>> {
         nothing()
     }
 
-    fn accounts(&self) -> Feed<Placed<()>> {
+    fn accounts(&self) -> Feed<Object<()>> {
         nothing()
     }
 
-    fn bindings(&self) -> Feed<Placed<Binding>> {
+    fn bindings(&self) -> Feed<Object<Binding>> {
         nothing()
     }
 
-    fn asking_pods(&self) -> Feed<Placed<AskingPod>> {
+    fn uninjected_pods(&self) -> Feed<Object<UninjectedPod>> {
         nothing()
     }
 
-    async fn binding(&self, _namespace: &str) -> Result<Option<Placed<Binding>>, StoreError> {
+    async fn binding(&self, _namespace: &str) -> Result<Option<Object<Binding>>, StoreError> {
         Ok(None)
     }
 
@@ -133,19 +139,19 @@ impl Namespaces for Outside {
         &self,
         _namespace: &str,
         _subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError> {
+    ) -> Result<Object<Binding>, StoreError> {
         not_here()
     }
 
     async fn update_binding(
         &self,
-        _current: &Placed<Binding>,
+        _current: &Object<Binding>,
         _subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError> {
+    ) -> Result<Object<Binding>, StoreError> {
         not_here()
     }
 
-    async fn delete_binding(&self, _current: &Placed<Binding>) -> Result<(), StoreError> {
+    async fn delete_binding(&self, _current: &Object<Binding>) -> Result<(), StoreError> {
         not_here()
     }
 }
@@ -190,7 +196,7 @@ impl Leadership for Elected {
         self.agent.elections_changed().await;
     }
 
-    fn stand(&self, is_fit: bool) {
+    fn set_eligible(&self, is_fit: bool) {
         self.stands
             .send_if_modified(|stands| std::mem::replace(stands, is_fit) != is_fit);
     }

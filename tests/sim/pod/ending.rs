@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::agent::OnTerm;
 use leasehold::store::embedded::NAMESPACE;
-use leasehold::store::fleet::{ContainerReport, Place, PodReport};
+use leasehold::store::fleet::{ContainerReport, ObjectRef, PodReport};
 
 use super::{Pod, Sidecar};
 
@@ -89,7 +89,7 @@ impl Pod {
     /// What the kubelet reports of it when it ended.
     pub(crate) fn report(&self) -> PodReport {
         PodReport {
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: NAMESPACE.into(),
                 name: self.0.name.clone(),
             },

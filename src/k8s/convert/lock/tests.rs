@@ -110,7 +110,7 @@ fn a_lock_without_a_status_was_never_held() {
 
 #[test]
 fn unreadable_lock_is_free_only_when_nothing_in_it_says_otherwise() {
-    let remains = |status: Value| free_remains(&object(status));
+    let remains = |status: Value| read_free_lock(&object(status));
     let free = remains(json!({"token": 7, "transitions": 2, "incidents": []})).unwrap();
     assert_eq!(
         (free.token, free.version),

@@ -1,6 +1,6 @@
 //! What feeds make of an API server that hangs, forgets and talks nonsense. It is asked directly and in
 //! paused time: the limits on silence are met by what hangs on purpose, and by no slow machine. What is
-//! made of a real connection that breaks or says nothing is in tests/e2e (`faults`, `waiting::trouble`).
+//! made of a real connection that breaks or says nothing is in tests/e2e (`faults`, `waiting::store_error`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::crd::DistributedLock;
 use crate::k8s::convert::lock;
 use crate::protocol::lock::Lock;
 
-const IMPATIENCE: Patience = Patience {
+const IMPATIENCE: Timeouts = Timeouts {
     watch_seconds: 1,
     silence: Duration::from_millis(200),
 };
@@ -57,7 +57,7 @@ fn gone() -> String {
 }
 
 /// An API server that acts so, and then hangs.
-fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Placed<Lock>>, Requests) {
+fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Object<Lock>>, Requests) {
     let requests = Requests::default();
     let seen = Arc::clone(&requests);
     let acts = Arc::new(Mutex::new(acts.into_iter().collect::<VecDeque<_>>()));
@@ -80,28 +80,30 @@ fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Placed<Lock>>, Requests)
     let client = ClientBuilder::new(app, "default").build();
     let reader = Reader {
         read: lock::read,
-        free_remains: lock::free_remains,
+        read_free_lock: lock::read_free_lock,
     };
     let feed = objects_with::<DistributedLock, _>(&client, IMPATIENCE, reader);
     (feed, requests)
 }
 
 /// The next things that are told, each in a word or two.
-async fn next(feed: &mut Feed<Placed<Lock>>, count: usize) -> Vec<String> {
+async fn next(feed: &mut Feed<Object<Lock>>, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     while told.len() < count {
         let next = timeout(Duration::from_secs(60), feed.next()).await;
         told.push(match next.unwrap().unwrap() {
-            Told::Anew => "anew".to_owned(),
-            Told::There(placed) => format!("{} at {}", placed.place, placed.stored.version),
-            Told::Unreadable { place, .. } => format!("unreadable {place}"),
-            Told::Gone(place) => format!("gone {place}"),
-            Told::Complete => "complete".to_owned(),
-            Told::Interrupted(StoreError::NotInstalled(_)) => "not installed".to_owned(),
-            Told::Interrupted(StoreError::WatchExpired(_)) => "expired".to_owned(),
-            Told::Interrupted(StoreError::Unavailable(_)) => "unavailable".to_owned(),
-            Told::Interrupted(StoreError::Denied(_)) => "denied".to_owned(),
-            Told::Interrupted(error) => panic!("{error:?}"),
+            FeedEvent::ListStarted => "anew".to_owned(),
+            FeedEvent::Applied(placed) => {
+                format!("{} at {}", placed.object_ref, placed.stored.version)
+            }
+            FeedEvent::Unreadable { object_ref, .. } => format!("unreadable {object_ref}"),
+            FeedEvent::Deleted(object_ref) => format!("gone {object_ref}"),
+            FeedEvent::ListDone => "complete".to_owned(),
+            FeedEvent::Interrupted(StoreError::NotInstalled(_)) => "not installed".to_owned(),
+            FeedEvent::Interrupted(StoreError::WatchExpired(_)) => "expired".to_owned(),
+            FeedEvent::Interrupted(StoreError::Unavailable(_)) => "unavailable".to_owned(),
+            FeedEvent::Interrupted(StoreError::Denied(_)) => "denied".to_owned(),
+            FeedEvent::Interrupted(error) => panic!("{error:?}"),
         });
     }
     told
@@ -188,7 +190,7 @@ async fn all_is_told_anew_where_the_watch_cannot_go_on() {
     let too_new = json!({"kind": "Status", "code": 504, "reason": "Timeout", "message": "too new"});
     let refused_at_once = |code, body: String| vec![Act::Answer(code, body)];
     let nonsense = event("ADDED", &json!("what is this?"));
-    for (trouble, word) in [
+    for (store_error, word) in [
         (
             vec![Act::Answer(
                 200,
@@ -201,7 +203,7 @@ async fn all_is_told_anew_where_the_watch_cannot_go_on() {
         (vec![Act::Answer(200, nonsense)], "unavailable"),
     ] {
         let mut acts = vec![listed(5, &[object("a", 3)])];
-        acts.extend(trouble);
+        acts.extend(store_error);
         acts.push(listed(9, &[]));
         let (mut feed, _) = server(acts);
         let expected = ["anew", "ns/a at 3", "complete", word, "anew", "complete"];
@@ -221,20 +223,20 @@ async fn what_stands_in_the_way_is_named() {
 #[test]
 fn rests_grow_until_something_is_told() {
     let open = || stream::pending().boxed();
-    let mut source = Source::<SeenPod> {
+    let mut source = Source::<PartialPod> {
         events: open(),
         failures: 0,
     };
-    assert_eq!(longest_rest(source.failures), None);
+    assert_eq!(max_backoff(source.failures), None);
     let mut longest = Vec::new();
     for _ in 0..8 {
         // Said before each listing, whatever becomes of it.
-        source.look_at(&Ok(Event::Init), open);
-        source.look_at(&Err(watcher::Error::NoResourceVersion), open);
-        longest.push(longest_rest(source.failures).unwrap().as_millis());
+        source.update(&Ok(Event::Init), open);
+        source.update(&Err(watcher::Error::NoResourceVersion), open);
+        longest.push(max_backoff(source.failures).unwrap().as_millis());
     }
     assert_eq!(longest, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-    assert_eq!(longest_rest(u32::MAX), Some(REST_MAX));
-    source.look_at(&Ok(Event::InitDone), open);
+    assert_eq!(max_backoff(u32::MAX), Some(BACKOFF_MAX));
+    source.update(&Ok(Event::InitDone), open);
     assert_eq!(source.failures, 0);
 }

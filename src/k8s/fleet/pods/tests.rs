@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::store::fleet::Place;
+use crate::store::fleet::ObjectRef;
 use ContainerReport::{Alive, Terminated, Unknown};
 
 fn pod(status: &Value) -> Value {
@@ -41,7 +41,7 @@ fn a_pod_whose_container_ended_is_reported_so() {
             &json!({"phase": phase, "containerStatuses": [ended(reason)]}),
         ));
         let expected = PodReport {
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: "n".into(),
                 name: "p".into(),
             },
@@ -192,7 +192,7 @@ fn a_deleted_pod_says_so_while_it_is_there() {
 
 #[test]
 fn labels_and_bookkeeping_are_not_kept() {
-    let seen: SeenPod = serde_json::from_value(pod(&json!({}))).unwrap();
+    let seen: PartialPod = serde_json::from_value(pod(&json!({}))).unwrap();
     let expected = ObjectMeta {
         name: Some("p".to_owned()),
         namespace: Some("n".to_owned()),

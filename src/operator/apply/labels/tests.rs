@@ -62,11 +62,11 @@ impl Pods {
 
 #[async_trait]
 impl PodLabels for Pods {
-    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError> {
+    async fn list_pods(&self, namespace: &str, key: &str) -> Result<Vec<PodIdentity>, StoreError> {
         assert_eq!((namespace, key), ("n", "leasehold.dev/leader-jobs"));
-        let having = self.who().into_iter().map(|name| LabelledPod {
+        let having = self.who().into_iter().map(|name| PodIdentity {
             uid: format!("uid-{name}").into(),
-            place: Place {
+            object_ref: ObjectRef {
                 namespace: namespace.into(),
                 name: name.into(),
             },
@@ -74,15 +74,15 @@ impl PodLabels for Pods {
         Ok(having.collect())
     }
 
-    async fn give(&self, pod: &LabelledPod, _: &str) -> Result<(), StoreError> {
+    async fn add(&self, pod: &PodIdentity, _: &str) -> Result<(), StoreError> {
         self.write(|having| {
-            having.insert(pod.place.name.to_string());
+            having.insert(pod.object_ref.name.to_string());
         })
     }
 
-    async fn take(&self, pod: &LabelledPod, _: &str) -> Result<(), StoreError> {
+    async fn remove(&self, pod: &PodIdentity, _: &str) -> Result<(), StoreError> {
         self.write(|having| {
-            having.remove(&*pod.place.name);
+            having.remove(&*pod.object_ref.name);
         })
     }
 }
@@ -92,28 +92,30 @@ async fn step(world: &mut World, pods: &Pods) -> bool {
     let (action, now) = (world.step(0).action, Moment::since_boot(Duration::ZERO));
     let applied = match action {
         None => return false,
-        Some(Action::TakeLabel {
+        Some(Action::RemoveLabel {
             election,
             grant,
             keep,
-        }) => take(pods, election, grant, keep).await,
-        Some(Action::GiveLabel {
+        }) => remove(pods, election, grant, keep).await,
+        Some(Action::AddLabel {
             election,
             grant,
             pod,
-        }) => give(pods, election, grant, &pod).await,
+        }) => add(pods, election, grant, &pod).await,
         Some(other) => panic!("{other:?}"),
     };
     let elections = world.view.elections_mut();
     assert_eq!(applied.outcome == Outcome::Done, applied.error.is_none());
-    match applied.shown {
-        Some(Shown::LabelTaken {
+    match applied.observation {
+        Some(Observation::LabelRemoved {
             election,
             grant,
-            is_given,
-        }) => elections.note_taken(&election, grant, is_given, now),
-        Some(Shown::LabelGiven { election, grant }) => elections.note_given(&election, &grant),
-        Some(Shown::LabelUnclear(election)) => elections.forget(&election),
+            is_labelled,
+        }) => elections.record_removed(&election, grant, is_labelled, now),
+        Some(Observation::LabelAdded { election, grant }) => {
+            elections.record_added(&election, &grant)
+        }
+        Some(Observation::LabelUnknown(election)) => elections.forget_labels_of(&election),
         other => panic!("{other:?}"),
     }
     true
@@ -151,7 +153,7 @@ async fn a_right_that_is_missing_is_said_with_the_file_that_gives_it() {
     let (mut world, pods) = (World::new(), Pods::default());
     world.lead(Some("a"));
     assert!(step(&mut world, &pods).await);
-    let Some(Action::GiveLabel {
+    let Some(Action::AddLabel {
         election,
         grant,
         pod,
@@ -160,7 +162,7 @@ async fn a_right_that_is_missing_is_said_with_the_file_that_gives_it() {
         panic!("nobody has it yet");
     };
     *pods.fails.lock().unwrap() = Some(Failure::Refused);
-    let applied = give(&pods, election, grant, &pod).await;
+    let applied = add(&pods, election, grant, &pod).await;
     let advice = applied.advice.unwrap();
     assert!(advice.contains("operator-leader-labels.yaml"), "{advice}");
 }

@@ -1,7 +1,7 @@
 //! What is held for long, and what nobody needs any more.
 
 use super::*;
-use crate::store::fleet::FreeRemains;
+use crate::store::fleet::UnreadableFreeLock;
 
 #[test]
 fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
@@ -10,7 +10,10 @@ fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
         .lock(held_by("a", &[]), 0);
     waits_until(&world.about_lock(1), 3_600);
     let (next, why) = writes(world.about_lock(3_600));
-    assert_eq!((next.long_held, why), (Some(at(3_600).wall), Why::LongHeld));
+    assert_eq!(
+        (next.long_held, why),
+        (Some(at(3_600).wall), WriteReason::LongHeld)
+    );
     assert_eq!(holder(&next), Some("a"), "nothing is taken from it");
     let marked = world.lock(next, 3_600);
     assert!(marked.about_lock(9_999).action.is_none());
@@ -29,7 +32,7 @@ fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
     let world = World::new().session(session_of("a"), 0).lock(election, 0);
     assert!(world.about_lock(9_999).action.is_none());
     let world = world.lock(asked_for, 0);
-    assert_eq!(writes(world.about_lock(5)).1, Why::LongHeld);
+    assert_eq!(writes(world.about_lock(5)).1, WriteReason::LongHeld);
 }
 
 #[test]
@@ -76,7 +79,7 @@ fn an_idle_lock_is_deleted_when_its_time_is_up_and_no_token_can_be_repeated() {
         step.action.is_none(),
         "its tokens reach to where the store is"
     );
-    assert!(step.again.is_some());
+    assert!(step.requeue_at.is_some());
 
     let soon = Lock {
         settings: Settings {
@@ -95,13 +98,13 @@ fn found_free(idle: i64) -> World {
         view: View::default(),
         version: 100,
     };
-    world.view.note_revision(Revision(100), None);
-    let lock = Placed {
+    world.view.observe_revision(Revision(100), None);
+    let lock = Object {
         set_at: Some(WallTime(at(0).wall.0 - idle * 1_000_000)),
         ..placed("r", free_lock(), 7)
     };
-    let there = Told::There(Box::new(lock));
-    [Told::Anew, there, Told::Complete]
+    let there = FeedEvent::Applied(Box::new(lock));
+    [FeedEvent::ListStarted, there, FeedEvent::ListDone]
         .into_iter()
         .fold(world, |world, told| world.told(told, 0))
 }
@@ -124,13 +127,13 @@ fn lock_seen_to_be_freed_is_idle_from_then_on() {
     let world = World::new()
         .session(session_of("a"), 0)
         .lock(held_by("a", &[]), 0)
-        .told(Told::There(Box::new(freed)), 50);
+        .told(FeedEvent::Applied(Box::new(freed)), 50);
     waits_until(&world.about_lock(50), 86_450);
 }
 
-fn unreadable(free: Option<FreeRemains>) -> Told<Placed<Lock>> {
-    Told::Unreadable {
-        place: place("r"),
+fn unreadable(free: Option<UnreadableFreeLock>) -> FeedEvent<Object<Lock>> {
+    FeedEvent::Unreadable {
+        object_ref: object_ref("r"),
         uid: "uid-of-r".into(),
         why: "spec.resource: x".into(),
         free: free.map(Box::new),
@@ -139,7 +142,7 @@ fn unreadable(free: Option<FreeRemains>) -> Told<Placed<Lock>> {
 
 #[test]
 fn unreadable_lock_is_deleted_when_it_is_certainly_free() {
-    let free = FreeRemains {
+    let free = UnreadableFreeLock {
         version: Revision(100),
         token: Token::from_raw(99_000),
         retain: Some(Duration::from_secs(60)),
@@ -160,7 +163,7 @@ fn unreadable_lock_is_deleted_when_it_is_certainly_free() {
 
     let kept = World::new().told(unreadable(None), 10);
     assert!(kept.about_lock(900_000).action.is_none());
-    let high = FreeRemains {
+    let high = UnreadableFreeLock {
         token: Token::from_raw(101_000),
         ..free
     };
@@ -207,11 +210,11 @@ fn what_a_finalizer_keeps_is_deleted_once_and_what_it_holds_is_still_taken_from_
     let delete = world.about_session("a", 600).action;
     assert!(matches!(delete, Some(Action::DeleteSession(_))));
     world.version += 1;
-    let kept = Placed {
+    let kept = Object {
         is_deleted: true,
         ..placed("a", revoked("a", RevokeReason::Ended), world.version)
     };
-    let told = Told::There(Box::new(kept));
-    world.view.note_session(told, at(600).moment);
+    let told = FeedEvent::Applied(Box::new(kept));
+    world.view.observe_session(told, at(600).moment);
     assert!(world.about_session("a", 999_999).action.is_none());
 }

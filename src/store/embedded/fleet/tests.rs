@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::StreamExt as _;
 use tokio::time::timeout;
 
-use super::super::tables::{LOCKS, Write};
+use super::super::tables::{LOCKS, WriteTxn};
 use super::*;
 
 fn store() -> EmbeddedStore {
@@ -17,12 +17,12 @@ fn resource(name: &str) -> Resource {
 }
 
 /// What a feed tells until it is complete.
-async fn told_anew(feed: &mut Feed<Placed<Lock>>) -> Vec<Told<Placed<Lock>>> {
+async fn told_anew(feed: &mut Feed<Object<Lock>>) -> Vec<FeedEvent<Object<Lock>>> {
     let mut told = Vec::new();
-    while !matches!(told.last(), Some(Told::Complete)) {
+    while !matches!(told.last(), Some(FeedEvent::ListDone)) {
         told.push(feed.next().await.unwrap());
     }
-    assert!(matches!(told[0], Told::Anew), "{told:?}");
+    assert!(matches!(told[0], FeedEvent::ListStarted), "{told:?}");
     told
 }
 
@@ -31,19 +31,22 @@ async fn who_fell_behind_is_told_everything_anew() {
     let store = store();
     let mut locks = FleetStore::locks(&store);
     assert_eq!(told_anew(&mut locks).await.len(), 2);
-    let made = tellers::BACKLOG_MAX + 10;
+    let made = subscribers::BACKLOG_MAX + 10;
     for number in 0..made {
         let resource = resource(&format!("l-{number}"));
         LockStore::create(&store, &resource).await.unwrap();
     }
     let mut before = 0;
-    while let Told::There(_) = locks.next().await.unwrap() {
+    while let FeedEvent::Applied(_) = locks.next().await.unwrap() {
         before += 1;
     }
     // What waited for it comes first, and less than all: the next thing was that it begins anew.
-    assert!(tellers::BACKLOG_MAX <= before && before < made, "{before}");
+    assert!(
+        subscribers::BACKLOG_MAX <= before && before < made,
+        "{before}"
+    );
     let mut there = 0;
-    while let Told::There(_) = locks.next().await.unwrap() {
+    while let FeedEvent::Applied(_) = locks.next().await.unwrap() {
         there += 1;
     }
     assert_eq!(there, made);
@@ -53,21 +56,24 @@ async fn who_fell_behind_is_told_everything_anew() {
 async fn what_makes_no_sense_is_told_and_can_be_deleted() {
     let store = store();
     LockStore::create(&store, &resource("good")).await.unwrap();
-    let write = Write::begin(&store.0.database).unwrap();
+    let write = WriteTxn::begin(&store.0.database).unwrap();
     write.put(LOCKS, "bad", Some(b"{}")).unwrap();
     write.commit().unwrap();
     let mut locks = FleetStore::locks(&store);
     let told = told_anew(&mut locks).await;
-    let Told::Unreadable { place, why, .. } = &told[1] else {
+    let FeedEvent::Unreadable {
+        object_ref, why, ..
+    } = &told[1]
+    else {
         panic!("{told:?}");
     };
-    assert_eq!(&*place.name, "bad");
+    assert_eq!(&*object_ref.name, "bad");
     assert!(why.contains("missing field"), "{why}");
-    assert!(matches!(&told[2], Told::There(lock) if &*lock.place.name == "good"));
+    assert!(matches!(&told[2], FeedEvent::Applied(lock) if &*lock.object_ref.name == "good"));
     store.delete_lock(&resource("bad")).await.unwrap();
     let gone = locks.next().await.unwrap();
     assert!(
-        matches!(&gone, Told::Gone(place) if &*place.name == "bad"),
+        matches!(&gone, FeedEvent::Deleted(object_ref) if &*object_ref.name == "bad"),
         "{gone:?}"
     );
 }
@@ -85,7 +91,7 @@ async fn a_feed_that_cannot_begin_says_so_and_tries_again() {
     let first = locks.next().await.unwrap();
     assert!(matches!(
         first,
-        Told::Interrupted(StoreError::Unavailable(_))
+        FeedEvent::Interrupted(StoreError::Unavailable(_))
     ));
     let at_once = timeout(PAUSE / 2, locks.next()).await;
     assert!(at_once.is_err(), "it did not pause");

@@ -1,4 +1,4 @@
-//! A lock's document.
+//! The document of a lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::store::StoreError;
 #[serde(rename_all = "camelCase")]
 pub(in crate::store::embedded) struct LockRecord {
     resource: String,
-    /// The object's own id; one that is made anew has another. None in a file.
+    /// The uid of the object; a recreated one has another. `None` in a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,7 +114,7 @@ struct ReleaseRequestRecord {
 }
 
 impl LockRecord {
-    /// The document of a lock that nobody ever held.
+    /// Returns the document of a lock that was never held.
     pub(in crate::store::embedded) fn unheld(resource: &Resource, uid: Option<&str>) -> Self {
         Self {
             resource: resource.to_string(),
@@ -132,15 +132,15 @@ impl LockRecord {
         }
     }
 
-    /// The object's own id, where it has one.
+    /// Returns the uid of the object, if it has one.
     pub(in crate::store::embedded) fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }
 
-    /// The lock that the document tells of.
+    /// Reads the lock.
     ///
     /// # Errors
-    /// `Unreadable` when something makes no sense that decisions hang on.
+    /// `Unreadable` if a field is invalid that decisions depend on.
     pub(in crate::store::embedded) fn lock(&self) -> Result<Lock, StoreError> {
         let resource = Resource::parse(&self.resource)
             .map_err(|invalid| unreadable(&self.resource, &invalid))?;
@@ -170,12 +170,12 @@ impl LockRecord {
             retain: self.retain_seconds.map(Duration::from_secs),
             long_held: self.long_held_seconds.map(Duration::from_secs),
             release_request: request.map(|request| Arc::new(request.request())),
-            // Nothing keeps an object here that was deleted.
+            // A deleted object is removed at once here.
             is_being_deleted: false,
         }
     }
 
-    /// The same document with what people set for the lock.
+    /// Returns the document with other settings.
     pub(in crate::store::embedded) fn with_settings(self, settings: &Settings) -> Self {
         let request = settings.release_request.as_ref();
         Self {
@@ -186,7 +186,7 @@ impl LockRecord {
         }
     }
 
-    /// The sessions that it names, whether or not the rest makes sense.
+    /// Returns the sessions that the lock names, even if the document is not readable as a lock.
     pub(in crate::store::embedded) fn sessions(&self) -> impl Iterator<Item = &str> {
         let holder = self.grant.iter().map(|grant| &grant.holder);
         let waiters = self.waiters.iter().map(|waiter| &waiter.claimant);
@@ -194,12 +194,12 @@ impl LockRecord {
         claimants.map(|claimant| claimant.session.as_str())
     }
 
-    /// Whether there is something about the lock itself that this version does not know.
+    /// Returns whether the lock itself has unknown fields.
     pub(in crate::store::embedded) fn has_unknown(&self) -> bool {
         !self.unknown.is_empty()
     }
 
-    /// The document that says `next`, with all that this version does not know of.
+    /// Returns the document of `next`, with the unknown fields of this one.
     pub(in crate::store::embedded) fn updated(&self, next: &Lock) -> Self {
         let grant = next.grant.as_ref().map(|grant| {
             let before = self.grant.as_ref();
@@ -227,7 +227,7 @@ impl LockRecord {
         }
     }
 
-    /// Keeps what was there, also what this version cannot read, and puts what is new at the end.
+    /// Keeps the existing records, also those that this version cannot read, and appends new ones.
     fn updated_incidents(&self, next: &[Incident]) -> Vec<IncidentRecord> {
         let was_there: Vec<_> = self
             .incidents
@@ -334,7 +334,7 @@ impl IncidentRecord {
         }
     }
 
-    /// None for a kind that this version does not know.
+    /// Returns `None` for a kind that this version does not know.
     fn incident(&self) -> Option<Incident> {
         Some(Incident {
             at: WallTime(self.at),

@@ -1,4 +1,4 @@
-//! A session's document.
+//! The document of a session.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::protocol::time::{SessionTtl, WallTime};
 #[serde(rename_all = "camelCase")]
 pub(in crate::store::embedded) struct SessionRecord {
     id: String,
-    /// The object's own id; one that is made anew has another. None in a file.
+    /// The uid of the object; a recreated one has another. `None` in a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<String>,
     pod: String,
@@ -56,9 +56,9 @@ struct RevocationRecord {
 }
 
 impl SessionRecord {
-    /// The document of a session that begins. As on the API server it begins without a status:
-    /// whatever `session` says of renewals and an end.
-    pub(in crate::store::embedded) fn begun(session: &Session, uid: Option<&str>) -> Self {
+    /// Returns the document of a new session. As on the API server it has no status, even if
+    /// `session` has renewals or an end.
+    pub(in crate::store::embedded) fn new(session: &Session, uid: Option<&str>) -> Self {
         Self {
             id: session.id.to_string(),
             uid: uid.map(str::to_owned),
@@ -75,12 +75,12 @@ impl SessionRecord {
         }
     }
 
-    /// The object's own id, where it has one.
+    /// Returns the uid of the object, if it has one.
     pub(in crate::store::embedded) fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }
 
-    /// The session that the document tells of.
+    /// Reads the session.
     pub(in crate::store::embedded) fn session(&self) -> Session {
         let failures = &self.renewal_failures;
         Session {
@@ -103,8 +103,8 @@ impl SessionRecord {
         }
     }
 
-    /// The document that says `next`, with all that this version does not know of. What a session
-    /// is never changes, only how it does.
+    /// Returns the document of `next`, with the unknown fields of this one. The spec of a session
+    /// never changes, only its status.
     pub(in crate::store::embedded) fn updated(&self, next: &Session) -> Self {
         let failures = &next.failures;
         Self {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use leasehold::store::fleet::Feed;
-use leasehold::store::namespaces::{AskingPod, Binding, Namespaces, Subject};
+use leasehold::store::namespaces::{Binding, Namespaces, Subject, UninjectedPod};
 
 use super::ports::feed;
 use super::*;
@@ -12,29 +12,29 @@ use super::*;
 /// What there is of them, and who is told of it.
 #[derive(Default)]
 pub(super) struct Tenancy {
-    labelled: BTreeMap<Place, Placed<()>>,
-    accounts: BTreeMap<Place, Placed<()>>,
-    bindings: BTreeMap<Place, Placed<Binding>>,
-    asking_pods: BTreeMap<Place, Placed<AskingPod>>,
-    injected: Vec<Place>,
-    tell_asking_pods: Option<Teller<AskingPod>>,
+    labelled: BTreeMap<ObjectRef, Object<()>>,
+    accounts: BTreeMap<ObjectRef, Object<()>>,
+    bindings: BTreeMap<ObjectRef, Object<Binding>>,
+    asking_pods: BTreeMap<ObjectRef, Object<UninjectedPod>>,
+    injected: Vec<ObjectRef>,
+    tell_asking_pods: Option<Teller<UninjectedPod>>,
     tell_labelled: Option<Teller<()>>,
     tell_accounts: Option<Teller<()>>,
     tell_bindings: Option<Teller<Binding>>,
 }
 
-fn in_namespace(namespace: &str, name: &str) -> Place {
-    Place {
+fn in_namespace(namespace: &str, name: &str) -> ObjectRef {
+    ObjectRef {
         namespace: namespace.into(),
         name: name.into(),
     }
 }
 
-fn binding_of(namespace: &str) -> Place {
+fn binding_of(namespace: &str) -> ObjectRef {
     in_namespace(namespace, "leasehold-sidecar")
 }
 
-fn tell<T: Clone>(teller: Option<&Teller<T>>, told: Told<Placed<T>>) {
+fn tell<T: Clone>(teller: Option<&Teller<T>>, told: FeedEvent<Object<T>>) {
     if let Some(teller) = teller {
         let _told = teller.send(told);
     }
@@ -42,23 +42,23 @@ fn tell<T: Clone>(teller: Option<&Teller<T>>, told: Told<Placed<T>>) {
 
 impl Inside {
     /// The pods of a namespace that have a sidecar.
-    pub(super) fn injected_in(&self, namespace: &str) -> Vec<LabelledPod> {
+    pub(super) fn injected_in(&self, namespace: &str) -> Vec<PodIdentity> {
         let injected = self.tenancy.injected.iter();
         let there = injected.filter(|place| *place.namespace == *namespace);
-        let pods = there.map(|place| LabelledPod {
-            place: place.clone(),
+        let pods = there.map(|place| PodIdentity {
+            object_ref: place.clone(),
             uid: "u".into(),
         });
         pods.collect()
     }
 
-    fn put_binding(&mut self, namespace: &str, binding: Binding) -> Placed<Binding> {
+    fn put_binding(&mut self, namespace: &str, binding: Binding) -> Object<Binding> {
         self.revision += 1;
         let place = binding_of(namespace);
         let binding = placed(&place, binding, self.revision);
         let tenancy = &mut self.tenancy;
         tenancy.bindings.insert(place, binding.clone());
-        let told = Told::There(Box::new(binding.clone()));
+        let told = FeedEvent::Applied(Box::new(binding.clone()));
         tell(tenancy.tell_bindings.as_ref(), told);
         binding
     }
@@ -74,10 +74,10 @@ impl Cluster {
         let tenancy = &mut inside.tenancy;
         let told = if is_labelled {
             tenancy.labelled.insert(place, placed.clone());
-            Told::There(Box::new(placed))
+            FeedEvent::Applied(Box::new(placed))
         } else {
             tenancy.labelled.remove(&place);
-            Told::Gone(place)
+            FeedEvent::Deleted(place)
         };
         tell(tenancy.tell_labelled.as_ref(), told);
     }
@@ -90,7 +90,7 @@ impl Cluster {
         let placed = placed(&place, (), inside.revision);
         let tenancy = &mut inside.tenancy;
         tenancy.accounts.insert(place, placed.clone());
-        let told = Told::There(Box::new(placed));
+        let told = FeedEvent::Applied(Box::new(placed));
         tell(tenancy.tell_accounts.as_ref(), told);
     }
 
@@ -99,10 +99,10 @@ impl Cluster {
         let mut inside = self.inside();
         inside.revision += 1;
         let place = in_namespace(namespace, pod);
-        let placed = placed(&place, AskingPod::default(), inside.revision);
+        let placed = placed(&place, UninjectedPod::default(), inside.revision);
         let tenancy = &mut inside.tenancy;
         tenancy.asking_pods.insert(place, placed.clone());
-        let told = Told::There(Box::new(placed));
+        let told = FeedEvent::Applied(Box::new(placed));
         tell(tenancy.tell_asking_pods.as_ref(), told);
     }
 
@@ -134,42 +134,42 @@ impl Cluster {
         let mut inside = self.inside();
         let gone = std::mem::take(&mut inside.sessions);
         for place in gone.into_keys() {
-            tell(inside.tell_sessions.as_ref(), Told::Gone(place));
+            tell(inside.tell_sessions.as_ref(), FeedEvent::Deleted(place));
         }
     }
 }
 
 #[async_trait]
 impl Namespaces for Cluster {
-    fn labelled(&self) -> Feed<Placed<()>> {
+    fn labelled(&self) -> Feed<Object<()>> {
         let mut inside = self.inside();
         let (tell, told) = feed(inside.tenancy.labelled.values());
         inside.tenancy.tell_labelled = Some(tell);
         told
     }
 
-    fn accounts(&self) -> Feed<Placed<()>> {
+    fn accounts(&self) -> Feed<Object<()>> {
         let mut inside = self.inside();
         let (tell, told) = feed(inside.tenancy.accounts.values());
         inside.tenancy.tell_accounts = Some(tell);
         told
     }
 
-    fn bindings(&self) -> Feed<Placed<Binding>> {
+    fn bindings(&self) -> Feed<Object<Binding>> {
         let mut inside = self.inside();
         let (tell, told) = feed(inside.tenancy.bindings.values());
         inside.tenancy.tell_bindings = Some(tell);
         told
     }
 
-    fn asking_pods(&self) -> Feed<Placed<AskingPod>> {
+    fn uninjected_pods(&self) -> Feed<Object<UninjectedPod>> {
         let mut inside = self.inside();
         let (tell, told) = feed(inside.tenancy.asking_pods.values());
         inside.tenancy.tell_asking_pods = Some(tell);
         told
     }
 
-    async fn binding(&self, namespace: &str) -> Result<Option<Placed<Binding>>, StoreError> {
+    async fn binding(&self, namespace: &str) -> Result<Option<Object<Binding>>, StoreError> {
         let inside = self.inside();
         Ok(inside.tenancy.bindings.get(&binding_of(namespace)).cloned())
     }
@@ -178,7 +178,7 @@ impl Namespaces for Cluster {
         &self,
         namespace: &str,
         subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError> {
+    ) -> Result<Object<Binding>, StoreError> {
         let mut inside = self.inside();
         inside.try_write()?;
         if inside.tenancy.bindings.contains_key(&binding_of(namespace)) {
@@ -186,7 +186,7 @@ impl Namespaces for Cluster {
         }
         let made = Binding {
             is_ours: true,
-            gives_role: true,
+            binds_role: true,
             subjects: subjects.clone(),
         };
         Ok(inside.put_binding(namespace, made))
@@ -194,30 +194,30 @@ impl Namespaces for Cluster {
 
     async fn update_binding(
         &self,
-        current: &Placed<Binding>,
+        current: &Object<Binding>,
         subjects: &BTreeSet<Subject>,
-    ) -> Result<Placed<Binding>, StoreError> {
+    ) -> Result<Object<Binding>, StoreError> {
         let mut inside = self.inside();
         inside.try_write()?;
-        if inside.tenancy.bindings[&current.place].stored.version != current.stored.version {
+        if inside.tenancy.bindings[&current.object_ref].stored.version != current.stored.version {
             return Err(StoreError::Conflict);
         }
         let changed = Binding {
             subjects: subjects.clone(),
             ..current.stored.value.clone()
         };
-        Ok(inside.put_binding(&current.place.namespace, changed))
+        Ok(inside.put_binding(&current.object_ref.namespace, changed))
     }
 
-    async fn delete_binding(&self, current: &Placed<Binding>) -> Result<(), StoreError> {
+    async fn delete_binding(&self, current: &Object<Binding>) -> Result<(), StoreError> {
         let mut inside = self.inside();
         inside.try_write()?;
         let tenancy = &mut inside.tenancy;
-        if tenancy.bindings[&current.place].stored.version != current.stored.version {
+        if tenancy.bindings[&current.object_ref].stored.version != current.stored.version {
             return Err(StoreError::Conflict);
         }
-        tenancy.bindings.remove(&current.place);
-        let told = Told::Gone(current.place.clone());
+        tenancy.bindings.remove(&current.object_ref);
+        let told = FeedEvent::Deleted(current.object_ref.clone());
         tell(tenancy.tell_bindings.as_ref(), told);
         Ok(())
     }

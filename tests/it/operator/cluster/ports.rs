@@ -6,25 +6,25 @@ use std::io;
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use leasehold::operator::{AuditLog, Leadership};
-use leasehold::store::cluster::{CandidatePod, Candidates, Note, Notes, PodLabels};
-use leasehold::store::fleet::{Exact, Feed, PodReport};
+use leasehold::store::cluster::{CandidatePod, Candidates, Event, EventStore, PodLabels};
+use leasehold::store::fleet::{Feed, ObjectVersion, PodReport};
 
 use super::*;
 
 /// Begins with what there is.
 pub(super) fn feed<'a, T: Clone + Send + 'static>(
     there: impl Iterator<Item = &'a T>,
-) -> (mpsc::UnboundedSender<Told<T>>, Feed<T>) {
+) -> (mpsc::UnboundedSender<FeedEvent<T>>, Feed<T>) {
     let (tell, feed) = silent();
-    let there = there.map(|object| Told::There(Box::new(object.clone())));
-    let begun = [Told::Anew].into_iter().chain(there);
-    for begun in begun.chain([Told::Complete]) {
+    let there = there.map(|object| FeedEvent::Applied(Box::new(object.clone())));
+    let begun = [FeedEvent::ListStarted].into_iter().chain(there);
+    for begun in begun.chain([FeedEvent::ListDone]) {
         let _told = tell.send(begun);
     }
     (tell, feed)
 }
 
-fn silent<T: Send + 'static>() -> (mpsc::UnboundedSender<Told<T>>, Feed<T>) {
+fn silent<T: Send + 'static>() -> (mpsc::UnboundedSender<FeedEvent<T>>, Feed<T>) {
     let (tell, told) = mpsc::unbounded_channel();
     let told = futures::stream::unfold(told, |mut told| async {
         let next = told.recv().await?;
@@ -35,7 +35,7 @@ fn silent<T: Send + 'static>() -> (mpsc::UnboundedSender<Told<T>>, Feed<T>) {
 
 #[async_trait]
 impl FleetStore for Cluster {
-    fn locks(&self) -> Feed<Placed<Lock>> {
+    fn locks(&self) -> Feed<Object<Lock>> {
         let mut inside = self.inside();
         if inside.broken.contains(&Part::Locks) {
             let (tell, told) = silent();
@@ -47,7 +47,7 @@ impl FleetStore for Cluster {
         told
     }
 
-    fn sessions(&self) -> Feed<Placed<Session>> {
+    fn sessions(&self) -> Feed<Object<Session>> {
         let mut inside = self.inside();
         let (tell, told) = feed(inside.sessions.values());
         inside.tell_sessions = Some(tell);
@@ -55,7 +55,7 @@ impl FleetStore for Cluster {
     }
 
     fn ended_pods(&self) -> Feed<PodReport> {
-        let told = futures::stream::iter([Told::Anew, Told::Complete]);
+        let told = futures::stream::iter([FeedEvent::ListStarted, FeedEvent::ListDone]);
         told.chain(futures::stream::pending()).boxed()
     }
 
@@ -63,56 +63,56 @@ impl FleetStore for Cluster {
         Ok(Revision(self.inside().revision))
     }
 
-    async fn lock(&self, place: &Place) -> Result<Option<Placed<Lock>>, StoreError> {
+    async fn lock(&self, place: &ObjectRef) -> Result<Option<Object<Lock>>, StoreError> {
         Ok(self.inside().locks.get(place).cloned())
     }
 
-    async fn session(&self, place: &Place) -> Result<Option<Placed<Session>>, StoreError> {
+    async fn session(&self, place: &ObjectRef) -> Result<Option<Object<Session>>, StoreError> {
         Ok(self.inside().sessions.get(place).cloned())
     }
 
-    async fn pod(&self, _place: &Place) -> Result<Option<PodReport>, StoreError> {
+    async fn pod(&self, _place: &ObjectRef) -> Result<Option<PodReport>, StoreError> {
         Ok(None)
     }
 
     async fn update_lock(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         next: &Lock,
-    ) -> Result<Placed<Lock>, StoreError> {
+    ) -> Result<Object<Lock>, StoreError> {
         let mut inside = self.inside();
-        if inside.locks[&current.place].stored.version != current.stored.version {
+        if inside.locks[&current.object_ref].stored.version != current.stored.version {
             return Err(StoreError::Conflict);
         }
         inside.try_write()?;
-        Ok(inside.put_lock(&current.place.name, next.clone()))
+        Ok(inside.put_lock(&current.object_ref.name, next.clone()))
     }
 
     async fn update_session(
         &self,
-        current: &Placed<Session>,
+        current: &Object<Session>,
         next: &Session,
-    ) -> Result<Placed<Session>, StoreError> {
+    ) -> Result<Object<Session>, StoreError> {
         let mut inside = self.inside();
-        if inside.sessions[&current.place].stored.version != current.stored.version {
+        if inside.sessions[&current.object_ref].stored.version != current.stored.version {
             return Err(StoreError::Conflict);
         }
         inside.try_write()?;
         Ok(inside.put_session(next.clone()))
     }
 
-    async fn delete_lock(&self, _current: &Exact) -> Result<(), StoreError> {
+    async fn delete_lock(&self, _current: &ObjectVersion) -> Result<(), StoreError> {
         Err(StoreError::Denied("not here".into()))
     }
 
-    async fn delete_session(&self, _current: &Placed<Session>) -> Result<(), StoreError> {
+    async fn delete_session(&self, _current: &Object<Session>) -> Result<(), StoreError> {
         Err(StoreError::Denied("not here".into()))
     }
 }
 
 #[async_trait]
-impl Notes for Cluster {
-    async fn known(&self) -> Result<BTreeSet<Place>, StoreError> {
+impl EventStore for Cluster {
+    async fn list_own(&self) -> Result<BTreeSet<ObjectRef>, StoreError> {
         let inside = self.inside();
         match &inside.notes_fail {
             Some(error) => Err(error.clone()),
@@ -120,11 +120,11 @@ impl Notes for Cluster {
         }
     }
 
-    async fn write(&self, note: &Note) -> Result<(), StoreError> {
+    async fn write(&self, note: &Event) -> Result<(), StoreError> {
         let mut inside = self.inside();
         inside.notes_written += 1;
-        inside.notes.insert(Place {
-            namespace: note.place.namespace.clone(),
+        inside.notes.insert(ObjectRef {
+            namespace: note.object_ref.namespace.clone(),
             name: note.name.clone(),
         });
         Ok(())
@@ -133,7 +133,7 @@ impl Notes for Cluster {
 
 #[async_trait]
 impl PodLabels for Cluster {
-    async fn having(&self, namespace: &str, key: &str) -> Result<Vec<LabelledPod>, StoreError> {
+    async fn list_pods(&self, namespace: &str, key: &str) -> Result<Vec<PodIdentity>, StoreError> {
         if key == "leasehold.dev/injected" {
             return Ok(self.inside().injected_in(namespace));
         }
@@ -141,14 +141,14 @@ impl PodLabels for Cluster {
         Ok(self.inside().labelled.clone())
     }
 
-    async fn give(&self, pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
+    async fn add(&self, pod: &PodIdentity, _key: &str) -> Result<(), StoreError> {
         let mut inside = self.inside();
         inside.try_write()?;
         inside.labelled.push(pod.clone());
         Ok(())
     }
 
-    async fn take(&self, pod: &LabelledPod, _key: &str) -> Result<(), StoreError> {
+    async fn remove(&self, pod: &PodIdentity, _key: &str) -> Result<(), StoreError> {
         let mut inside = self.inside();
         inside.try_write()?;
         inside.labelled.retain(|labelled| labelled != pod);
@@ -160,26 +160,26 @@ impl PodLabels for Cluster {
 impl Candidates for Cluster {
     async fn pod(
         &self,
-        pod: &LabelledPod,
+        pod: &PodIdentity,
         election: &str,
     ) -> Result<Option<CandidatePod>, StoreError> {
         assert_eq!(election, "jobs");
-        let unready = self.inside().unready.get(&*pod.place.name).copied();
+        let unready = self.inside().unready.get(&*pod.object_ref.name).copied();
         Ok(Some(CandidatePod {
-            runs_unasked: true,
+            elects_always: true,
             unready_since: unready.map(Into::into),
             is_deleted: false,
         }))
     }
 
-    async fn ask_to_resign(
+    async fn request_resignation(
         &self,
-        current: &Placed<Lock>,
+        current: &Object<Lock>,
         grant: &GrantId,
         reason: &str,
     ) -> Result<(), StoreError> {
         let mut inside = self.inside();
-        if inside.locks[&current.place].stored.version != current.stored.version {
+        if inside.locks[&current.object_ref].stored.version != current.stored.version {
             return Err(StoreError::Conflict);
         }
         inside.try_write()?;
@@ -193,7 +193,7 @@ impl Candidates for Cluster {
             reason: reason.into(),
             actor: "operator".into(),
         }));
-        inside.put_lock(&current.place.name, asked);
+        inside.put_lock(&current.object_ref.name, asked);
         Ok(())
     }
 }
@@ -222,7 +222,7 @@ impl Leadership for Cluster {
         self.leads_changed.notified().await;
     }
 
-    fn stand(&self, is_fit: bool) {
+    fn set_eligible(&self, is_fit: bool) {
         self.inside().stands = is_fit;
     }
 }

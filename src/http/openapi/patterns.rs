@@ -1,7 +1,8 @@
-//! What the description says of texts beyond their types: the patterns of what `checks` accepts.
+//! The patterns of strings in the description: what `checks` accepts beyond the types.
 //!
-//! `make api-schema` compares the two. JSON Schema counts characters where `checks` counts bytes, and
-//! knows no pattern for invisible characters beyond U+FFFF; the rest is the same.
+//! `make api-schema` compares the two. JSON Schema counts characters and `checks` counts bytes, and
+//! JSON Schema has no pattern for invisible characters beyond U+FFFF. Otherwise they accept the
+//! same.
 
 use utoipa::Modify;
 use utoipa::openapi::path::{Operation, Parameter};
@@ -13,33 +14,36 @@ use crate::protocol::ids::{
     METADATA_KEY_MAX_BYTES, METADATA_MAX_ENTRIES, METADATA_VALUE_MAX_BYTES,
 };
 
-/// The characters that `is_printable` refuses.
+/// The characters that `is_printable` rejects.
 const UNPRINTABLE: &str =
     r"\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff";
-/// The others that make a text blank.
+/// The other characters that make a text blank.
 const INVISIBLE: &str = concat!(
     r" \u00a0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200a\u202f",
     r"\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8",
 );
 const ASCII: &str = "^[ -~]+$";
 const ELECTION: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
-/// Of the API server (base64 in a URL) and of the embedded store; empty is the first page.
+/// Tokens of the API server (base64 in a URL) and of the embedded store; empty for the first page.
 const CONTINUE: &str = "^[A-Za-z0-9_=-]*$";
 
 /// Adds the patterns to the description.
-pub(super) struct Accepted;
+pub(super) struct Patterns;
 
-impl Modify for Accepted {
+impl Modify for Patterns {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let components = openapi.components.get_or_insert_default();
         for (name, schema) in &mut components.schemas {
             if let (true, RefOr::T(Schema::Object(body))) = (name.ends_with("Request"), schema) {
-                of_body(body);
+                describe_body(body);
             }
         }
         for item in openapi.paths.paths.values_mut() {
             let operations = [&mut item.get, &mut item.post, &mut item.delete];
-            operations.into_iter().flatten().for_each(of_operation);
+            operations
+                .into_iter()
+                .flatten()
+                .for_each(describe_operation);
         }
     }
 }
@@ -52,7 +56,7 @@ fn visible() -> String {
     format!("^[^{UNPRINTABLE}]*[^{UNPRINTABLE}{INVISIBLE}][^{UNPRINTABLE}]*$")
 }
 
-fn of_body(body: &mut Object) {
+fn describe_body(body: &mut Object) {
     for (name, property) in &mut body.properties {
         let RefOr::T(Schema::Object(property)) = property else {
             continue;
@@ -60,13 +64,13 @@ fn of_body(body: &mut Object) {
         match name.as_str() {
             "resource" | "ownerId" => property.pattern = Some(visible()),
             "requestId" => property.pattern = Some(ASCII.to_owned()),
-            "metadata" => of_metadata(property),
+            "metadata" => describe_metadata(property),
             _ => {}
         }
     }
 }
 
-fn of_metadata(metadata: &mut Object) {
+fn describe_metadata(metadata: &mut Object) {
     let text = |most| {
         ObjectBuilder::new()
             .schema_type(SchemaType::new(Type::String))
@@ -81,19 +85,19 @@ fn of_metadata(metadata: &mut Object) {
     metadata.additional_properties = Some(Box::new(value));
 }
 
-fn of_operation(operation: &mut Operation) {
+fn describe_operation(operation: &mut Operation) {
     for parameter in operation.parameters.iter_mut().flatten() {
         if let RefOr::T(parameter) = parameter {
-            of_parameter(parameter);
+            describe_parameter(parameter);
         }
     }
     if let Some(RefOr::T(body)) = &mut operation.request_body {
-        body.content.values_mut().for_each(of_content);
+        body.content.values_mut().for_each(describe_content);
     }
 }
 
-/// A body that may be left out is still an object where it is there.
-fn of_content(content: &mut RefOr<Content>) {
+/// An optional body is still an object if it is present.
+fn describe_content(content: &mut RefOr<Content>) {
     if let RefOr::T(content) = content
         && let Some(RefOr::T(Schema::OneOf(OneOf { items, .. }))) = &content.schema
     {
@@ -102,7 +106,7 @@ fn of_content(content: &mut RefOr<Content>) {
     }
 }
 
-fn of_parameter(parameter: &mut Parameter) {
+fn describe_parameter(parameter: &mut Parameter) {
     let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema else {
         return;
     };

@@ -1,33 +1,33 @@
-//! What a pod says of the sidecar that it asks for. Only what is asked about is read.
+//! Reads the pods that request a sidecar. Only the needed fields are read.
 
 use serde_json::Value;
 
 use super::{is_deleted, version_of};
-use crate::store::namespaces::AskingPod;
+use crate::store::namespaces::UninjectedPod;
 use crate::store::{Original, StoreError, Stored};
 
-/// The pods that ask by their label, but for those that say that they were injected.
+/// Selects the pods that request a sidecar by their label and are not marked as injected.
 pub const SELECTOR: &str = "leasehold.dev/inject=true,leasehold.dev/injected!=true";
 /// The name of the sidecar's container.
 const SIDECAR: &str = "leasehold";
-/// Set by a kubelet on the mirror of a pod that it runs from a file.
+/// The annotation that a kubelet sets on the mirror of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Reads a pod.
 ///
 /// # Errors
-/// `Unreadable` when its version is no integer.
-pub fn read(object: &Value) -> Result<Stored<AskingPod>, StoreError> {
+/// `Unreadable` if its version is not an integer.
+pub fn read(object: &Value) -> Result<Stored<UninjectedPod>, StoreError> {
     let spec = &object["spec"];
     let containers = [&spec["initContainers"], &spec["containers"]];
     let mut containers = containers.into_iter().filter_map(Value::as_array).flatten();
     let phase = object["status"]["phase"].as_str();
     let is_ended = matches!(phase, Some("Succeeded" | "Failed"));
     Ok(Stored {
-        value: AskingPod {
+        value: UninjectedPod {
             has_sidecar: containers.any(|container| container["name"] == SIDECAR),
             is_mirror: !object["metadata"]["annotations"][MIRROR].is_null(),
-            is_over: is_ended || is_deleted(object),
+            has_ended: is_ended || is_deleted(object),
         },
         version: version_of(object)?,
         original: Original::new(()),
@@ -41,16 +41,16 @@ mod tests {
 
     #[test]
     fn a_pod_is_read_for_its_sidecar_its_maker_and_its_end() {
-        let none = AskingPod::default();
-        let with = AskingPod {
+        let none = UninjectedPod::default();
+        let with = UninjectedPod {
             has_sidecar: true,
             ..none
         };
-        let over = AskingPod {
-            is_over: true,
+        let over = UninjectedPod {
+            has_ended: true,
             ..none
         };
-        let mirror = AskingPod {
+        let mirror = UninjectedPod {
             is_mirror: true,
             ..none
         };

@@ -1,9 +1,9 @@
-//! The places of a listener: how many connections it serves at once, and which one goes when
-//! another comes and all are taken.
+//! The connection slots of a listener: the limit on connections, and which one is closed for a new
+//! one.
 //!
-//! One at work is never closed for another. First closed is the one whose client has read nothing for
-//! longest (`connection`), then the one that has waited longest for a whole request, because a client
-//! that means to send one does so at once; then the one that has been idle for longest.
+//! An active connection is never closed for another. First is the one whose client has not read for
+//! the longest time (`connection`). Then comes the one that has waited longest for a complete
+//! request, because a real client sends it at once. Last is the one that has been idle longest.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,79 +13,80 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::connection::Connection;
 
-/// The places of one listener. Cloning gives another handle to the same.
+/// The slots of one listener. A clone is another handle to the same slots.
 #[derive(Clone)]
-pub(super) struct Places(Arc<Shared>);
+pub(super) struct ConnectionSlots(Arc<Shared>);
 
 struct Shared {
     free: Arc<Semaphore>,
     taken: Mutex<HashMap<u64, Connection>>,
     order: Arc<AtomicU64>,
     may_close: Arc<Notify>,
-    are_full: AtomicBool,
+    is_full: AtomicBool,
 }
 
-/// A place, for as long as this lives.
-pub(super) struct Place {
-    places: Places,
+/// A slot, taken as long as this value lives.
+pub(super) struct Slot {
+    slots: ConnectionSlots,
     number: u64,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.places.taken().remove(&self.number);
+        self.slots.taken().remove(&self.number);
     }
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) fn new(count: usize) -> Self {
         Self(Arc::new(Shared {
             free: Arc::new(Semaphore::new(count)),
             taken: Mutex::default(),
             order: Arc::default(),
             may_close: Arc::default(),
-            are_full: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
         }))
     }
 
-    /// A place for a connection that was accepted. Where all are taken, one that is not at work
-    /// goes; where all are at work, this waits.
-    pub(super) async fn take(&self) -> (Connection, Place) {
+    /// Takes a slot for an accepted connection. If none is free, an inactive connection is closed;
+    /// if all are active, this waits.
+    pub(super) async fn acquire(&self) -> (Connection, Slot) {
         let permit = self.permit().await;
         let connection = Connection::new(&self.0.order, &self.0.may_close);
         let number = self.0.order.fetch_add(1, Ordering::Relaxed);
         self.taken().insert(number, connection.clone());
-        let place = Place {
-            places: self.clone(),
+        let slot = Slot {
+            slots: self.clone(),
             number,
             _permit: permit,
         };
-        (connection, place)
+        (connection, slot)
     }
 
     async fn permit(&self) -> OwnedSemaphorePermit {
         if let Ok(permit) = self.0.free.clone().try_acquire_owned() {
-            self.0.are_full.store(false, Ordering::Relaxed);
+            self.0.is_full.store(false, Ordering::Relaxed);
             return permit;
         }
         loop {
-            // Made before the connections are asked: none goes idle unseen in between.
+            // Created before the connections are checked, so that none becomes idle unnoticed in
+            // between.
             let may_close = self.0.may_close.notified();
-            let is_one_closed = self.close_one();
-            self.note_full(is_one_closed);
+            let has_closed = self.close_idle();
+            self.log_full(has_closed);
             let freed = self.0.free.clone().acquire_owned();
             tokio::select! {
                 permit = freed => if let Ok(permit) = permit {
                     return permit;
                 },
-                () = may_close, if !is_one_closed => {}
+                () = may_close, if !has_closed => {}
             }
         }
     }
 
-    /// Closes the connection that is missed least; false when all are at work.
-    pub(super) fn close_one(&self) -> bool {
+    /// Closes the connection with the lowest activity. Returns false if all are active.
+    pub(super) fn close_idle(&self) -> bool {
         let taken = self.taken();
         let least = taken
             .values()
@@ -93,12 +94,12 @@ impl Places {
         least.is_some_and(Connection::close_if_idle)
     }
 
-    /// Said once, until there is room again.
-    fn note_full(&self, is_one_closed: bool) {
-        if self.0.are_full.swap(true, Ordering::Relaxed) {
+    /// Logs once, until a slot is free again.
+    fn log_full(&self, has_closed: bool) {
+        if self.0.is_full.swap(true, Ordering::Relaxed) {
             return;
         }
-        if is_one_closed {
+        if has_closed {
             tracing::warn!("connection limit reached; closing idle connections");
         } else {
             tracing::warn!("connection limit reached; new connections wait");

@@ -1,7 +1,7 @@
-//! What no agent does: deleting locks, editing documents past the rules, and moving the revision.
+//! What no agent does: deleting locks, writing documents past the rules, and changing the revision.
 //!
-//! For tests and the simulation, which need what administrators, newer versions and restored
-//! backups do. Nothing that is shipped calls it.
+//! For tests and the simulation, which reproduce administrators, newer versions and restored
+//! backups. Shipped code does not use it.
 
 mod backup;
 
@@ -11,21 +11,21 @@ use serde_json::Value;
 
 pub use self::backup::Backup;
 use super::history::Change;
-use super::tables::{Found, LOCKS, SESSIONS, Write};
+use super::tables::{LOCKS, SESSIONS, Versioned, WriteTxn};
 use super::{EmbeddedStore, LockRecord, SessionRecord, record, stored_lock};
 use crate::protocol::ids::{Resource, SessionId};
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::settings::{ReleaseRequest, Settings};
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Place, PodReport};
+use crate::store::fleet::{ObjectRef, PodReport};
 use crate::store::{StoreError, Stored};
 
 impl EmbeddedStore {
     /// Deletes a lock's object, held or not, as an administrator may.
     ///
     /// # Errors
-    /// `NotFound` when there is none.
+    /// `NotFound` if it does not exist.
     pub async fn delete_lock(&self, resource: &Resource) -> Result<(), StoreError> {
         let resource = resource.clone();
         self.run(move |inner| inner.delete_lock(resource.as_str(), |_| Ok(())))
@@ -35,23 +35,23 @@ impl EmbeddedStore {
     /// Deletes a session's object.
     ///
     /// # Errors
-    /// `NotFound` when there is none.
+    /// `NotFound` if it does not exist.
     pub async fn delete_session(&self, id: &SessionId) -> Result<(), StoreError> {
         let id = id.clone();
         self.run(move |inner| inner.delete_session(id.as_str(), |_| Ok(())))
             .await
     }
 
-    /// Writes a lock as it is given, whatever the rules say and whoever wrote before.
+    /// Writes a lock, ignoring the rules and its version.
     ///
     /// # Errors
-    /// What the database says.
+    /// The error of the database.
     pub async fn put_lock(&self, lock: &Lock) -> Result<Stored<Lock>, StoreError> {
         let lock = lock.clone();
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
-            let there: Option<Found<LockRecord>> = write.get(LOCKS, lock.resource.as_str())?;
+            let write = WriteTxn::begin(&inner.database)?;
+            let there: Option<Versioned<LockRecord>> = write.get(LOCKS, lock.resource.as_str())?;
             let before = there.as_ref().map(stored_lock).transpose()?;
             let uid = inner.new_uid(&history, &write)?;
             let made = || LockRecord::unheld(&lock.resource, uid.as_deref());
@@ -62,11 +62,11 @@ impl EmbeddedStore {
         .await
     }
 
-    /// Takes a lock's status away, as a PUT without one does where no rule forbids it. What people
-    /// set stays.
+    /// Removes the status of a lock, as a PUT without it would if no rule forbade it. The settings
+    /// of users stay.
     ///
     /// # Errors
-    /// `NotFound` when there is none.
+    /// `NotFound` if it does not exist.
     pub async fn wipe_lock_status(&self, resource: &Resource) -> Result<Stored<Lock>, StoreError> {
         self.rewrite_lock(resource, |lock| Lock {
             settings: lock.settings.clone(),
@@ -75,10 +75,10 @@ impl EmbeddedStore {
         .await
     }
 
-    /// Sets what somebody asks of a lock's holder, or takes it back.
+    /// Sets or removes the release request of a lock.
     ///
     /// # Errors
-    /// `NotFound` when there is none.
+    /// `NotFound` if it does not exist.
     pub async fn request_release(
         &self,
         resource: &Resource,
@@ -105,13 +105,13 @@ impl EmbeddedStore {
         let resource = resource.clone();
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
-            let there: Option<Found<LockRecord>> = write.get(LOCKS, resource.as_str())?;
+            let write = WriteTxn::begin(&inner.database)?;
+            let there: Option<Versioned<LockRecord>> = write.get(LOCKS, resource.as_str())?;
             let there = there.ok_or_else(|| StoreError::NotFound(resource.to_string()))?;
             let before = stored_lock(&there)?;
             let next = rewrite(&before.value);
             if before.value == next {
-                // As on the API server, what changes nothing consumes no revision.
+                // As on the API server, a write without a change consumes no revision.
                 return Ok(before);
             }
             let record = there.record.updated(&next).with_settings(&next.settings);
@@ -120,27 +120,27 @@ impl EmbeddedStore {
         .await
     }
 
-    /// Plays the kubelet: this is what it reports of a pod now.
+    /// Sets the kubelet's report of a pod.
     pub fn report_pod(&self, pod: PodReport) {
         self.0.pods().report(pod);
     }
 
-    /// The pod is gone.
-    pub fn forget_pod(&self, place: &Place) {
-        self.0.pods().forget(place);
+    /// Removes a pod.
+    pub fn forget_pod(&self, object_ref: &ObjectRef) {
+        self.0.pods().forget(object_ref);
     }
 
-    /// All sessions, by name.
+    /// Returns all sessions, by name.
     ///
     /// # Errors
-    /// What the database says.
+    /// The error of the database.
     pub async fn sessions(&self) -> Result<Vec<Session>, StoreError> {
         self.run(|inner| {
             let mut sessions = Vec::new();
-            inner.view()?.walk(
+            inner.snapshot()?.walk(
                 SESSIONS,
                 None,
-                |_, found: Result<Found<SessionRecord>, _>| {
+                |_, found: Result<Versioned<SessionRecord>, _>| {
                     sessions.extend(found.ok().map(|found| found.record.session()));
                     true
                 },
@@ -150,11 +150,10 @@ impl EmbeddedStore {
         .await
     }
 
-    /// Reads a lock's document as it is in the file, and writes it as `edit` leaves it, whatever
-    /// the rules say.
+    /// Edits the document of a lock, ignoring the rules.
     ///
     /// # Errors
-    /// `NotFound` when there is none; `Unreadable` when it is no lock's any more.
+    /// `NotFound` if it does not exist; `Unreadable` if the result is not a lock's.
     pub async fn edit_lock_document(
         &self,
         resource: &Resource,
@@ -163,10 +162,10 @@ impl EmbeddedStore {
         let resource = resource.clone();
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
+            let write = WriteTxn::begin(&inner.database)?;
             let name = resource.as_str();
-            let there: Option<Found<Value>> = write.get(LOCKS, name)?;
-            let Some(Found { version, record }) = there else {
+            let there: Option<Versioned<Value>> = write.get(LOCKS, name)?;
+            let Some(Versioned { version, record }) = there else {
                 return Err(StoreError::NotFound(name.to_owned()));
             };
             let mut document = record.clone();
@@ -177,7 +176,7 @@ impl EmbeddedStore {
             let as_lock = |document: &Value| -> Result<LockRecord, StoreError> {
                 record::read(name, &record::write(document)?)
             };
-            let before = stored_lock(&Found {
+            let before = stored_lock(&Versioned {
                 version,
                 record: as_lock(&record)?,
             })?;
@@ -196,15 +195,15 @@ impl EmbeddedStore {
         .await
     }
 
-    /// Sets the revision and ends all watches, as a restored backup does; the objects stay at
-    /// theirs.
+    /// Sets the revision and ends all watches, as a restored backup does. The objects keep their
+    /// revisions.
     ///
     /// # Errors
-    /// What the database says.
+    /// The error of the database.
     pub async fn set_revision(&self, revision: Revision) -> Result<(), StoreError> {
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
+            let write = WriteTxn::begin(&inner.database)?;
             write.set_revision(revision)?;
             inner.commit(write, revision)?;
             history.restart(revision);

@@ -1,7 +1,7 @@
-//! What a sidecar's answer about an election means to a gate. Pure: times are arguments.
+//! Evaluates a sidecar's response about an election. Pure: times are arguments.
 //!
-//! Invariant: `Leads` is said only of an answer that claims the lead for longer than it took to
-//! arrive, counted from before the question was sent. Whatever else comes is a reason to wait.
+//! Invariant: `Leads` needs a response whose lead is still valid when it arrives, counted from
+//! before the request was sent. Everything else is a reason to wait.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use serde::Deserialize;
 use crate::protocol::election::ElectionName;
 use crate::protocol::time::Moment;
 
-/// What came of a question.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum GateState {
     /// This pod leads.
     Leads {
         token: Option<u64>,
@@ -22,23 +22,23 @@ pub(super) enum Verdict {
     Waits(Reason),
 }
 
-/// Why there is no lead yet.
+/// Why the pod does not lead yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// Another pod has it.
+    /// Another pod leads.
     LedBy(String),
-    /// Nobody has it, as far as it is known.
-    LedByNobody,
-    /// The sidecar said yes, and by now that may be over.
+    /// No leader is known.
+    NoLeader,
+    /// The lead was returned, but may have ended by now.
     TooLate,
-    /// The sidecar does not know, or nobody answers.
-    NotTold(String),
+    /// The sidecar did not return a leader, or did not answer.
+    Unknown(String),
 }
 
-/// What a gate reads of an election's answer.
+/// The fields that a gate reads of a response.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct ElectionResponse {
     name: String,
     leader: bool,
     holder: Option<Holder>,
@@ -51,39 +51,41 @@ struct Holder {
     pod: String,
 }
 
-/// What it reads of a refusal.
+/// The fields that it reads of a problem document.
 #[derive(Debug, Deserialize)]
 struct Problem {
     code: String,
     detail: String,
 }
 
-/// Judges an answer to a question that was sent, and has been read by now.
-pub(super) fn judge(
+/// Evaluates the response to a request that was sent at `sent` and answered by `now`.
+pub(super) fn evaluate(
     election: &ElectionName,
     (status, body): (StatusCode, &[u8]),
     (sent, now): (Moment, Moment),
-) -> Verdict {
+) -> GateState {
     if status != StatusCode::OK {
-        return Verdict::Waits(Reason::NotTold(refusal(status, body)));
+        return GateState::Waits(Reason::Unknown(refusal(status, body)));
     }
-    let told = match serde_json::from_slice::<Told>(body) {
-        Ok(told) if told.name == election.as_str() => told,
+    let response = match serde_json::from_slice::<ElectionResponse>(body) {
+        Ok(response) if response.name == election.as_str() => response,
         _ => {
             let words = "the response is not from a Leasehold sidecar".to_owned();
-            return Verdict::Waits(Reason::NotTold(words));
+            return GateState::Waits(Reason::Unknown(words));
         }
     };
-    if !told.leader {
-        let leader = told.holder.map(|holder| holder.pod);
-        return Verdict::Waits(leader.map_or(Reason::LedByNobody, Reason::LedBy));
+    if !response.leader {
+        let leader = response.holder.map(|holder| holder.pod);
+        return GateState::Waits(leader.map_or(Reason::NoLeader, Reason::LedBy));
     }
-    let until = sent.after(Duration::from_millis(told.valid_for_ms.unwrap_or_default()));
+    let until = sent.after(Duration::from_millis(
+        response.valid_for_ms.unwrap_or_default(),
+    ));
     if now >= until {
-        return Verdict::Waits(Reason::TooLate);
+        return GateState::Waits(Reason::TooLate);
     }
-    Verdict::Leads {
-        token: told.fencing_token,
+    GateState::Leads {
+        token: response.fencing_token,
     }
 }
 
@@ -98,9 +100,9 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LedBy(pod) => write!(f, "pod {pod} leads"),
-            Self::LedByNobody => write!(f, "no leader is known"),
+            Self::NoLeader => write!(f, "no leader is known"),
             Self::TooLate => write!(f, "the response arrived after its validForMs"),
-            Self::NotTold(why) => write!(f, "the sidecar did not return a leader: {why}"),
+            Self::Unknown(why) => write!(f, "the sidecar did not return a leader: {why}"),
         }
     }
 }
@@ -114,11 +116,11 @@ mod tests {
     const TEN_SECONDS: u64 = 10_000;
 
     /// What becomes of an answer that took so long.
-    fn judged(status: u16, body: &str, took: Duration) -> Verdict {
+    fn judged(status: u16, body: &str, took: Duration) -> GateState {
         let election = ElectionName::parse("jobs").unwrap();
         let sent = Moment::since_boot(Duration::from_secs(100));
         let status = StatusCode::from_u16(status).unwrap();
-        judge(
+        evaluate(
             &election,
             (status, body.as_bytes()),
             (sent, sent.after(took)),
@@ -137,10 +139,10 @@ mod tests {
     fn a_yes_counts_for_as_long_as_it_is_valid_from_before_the_question() {
         let yes = yes("jobs", Some(TEN_SECONDS));
         let at = |milliseconds| judged(200, &yes, Duration::from_millis(milliseconds));
-        assert_eq!(at(0), Verdict::Leads { token: Some(7) });
-        assert_eq!(at(TEN_SECONDS - 1), Verdict::Leads { token: Some(7) });
-        assert_eq!(at(TEN_SECONDS), Verdict::Waits(Reason::TooLate));
-        assert_eq!(at(u64::MAX), Verdict::Waits(Reason::TooLate));
+        assert_eq!(at(0), GateState::Leads { token: Some(7) });
+        assert_eq!(at(TEN_SECONDS - 1), GateState::Leads { token: Some(7) });
+        assert_eq!(at(TEN_SECONDS), GateState::Waits(Reason::TooLate));
+        assert_eq!(at(u64::MAX), GateState::Waits(Reason::TooLate));
     }
 
     #[test]
@@ -152,7 +154,10 @@ mod tests {
             yes("other", Some(9)),
         ] {
             let verdict = judged(200, &body, at_once);
-            assert!(matches!(verdict, Verdict::Waits(_)), "{body}: {verdict:?}");
+            assert!(
+                matches!(verdict, GateState::Waits(_)),
+                "{body}: {verdict:?}"
+            );
         }
     }
 
@@ -162,11 +167,11 @@ mod tests {
         let other = r#"{"name":"jobs","leader":false,"holder":{"pod":"b"},"fencingToken":7}"#;
         let nobody = r#"{"name":"jobs","leader":false,"holder":null,"fencingToken":null}"#;
         let waits = |status, body: &str| match judged(status, body, Duration::ZERO) {
-            Verdict::Waits(reason) => reason,
-            verdict @ Verdict::Leads { .. } => unreachable!("{status} {body}: {verdict:?}"),
+            GateState::Waits(reason) => reason,
+            verdict @ GateState::Leads { .. } => unreachable!("{status} {body}: {verdict:?}"),
         };
         assert_eq!(waits(200, other), led_by("b"));
-        assert_eq!(waits(200, nobody), Reason::LedByNobody);
+        assert_eq!(waits(200, nobody), Reason::NoLeader);
         for (status, body, words) in [
             (
                 503,
@@ -188,6 +193,6 @@ mod tests {
         }
         // A refusal is no yes, whatever is in it.
         let refused = waits(202, &yes("jobs", Some(TEN_SECONDS)));
-        assert!(matches!(refused, Reason::NotTold(_)), "{refused}");
+        assert!(matches!(refused, Reason::Unknown(_)), "{refused}");
     }
 }

@@ -1,44 +1,45 @@
-//! What is kept of a lock: all of it while somebody holds it, and little while it is free.
+//! The observation of a lock: the whole object while it is held, and little of it while it is free.
 //!
-//! One namespace can make as many free locks as it likes, and an operator that kept them whole would
-//! not be there for the others. A delete needs no more than what is kept here.
+//! A namespace can have any number of free locks. If whole objects were kept, one tenant could
+//! exhaust the operator's memory. A delete needs no more than what is kept here.
 //!
-//! How long a lock had been idle when an operator starts is the one thing here that wall clocks decide: the
-//! API server's (`metadata.managedFields`) and the operator's. A wrong clock deletes a free lock too early or
-//! too late, and no more. The delete has uid and version as preconditions, and the token rule, which has no
-//! clock in it, keeps the next lock of that name from repeating a token.
+//! When the operator starts, wall clocks decide how long a free lock was idle: the API server's
+//! (`metadata.managedFields`) and the operator's. A wrong clock only deletes a free lock too early
+//! or too late. The delete has uid and version as preconditions. The token rule, which uses no
+//! clock, keeps a recreated lock from repeating a token.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::record::Record;
+use super::incidents::Incidents;
 use crate::operator::plan::Now;
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, Token};
-use crate::store::fleet::{Exact, FreeRemains, Place, Placed};
+use crate::store::fleet::{Object, ObjectRef, ObjectVersion, UnreadableFreeLock};
 
-/// A lock as it was seen last.
+/// The last observation of a lock.
 #[derive(Clone, Debug)]
-pub enum KeptLock {
-    /// It is held, or has a mark that is to be taken away.
-    Full(SeenLock),
+pub enum LockObservation {
+    /// It is held, or has a mark to remove.
+    Full(FullLock),
     /// It is free.
     Free(FreeLock),
 }
 
-/// A lock of which all is kept.
+/// The observation of a whole lock.
 #[derive(Clone, Debug)]
-pub struct SeenLock {
-    /// It.
-    pub lock: Arc<Placed<Lock>>,
-    /// Since when the same grant has been seen, or since when it has been seen free and unchanged.
+pub struct FullLock {
+    /// The lock.
+    pub lock: Arc<Object<Lock>>,
+    /// Since when the same grant was observed, or since when the lock was observed free and
+    /// unchanged.
     pub since: Moment,
-    record: Option<Arc<Record>>,
+    incidents: Option<Arc<Incidents>>,
 }
 
-/// What is kept of a free lock.
+/// The observation of a free lock.
 #[derive(Clone, Debug)]
 pub struct FreeLock {
     uid: Arc<str>,
@@ -46,41 +47,46 @@ pub struct FreeLock {
     /// The first token of its last grant.
     pub token: Token,
     since: Moment,
-    /// For how many seconds it had been idle before that, by what the object said.
+    /// How many seconds it was idle before that, according to the object.
     idle_before: u32,
-    /// How many seconds its spec says that it is to be kept.
+    /// How many seconds it is kept, according to its spec.
     retain: Option<u32>,
     transitions: u64,
-    /// Whether somebody deleted it, and a finalizer keeps it.
+    /// Whether it is being deleted, and a finalizer keeps it.
     pub is_deleted: bool,
     request: Option<Arc<ReleaseRequest>>,
-    record: Option<Arc<Record>>,
+    incidents: Option<Arc<Incidents>>,
 }
 
-/// For how long a lock has to be seen free at least before it is deleted. What the object says of its
-/// past is when it was last granted, and it may have been held until a moment ago.
+/// The minimum time that a lock is observed free before it is deleted. The object only says when it
+/// was last granted, and it may have been held until a moment ago.
 const SEEN_FREE: Duration = Duration::from_secs(600);
 
-impl KeptLock {
-    /// What is kept of a lock that was told of. `is_found` says that it may have been there for
-    /// long: everything is being listed, and it is not known yet.
-    pub(super) fn new(lock: Placed<Lock>, before: Option<&Self>, is_found: bool, now: Now) -> Self {
-        let spell = before.filter(|before| before.is_same_spell(&lock));
-        let since = spell.map_or(now.moment, Self::since);
+impl LockObservation {
+    /// Creates the observation of a lock. `is_preexisting` means that the lock may be old: it is in
+    /// the first list and not known yet.
+    pub(super) fn new(
+        lock: Object<Lock>,
+        before: Option<&Self>,
+        is_preexisting: bool,
+        now: Now,
+    ) -> Self {
+        let continued = before.filter(|before| before.continues(&lock));
+        let since = continued.map_or(now.moment, Self::since);
         let known = before.filter(|before| *before.uid() == lock.uid);
-        let record = Record::of(&lock, known.and_then(Self::record), is_found, now);
+        let incidents = Incidents::of(&lock, known.and_then(Self::incidents), is_preexisting, now);
         let value = &lock.stored.value;
         if value.grant.is_some() || value.long_held.is_some() {
             let lock = Arc::new(lock);
-            return Self::Full(SeenLock {
+            return Self::Full(FullLock {
                 lock,
                 since,
-                record,
+                incidents,
             });
         }
-        let idle_before = match spell {
+        let idle_before = match continued {
             Some(Self::Free(before)) => before.idle_before,
-            None if is_found => idle_for(lock.set_at, now.wall),
+            None if is_preexisting => idle_time(lock.set_at, now.wall),
             _ => 0,
         };
         Self::Free(FreeLock {
@@ -93,23 +99,23 @@ impl KeptLock {
             transitions: value.transitions,
             is_deleted: lock.is_deleted,
             request: value.settings.release_request.clone(),
-            record,
+            incidents,
         })
     }
 
-    /// The same of one that cannot be read and is certainly free.
-    pub(super) fn remains(
+    /// Creates the observation of a lock that is unreadable and certainly free.
+    pub(super) fn unreadable_free(
         uid: &Arc<str>,
-        free: &FreeRemains,
+        free: &UnreadableFreeLock,
         before: Option<&Self>,
-        is_found: bool,
+        is_preexisting: bool,
         now: Now,
     ) -> Self {
         let unchanged =
             before.filter(|before| before.uid() == uid && before.version() == free.version);
         let idle_before = match unchanged {
             Some(Self::Free(before)) => before.idle_before,
-            None if is_found => idle_for(free.set_at, now.wall),
+            None if is_preexisting => idle_time(free.set_at, now.wall),
             _ => 0,
         };
         Self::Free(FreeLock {
@@ -122,11 +128,11 @@ impl KeptLock {
             transitions: 0,
             is_deleted: free.is_deleted,
             request: None,
-            record: None,
+            incidents: None,
         })
     }
 
-    /// The object's own id.
+    /// Returns the object's uid.
     #[must_use]
     pub fn uid(&self) -> &Arc<str> {
         match self {
@@ -135,7 +141,7 @@ impl KeptLock {
         }
     }
 
-    /// Its version.
+    /// Returns the observed version.
     #[must_use]
     pub fn version(&self) -> Revision {
         match self {
@@ -144,7 +150,8 @@ impl KeptLock {
         }
     }
 
-    /// Since when the same grant has been seen, or since when it has been seen free and unchanged.
+    /// Returns since when the same grant was observed, or since when the lock was observed free and
+    /// unchanged.
     #[must_use]
     pub fn since(&self) -> Moment {
         match self {
@@ -153,7 +160,7 @@ impl KeptLock {
         }
     }
 
-    /// Whether somebody deleted it, and a finalizer keeps it.
+    /// Returns whether it is being deleted, and a finalizer keeps it.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         match self {
@@ -162,22 +169,22 @@ impl KeptLock {
         }
     }
 
-    /// All of it, where that is kept.
+    /// Returns the whole lock, if it is kept.
     #[must_use]
-    pub const fn full(&self) -> Option<&SeenLock> {
+    pub const fn full(&self) -> Option<&FullLock> {
         match self {
             Self::Full(seen) => Some(seen),
             Self::Free(_) => None,
         }
     }
 
-    /// The grant that holds it.
+    /// Returns the current grant.
     #[must_use]
     pub fn grant(&self) -> Option<&Grant> {
         self.full()?.lock.stored.value.grant.as_ref()
     }
 
-    /// What a person asked for.
+    /// Returns the release request in its spec.
     #[must_use]
     pub fn release_request(&self) -> Option<&Arc<ReleaseRequest>> {
         match self {
@@ -186,17 +193,17 @@ impl KeptLock {
         }
     }
 
-    /// Its incidents.
+    /// Returns its incidents.
     #[must_use]
-    pub fn record(&self) -> Option<&Arc<Record>> {
+    pub fn incidents(&self) -> Option<&Arc<Incidents>> {
         match self {
-            Self::Full(seen) => seen.record.as_ref(),
-            Self::Free(free) => free.record.as_ref(),
+            Self::Full(seen) => seen.incidents.as_ref(),
+            Self::Free(free) => free.incidents.as_ref(),
         }
     }
 
-    /// Whether the same grant goes on, or the same spell of being free.
-    fn is_same_spell(&self, after: &Placed<Lock>) -> bool {
+    /// Returns whether the same grant continues, or the lock stayed free.
+    fn continues(&self, after: &Object<Lock>) -> bool {
         let value = &after.stored.value;
         let transitions = match self {
             Self::Full(seen) => seen.lock.stored.value.transitions,
@@ -212,7 +219,7 @@ impl KeptLock {
 }
 
 impl FreeLock {
-    /// When it is to be deleted, where `retain` is what applies if its spec does not say.
+    /// Returns when to delete it. `retain` applies if its spec has no value.
     #[must_use]
     pub fn due(&self, retain: Duration) -> Moment {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
@@ -221,19 +228,19 @@ impl FreeLock {
         self.since.after(left.max(retain.min(SEEN_FREE)))
     }
 
-    /// It, at its version.
+    /// Returns the observed version of the object.
     #[must_use]
-    pub fn exact(&self, place: &Place) -> Exact {
-        Exact {
-            place: place.clone(),
+    pub fn object_version(&self, object_ref: &ObjectRef) -> ObjectVersion {
+        ObjectVersion {
+            object_ref: object_ref.clone(),
             uid: self.uid.clone(),
             version: self.version,
         }
     }
 }
 
-/// For how many seconds nothing has been set in an object. A clock that is ahead says nothing.
-fn idle_for(set_at: Option<WallTime>, now: WallTime) -> u32 {
+/// Returns for how many seconds no field of an object was set; 0 if the clock that set it is ahead.
+fn idle_time(set_at: Option<WallTime>, now: WallTime) -> u32 {
     let idle = set_at.map_or(0, |at| now.0.saturating_sub(at.0));
     whole_seconds(Duration::from_micros(u64::try_from(idle).unwrap_or(0)))
 }

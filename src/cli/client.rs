@@ -1,5 +1,5 @@
-//! Asking a sidecar something over HTTP, at an address or a Unix socket: what the short-lived roles
-//! do. Each question has a connection of its own, and a bound on the time and on the answer.
+//! The HTTP client of the short-lived roles, for a sidecar at an address or a Unix socket. Each
+//! request has its own connection, a timeout and a limit on the response.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::unix_socket;
 
-/// The longest answer that is read.
+/// The maximum size of a response.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
-/// The port of a URL that names none.
+/// The default port of a URL.
 const HTTP_PORT: u16 = 80;
-/// The Host where there is no name to be reached by.
+/// The Host for a server without a name.
 const LOCALHOST: &str = "localhost";
 
-/// Whom to ask.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Server {
     Unix(PathBuf),
@@ -34,20 +34,20 @@ pub(super) enum Server {
         /// A name or an address, without brackets.
         host: String,
         port: u16,
-        /// What it is called by.
+        /// The authority for the Host header.
         authority: String,
     },
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct Response {
     pub(super) status: StatusCode,
     pub(super) body: Vec<u8>,
 }
 
 impl Server {
-    /// `http://HOST:PORT` or `unix:///PATH`.
+    /// Parses `http://HOST:PORT` or `unix:///PATH`.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         const WRITE: &str = "write http://HOST:PORT or unix:///PATH";
         if let Some(path) = url.strip_prefix("unix://") {
@@ -63,7 +63,7 @@ impl Server {
             return Err(WRITE.into());
         };
         let host = authority.host();
-        // A port that is no number would be passed over in silence, and so would a user.
+        // An invalid port or a user would otherwise be ignored.
         let port = match authority.port_u16() {
             None if authority == host => HTTP_PORT,
             Some(port) if authority.as_str().starts_with(host) => port,
@@ -76,7 +76,7 @@ impl Server {
         })
     }
 
-    /// One's own listener. It answers to the local name, wherever it listens.
+    /// Returns the own listener. It accepts the local name at any address.
     pub(super) fn own(address: SocketAddr) -> Self {
         Self::Tcp {
             host: address.ip().to_string(),
@@ -85,18 +85,18 @@ impl Server {
         }
     }
 
-    /// Asks once.
+    /// Sends one GET request.
     ///
     /// # Errors
-    /// When there is no answer in time, or none that is HTTP.
-    pub(super) async fn get(&self, path: &str, limit: Duration) -> anyhow::Result<Answer> {
+    /// If no valid HTTP response arrives in time.
+    pub(super) async fn get(&self, path: &str, limit: Duration) -> anyhow::Result<Response> {
         match tokio::time::timeout(limit, self.get_unbounded(path)).await {
             Ok(answer) => answer,
             Err(_elapsed) => bail!("no answer in {} s", limit.as_secs()),
         }
     }
 
-    async fn get_unbounded(&self, path: &str) -> anyhow::Result<Answer> {
+    async fn get_unbounded(&self, path: &str) -> anyhow::Result<Response> {
         let host = match self {
             Self::Unix(_) => LOCALHOST,
             Self::Tcp { authority, .. } => authority,
@@ -118,13 +118,13 @@ impl Server {
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<String>,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<Response> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
     let (head, body) = sender.send_request(request).await?.into_parts();
     let body = Limited::new(body, ANSWER_MAX_BYTES).collect().await;
     let body = body.map_err(anyhow::Error::from_boxed);
-    Ok(Answer {
+    Ok(Response {
         status: head.status,
         body: body.context("the answer broke off")?.to_bytes().to_vec(),
     })

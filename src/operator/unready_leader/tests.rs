@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::operator::label::tests::{led_by, place, pod};
+use crate::operator::label::tests::{led_by, object_ref, pod};
 use crate::operator::plan;
 use crate::operator::view::Key;
 use crate::protocol::lock::Lock;
@@ -11,7 +11,7 @@ use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest};
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Revision;
-use crate::store::fleet::{Placed, Told};
+use crate::store::fleet::{FeedEvent, Object};
 use crate::store::{Original, Stored};
 
 const BOUND: u64 = 60;
@@ -47,8 +47,8 @@ struct World {
 impl World {
     fn tell(&mut self, value: Lock) {
         self.version += 1;
-        let lock = Placed {
-            place: place("l"),
+        let lock = Object {
+            object_ref: object_ref("l"),
             uid: "u".into(),
             is_deleted: false,
             is_misnamed: false,
@@ -63,10 +63,11 @@ impl World {
             moment: at(0),
             wall: WallTime(0),
         };
-        self.view.note_lock(Told::There(Box::new(lock)), now);
+        self.view
+            .observe_lock(FeedEvent::Applied(Box::new(lock)), now);
     }
 
-    fn step_with(&self, leader_labels: bool, seconds: u64) -> Step {
+    fn step_with(&self, leader_labels: bool, seconds: u64) -> Plan {
         let rules = Rules {
             leader_labels,
             unready_leader: Duration::from_secs(BOUND),
@@ -76,10 +77,10 @@ impl World {
             moment: at(seconds),
             wall: WallTime(0),
         };
-        plan::step(&self.view, &rules, &Key::Leader(place("jobs")), now)
+        plan::plan(&self.view, &rules, &Key::Leader(object_ref("jobs")), now)
     }
 
-    fn step(&self, seconds: u64) -> Step {
+    fn step(&self, seconds: u64) -> Plan {
         self.step_with(true, seconds)
     }
 
@@ -90,23 +91,25 @@ impl World {
 
     fn checked_as(
         &mut self,
-        runs_unasked: bool,
+        elects_always: bool,
         grant: &str,
         unready_since: Option<&str>,
         seconds: u64,
     ) {
         let pod = CandidatePod {
-            runs_unasked,
+            elects_always,
             unready_since: unready_since.map(Into::into),
             is_deleted: false,
         };
         let check = LeaderCheck::new(grant.into(), Some(pod), at(seconds));
-        self.view.elections_mut().note_leader(&place("jobs"), check);
+        self.view
+            .elections_mut()
+            .record_check(&object_ref("jobs"), check);
     }
 }
 
 #[track_caller]
-fn checks(step: Step, leader: &str, waiting: &[&str], since: Option<&str>) {
+fn checks(step: Plan, leader: &str, waiting: &[&str], since: Option<&str>) {
     let Some(Action::CheckLeader {
         grant,
         pod: checked,
@@ -125,9 +128,9 @@ fn checks(step: Step, leader: &str, waiting: &[&str], since: Option<&str>) {
 }
 
 #[track_caller]
-fn rests(step: &Step, until: Option<u64>) {
+fn rests(step: &Plan, until: Option<u64>) {
     assert!(step.action.is_none(), "{step:?}");
-    assert_eq!(step.again, until.map(at));
+    assert_eq!(step.requeue_at, until.map(at));
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! Backups, and what restoring one does: the objects are as they were, at their own versions.
+//! Backups and their restore: the objects return with their own versions.
 
-use super::super::tables::{LOCKS, SESSIONS, Write};
+use super::super::tables::{LOCKS, SESSIONS, WriteTxn};
 use super::EmbeddedStore;
 use crate::protocol::token::Revision;
 use crate::store::StoreError;
 
-/// Everything that the store had at a revision. Pods are none of it.
+/// The content of the store at a revision, without pods.
 #[derive(Clone)]
 pub struct Backup {
     revision: Revision,
@@ -13,11 +13,11 @@ pub struct Backup {
     sessions: Vec<Document>,
 }
 
-/// A document by its name, and the revision at which it was written.
+/// A document by its name, with the revision at which it was written.
 type Document = (String, u64, Vec<u8>);
 
 impl Backup {
-    /// The revision that the store was at.
+    /// Returns the revision of the backup.
     #[must_use]
     pub const fn revision(&self) -> Revision {
         self.revision
@@ -25,33 +25,33 @@ impl Backup {
 }
 
 impl EmbeddedStore {
-    /// A backup of everything.
+    /// Creates a backup of everything.
     ///
     /// # Errors
-    /// What the database says.
+    /// The error of the database.
     pub async fn backup(&self) -> Result<Backup, StoreError> {
         self.run(|inner| {
             let _no_write = inner.history();
-            let view = inner.view()?;
+            let snapshot = inner.snapshot()?;
             Ok(Backup {
-                revision: view.revision()?,
-                locks: view.documents(LOCKS)?,
-                sessions: view.documents(SESSIONS)?,
+                revision: snapshot.revision()?,
+                locks: snapshot.documents(LOCKS)?,
+                sessions: snapshot.documents(SESSIONS)?,
             })
         })
         .await
     }
 
-    /// Puts everything back, with this much added to the revision, and ends all watches. With nothing
-    /// added the store repeats revisions that it has given before.
+    /// Restores everything, adds `bump` to the revision, and ends all watches. With a `bump` of 0
+    /// the store repeats revisions that it has used before.
     ///
     /// # Errors
-    /// What the database says.
+    /// The error of the database.
     pub async fn restore(&self, backup: &Backup, bump: u64) -> Result<(), StoreError> {
         let backup = backup.clone();
         self.run(move |inner| {
             let mut history = inner.history();
-            let write = Write::begin(&inner.database)?;
+            let write = WriteTxn::begin(&inner.database)?;
             write.replace(LOCKS, &backup.locks)?;
             write.replace(SESSIONS, &backup.sessions)?;
             let revision = Revision(backup.revision.0.saturating_add(bump));

@@ -1,0 +1,117 @@
+//! Moves the lead of an election away from a pod that is not Ready, if the pod runs with
+//! `elect-always`. Such a pod leads even if its app never polls, so polling does not show that the
+//! app works.
+//!
+//! Pure. The pod is checked at intervals. If two checks find it not Ready since the same time in
+//! its object, it was not Ready in between; no clocks are compared. If another candidate's pod is
+//! Ready, the second check requests the leader's resignation, as a user would.
+
+use std::sync::Arc;
+
+use crate::protocol::ids::GrantId;
+use crate::protocol::lock::Grant;
+use crate::protocol::time::Moment;
+use crate::store::cluster::CandidatePod;
+use crate::store::fleet::ObjectRef;
+
+use super::label::pod_identity;
+use super::plan::{Action, Plan, Rules};
+use super::view::{FullLock, LockObservation, View};
+
+/// The last check of a leader's pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LeaderCheck {
+    grant: GrantId,
+    at: Moment,
+    readiness: Readiness,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Readiness {
+    /// The pod does not run with `elect-always`, so its readiness does not count.
+    Exempt,
+    Ready,
+    /// Not Ready since this time, as its object has it.
+    Unready(Arc<str>),
+}
+
+impl LeaderCheck {
+    /// Creates a check. `pod` is `None` if the pod no longer exists: then its session ends, and the
+    /// grant with it.
+    pub(super) fn new(grant: GrantId, pod: Option<CandidatePod>, at: Moment) -> Self {
+        let readiness = match pod {
+            Some(pod) if !pod.elects_always => Readiness::Exempt,
+            Some(pod) => pod
+                .unready_since
+                .map_or(Readiness::Ready, Readiness::Unready),
+            None => Readiness::Ready,
+        };
+        Self {
+            grant,
+            at,
+            readiness,
+        }
+    }
+}
+
+/// Plans the check of an election's leader.
+pub(super) fn plan(view: &View, rules: &Rules, election: &ObjectRef, now: Moment) -> Plan {
+    let elections = view.elections();
+    let lock = elections
+        .lock_of(election)
+        .and_then(|object_ref| view.lock(object_ref));
+    let Some(LockObservation::Full(seen)) = lock.filter(|_| rules.leader_labels) else {
+        return Plan::default();
+    };
+    let value = &seen.lock.stored.value;
+    let Some(grant) = &value.grant else {
+        return Plan::default();
+    };
+    // Each change of the lock leads to another plan.
+    if value.waiters.is_empty() || is_release_requested(seen, grant) {
+        return Plan::default();
+    }
+    let before = elections.last_check(election);
+    let before = before.filter(|before| before.grant == grant.id);
+    let due = match before {
+        None => now,
+        Some(before) if before.readiness == Readiness::Exempt => return Plan::default(),
+        Some(before) => before.at.after(rules.unready_leader),
+    };
+    if now < due {
+        return Plan::requeue_at(due);
+    }
+    check(seen, grant, election, before).map_or_else(Plan::default, Plan::act)
+}
+
+/// Returns whether any user or process has requested the release of this grant.
+fn is_release_requested(seen: &FullLock, grant: &Grant) -> bool {
+    let request = seen.lock.stored.value.settings.release_request.as_ref();
+    request.is_some_and(|request| request.names(&grant.id))
+}
+
+/// Returns the check to perform; `None` if the leader is not in a pod.
+fn check(
+    seen: &FullLock,
+    grant: &Grant,
+    election: &ObjectRef,
+    before: Option<&LeaderCheck>,
+) -> Option<Action> {
+    let lock = &seen.lock.object_ref;
+    let waiters = seen.lock.stored.value.waiters.entries().iter();
+    let others = waiters.filter_map(|waiter| pod_identity(lock, &waiter.claimant.pod));
+    Some(Action::CheckLeader {
+        election: election.clone(),
+        current: seen.lock.clone(),
+        grant: grant.id.clone(),
+        pod: pod_identity(lock, &grant.holder.pod)?,
+        others: others.collect(),
+        unready_since: match before.map(|before| &before.readiness) {
+            Some(Readiness::Unready(since)) => Some(since.clone()),
+            _ => None,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! The last observed objects of one feed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::is_newer;
+use crate::store::fleet::{FeedEvent, Object, ObjectRef};
+
+#[derive(Debug)]
+pub(in crate::operator) struct ObjectCache<T> {
+    objects: BTreeMap<ObjectRef, Arc<Object<T>>>,
+    unlisted: Option<BTreeSet<ObjectRef>>,
+    is_complete: bool,
+}
+
+impl<T> Default for ObjectCache<T> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            unlisted: None,
+            is_complete: false,
+        }
+    }
+}
+
+impl<T> ObjectCache<T> {
+    /// Returns whether all objects were listed at least once.
+    pub(in crate::operator) const fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    pub(in crate::operator) fn get(&self, object_ref: &ObjectRef) -> Option<&Arc<Object<T>>> {
+        self.objects.get(object_ref)
+    }
+
+    pub(in crate::operator) fn all(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
+        self.objects.values()
+    }
+
+    /// Returns the objects of a namespace.
+    pub(in crate::operator) fn of(
+        &self,
+        namespace: &Arc<str>,
+    ) -> impl Iterator<Item = &Arc<Object<T>>> {
+        let from = ObjectRef {
+            namespace: namespace.clone(),
+            name: "".into(),
+        };
+        let from_first = self.objects.range(from..);
+        from_first
+            .take_while(move |(object_ref, _)| object_ref.namespace == *namespace)
+            .map(|(_, placed)| placed)
+    }
+
+    /// Applies an event. Returns the objects that may have changed.
+    pub(in crate::operator) fn apply(&mut self, event: FeedEvent<Object<T>>) -> Vec<ObjectRef> {
+        match event {
+            FeedEvent::ListStarted => self.unlisted = Some(self.objects.keys().cloned().collect()),
+            FeedEvent::Applied(placed) => return self.put(*placed).into_iter().collect(),
+            // Nothing is known of an unreadable object.
+            FeedEvent::Unreadable { object_ref, .. } | FeedEvent::Deleted(object_ref) => {
+                if let Some(unlisted) = &mut self.unlisted {
+                    unlisted.remove(&object_ref);
+                }
+                return self
+                    .objects
+                    .remove(&object_ref)
+                    .map(|_| object_ref)
+                    .into_iter()
+                    .collect();
+            }
+            FeedEvent::ListDone => {
+                let gone = self.unlisted.take().unwrap_or_default();
+                self.objects
+                    .retain(|object_ref, _| !gone.contains(object_ref));
+                self.is_complete = true;
+                return gone.into_iter().collect();
+            }
+            FeedEvent::Interrupted(_) => {}
+        }
+        vec![]
+    }
+
+    fn put(&mut self, placed: Object<T>) -> Option<ObjectRef> {
+        let object_ref = placed.object_ref.clone();
+        if let Some(unlisted) = &mut self.unlisted {
+            unlisted.remove(&object_ref);
+        }
+        let known = self
+            .objects
+            .get(&object_ref)
+            .map(|known| known.stored.version);
+        if !is_newer(known, placed.stored.version, self.unlisted.is_some()) {
+            return None;
+        }
+        self.objects.insert(object_ref.clone(), Arc::new(placed));
+        Some(object_ref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::token::Revision;
+    use crate::store::{Original, Stored};
+
+    fn object_ref(namespace: &str, name: &str) -> ObjectRef {
+        ObjectRef {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    fn objects(object_ref: &ObjectRef, version: u64) -> FeedEvent<Object<()>> {
+        FeedEvent::Applied(Box::new(Object {
+            object_ref: object_ref.clone(),
+            uid: "u".into(),
+            is_deleted: false,
+            is_misnamed: false,
+            set_at: None,
+            stored: Stored {
+                value: (),
+                version: Revision(version),
+                original: Original::new(()),
+            },
+        }))
+    }
+
+    #[test]
+    fn what_a_listing_leaves_out_is_gone_and_named() {
+        let (a, b) = (object_ref("n", "a"), object_ref("n", "b"));
+        let mut listed = ObjectCache::default();
+        for event in [FeedEvent::ListStarted, objects(&a, 1), objects(&b, 2)] {
+            listed.apply(event);
+        }
+        assert!(!listed.is_complete());
+        assert_eq!(listed.apply(FeedEvent::ListDone), []);
+        assert!(listed.is_complete());
+        assert_eq!(listed.apply(objects(&b, 2)), [], "that was known");
+        listed.apply(FeedEvent::ListStarted);
+        listed.apply(objects(&b, 2));
+        assert!(listed.get(&a).is_some(), "not before all was told");
+        let [gone] = &listed.apply(FeedEvent::ListDone)[..] else {
+            panic!("one is gone");
+        };
+        assert_eq!(*gone, a);
+        assert!(listed.get(&a).is_none() && listed.get(&b).is_some());
+        assert_eq!(
+            listed.apply(FeedEvent::Deleted(a)),
+            [],
+            "that was known, too"
+        );
+        assert_eq!(listed.apply(FeedEvent::Deleted(b.clone())), [b]);
+    }
+
+    #[test]
+    fn those_of_a_namespace_are_told_from_others_of_a_similar_name() {
+        let mut listed = ObjectCache::default();
+        for (namespace, name) in [
+            ("n", "b"),
+            ("n", "a"),
+            ("m", "x"),
+            ("n-1", "y"),
+            ("n1", "z"),
+        ] {
+            listed.apply(objects(&object_ref(namespace, name), 1));
+        }
+        let names: Vec<&str> = listed
+            .of(&"n".into())
+            .map(|one| &*one.object_ref.name)
+            .collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+}

@@ -1,0 +1,70 @@
+//! The keys of the work queue, and the observations of single objects.
+
+use std::sync::Arc;
+
+use crate::protocol::observed::Observed;
+use crate::protocol::session::{RevokeReason, Session};
+use crate::protocol::time::Moment;
+use crate::protocol::token::Revision;
+use crate::store::fleet::{Object, ObjectRef};
+
+/// What a plan is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A session.
+    Session(ObjectRef),
+    /// A lock.
+    Lock(ObjectRef),
+    /// The label of an election's leader, by the election's namespace and name.
+    Label(ObjectRef),
+    /// The pod of an election's leader, by the election's namespace and name.
+    Leader(ObjectRef),
+    /// The binding of the sidecar's role in a namespace.
+    Binding(Arc<str>),
+    /// A pod that requests a sidecar and has none.
+    UninjectedPod(ObjectRef),
+}
+
+/// The last observation of a session.
+#[derive(Clone, Debug)]
+pub struct SessionObservation {
+    /// The session.
+    pub session: Arc<Object<Session>>,
+    /// Its observed version, and since when.
+    pub observed: Observed,
+    /// When its last renewal was observed, or its first version.
+    pub alive_at: Moment,
+    /// When a lock last named it, or when it was first observed.
+    pub referenced_until: Moment,
+    /// The version at which its pod was last read.
+    pub checked_pod_version: Option<Revision>,
+}
+
+/// An object that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The object's uid.
+    pub uid: Arc<str>,
+    /// Why it cannot be read.
+    pub why: String,
+}
+
+/// The observed state of a claimant's session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionState {
+    /// It exists and belongs to the claimant.
+    Live(Observed),
+    /// It is revoked.
+    Revoked {
+        /// The reason.
+        reason: RevokeReason,
+        /// The pod or user that revoked it.
+        by: Arc<str>,
+        /// Since when the revocation has been observed.
+        since: Moment,
+    },
+    /// It was observed not to exist, or to belong to another pod.
+    Missing(Observed),
+    /// It was not observed: its lock was observed first, or it was deleted.
+    Unknown,
+}
