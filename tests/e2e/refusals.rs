@@ -102,7 +102,7 @@ async fn a_used_up_quota_is_said_to_be_one() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_namespace_is_named_with_what_to_do() -> Result<()> {
+async fn missing_namespace_error_names_the_command_to_run() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("there").await?;
     // No pod is in a namespace that is not there; somebody who tries things out may name one.

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_listing_leaves_out_is_gone_and_named() {
+    fn object_missing_from_a_relist_is_reported_as_deleted() {
         let (a, b) = (place("n", "a"), place("n", "b"));
         let mut listed = Listed::default();
         for told in [Told::Anew, there(&a, 1), there(&b, 2)] {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_a_namespace_are_told_from_others_of_a_similar_name() {
+    fn namespaces_with_similar_names_are_kept_apart() {
         let mut listed = Listed::default();
         for (namespace, name) in [
             ("n", "b"),

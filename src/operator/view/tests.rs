@@ -45,7 +45,7 @@ fn version(view: &View, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn of_two_states_the_newer_one_counts_whichever_came_last() {
+fn newer_version_counts_in_any_order_of_arrival() {
     let mut view = View::default();
     view.note_lock(lock("a", 7), now(1));
     view.take_changed();
@@ -56,7 +56,7 @@ fn of_two_states_the_newer_one_counts_whichever_came_last() {
 }
 
 #[test]
-fn what_a_listing_leaves_out_is_gone_and_what_it_says_counts() {
+fn relist_replaces_everything_seen_before() {
     let mut view = View::default();
     for told in [Told::Anew, lock("a", 5), lock("b", 9), Told::Complete] {
         view.note_lock(told, now(1));
@@ -71,7 +71,7 @@ fn what_a_listing_leaves_out_is_gone_and_what_it_says_counts() {
 }
 
 #[test]
-fn a_lock_is_idle_since_it_was_first_seen_so() {
+fn idle_time_counts_from_the_first_observation() {
     let mut view = View::default();
     view.note_lock(lock("a", 5), now(1));
     view.note_lock(lock("a", 6), now(8));
@@ -82,7 +82,7 @@ fn a_lock_is_idle_since_it_was_first_seen_so() {
 }
 
 #[test]
-fn a_store_that_is_older_than_what_was_seen_is_noticed() {
+fn revision_below_the_highest_seen_is_detected() {
     let mut view = View::default();
     assert!(view.note_revision(Revision(10), view.seen()));
     view.note_lock(lock("a", 20), now(1));
@@ -91,7 +91,7 @@ fn a_store_that_is_older_than_what_was_seen_is_noticed() {
 }
 
 #[test]
-fn it_is_complete_when_everything_was_told_once() {
+fn view_is_complete_after_every_feed_was_listed_once() {
     let all = |view: &View| view.is_complete(Kind::is_needed_throughout);
     let mut view = View::default();
     view.note_lock(Told::Complete, now(1));
@@ -104,7 +104,7 @@ fn it_is_complete_when_everything_was_told_once() {
 }
 
 #[test]
-fn what_makes_no_sense_is_remembered_until_it_does_or_is_gone() {
+fn unreadable_lock_is_kept_until_readable_or_deleted() {
     let mut view = View::default();
     let unreadable = |name| Told::Unreadable {
         place: place(name),
@@ -121,7 +121,7 @@ fn what_makes_no_sense_is_remembered_until_it_does_or_is_gone() {
 }
 
 #[test]
-fn a_listing_is_compared_with_what_was_seen_before_it() {
+fn list_is_compared_with_what_was_seen_before_its_request() {
     let mut view = View::default();
     assert!(view.note_revision(Revision(5), view.seen()));
     let before = view.seen();
