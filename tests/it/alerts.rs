@@ -153,7 +153,7 @@ fn labels(pairs: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn every_metric_that_an_alert_looks_at_is_there_from_the_start() {
+async fn every_metric_of_an_alert_exists_from_the_start() {
     let metrics = metrics();
     for alert in alerts() {
         let named = Named::all_in(text(&alert["expr"]));
@@ -165,7 +165,7 @@ async fn every_metric_that_an_alert_looks_at_is_there_from_the_start() {
 }
 
 #[tokio::test]
-async fn every_metric_that_the_dashboard_shows_is_there() {
+async fn every_metric_of_the_dashboard_exists() {
     // How long an acquire took is told by its outcome, so there must have been one.
     let agent = agent();
     acquire(&agent, "tried", Duration::ZERO).await;
@@ -191,7 +191,7 @@ async fn every_metric_that_the_dashboard_shows_is_there() {
 }
 
 #[tokio::test]
-async fn a_metric_or_a_value_that_there_is_not_is_noticed() {
+async fn missing_metric_or_label_value_is_detected() {
     let metrics = metrics();
     let query = r#"rate(leasehold_leases{pod="a"}[5m]) > leasehold_lease or leasehold_leases_lost_total{reason=~"app_silent|bored"}"#;
     let named = Named::all_in(query);
@@ -222,7 +222,7 @@ async fn a_quantile_can_pass_its_threshold() {
 }
 
 #[test]
-fn every_alert_is_tried_where_it_fires_and_where_it_is_silent() {
+fn every_alert_has_a_firing_and_a_silent_case() {
     let cases = yaml(CASES);
     let mut fires = BTreeSet::new();
     let mut is_silent = BTreeSet::new();
@@ -258,7 +258,7 @@ fn runbooks() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_alert_says_how_bad_it_is_and_leads_to_a_page_of_its_own() {
+fn every_alert_has_a_severity_and_its_own_runbook() {
     for alert in alerts() {
         let name = text(&alert["alert"]);
         let severity = text(&alert["labels"]["severity"]);
@@ -287,7 +287,7 @@ fn every_alert_says_how_bad_it_is_and_leads_to_a_page_of_its_own() {
 }
 
 #[test]
-fn every_runbook_is_in_the_index_and_its_links_lead_somewhere() {
+fn every_runbook_is_in_the_index_and_its_links_resolve() {
     let runbooks = runbooks();
     let (_, index) = runbooks
         .iter()
@@ -305,7 +305,7 @@ fn every_runbook_is_in_the_index_and_its_links_lead_somewhere() {
 }
 
 #[tokio::test]
-async fn every_metric_and_file_that_a_runbook_names_is_there() {
+async fn every_metric_and_file_named_in_a_runbook_exists() {
     let metrics = metrics();
     for (name, page) in runbooks() {
         // Only what is named as code, and whole: an alternation of a grep is no name.

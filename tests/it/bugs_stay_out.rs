@@ -60,7 +60,7 @@ fn is_default(manifest: &str) -> bool {
 }
 
 #[test]
-fn no_release_build_asks_for_them() {
+fn no_release_build_enables_them() {
     let manifest = file("Cargo.toml");
     assert!(!is_default(&manifest));
     assert!(!moves_the_guard(&manifest));
@@ -76,7 +76,7 @@ fn no_release_build_asks_for_them() {
 }
 
 #[test]
-fn what_would_let_them_in_is_noticed() {
+fn every_way_to_enable_them_is_detected() {
     assert!(builds_it_in(
         "cargo build --release \\\n  --features seeded-bugs"
     ));

@@ -27,7 +27,7 @@ fn the_chart_has_the_version_of_the_program() {
 }
 
 #[test]
-fn the_schema_knows_the_values_that_there_are_and_no_others() {
+fn schema_has_exactly_the_values_of_the_chart() {
     let schema: Value = serde_json::from_str(&read(SCHEMA)).unwrap();
     let values: Value = serde_yaml::from_str(&read(VALUES)).unwrap();
     assert_eq!(known(&schema, ""), set(&values, &schema, ""));

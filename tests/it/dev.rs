@@ -190,7 +190,7 @@ fn path_of(lease: &Value) -> String {
 }
 
 #[tokio::test]
-async fn it_says_where_it_listens_and_what_to_try() {
+async fn dev_prints_its_address_and_a_command_to_try() {
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &[]).await;
     let said = dev.said("stdout");
@@ -205,7 +205,7 @@ async fn it_says_where_it_listens_and_what_to_try() {
 }
 
 #[tokio::test]
-async fn without_a_directory_it_takes_the_state_directory() {
+async fn data_directory_defaults_to_the_state_directory() {
     let home = tempfile::tempdir().unwrap();
     for (name, below) in [
         ("HOME", ".local/state/leasehold"),
@@ -236,7 +236,7 @@ async fn a_second_process_on_one_directory_is_refused() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_refused_and_left_as_it_is() {
+async fn damaged_file_is_refused_and_left_unchanged() {
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &[]).await;
     let lease = dev.acquire("demo").await;

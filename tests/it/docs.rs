@@ -244,7 +244,7 @@ impl Drop for Dev {
 }
 
 #[test]
-fn a_broken_link_and_other_output_are_noticed() {
+fn broken_links_and_changed_output_are_detected() {
     assert_eq!(
         target_of("docs/tutorials/a.md", "../../README.md"),
         "README.md"

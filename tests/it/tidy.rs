@@ -202,7 +202,7 @@ fn the_protocol_knows_only_the_standard_library() {
 }
 
 #[test]
-fn a_crate_is_seen_only_where_it_belongs() {
+fn restricted_crates_are_used_only_by_their_modules() {
     for source in shipped() {
         for (name, parts) in SEEN_BY {
             assert!(
@@ -215,7 +215,7 @@ fn a_crate_is_seen_only_where_it_belongs() {
 }
 
 #[test]
-fn only_the_clock_asks_what_time_it_is() {
+fn only_the_clock_module_reads_the_time() {
     for source in shipped().iter().filter(|source| source.part() != "clock") {
         for call in [
             "Instant::now",
@@ -238,7 +238,7 @@ fn deterministic() -> Vec<Source> {
 }
 
 #[test]
-fn agent_and_operator_leave_nothing_to_a_hasher_or_to_chance() {
+fn agent_and_operator_use_no_hash_maps_and_no_own_randomness() {
     for source in deterministic() {
         // `Random` is their port; the order of a hashed map differs from process to process.
         for word in ["HashMap", "HashSet", "fastrand::", "uuid::Uuid", "new_v4"] {
@@ -249,7 +249,7 @@ fn agent_and_operator_leave_nothing_to_a_hasher_or_to_chance() {
 }
 
 #[test]
-fn agent_and_operator_begin_each_task_where_it_can_be_stopped() {
+fn agent_and_operator_spawn_tasks_in_one_place() {
     for source in deterministic() {
         let path = source.path.display();
         for word in ["tokio::spawn", "spawn_blocking", "spawn_local", "thread::"] {
@@ -280,7 +280,7 @@ fn unordered_selects(code: &str) -> Vec<&str> {
 }
 
 #[test]
-fn agent_and_operator_look_in_one_order_at_what_may_happen_first() {
+fn every_select_of_agent_and_operator_is_biased() {
     for source in deterministic() {
         let code = source.code();
         let unordered = unordered_selects(&code);
@@ -307,7 +307,7 @@ fn only_the_output_prints() {
 }
 
 #[test]
-fn every_file_says_what_it_is_and_fits_a_head() {
+fn every_file_has_a_header_and_at_most_500_lines() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for source in sources_under(&src())
         .into_iter()
@@ -333,7 +333,7 @@ fn the_binaries_are_thin() {
 }
 
 #[test]
-fn the_rules_notice_what_they_forbid() {
+fn tidy_rules_detect_violations() {
     assert!(names("use kube::Client;", "kube"));
     assert!(!names("use crate::not_kube::Client;", "kube"));
     assert!(!names("use crate::kube::Client;", "kube"));

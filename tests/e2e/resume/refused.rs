@@ -154,7 +154,7 @@ async fn a_revoked_session() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_passed_deadline() -> Result<()> {
+async fn deadline_in_the_past_is_refused() -> Result<()> {
     let case = case("too-late", "validity of its leases had passed", LOST);
     begins_anew(case, async |node, _| {
         // Until the session's own deadline; whether somebody took over by then is no matter.

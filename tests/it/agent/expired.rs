@@ -50,7 +50,7 @@ async fn single_try_of_a_new_agent_takes_over_an_expired_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_at_a_live_holders_lock_waits_for_nothing() {
+async fn try_at_a_live_holders_lock_returns_at_once() {
     let cluster = Cluster::new();
     let a = cluster.pod("a");
     let lease = a.lease("r").await;
@@ -63,7 +63,7 @@ async fn try_at_a_live_holders_lock_waits_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holder_whose_wall_clock_is_behind_is_not_taken_for_dead() {
+async fn holder_with_a_late_wall_clock_is_not_expired() {
     let store = MemoryStore::default();
     // Its wall clock is an hour behind the other's, and it renews its session.
     let late = Arc::new(PausedClock::start());
@@ -92,7 +92,7 @@ async fn holder_whose_wall_clock_is_behind_is_not_taken_for_dead() {
 
 /// In strict mode nothing that it could learn from a session would let it act.
 #[tokio::test(start_paused = true)]
-async fn an_agent_without_take_overs_reads_no_others_session() {
+async fn agent_without_take_overs_reads_no_foreign_session() {
     let store = MemoryStore::default();
     let pod = |name: &str, takes_over| {
         let config = Config {

@@ -65,7 +65,7 @@ fn counts(pod: &Pod, line: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_renewals_reads_and_releases_tell_of_the_force() {
+async fn every_call_reports_the_force_release() {
     let (store, pod, lease) = a_lease().await;
     let (mut one, mut other) = (following(&pod, &lease).await, following(&pod, &lease).await);
     let since = pod.now();
@@ -93,7 +93,7 @@ async fn streams_renewals_reads_and_releases_tell_of_the_force() {
 }
 
 #[tokio::test]
-async fn a_release_that_finds_the_force_first_tells_of_it() {
+async fn release_that_finds_the_force_release_reports_it() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -121,7 +121,7 @@ async fn a_release_that_finds_the_force_first_tells_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_shows_the_force_is_enough() {
+async fn read_alone_reveals_the_force_release() {
     let (store, pod, lease) = a_lease().await;
     let _stalled = store.stall_watches();
     force(&store);
@@ -131,7 +131,7 @@ async fn a_read_that_shows_the_force_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_told_yes_while_it_is_looked_up_and_all_are_told_the_same_then() {
+async fn calls_wait_for_the_cause_of_a_loss_and_agree_on_it() {
     let (store, pod, lease) = a_lease().await;
     let mut events = following(&pod, &lease).await;
     let looking = store.hold(Call::GetLock, Half::Answer);
@@ -153,7 +153,7 @@ async fn nobody_is_told_yes_while_it_is_looked_up_and_all_are_told_the_same_then
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_looked_up_within_a_second_is_a_grant_that_is_gone() {
+async fn unknown_cause_becomes_grant_gone_after_a_second() {
     let (store, pod, lease) = a_lease().await;
     for how in ["it fails", "it hangs"] {
         let lease = match how {
@@ -182,7 +182,7 @@ async fn what_cannot_be_looked_up_within_a_second_is_a_grant_that_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_record_of_force_on_this_very_grant_counts() {
+async fn only_a_force_record_of_this_grant_counts() {
     type Adjust = fn(&mut Incident);
     let records: [(&str, Adjust, Loss); 4] = [
         (
@@ -220,7 +220,7 @@ async fn only_a_record_of_force_on_this_very_grant_counts() {
 
 /// Whoever repeats a request is told the same as who renews.
 #[tokio::test(start_paused = true)]
-async fn a_repeated_request_is_told_of_the_force() {
+async fn repeated_request_reports_the_force_release() {
     let store = MemoryStore::default();
     let pod = Arc::new(Pod::in_paused_time("a", &store));
     pod.acquire_as("r", Some("request")).await.unwrap();

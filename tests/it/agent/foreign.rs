@@ -207,7 +207,7 @@ async fn foreign_queue_entry_in_own_session_refuses_a_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn session_recreated_by_another_pod_keeps_no_holder_alive() {
+async fn session_recreated_by_another_pod_extends_no_grant() {
     let store = MemoryStore::default();
     let (v, c) = (
         Pod::in_paused_time("v", &store),

@@ -46,7 +46,7 @@ async fn until_answered(pod: &Pod, lease: &LeaseId, expected: Result<Released, L
 }
 
 #[tokio::test]
-async fn a_release_that_comes_after_the_grant_was_taken_away_says_so() {
+async fn release_of_a_removed_grant_reports_the_loss_once() {
     let others: [(&str, TakeAway); 4] = [
         ("another's", |store| store.edit_lock("r", give_to_another)),
         ("edited", |store| {
@@ -81,7 +81,7 @@ async fn a_release_that_comes_after_the_grant_was_taken_away_says_so() {
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_was_lost_is_a_release() {
+async fn release_with_a_lost_answer_counts_as_done() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -110,7 +110,7 @@ async fn a_release_whose_answer_was_lost_is_a_release() {
 }
 
 #[tokio::test]
-async fn a_release_that_was_never_sent_excuses_nothing() {
+async fn unsent_release_explains_no_removed_grant() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -127,7 +127,7 @@ async fn a_release_that_was_never_sent_excuses_nothing() {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_rightly_taken_over_before_the_release_could_be_written_is_no_alarm() {
+async fn rightful_take_over_before_the_release_raises_no_alarm() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -141,7 +141,7 @@ async fn a_lock_that_was_rightly_taken_over_before_the_release_could_be_written_
 }
 
 #[tokio::test]
-async fn a_pending_release_is_found_lost_later_on() {
+async fn pending_release_can_turn_out_lost() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -154,7 +154,7 @@ async fn a_pending_release_is_found_lost_later_on() {
 }
 
 #[tokio::test]
-async fn a_release_that_finds_an_older_object_tells_of_the_restore() {
+async fn release_that_finds_an_older_object_reports_the_restore() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;

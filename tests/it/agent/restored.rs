@@ -55,7 +55,7 @@ fn is_from_after_it(lease: &LeaseView) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_whose_write_shows_the_leap_has_nothing_and_leaves_nothing() {
+async fn acquire_whose_write_reveals_the_jump_leaves_no_grant() {
     let (store, pod, held) = a_restore_unheard_of().await;
     let before = store.session_of("held");
     assert_eq!(pod.acquire("r").await, Err(AcquireError::SessionLost));
@@ -70,7 +70,7 @@ async fn an_acquire_whose_write_shows_the_leap_has_nothing_and_leaves_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_reads_of_the_leap_goes_on_with_a_new_session() {
+async fn acquire_whose_read_reveals_the_jump_uses_a_new_session() {
     let (store, pod, held) = a_restore_unheard_of().await;
     let before = store.session_of("held");
     store.edit_lock("r", |lock| lock.transitions += 1);
@@ -82,7 +82,7 @@ async fn an_acquire_that_reads_of_the_leap_goes_on_with_a_new_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn making_a_lock_shows_the_leap() {
+async fn creating_a_lock_reveals_the_jump() {
     let (_store, pod, held) = a_restore_unheard_of().await;
     let lease = pod.lease("unknown").await;
     assert_eq!(told_of(&pod, &held), Err(LOST));
@@ -90,7 +90,7 @@ async fn making_a_lock_shows_the_leap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_served_under_a_new_session() {
+async fn waiter_is_served_under_a_new_session() {
     let (store, pod, held) = a_restore_unheard_of().await;
     let before = store.session_of("held");
     let lease = granted(spawn(&pod.agent, request("app", 60))).await;
@@ -101,7 +101,7 @@ async fn who_waits_is_served_under_a_new_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_shows_the_leap() {
+async fn release_reveals_the_jump() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let (held, other) = (pod.lease("held").await, pod.lease("other").await);
@@ -111,7 +111,7 @@ async fn a_release_shows_the_leap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_of_one_lock_shows_the_leap() {
+async fn read_of_one_lock_reveals_the_jump() {
     let (store, pod, held) = a_restore_unheard_of().await;
     store.edit_lock("r", |lock| lock.transitions += 1);
     let other = Resource::parse("r").unwrap();
@@ -120,7 +120,7 @@ async fn a_read_of_one_lock_shows_the_leap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_watch_tells_shows_the_leap() {
+async fn watch_events_reveal_the_jump() {
     let tellings: [(&str, Tell); 3] = [
         ("that it is held", |store| {
             store.edit_lock("held", |lock| lock.transitions += 1);
@@ -143,7 +143,7 @@ async fn what_the_watch_tells_shows_the_leap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_is_answered_late_does_not_end_the_session_after() {
+async fn late_list_response_does_not_end_the_new_session() {
     let (store, pod, held) = a_restore_unheard_of().await;
     let gate = store.hold(Call::ListLocks, Half::Answer);
     let mut listing = Box::pin(pod.agent.locks("", 10, None));
@@ -157,7 +157,7 @@ async fn a_listing_that_is_answered_late_does_not_end_the_session_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_somebody_touched_after_the_restore_is_lost_all_the_same() {
+async fn session_edited_after_the_restore_is_lost_as_well() {
     let (store, pod, held) = a_restore_unheard_of().await;
     store.heal();
     store.touch_session(&store.session_of("held").unwrap());
@@ -166,7 +166,7 @@ async fn a_session_that_somebody_touched_after_the_restore_is_lost_all_the_same(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_from_before_the_restore_is_raised_before_anybody_hears_of_it() {
+async fn token_from_before_the_restore_is_raised_before_its_use() {
     let store = MemoryStore::default();
     store.go_forward(BUMP);
     let (a, b) = (

@@ -132,7 +132,7 @@ fn lost(loss: Loss) -> Result<LeaseView, LeaseError> {
 }
 
 #[tokio::test]
-async fn a_lease_goes_on_with_its_id_its_token_and_its_session() {
+async fn resumed_lease_keeps_its_id_token_and_session() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -156,7 +156,7 @@ async fn a_lease_goes_on_with_its_id_its_token_and_its_session() {
 }
 
 #[tokio::test]
-async fn it_goes_on_through_many_deaths() {
+async fn lease_survives_many_crashes() {
     let mut node = Node::new();
     let mut pod = node.start();
     let lease = pod.lease("r").await;
@@ -177,7 +177,7 @@ async fn it_goes_on_through_many_deaths() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_goes_on_long_after_the_first_deadline() {
+async fn lease_is_resumed_long_after_its_first_deadline() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -205,7 +205,7 @@ async fn a_restart_costs_one_read_one_renewal_and_one_list() {
 }
 
 #[tokio::test]
-async fn without_a_lease_a_restarted_agent_asks_nothing() {
+async fn restarted_agent_without_leases_makes_no_request() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -226,7 +226,7 @@ async fn without_a_lease_a_restarted_agent_asks_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_request_was_answered_is_answered_again() {
+async fn repeated_request_gets_the_same_answer_after_a_restart() {
     let mut node = Node::new();
     let pod = node.start();
     let Ok(Acquired::Granted { lease, .. }) = pod.acquire_as("r", Some("id-1")).await else {
@@ -282,7 +282,7 @@ async fn the_ttl_that_the_app_set_last_counts_from_the_restart() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ended_before_stays_ended_and_its_release_is_sent_again() {
+async fn released_lease_stays_ended_and_its_release_is_resent() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -308,7 +308,7 @@ async fn a_lease_that_ended_before_stays_ended_and_its_release_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_lock_that_somebody_took_away_meanwhile_is_lost_and_the_others_go_on() {
+async fn lock_removed_during_a_restart_is_lost_and_others_resume() {
     let mut node = Node::new();
     let pod = node.start();
     let (first, second) = (pod.lease("r").await, pod.lease("s").await);
@@ -321,7 +321,7 @@ async fn a_lock_that_somebody_took_away_meanwhile_is_lost_and_the_others_go_on()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_connection_held_runs_out_and_is_released_not_before() {
+async fn hold_is_released_after_its_promise_and_not_before() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let arrived = pod.now();
@@ -381,7 +381,7 @@ async fn assert_stays_held_until(node: &Node, pod: &Pod, resource: &str, told_un
 
 /// The journal is an older copy of itself: a lease was given that it does not know.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_not_on_file_is_kept_from_everybody_until_it_has_run_out() {
+async fn unrecorded_grant_is_kept_until_its_promise_ends() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let gone = pod.lease("other").await;
@@ -410,7 +410,7 @@ async fn a_grant_that_is_not_on_file_is_kept_from_everybody_until_it_has_run_out
 
 /// The same once more: the release is on its way, and the copy says that the lease goes on.
 #[tokio::test]
-async fn a_release_that_is_not_on_file_ends_the_lease_when_it_lands() {
+async fn unrecorded_release_ends_the_lease_when_it_lands() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;

@@ -36,7 +36,7 @@ fn reclaim(store: &MemoryStore, resource: &str, reason: RevokeReason) {
 
 /// The watch tells of the lock long before the next renewal tells of the session.
 #[tokio::test(start_paused = true)]
-async fn who_lost_a_lock_because_its_session_was_revoked_is_told_that_and_begins_another() {
+async fn revoked_session_is_named_as_the_cause_and_replaced() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let (lease, other) = (pod.lease("r").await, pod.lease("other").await);
@@ -58,7 +58,7 @@ async fn who_lost_a_lock_because_its_session_was_revoked_is_told_that_and_begins
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_was_reported_as_ended_does_not_begin_one_session_after_the_other() {
+async fn pod_reported_as_ended_pauses_between_sessions() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let mut pauses = Vec::new();

@@ -58,7 +58,7 @@ fn assert_sessions_ended(store: &MemoryStore, case: &str) {
 }
 
 #[tokio::test]
-async fn a_stop_under_an_acquire_leaves_no_grant_and_no_session() {
+async fn stop_during_an_acquire_leaves_no_grant_and_no_session() {
     for on_term in [OnTerm::Wait, OnTerm::ReleaseNow] {
         for under_way in UNDER_WAY {
             let case = format!("{on_term:?}, {under_way:?}");
@@ -82,7 +82,7 @@ async fn a_stop_under_an_acquire_leaves_no_grant_and_no_session() {
 }
 
 #[tokio::test]
-async fn a_stop_that_waits_no_longer_for_the_store_leaves_what_another_may_take_at_once() {
+async fn stop_without_an_answer_leaves_a_lock_free_to_take_over() {
     let stop = async |on_term| {
         let store = MemoryStore::default();
         let under_way = (Call::UpdateLock, Half::Answer);
@@ -203,7 +203,7 @@ async fn release_now_releases_what_no_app_was_promised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_now_ends_no_hold_whose_connection_it_closes() {
+async fn release_now_keeps_holds_whose_connections_it_closes() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let mut hold = pod.agent.hold(request(DAY), pod.now()).await.unwrap();

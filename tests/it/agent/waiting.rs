@@ -99,7 +99,7 @@ async fn a_waiter_is_handed_the_lock_in_the_releasing_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_waiter_is_told_counts_from_its_request_however_long_it_waited() {
+async fn waiters_validity_counts_from_its_request() {
     let (_, a, b) = two_pods();
     let first = a.lease("r").await;
     let arrived = b.now();
@@ -122,7 +122,7 @@ async fn what_a_waiter_is_told_counts_from_its_request_however_long_it_waited() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lock_goes_through_the_line_in_order() {
+async fn lock_is_granted_in_queue_order() {
     let store = MemoryStore::default();
     let pods: Vec<Pod> = (0..10)
         .map(|n| Pod::in_paused_time(&format!("p{n}"), &store))
@@ -142,7 +142,7 @@ async fn the_lock_goes_through_the_line_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_callers_stand_behind_one_entry() {
+async fn local_callers_share_one_queue_entry() {
     let (_, a, b) = two_pods();
     let lease = a.lease("r").await;
     let one = in_line(&b, "one", 240).await;
@@ -155,7 +155,7 @@ async fn local_callers_stand_behind_one_entry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_time_is_up_is_told_who_holds_the_lock_and_leaves_the_queue() {
+async fn timed_out_waiter_receives_the_holder_and_leaves_the_queue() {
     let (_, a, b) = two_pods();
     a.lease("r").await;
     let waiting = in_line(&b, "b", 30).await;
@@ -165,7 +165,7 @@ async fn whose_time_is_up_is_told_who_holds_the_lock_and_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hangs_up_leaves_the_queue_or_passes_its_place_to_the_next_in_its_pod() {
+async fn hang_up_frees_the_entry_or_passes_it_on_within_the_pod() {
     let (_, a, b) = two_pods();
     let c = Pod::in_paused_time("c", &a.store);
     let lease = a.lease("r").await;
@@ -187,7 +187,7 @@ async fn who_hangs_up_leaves_the_queue_or_passes_its_place_to_the_next_in_its_po
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_arrives_for_nobody_is_released_at_once() {
+async fn grant_without_a_caller_is_released_at_once() {
     let (_, a, b) = two_pods();
     let (mut heard, mut unheard) = (0, 0);
     for yields in 0..60 {
@@ -216,7 +216,7 @@ async fn a_grant_that_arrives_for_nobody_is_released_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thirty_two_places_and_fifty_more_are_all_served() {
+async fn eighty_two_waiters_are_all_served() {
     let store = MemoryStore::default();
     let mut served = Vec::new();
     for n in 0..82 {
@@ -234,7 +234,7 @@ async fn thirty_two_places_and_fifty_more_are_all_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_stops_sends_its_waiters_away_and_leaves_the_queue() {
+async fn stopping_agent_refuses_its_waiters_and_leaves_the_queue() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
@@ -252,7 +252,7 @@ async fn an_agent_that_stops_sends_its_waiters_away_and_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_turned_away_begins_no_session() {
+async fn refused_caller_begins_no_session() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
     let calls = store.calls();

@@ -38,7 +38,7 @@ async fn a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_put_there_is_served_and_what_is_broken_is_not() {
+async fn valid_certificates_are_served_and_broken_ones_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path().to_owned();
     let served = Served::default();

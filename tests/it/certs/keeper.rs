@@ -122,7 +122,7 @@ fn secret(world: &World) -> Files {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_start_at_once_agree_on_one() {
+async fn concurrent_starts_agree_on_one_certificate() {
     let world = World::new(2);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     assert!(a.ready().is_err());
@@ -137,7 +137,7 @@ async fn two_that_start_at_once_agree_on_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_renewed_after_two_thirds_and_never_is_what_is_served_not_trusted() {
+async fn renewal_after_two_thirds_keeps_the_served_one_trusted() {
     let world = World::new(2);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     let all = [&a, &b];
@@ -159,7 +159,7 @@ async fn it_is_renewed_after_two_thirds_and_never_is_what_is_served_not_trusted(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_agrees_writes_nothing() {
+async fn valid_state_causes_no_write() {
     let world = World::new(2);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     until_all_serve_the_same(&world, &[&a, &b]).await;
@@ -173,7 +173,7 @@ async fn what_agrees_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_lost_or_damaged_is_made_anew_and_nobody_is_refused_meanwhile() {
+async fn lost_or_damaged_secret_is_replaced_without_a_refusal() {
     let world = World::new(2);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     let all = [&a, &b];
@@ -210,7 +210,7 @@ async fn a_secret_that_is_lost_or_damaged_is_made_anew_and_nobody_is_refused_mea
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_bundle_is_mended_at_once_and_cleared_later() {
+async fn foreign_bundle_is_repaired_at_once_and_cleared_later() {
     let world = World::new(3);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     let all = [&a, &b];
@@ -237,7 +237,7 @@ async fn a_foreign_bundle_is_mended_at_once_and_cleared_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_a_clear_answer_is_looked_at_and_not_believed() {
+async fn write_without_a_clear_answer_is_read_back() {
     for fault in [Fault::LostAnswer, Fault::LostRequest] {
         let world = World::new(1);
         world.inside().fault = Some(fault);
@@ -255,7 +255,7 @@ async fn a_write_without_a_clear_answer_is_looked_at_and_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_write_goes_on_serving_what_there_is() {
+async fn replica_without_write_right_keeps_serving() {
     let world = World::new(1);
     let a = keeper(&world, 0);
     until_all_serve_the_same(&world, &[&a]).await;
@@ -270,7 +270,7 @@ async fn who_may_not_write_goes_on_serving_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_good_one_is_not_replaced_by_one_that_cannot_be_published() {
+async fn valid_certificate_is_kept_if_a_new_one_cannot_be_published() {
     let world = World::new(1);
     let a = keeper(&world, 0);
     until_all_serve_the_same(&world, &[&a]).await;
@@ -291,7 +291,7 @@ async fn a_good_one_is_not_replaced_by_one_that_cannot_be_published() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_new_and_may_not_write_says_so() {
+async fn new_replica_without_write_right_reports_it() {
     let world = World::new(1);
     world.inside().fault = Some(Fault::Denied);
     let a = keeper(&world, 0);
@@ -311,7 +311,7 @@ async fn who_is_new_and_may_not_write_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_whose_clocks_disagree_do_not_replace_each_others_without_an_end() {
+async fn replicas_with_differing_clocks_bound_their_replacements() {
     // One is a day ahead: to it each that the other makes is due at once, and what it makes
     // is not valid yet to the other.
     let world = World::new(1);
@@ -324,7 +324,7 @@ async fn replicas_whose_clocks_disagree_do_not_replace_each_others_without_an_en
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn unusable_files_are_reported_by_name() {
     let names = [NAME.to_owned()];
     let good = issue(&names, LIFE, 1_800_000_000).unwrap();
     let other = issue(&names, LIFE, 1_800_000_000).unwrap();

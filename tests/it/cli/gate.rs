@@ -67,7 +67,7 @@ async fn answer(listener: &TcpListener, status: &str, wait: Duration, body: &str
 }
 
 #[tokio::test]
-async fn a_gate_opens_with_a_yes_that_is_still_valid_and_with_nothing_else() {
+async fn gate_opens_only_with_a_valid_leader_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gate = Gate::start(listener.local_addr().unwrap());
     let at_once = Duration::ZERO;
@@ -94,7 +94,7 @@ async fn a_gate_opens_with_a_yes_that_is_still_valid_and_with_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_gate_says_who_leads_once_and_ends_at_once_by_a_signal() {
+async fn gate_logs_the_leader_once_and_ends_on_a_signal() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gate = Gate::start(listener.local_addr().unwrap());
     for _time in 0..3 {
@@ -109,7 +109,7 @@ async fn a_gate_says_who_leads_once_and_ends_at_once_by_a_signal() {
 }
 
 #[test]
-fn what_no_gate_can_wait_for_is_a_usage_error() {
+fn invalid_gate_arguments_are_usage_errors() {
     for (args, words) in [
         (&["gate"][..], "NAME"),
         (&["gate", "Jobs"], "lower-case letters"),

@@ -110,7 +110,7 @@ async fn stored(dev: &Dev) -> BTreeMap<String, (u64, bool)> {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_kill_and_tokens_go_on_rising() {
+async fn acknowledged_state_survives_sigkill_and_tokens_rise() {
     let data = tempfile::tempdir().unwrap();
     let mut random = fastrand::Rng::with_seed(seed());
     let mut all = BTreeMap::new();
@@ -156,7 +156,7 @@ async fn what_was_acknowledged_survives_a_kill_and_tokens_go_on_rising() {
 }
 
 #[tokio::test]
-async fn a_held_lease_is_nobody_elses_before_its_told_deadline() {
+async fn held_lease_stays_exclusive_until_its_deadline() {
     // Long enough for the next process to be asked in time, however slow the machine is.
     const TTL: &str = "--session-ttl=15";
     let data = tempfile::tempdir().unwrap();

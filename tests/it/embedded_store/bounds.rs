@@ -36,7 +36,7 @@ fn told(watch: &mut LockWatch) -> (Vec<LockEvent>, bool) {
 }
 
 #[tokio::test]
-async fn the_past_is_told_as_far_as_it_is_remembered() {
+async fn watch_and_list_reach_back_as_far_as_the_kept_history() {
     let store = Embedded::in_memory();
     store.a.locks.create(&resource("r")).await.unwrap();
     store.a.locks.create(&resource("s")).await.unwrap();
@@ -61,7 +61,7 @@ async fn the_past_is_told_as_far_as_it_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_watch_that_nobody_reads_ends_and_tells_what_it_had() {
+async fn unread_watch_ends_after_delivering_its_backlog() {
     let store = Embedded::in_memory();
     store.a.locks.create(&resource("r")).await.unwrap();
     let mut watch = store.a.watch(FIRST).await;
@@ -71,7 +71,7 @@ async fn a_watch_that_nobody_reads_ends_and_tells_what_it_had() {
 }
 
 #[tokio::test]
-async fn who_hears_nothing_is_told_how_far_the_store_is() {
+async fn watch_without_events_delivers_bookmarks() {
     let store = Embedded::in_memory();
     store.a.locks.create(&resource("r")).await.unwrap();
     let session = "somebody-else-0".into();

@@ -179,7 +179,7 @@ async fn of_a_renewal_and_a_revocation_on_one_version_one_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_was_seen_is_deleted_and_what_is_made_anew_is_another() {
+async fn only_the_version_seen_is_deleted_and_a_recreated_one_differs() {
     let store = store();
     make_lock(&store, "l").await;
     let before = lock(&store, "l").await;
@@ -206,7 +206,7 @@ async fn only_what_was_seen_is_deleted_and_what_is_made_anew_is_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_in_another_namespace_or_under_a_name_that_no_lock_has() {
+async fn other_namespaces_and_impossible_names_are_empty() {
     let store = store();
     make_lock(&store, "l").await;
     let id = session("s");
@@ -283,7 +283,7 @@ async fn only_pods_that_ended_are_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_backup_puts_everything_back_and_feeds_tell_it_anew() {
+async fn restored_backup_resets_the_store_and_feeds_relist() {
     let store = store();
     make_lock(&store, "kept").await;
     let kept = lock(&store, "kept").await;
@@ -319,7 +319,7 @@ async fn a_restored_backup_puts_everything_back_and_feeds_tell_it_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn people_ask_for_locks_and_edit_them() {
+async fn release_requests_and_edits_reach_the_feeds() {
     let store = store();
     make_lock(&store, "l").await;
     let seen = lock(&store, "l").await;

@@ -97,7 +97,7 @@ async fn client_that_never_reads_is_closed_after_a_bound() {
 }
 
 #[tokio::test]
-async fn half_a_request_keeps_no_place_from_others() {
+async fn incomplete_requests_take_no_connection_from_others() {
     let post = axum::routing::post(async |body: String| body);
     let router = axum::Router::new()
         .route("/", post)

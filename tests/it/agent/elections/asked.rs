@@ -47,7 +47,7 @@ fn leads(store: &MemoryStore, pod: &Pod) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_runs_before_an_app_asks() {
+async fn candidate_runs_only_after_its_app_asked() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     pod.run_while_asked();
@@ -59,7 +59,7 @@ async fn nobody_runs_before_an_app_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lead_that_no_app_asks_about_is_the_next_ones_after_two_ttls() {
+async fn lead_without_app_requests_is_handed_on_after_two_ttls() {
     let store = MemoryStore::default();
     let (a, b) = leader_and_next(&store).await;
     tokio::time::sleep(TTL + TTL * 9 / 10).await;
@@ -74,7 +74,7 @@ async fn a_lead_that_no_app_asks_about_is_the_next_ones_after_two_ttls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_in_line_is_given_up_as_well() {
+async fn queue_entry_without_app_requests_is_released_too() {
     let store = MemoryStore::default();
     let [a, b] = ["a", "b"].map(|name| Pod::in_paused_time(name, &store));
     a.run();
@@ -87,7 +87,7 @@ async fn a_place_in_line_is_given_up_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_within_each_validity_leads_on() {
+async fn leader_keeps_its_lead_while_its_app_asks() {
     let store = MemoryStore::default();
     let (a, _b) = leader_and_next(&store).await;
     let token = a.view().await.token;
@@ -99,7 +99,7 @@ async fn who_asks_within_each_validity_leads_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_read_asks_for_as_long_as_it_is_open() {
+async fn open_event_stream_counts_as_asking() {
     let store = MemoryStore::default();
     let (a, b) = leader_and_next(&store).await;
     let mut events = a.election_events().await;
@@ -114,7 +114,7 @@ async fn a_stream_that_is_read_asks_for_as_long_as_it_is_open() {
 
 /// An app that has the lease's id may keep to that.
 #[tokio::test(start_paused = true)]
-async fn a_question_about_its_lease_counts() {
+async fn request_about_the_lease_counts_as_asking() {
     let store = MemoryStore::default();
     let (a, b) = leader_and_next(&store).await;
     let lease = a.view().await.lead.unwrap().lease;
@@ -129,7 +129,7 @@ async fn a_question_about_its_lease_counts() {
 
 /// A validity that is returned at that moment holds: the question comes between any two steps of the tasks.
 #[tokio::test(start_paused = true)]
-async fn who_asks_when_a_lead_is_given_up_is_told_what_holds() {
+async fn validity_returned_as_a_lead_is_released_still_holds() {
     let (mut believed, mut refused) = (0, 0);
     for steps in 0..20 {
         let store = MemoryStore::default();

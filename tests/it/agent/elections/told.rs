@@ -24,7 +24,7 @@ fn away() -> StoreError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_election_that_nobody_ran_for_is_unknown_and_asking_is_cheap() {
+async fn election_without_candidates_is_unknown_and_cached() {
     let (store, a, _) = two_pods();
     for _ in 0..10 {
         let asked = a.ask().await;
@@ -39,7 +39,7 @@ async fn an_election_that_nobody_ran_for_is_unknown_and_asking_is_cheap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_are_told_who_leads_by_one_read_a_second() {
+async fn followers_read_the_leader_once_a_second() {
     let (store, a, b) = two_pods();
     let _lead = a.leading_candidacy().await;
     let token = a.view().await.token;
@@ -56,7 +56,7 @@ async fn others_are_told_who_leads_by_one_read_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_in_line_reads_no_more_than_waiting_does() {
+async fn queued_candidates_queries_cause_no_extra_reads() {
     let (store, a, b) = two_pods();
     let _lead = a.leading_candidacy().await;
     b.run();
@@ -80,7 +80,7 @@ async fn who_waits_in_line_reads_no_more_than_waiting_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lead_by_connection_outlives_it_for_as_long_as_readers_were_told() {
+async fn lead_outlives_its_connection_by_the_readers_validity() {
     let (store, a, b) = two_pods();
     let lead = a.leading_candidacy().await;
     let asked = a.now();
@@ -111,7 +111,7 @@ async fn a_lead_by_connection_outlives_it_for_as_long_as_readers_were_told() {
 
 /// No timer runs before the first question does.
 #[tokio::test]
-async fn a_machine_that_slept_past_the_deadline_does_not_lead_when_it_wakes() {
+async fn machine_that_slept_past_the_deadline_wakes_without_lead() {
     let store = MemoryStore::default();
     for by_connection in [true, false] {
         let a = Pod::new("a", &store, |_| {});
@@ -130,7 +130,7 @@ async fn a_machine_that_slept_past_the_deadline_does_not_lead_when_it_wakes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_readers_a_lead_by_connection_ends_with_it() {
+async fn lead_without_readers_ends_with_its_connection() {
     let (store, a, b) = two_pods();
     let lead = a.leading_candidacy().await;
     b.run();
@@ -150,7 +150,7 @@ async fn without_readers_a_lead_by_connection_ends_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_releases_a_lead_whose_readers_are_waited_for_at_once_if_it_is_told_to() {
+async fn apps_ended_stop_releases_a_closing_lead_at_once() {
     let (_, a, _) = two_pods();
     let lead = a.leading_candidacy().await;
     assert!(a.leads_until().await.is_some());
@@ -163,7 +163,7 @@ async fn a_stop_releases_a_lead_whose_readers_are_waited_for_at_once_if_it_is_to
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_leaves_the_leader_its_deadline_and_others_what_they_know() {
+async fn outage_keeps_the_leaders_deadline_and_followers_views() {
     let (store, a, b) = two_pods();
     let _lead = a.leading_candidacy().await;
     assert!(b.view().await.holder.is_some());
@@ -196,7 +196,7 @@ async fn an_outage_leaves_the_leader_its_deadline_and_others_what_they_know() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_not_asked_into_more_than_once_a_second() {
+async fn outage_is_probed_at_most_once_a_second() {
     let (store, a, b) = two_pods();
     let _lead = a.leading_candidacy().await;
     store.fail_all(away());
@@ -209,7 +209,7 @@ async fn an_outage_is_not_asked_into_more_than_once_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_tells_of_every_change_and_counts_from_its_request() {
+async fn stream_reports_every_change_and_counts_from_its_request() {
     let (store, a, b) = two_pods();
     let other = b.leading_candidacy().await;
     a.run();
@@ -252,7 +252,7 @@ async fn a_stream_tells_of_every_change_and_counts_from_its_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_of_a_lead_by_connection_speaks_in_time() {
+async fn stream_of_a_held_lead_reports_before_each_deadline() {
     let (_, a, _) = two_pods();
     let lead = a.leading_candidacy().await;
     let arrived = a.now();
@@ -288,7 +288,7 @@ async fn a_stream_of_a_follower_ends_as_soon_as_its_agent_stops() {
 
 /// The API server takes half a second for each answer.
 #[tokio::test(start_paused = true)]
-async fn who_can_be_told_something_does_not_wait_for_a_slow_store() {
+async fn known_leader_is_returned_without_waiting_for_a_slow_store() {
     let (store, a, b) = two_pods();
     let lead = a.leading_candidacy().await;
     let first = b.view().await.token;
@@ -310,7 +310,7 @@ async fn who_can_be_told_something_does_not_wait_for_a_slow_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_of_elections_are_counted_with_the_others() {
+async fn election_streams_count_against_the_stream_limit() {
     let store = MemoryStore::default();
     let a = Pod::new("a", &store, |config| config.max_streams = 2);
     let _lead = a.leading_candidacy().await;

@@ -117,7 +117,7 @@ async fn release(pod: &Pod, lease: &LeaseView) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_stream_is_told_once_and_a_later_one_too() {
+async fn release_request_reaches_every_stream_once() {
     let (store, pod) = a_pod();
     let mut hold = hold_for(&pod, DAY).await;
     let lease = acquired(&mut hold).await.lease;
@@ -136,7 +136,7 @@ async fn every_stream_is_told_once_and_a_later_one_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_changed_or_was_withdrawn_and_came_back_is_told_again() {
+async fn changed_or_renewed_release_request_is_reported_again() {
     let (store, pod) = a_pod();
     let lease = pod.lease("r").await;
     let mut events = follow(&pod, &lease.lease);
@@ -154,7 +154,7 @@ async fn a_request_that_changed_or_was_withdrawn_and_came_back_is_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lets_go_after_it_was_asked_is_on_the_record_in_the_same_write() {
+async fn requested_release_is_recorded_in_the_same_write() {
     let (store, a) = a_pod();
     let b = Pod::in_paused_time("b", &store);
     let lease = a.lease("r").await;
@@ -179,7 +179,7 @@ async fn who_lets_go_after_it_was_asked_is_on_the_record_in_the_same_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_connection_that_was_asked_is_on_the_record_too() {
+async fn requested_end_of_a_connection_is_recorded() {
     let (store, pod) = a_pod();
     let mut hold = hold_for(&pod, DAY).await;
     acquired(&mut hold).await;
@@ -192,7 +192,7 @@ async fn the_end_of_a_connection_that_was_asked_is_on_the_record_too() {
 
 /// Who releases unasked, does not know of it, or falls silent does not let go because of it.
 #[tokio::test(start_paused = true)]
-async fn what_did_not_end_by_the_request_is_not_recorded_as_if() {
+async fn unrequested_end_is_not_recorded_as_requested() {
     let (store, pod) = a_pod();
     let unasked = pod.lease("r").await;
     release(&pod, &unasked).await;
@@ -212,7 +212,7 @@ async fn what_did_not_end_by_the_request_is_not_recorded_as_if() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_for_another_grant_or_by_force_is_not_the_apps() {
+async fn request_for_another_grant_or_by_force_skips_the_app() {
     let (store, pod) = a_pod();
     let over = pod.lease("r").await;
     release(&pod, &over).await;
@@ -233,7 +233,7 @@ async fn a_request_for_another_grant_or_by_force_is_not_the_apps() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_tells_of_it_where_the_watch_is_silent() {
+async fn read_reports_the_release_request_without_a_watch() {
     let (store, pod) = a_pod();
     let lease = pod.lease("r").await;
     let mut events = follow(&pod, &lease.lease);
@@ -248,7 +248,7 @@ async fn a_read_tells_of_it_where_the_watch_is_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_kept_idle_is_given_back_at_once() {
+async fn requested_idle_grant_is_released_at_once() {
     let (store, pod) = a_pod();
     let lease = spawn(&pod, taking("app", 0, 600)).await.unwrap();
     release(&pod, &lease).await;
@@ -270,7 +270,7 @@ async fn a_grant_that_is_kept_idle_is_given_back_at_once() {
 /// The request names the grant, so it is about each of its leases; the last of them is the one that
 /// is served when it comes.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_was_asked_for_is_not_handed_on_inside_the_pod() {
+async fn requested_lock_is_not_handed_over_within_its_pod() {
     let (store, pod) = a_pod();
     let first = pod.lease("r").await;
     let second = spawn(&pod, taking("second", 240, 0));
@@ -299,7 +299,7 @@ async fn a_lock_that_was_asked_for_is_not_handed_on_inside_the_pod() {
 /// The policies want the request beside its record, so a release that is outrun by whoever withdraws it,
 /// or puts another one in its place, has none. It is no refused try more, and nobody is kept waiting.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_no_longer_stands_is_not_recorded() {
+async fn withdrawn_or_changed_request_is_not_recorded() {
     for next in [
         "withdrawn",
         "reworded",
@@ -346,7 +346,7 @@ async fn a_request_that_no_longer_stands_is_not_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_is_released_also_where_its_record_is_refused() {
+async fn lock_is_released_although_its_record_is_refused() {
     let (store, pod) = a_pod();
     let lease = pod.lease("r").await;
     ask(&store, "upgrade");

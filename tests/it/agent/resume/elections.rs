@@ -18,7 +18,7 @@ async fn leads(pod: &Pod) -> (bool, Option<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lead_is_not_told_before_it_is_known_to_go_on() {
+async fn lead_is_reported_only_after_it_is_resumed() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease(RESOURCE).await;
@@ -36,7 +36,7 @@ async fn a_lead_is_not_told_before_it_is_known_to_go_on() {
 
 /// Its app ended it; only those who were told of it before may still believe.
 #[tokio::test(start_paused = true)]
-async fn a_lead_that_its_app_ended_is_not_served_again_and_runs_out() {
+async fn ended_lead_is_not_resumed_and_expires() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease(RESOURCE).await;
@@ -56,7 +56,7 @@ async fn a_lead_that_its_app_ended_is_not_served_again_and_runs_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lead_that_a_connection_held_is_told_to_nobody_and_runs_out() {
+async fn held_lead_is_not_reported_and_expires() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let mut hold = hold(&pod, RESOURCE).await;

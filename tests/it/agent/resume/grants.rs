@@ -22,7 +22,7 @@ async fn second_of_a_grant(pod: &Pod) -> (LeaseView, LeaseView) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_lease_of_a_grant_goes_on_and_those_before_it_stay_over() {
+async fn last_lease_of_a_grant_resumes_and_earlier_ones_stay_ended() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (second, first) = second_of_a_grant(&pod).await;
@@ -36,7 +36,7 @@ async fn the_last_lease_of_a_grant_goes_on_and_those_before_it_stay_over() {
 
 /// The agent died behind the end of the last lease: what is on its way is that one's alone.
 #[tokio::test(start_paused = true)]
-async fn an_earlier_lease_of_a_grant_that_is_given_back_was_released_long_ago() {
+async fn earlier_lease_of_a_released_grant_counts_as_released() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (second, first) = second_of_a_grant(&pod).await;
@@ -73,7 +73,7 @@ async fn an_earlier_lease_of_a_grant_that_is_given_back_was_released_long_ago() 
 
 /// Nobody on file goes on with it, and what an older copy would not know runs out first.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_was_kept_idle_is_given_back_when_what_was_told_has_run_out() {
+async fn kept_idle_grant_is_released_after_its_promise() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (second, _) = second_of_a_grant(&pod).await;
@@ -91,7 +91,7 @@ async fn a_grant_that_was_kept_idle_is_given_back_when_what_was_told_has_run_out
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resumed_lease_keeps_its_grant_for_nobody() {
+async fn resumed_leases_grant_is_not_kept() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = take(&pod, kept("r", KEEP)).await;
@@ -106,7 +106,7 @@ async fn a_resumed_lease_keeps_its_grant_for_nobody() {
 
 /// The file is an older copy of itself, in which an earlier lease of the grant goes on.
 #[tokio::test(start_paused = true)]
-async fn a_later_lease_that_is_not_on_file_runs_out_before_its_grant_is_given_back() {
+async fn grant_is_released_after_an_unrecorded_later_lease() {
     for deaths in [1, 2] {
         let mut node = Node::in_paused_time();
         let pod = node.start();
@@ -145,7 +145,7 @@ async fn a_later_lease_that_is_not_on_file_runs_out_before_its_grant_is_given_ba
 
 /// The session is not ended under what was told.
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_stops_waits_for_what_was_told_before_its_restart() {
+async fn stopping_agent_waits_for_promises_from_before_its_restart() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let first = take(&pod, kept("r", Duration::ZERO)).await;
@@ -168,7 +168,7 @@ async fn an_agent_that_stops_waits_for_what_was_told_before_its_restart() {
 /// Those who waited before the restart are not forgotten: a caller of this pod takes its place behind
 /// them.
 #[tokio::test(start_paused = true)]
-async fn others_that_waited_before_have_their_turn_before_the_own_pod() {
+async fn earlier_waiters_of_other_pods_are_served_first() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;

@@ -40,7 +40,7 @@ async fn held_back_and_killed(node: &mut Node, ended: Ended) -> LeaseView {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_held_back_is_not_called_released_after_another_restart() {
+async fn held_back_release_stays_pending_over_another_restart() {
     for ended in [Ended::After, Ended::During] {
         let mut node = Node::in_paused_time();
         let lease = held_back_and_killed(&mut node, ended).await;
@@ -59,7 +59,7 @@ async fn a_lease_that_is_held_back_is_not_called_released_after_another_restart(
 
 /// There is nothing left to be released for whoever comes after.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_held_back_is_over_where_its_session_is() {
+async fn held_back_lease_ends_with_its_session() {
     for ended in [Ended::After, Ended::During] {
         let mut node = Node::in_paused_time();
         let lease = held_back_and_killed(&mut node, ended).await;
@@ -73,7 +73,7 @@ async fn a_lease_that_is_held_back_is_over_where_its_session_is() {
 
 /// The same, and the process before knew it.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_held_back_is_over_where_the_file_says_that_its_session_is() {
+async fn held_back_lease_ends_with_its_sessions_recorded_end() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (lease, other) = (pod.lease("r").await, pod.lease("s").await);
@@ -92,7 +92,7 @@ async fn a_lease_that_is_held_back_is_over_where_the_file_says_that_its_session_
 
 /// The process before may have sent its release, and it lands late: that is no loss.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_held_back_is_released_by_what_lands_late() {
+async fn held_back_lease_is_released_by_a_late_write() {
     let mut node = Node::in_paused_time();
     let lease = held_back_and_killed(&mut node, Ended::After).await;
     let pod = node.start();
@@ -103,7 +103,7 @@ async fn a_lease_that_is_held_back_is_released_by_what_lands_late() {
 
 /// Which lock it is that cannot be read is not known: one whose release never arrived is still held.
 #[tokio::test(start_paused = true)]
-async fn a_release_is_sent_again_for_a_lock_that_was_not_to_be_read() {
+async fn release_is_resent_for_an_unreadable_lock() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (landed, lease) = (pod.lease("landed").await, pod.lease("r").await);

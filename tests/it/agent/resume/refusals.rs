@@ -70,19 +70,19 @@ async fn another_boot() {
 }
 
 #[tokio::test]
-async fn another_pod() {
+async fn file_of_another_pod_is_refused() {
     let adjust = |config: &mut Config| config.pod.uid = "another".into();
     begins_anew("pod", nothing, adjust, as_it_is, LeaseError::Unknown).await;
 }
 
 #[tokio::test]
-async fn another_namespace() {
+async fn file_of_another_namespace_is_refused() {
     let change = |memory: &mut Memory| memory.namespace = "another".into();
     begins_anew("namespace", nothing, same, change, LeaseError::Unknown).await;
 }
 
 #[tokio::test]
-async fn another_ttl() {
+async fn file_with_another_session_ttl_is_refused() {
     let adjust = |config: &mut Config| {
         config.session_ttl = leasehold::protocol::time::SessionTtl::clamped(16);
     };
@@ -92,7 +92,7 @@ async fn another_ttl() {
 
 /// The clock since boot cannot go back, so the file says what nobody was told.
 #[tokio::test]
-async fn a_deadline_that_no_session_has() {
+async fn impossible_deadline_is_refused() {
     let change = |memory: &mut Memory| {
         let Past::Records(records) = &mut memory.past else {
             panic!("there are records");
@@ -107,7 +107,7 @@ async fn a_deadline_that_no_session_has() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_put_aside() {
+async fn damaged_file_is_set_aside() {
     let cut = |node: &Node| {
         let mut text = fs::read(node.file()).unwrap();
         text.truncate(text.len() - 10);
@@ -117,14 +117,14 @@ async fn a_damaged_file_is_put_aside() {
 }
 
 #[tokio::test]
-async fn a_passed_deadline() {
+async fn deadline_in_the_past_is_refused() {
     let later = |node: &Node| node.clock.advance(Duration::from_millis(14_250));
     let lost = LeaseError::Lost(Loss::SessionExpired);
     begins_anew("deadline", later, same, as_it_is, lost).await;
 }
 
 #[tokio::test]
-async fn a_revoked_session() {
+async fn revoked_session_is_not_resumed() {
     let revoke = |node: &Node| {
         let session = node.store.session_of("r").unwrap();
         node.store.revoke_session(&session);
@@ -147,7 +147,7 @@ async fn a_session_that_was_renewed_since() {
 
 /// A renewal that was sent before the process died lands between the read and the renewal.
 #[tokio::test]
-async fn a_renewal_that_somebody_outruns() {
+async fn outrun_renewal_resumes_nothing() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -166,7 +166,7 @@ async fn a_renewal_that_somebody_outruns() {
 
 /// Nothing says whether it is the own renewal that landed, so it is not believed to be.
 #[tokio::test]
-async fn a_renewal_without_an_answer() {
+async fn unanswered_renewal_resumes_nothing() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -177,7 +177,7 @@ async fn a_renewal_without_an_answer() {
 }
 
 #[tokio::test]
-async fn a_lease_of_a_refused_session_can_be_released_all_the_same() {
+async fn lease_of_a_refused_session_can_be_released() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;

@@ -11,7 +11,7 @@ fn away(node: &mut Node, pod: &Pod) -> Pod {
 }
 
 #[tokio::test]
-async fn nothing_is_confirmed_while_the_store_is_away() {
+async fn no_lease_is_confirmed_during_an_outage() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -29,7 +29,7 @@ async fn nothing_is_confirmed_while_the_store_is_away() {
 }
 
 #[tokio::test]
-async fn a_renewal_alone_confirms_nothing() {
+async fn renewal_alone_confirms_no_lease() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -50,7 +50,7 @@ async fn a_renewal_alone_confirms_nothing() {
 
 /// A list of thousands of locks takes its time; it has all that is left.
 #[tokio::test(start_paused = true)]
-async fn a_slow_list_has_all_the_time_that_is_left() {
+async fn slow_list_may_take_all_the_time_left() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -69,7 +69,7 @@ async fn a_slow_list_has_all_the_time_that_is_left() {
 /// A task that dies is started again: it goes on where nothing was written, and refuses cleanly where
 /// its renewal was.
 #[tokio::test(start_paused = true)]
-async fn a_resumption_that_dies_is_begun_again() {
+async fn panicked_resumption_is_restarted() {
     for (call, goes_on) in [(Call::GetSession, true), (Call::ListHeldLocks, false)] {
         let mut node = Node::in_paused_time();
         let pod = node.start();
@@ -93,7 +93,7 @@ async fn a_resumption_that_dies_is_begun_again() {
 }
 
 #[tokio::test]
-async fn at_the_deadline_it_is_over_although_nobody_answered() {
+async fn resumption_ends_at_the_deadline_without_an_answer() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -105,7 +105,7 @@ async fn at_the_deadline_it_is_over_although_nobody_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_waits_for_a_while_and_is_told_to_come_again() {
+async fn acquire_during_a_resumption_waits_and_then_asks_to_retry() {
     let store = MemoryStore::default();
     let directory = tempfile::tempdir().unwrap();
     let start = |directory: &Path| {
@@ -141,7 +141,7 @@ async fn an_acquire_waits_for_a_while_and_is_told_to_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_releases_meanwhile_is_heard_and_the_lock_is_free_as_soon_as_it_can_be() {
+async fn release_during_a_resumption_takes_effect_in_time() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (lease, other) = (pod.lease("r").await, pod.lease("s").await);
@@ -170,7 +170,7 @@ async fn who_releases_meanwhile_is_heard_and_the_lock_is_free_as_soon_as_it_can_
 }
 
 #[tokio::test]
-async fn what_had_ended_before_is_answered_as_it_was_while_the_store_is_away() {
+async fn ended_leases_are_known_during_an_outage() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -204,7 +204,7 @@ async fn what_had_ended_before_is_answered_as_it_was_while_the_store_is_away() {
 }
 
 #[tokio::test]
-async fn a_released_lease_whose_grant_is_gone_was_lost() {
+async fn released_lease_whose_grant_is_gone_counts_as_lost() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -219,7 +219,7 @@ async fn a_released_lease_whose_grant_is_gone_was_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_stopped_meanwhile_finds_out_first_and_releases() {
+async fn agent_stopped_during_a_resumption_resumes_then_releases() {
     for on_term in [OnTerm::Wait, OnTerm::AppsEnded] {
         let mut node = Node::in_paused_time();
         let pod = node.start();

@@ -65,7 +65,7 @@ fn transitions(store: &MemoryStore) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_join_of_unknown_outcome_leaves_nothing_when_its_caller_goes() {
+async fn ambiguous_join_leaves_no_entry_after_its_caller_left() {
     for has_landed in [true, false] {
         let ahead = Ahead::new().await;
         let (store, b) = (&ahead.store, &ahead.b);
@@ -94,7 +94,7 @@ async fn a_join_of_unknown_outcome_leaves_nothing_when_its_caller_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_join_that_lands_after_its_bid_was_given_up_is_cleared() {
+async fn late_join_of_an_abandoned_claim_is_removed() {
     let ahead = Ahead::new().await;
     let b = &ahead.b;
     let late = ahead.store.delay_join();
@@ -116,7 +116,7 @@ async fn a_join_that_lands_after_its_bid_was_given_up_is_cleared() {
 
 /// The entry that the second join made is left, and then the first one lands.
 #[tokio::test(start_paused = true)]
-async fn a_join_that_lands_after_the_place_of_another_was_left_is_cleared() {
+async fn late_join_is_removed_after_the_second_entry_left() {
     let ahead = Ahead::new().await;
     let (late, waiting) = ahead.joined_again().await;
     let b = &ahead.b;
@@ -135,7 +135,7 @@ async fn a_join_that_lands_after_the_place_of_another_was_left_is_cleared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_join_that_lands_while_its_grant_holds_the_lock_changes_nothing() {
+async fn late_join_of_a_held_grant_changes_nothing() {
     let ahead = Ahead::new().await;
     let (late, waiting) = ahead.joined_again().await;
     let (store, [a, b, c]) = ahead.serve().await;
@@ -153,7 +153,7 @@ async fn a_join_that_lands_while_its_grant_holds_the_lock_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_join_that_lands_after_its_grant_was_released_lets_the_lock_go_in_its_turn() {
+async fn late_join_of_a_released_grant_releases_the_lock_again() {
     let ahead = Ahead::new().await;
     let (late, waiting) = ahead.joined_again().await;
     let (store, [a, b, c]) = ahead.serve().await;
@@ -175,7 +175,7 @@ async fn a_join_that_lands_after_its_grant_was_released_lets_the_lock_go_in_its_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_after_a_late_join_of_the_same_pod_gets_a_place_of_its_own() {
+async fn caller_after_a_late_join_gets_its_own_entry() {
     let ahead = Ahead::new().await;
     let (late, waiting) = ahead.joined_again().await;
     let (store, [a, b, c]) = ahead.serve().await;

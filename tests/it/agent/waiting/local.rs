@@ -25,7 +25,7 @@ pub(super) fn names(lease: &LeaseView) -> (String, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_is_served_from_the_grant_that_its_pod_has_without_a_write() {
+async fn local_waiters_are_served_from_their_pods_grant() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let mut lease = a.lease("r").await;
@@ -49,7 +49,7 @@ async fn a_line_is_served_from_the_grant_that_its_pod_has_without_a_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_wait_for_a_tenth_of_a_second_and_are_served_in_their_turn() {
+async fn waiters_of_other_pods_get_their_turn_after_100_ms() {
     let (_, a, b) = two_pods();
     let first = a.lease("r").await;
     let local = spawn(&a.agent, request("local", 240));
@@ -65,7 +65,7 @@ async fn others_wait_for_a_tenth_of_a_second_and_are_served_in_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_wait_for_sixteen_leases_at_most() {
+async fn waiters_of_other_pods_get_their_turn_after_16_leases() {
     let (_, a, b) = two_pods();
     let mut lease = a.lease("r").await;
     let locals: Vec<_> = (0..40)
@@ -89,7 +89,7 @@ async fn others_wait_for_sixteen_leases_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lock_of_a_silent_app_goes_to_the_next_in_its_pod() {
+async fn silent_apps_lock_goes_to_the_next_caller_in_its_pod() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let short = AcquireRequest {
@@ -105,7 +105,7 @@ async fn the_lock_of_a_silent_app_goes_to_the_next_in_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lead_of_an_election_goes_to_who_is_first_and_not_to_the_same_pod() {
+async fn lead_goes_to_the_first_waiter_and_not_to_the_same_pod() {
     let store = MemoryStore::default();
     let (a, b) = (
         Pod::in_paused_time("a", &store),
@@ -145,7 +145,7 @@ async fn the_lead_of_an_election_goes_to_who_is_first_and_not_to_the_same_pod() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_hears_of_its_grant_before_the_answer_asks_for_no_place() {
+async fn grant_seen_before_its_answer_causes_no_join() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     a.lease("other").await;
@@ -165,7 +165,7 @@ async fn a_line_that_hears_of_its_grant_before_the_answer_asks_for_no_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_was_handed_its_lock_serves_the_rest_of_itself_without_a_write() {
+async fn handed_over_lock_serves_local_waiters_without_a_write() {
     let (store, a, b) = two_pods();
     let first = a.lease("r").await;
     let line: Vec<_> = ["one", "two", "three"]
@@ -195,7 +195,7 @@ async fn a_line_that_was_handed_its_lock_serves_the_rest_of_itself_without_a_wri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_is_not_needed_any_more_is_given_up() {
+async fn unneeded_queue_entry_is_released() {
     let (_, a, b) = two_pods();
     let mut lease = a.lease("r").await;
     let local = spawn(&a.agent, request("local", 240));

@@ -16,7 +16,7 @@ use crate::memory_store::{Call, Half, MemoryStore};
 type Vanish = fn(&MemoryStore);
 
 #[tokio::test(start_paused = true)]
-async fn without_a_watch_the_grant_is_found_within_a_third_of_the_ttl() {
+async fn grant_is_found_within_a_third_of_the_ttl_without_a_watch() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
@@ -35,7 +35,7 @@ async fn without_a_watch_the_grant_is_found_within_a_third_of_the_ttl() {
 
 /// The second would end a watch that was opened behind what it missed.
 #[tokio::test(start_paused = true)]
-async fn who_finds_the_watch_late_while_it_is_opened_anew_does_not_end_the_new_one() {
+async fn late_watch_is_reopened_once_by_two_waiters() {
     let (store, a, b) = two_pods();
     let leases = [a.lease("r").await, a.lease("s").await];
     let other = AcquireRequest {
@@ -61,7 +61,7 @@ async fn who_finds_the_watch_late_while_it_is_opened_anew_does_not_end_the_new_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_vanished_is_taken_again() {
+async fn vanished_queue_entry_is_joined_again() {
     let wipe = |store: &MemoryStore| store.edit_lock("r", |lock| lock.waiters = Queue::default());
     let delete = |store: &MemoryStore| {
         store.delete_lock("r");
@@ -83,7 +83,7 @@ async fn a_place_that_vanished_is_taken_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_dead_in_the_queue_are_skipped_together() {
+async fn expired_waiters_are_skipped_together() {
     let store = MemoryStore::default();
     let pods: Vec<Pod> = (0..5)
         .map(|n| Pod::in_paused_time(&format!("p{n}"), &store))
@@ -129,7 +129,7 @@ async fn waiting_outlives_an_outage_that_the_session_outlives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_long_outage_who_waits_is_told_that_the_store_is_away() {
+async fn waiter_fails_as_unavailable_in_a_long_outage() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
@@ -142,7 +142,7 @@ async fn in_a_long_outage_who_waits_is_told_that_the_store_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_whose_session_was_lost_queues_again_under_another() {
+async fn waiter_with_a_lost_session_queues_again_under_a_new_one() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
@@ -159,7 +159,7 @@ async fn a_waiter_whose_session_was_lost_queues_again_under_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_right_is_told_at_once_and_nobody_waits_for_it() {
+async fn refused_right_is_returned_at_once() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
     store.fail(
@@ -176,7 +176,7 @@ async fn a_refused_right_is_told_at_once_and_nobody_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rights_that_are_missing_for_a_moment_cost_nobody_the_place_in_line() {
+async fn briefly_missing_rights_keep_the_queue_entry() {
     let errors = [
         StoreError::Denied("the role is not found".into()),
         StoreError::Unauthenticated("the pod is not found".into()),
@@ -196,7 +196,7 @@ async fn rights_that_are_missing_for_a_moment_cost_nobody_the_place_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_told_of_a_right_that_was_taken_away_for_good() {
+async fn permanently_removed_right_ends_the_wait() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
     let waiting = in_line(&b, "b", 240).await;
@@ -212,7 +212,7 @@ async fn who_waits_is_told_of_a_right_that_was_taken_away_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_whose_grant_is_taken_away_hears_of_it_by_the_watch() {
+async fn holder_observes_a_removed_grant_by_the_watch() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let lease = a.lease("r").await;
@@ -276,7 +276,7 @@ async fn event_that_breaks_each_watch_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_watch_cannot_tell_any_more_is_listed() {
+async fn expired_watch_is_followed_by_a_list() {
     let (store, a, b) = two_pods();
     let taken_away = a.lease("taken away").await;
     let lease = a.lease("r").await;
@@ -307,7 +307,7 @@ async fn what_a_watch_cannot_tell_any_more_is_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_comes_while_its_caller_goes_serves_the_next_in_line() {
+async fn grant_of_a_leaving_caller_serves_the_next_local_waiter() {
     let (store, a, b) = two_pods();
     let c = Pod::in_paused_time("c", &a.store);
     let lease = a.lease("r").await;
@@ -329,7 +329,7 @@ async fn a_grant_that_comes_while_its_caller_goes_serves_the_next_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holders_session_that_nobody_can_read_is_no_reason_to_stop_waiting() {
+async fn unreadable_holder_session_does_not_end_a_wait() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     store.fail(Call::GetSession, StoreError::Unreadable("edited".into()));
@@ -341,7 +341,7 @@ async fn a_holders_session_that_nobody_can_read_is_no_reason_to_stop_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_refused_for_ever_does_not_keep_the_session_for_ever() {
+async fn permanently_refused_release_does_not_keep_its_session() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let lease = a.lease("r").await;
@@ -353,7 +353,7 @@ async fn a_release_that_is_refused_for_ever_does_not_keep_the_session_for_ever()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_ended_before_its_lease_was_made_is_told_to_nobody() {
+async fn grant_that_ended_before_its_lease_is_not_returned() {
     let (store, a, b) = two_pods();
     let lease = b.lease("other").await;
     let gate = store.hold(Call::UpdateLock, Half::Answer);
@@ -371,7 +371,7 @@ async fn a_grant_that_ended_before_its_lease_was_made_is_told_to_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_ended_while_its_name_was_written_is_told_to_nobody() {
+async fn grant_that_ended_during_its_owner_update_is_not_returned() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let gone = in_line(&b, "gone", 240).await;
@@ -400,7 +400,7 @@ async fn a_grant_that_ended_while_its_name_was_written_is_told_to_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_answers_no_looks_holds_a_try_up_for_a_few_seconds_only() {
+async fn try_is_delayed_a_few_seconds_at_most_by_unanswered_reads() {
     let store = MemoryStore::default();
     let pods: Vec<Pod> = (0..20)
         .map(|n| Pod::in_paused_time(&format!("p{n}"), &store))
