@@ -27,7 +27,7 @@ async fn ask(namespace: &Namespace, lease: &Value) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_app_that_is_asked_by_kubectl_hears_by_whom_and_lets_go_on_the_record() -> Result<()> {
+async fn kubectl_release_request_names_its_actor_and_is_recorded() -> Result<()> {
     for mode in [TakeOver::Strict, TakeOver::Peer] {
         let Pair { namespace, a, b } = Pair::start("asked", mode, 60).await?;
         let app = a.curl_hold(&json!({"resource": "res", "ownerId": "app"}))?;
@@ -126,7 +126,7 @@ async fn ask_and_tell(namespace: &Namespace, sidecar: &Sidecar, lease: &Lease) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_app_that_only_renews_is_told_with_its_next_renewal() -> Result<()> {
+async fn release_request_reaches_an_app_with_its_next_renewal() -> Result<()> {
     let Pair { namespace, a, .. } = Pair::start("asked-renew", TakeOver::Strict, 60).await?;
     let lease = a.acquire("res").await?.granted()?;
     ask_and_tell(&namespace, &a, &lease).await?;
@@ -150,7 +150,7 @@ async fn is_free_without_a_record(namespace: &Namespace) -> Result<()> {
 
 /// The policies want the request beside its record. The agent has not seen that it is gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_withdrawn_as_the_app_lets_go_is_not_on_the_record() -> Result<()> {
+async fn withdrawn_release_request_is_not_recorded() -> Result<()> {
     let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("asked-withdrawn").await?;
     let proxy = Proxy::start(&cluster).await?;
@@ -177,7 +177,7 @@ async fn a_request_that_is_withdrawn_as_the_app_lets_go_is_not_on_the_record() -
 
 /// By a policy of somebody's, as ours refuse none that is true.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_released_without_its_record_where_a_policy_refuses_that() -> Result<()> {
+async fn lock_is_released_unrecorded_if_a_policy_refuses_the_record() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("asked-refused", TakeOver::Strict, 60).await?;
     let name = format!("no-records-in-{}", namespace.name);
     let policy = json!({

@@ -25,17 +25,17 @@ const HELD_SECONDS: [&str; 2] = ["12", "2"];
 const GRANTS: std::ops::RangeInclusive<u64> = 3..=4;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_requests_waits_in_line_and_goes_away() -> Result<()> {
+async fn python_requests_is_queued_and_hangs_up() -> Result<()> {
     run("python", "client.py", python()?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn java_http_client_waits_in_line_and_goes_away() -> Result<()> {
+async fn java_http_client_is_queued_and_hangs_up() -> Result<()> {
     run("java", "Client.java", java()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_fetch_waits_in_line_and_goes_away() -> Result<()> {
+async fn node_fetch_is_queued_and_hangs_up() -> Result<()> {
     run("node", "client.mjs", node()).await
 }
 

@@ -45,7 +45,7 @@ async fn visits(pod: Arc<Sidecar>, guarded: Arc<Guarded>) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_who_try_at_once_one_is_inside_and_tokens_rise() -> Result<()> {
+async fn concurrent_callers_hold_the_lock_one_at_a_time() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("contention").await?;
     let guarded = Arc::new(Guarded::default());

@@ -126,7 +126,7 @@ fn peak(samples: &[(Moment, Requests)]) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the machine for itself; `make crowd` runs it"]
-async fn two_hundred_agents_that_ask_for_one_lock_within_a_second_are_all_served() -> Result<()> {
+async fn two_hundred_concurrent_agents_are_all_served() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     serve_a_crowd(&cluster, "crowd", None).await
 }

@@ -75,7 +75,7 @@ async fn until_waiting(namespace: &Namespace, name: &str, count: usize) -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_leads_is_succeeded_when_its_readers_time_is_over() -> Result<()> {
+async fn lead_of_a_closed_connection_ends_with_its_readers_validity() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("election-hold", TakeOver::Peer, 15).await?;
     let path = "/v1/elections/jobs";
     a.election("jobs").await?.problem(404, "election_unknown")?;
@@ -109,7 +109,7 @@ async fn a_connection_that_leads_is_succeeded_when_its_readers_time_is_over() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_loses_the_lead_by_force_says_so_at_once_and_runs_again() -> Result<()> {
+async fn leader_removed_by_force_reports_it_and_runs_again() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("election-force", TakeOver::Peer, 15).await?;
     drop((a, b));
     let (a, b) = (namespace.pod("c").await?, namespace.pod("d").await?);
@@ -144,7 +144,7 @@ async fn who_loses_the_lead_by_force_says_so_at_once_and_runs_again() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_steps_down_hands_the_lead_to_the_next_and_queues_behind() -> Result<()> {
+async fn leader_that_steps_down_hands_over_and_queues_last() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("election-step", TakeOver::Peer, 15).await?;
     drop((a, b));
     let (a, b) = (namespace.pod("c").await?, namespace.pod("d").await?);
@@ -164,7 +164,7 @@ async fn who_steps_down_hands_the_lead_to_the_next_and_queues_behind() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preferred_candidate_leads_next_and_takes_the_lead_from_nobody() -> Result<()> {
+async fn preferred_candidate_leads_next_and_preempts_no_leader() -> Result<()> {
     let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("election-preferred").await?;
     let pods = [
@@ -202,7 +202,7 @@ async fn a_preferred_candidate_leads_next_and_takes_the_lead_from_nobody() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_names_and_fields_are_refused_and_reach_nobody() -> Result<()> {
+async fn bad_names_and_fields_are_refused_without_a_write() -> Result<()> {
     let Pair { namespace, a, .. } = Pair::start("election-bad", TakeOver::Peer, 15).await?;
     for bad in ["Jobs", "a_b", "a.b", "-a"] {
         a.election(bad).await?.problem(400, "election_invalid")?;

@@ -138,7 +138,7 @@ impl Outage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_longer_outage_is_reported_before_the_deadline_and_survived() -> Result<()> {
+async fn long_outage_is_reported_before_the_deadline_and_survived() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let outage = Outage::prepare(&cluster).await?;
     cluster.control_plane().kill_api_server().await?;
@@ -148,7 +148,7 @@ async fn a_longer_outage_is_reported_before_the_deadline_and_survived() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_hangs_is_no_better_than_one_that_is_gone() -> Result<()> {
+async fn hanging_api_server_is_handled_like_an_outage() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let outage = Outage::prepare(&cluster).await?;
     cluster.control_plane().freeze().await?;
@@ -158,7 +158,7 @@ async fn an_api_server_that_hangs_is_no_better_than_one_that_is_gone() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_is_no_better_either() -> Result<()> {
+async fn silent_network_is_handled_like_an_outage() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let outage = Outage::prepare(&cluster).await?;
     outage.proxy.pause();
@@ -168,7 +168,7 @@ async fn a_silent_network_is_no_better_either() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_while_the_store_is_away_is_done_when_it_is_back() -> Result<()> {
+async fn release_during_an_outage_completes_after_it() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("away").await?;
     let a = sidecar(&namespace.pod("a").await?, 120).await?;
@@ -193,7 +193,7 @@ async fn a_release_while_the_store_is_away_is_done_when_it_is_back() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_list_is_no_sign_of_a_store_that_went_back() -> Result<()> {
+async fn slow_list_does_not_count_as_a_store_that_went_back() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("slow").await?;
     let proxy = Proxy::start(&cluster).await?;
@@ -255,7 +255,7 @@ async fn a_caller_that_hangs_up_leaves_no_grant_behind() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_into_a_hanging_etcd_is_granted_or_leaves_nothing() -> Result<()> {
+async fn write_to_a_hanging_etcd_leaves_no_orphaned_grant() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("etcd").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;

@@ -97,7 +97,7 @@ fn text(path: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_pods_gate_opens_when_the_first_lets_go() -> Result<()> {
+async fn second_pods_gate_opens_after_the_first_stops() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("gate-order").await?;
     let a = candidate(&namespace.pod("a").await?, ELECTION, TTL_SECONDS).await?;
@@ -149,7 +149,7 @@ async fn a_gate_outlives_its_sidecar() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gate_whose_sidecar_hangs_stays_closed_while_another_pod_leads() -> Result<()> {
+async fn gate_of_a_hung_sidecar_stays_closed_while_another_pod_leads() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("gate-hung").await?;
     let first = Reached::new(&namespace, "a").await?;
@@ -171,7 +171,7 @@ async fn a_gate_whose_sidecar_hangs_stays_closed_while_another_pod_leads() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gate_ends_at_once_by_a_signal_and_leaves_nothing_behind() -> Result<()> {
+async fn gate_ends_at_once_on_sigterm() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("gate-signal").await?;
     let a = candidate(&namespace.pod("a").await?, ELECTION, TTL_SECONDS).await?;

@@ -8,7 +8,7 @@ use crate::harness::{Cluster, Served, TakeOver};
 use crate::support::sidecar;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_sidecar_makes_no_request_in_a_minute() -> Result<()> {
+async fn idle_sidecar_makes_no_request_in_a_minute() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("idle").await?;
     let pod = namespace.pod("a").await?;

@@ -66,7 +66,7 @@ fn silence_before_its_end(session: &Value) -> Result<Duration> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_holders_lock_is_handed_over_with_incident_event_and_audit_line() -> Result<()> {
+async fn killed_holders_lock_is_handed_over_on_the_record() -> Result<()> {
     let (cluster, operator) = looked_after().await?;
     let namespace = cluster.namespace("killed").await?;
     let a = sidecar(&namespace.pod("a").await?, TTL_SECONDS).await?;

@@ -30,7 +30,7 @@ async fn a_missing_right_is_named() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_that_the_api_server_never_gave_is_no_place_to_list_on_from() -> Result<()> {
+async fn unknown_continue_token_is_refused() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("continue").await?;
     let a = sidecar(&namespace.pod("a").await?, 15).await?;
@@ -65,7 +65,7 @@ async fn another_resource_under_the_locks_name_is_a_collision() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_used_up_quota_is_said_to_be_one() -> Result<()> {
+async fn exhausted_quota_is_reported_as_one() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("quota").await?;
     let a = sidecar(&namespace.pod("a").await?, 15).await?;
@@ -123,7 +123,7 @@ async fn missing_namespace_error_names_the_command_to_run() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_definitions_are_named_with_the_command_that_installs_them() -> Result<()> {
+async fn missing_crds_are_named_with_the_install_command() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("bare").await?;
     let a = sidecar(&namespace.pod("a").await?, 15).await?;

@@ -37,7 +37,7 @@ async fn token_in_time(sidecar: &Sidecar, resource: &str) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
+async fn tokens_granted_after_the_backup_are_never_repeated() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("bumped").await?;
     // Its session is in the backup, and it sees nothing of what comes after.
@@ -101,7 +101,7 @@ async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_on() -> Result<()> {
+async fn grants_missing_from_the_backup_are_lost() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("forgotten").await?;
     // Long enough to outlive the restore; it is renewed every 30 s.
@@ -151,7 +151,7 @@ async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_restore_without_the_bump_the_agent_stops_and_says_so() -> Result<()> {
+async fn agent_stops_after_a_restore_without_the_bump() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("back").await?;
     let pod = namespace.pod("a").await?;

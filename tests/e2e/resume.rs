@@ -130,7 +130,7 @@ const GOES_ON: &str = "resumed session from state file";
 const BEGINS_ANEW: &str = "ignoring state file";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_apps_had_goes_on_through_two_deaths() -> Result<()> {
+async fn leases_are_resumed_after_two_crashes() -> Result<()> {
     let node = Node::new("resumed").await?;
     let mut a = node.start().await?;
     let body = json!({"resource": "res-0", "ownerId": "worker", "ttlSeconds": 60,
@@ -178,7 +178,7 @@ async fn what_the_apps_had_goes_on_through_two_deaths() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_sidecar_leaves_nothing_to_go_on_with() -> Result<()> {
+async fn stopped_sidecar_leaves_nothing_to_resume() -> Result<()> {
     let node = Node::new("stopped").await?;
     let a = node
         .launch(&node.pod)
@@ -198,7 +198,7 @@ async fn a_stopped_sidecar_leaves_nothing_to_go_on_with() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_connection_held_is_kept_for_as_long_as_its_app_was_told() -> Result<()> {
+async fn hold_is_kept_until_its_promise_ends_after_a_crash() -> Result<()> {
     let node = Node::new("held").await?;
     let a = node.start().await?;
     let asked = now();
@@ -225,7 +225,7 @@ async fn what_a_connection_held_is_kept_for_as_long_as_its_app_was_told() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_cannot_be_used_is_said_at_the_start() -> Result<()> {
+async fn unusable_state_directory_is_reported_at_the_start() -> Result<()> {
     let node = Node::new("unusable").await?;
     std::fs::remove_dir(&node.state)?;
     let error = node.start().await.err().context("it must not start")?;
@@ -239,7 +239,7 @@ async fn a_directory_that_cannot_be_used_is_said_at_the_start() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_process_has_a_session_of_its_own_and_the_first_goes_on() -> Result<()> {
+async fn second_process_has_its_own_session_beside_the_first() -> Result<()> {
     let node = Node::new("second").await?;
     let first = node.start().await?;
     let lease = acquire(&first, "res").await?.0;

@@ -41,7 +41,7 @@ fn of_locks(proxy: &Proxy) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_app_that_comes_back_costs_the_api_server_nothing() -> Result<()> {
+async fn reacquiring_a_kept_lock_writes_nothing() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("kept").await?;
     let proxy = Proxy::start(&cluster).await?;
@@ -72,7 +72,7 @@ async fn an_app_that_comes_back_costs_the_api_server_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kept_lock_goes_to_whoever_asks_for_it_elsewhere() -> Result<()> {
+async fn kept_lock_goes_to_a_caller_in_another_pod() -> Result<()> {
     for wait in [0, WAIT_SECONDS] {
         let Pair { namespace, a, b } = Pair::start("kept-given", TakeOver::Peer, 15).await?;
         let first = a.acquire_with(&kept(0)).await?.granted()?;
@@ -144,7 +144,7 @@ async fn callers_of_one_pod_are_served_from_one_grant() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_line_of_a_pod_is_not_served_from_a_grant_that_a_person_took() -> Result<()> {
+async fn grant_removed_by_hand_serves_no_local_caller() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("kept-taken", TakeOver::Peer, 15).await?;
     let first = a.acquire_with(&kept(0)).await?.granted()?;
     a.release_for_good(&first.id).await?;

@@ -17,7 +17,7 @@ const LONG_TTL_SECONDS: u64 = 20;
 const LONG_TTL: Duration = Duration::from_secs(LONG_TTL_SECONDS);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_holders_lock_is_taken_after_one_ttl_and_before_one_and_a_fifth() -> Result<()> {
+async fn expired_holders_lock_is_taken_over_within_1_to_1_2_ttl() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("killed", TakeOver::Peer, LONG_TTL_SECONDS).await?;
     let first = a.acquire("res").await?.granted()?;
     until_renewed(&namespace, "res", 1).await?;
@@ -57,7 +57,7 @@ async fn a_dead_holders_lock_is_taken_after_one_ttl_and_before_one_and_a_fifth()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_hung_for_two_ttls_wakes_without_its_lock() -> Result<()> {
+async fn holder_frozen_for_two_ttls_wakes_without_its_lock() -> Result<()> {
     let Pair { a, b, .. } = Pair::start("hung", TakeOver::Peer, TTL_SECONDS).await?;
     let first = a.acquire("res").await?.granted()?;
     a.freeze()?;
@@ -116,7 +116,7 @@ async fn in_strict_mode_a_refusal_points_to_the_operator() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_living_holder_keeps_its_lock_for_as_long_as_it_renews() -> Result<()> {
+async fn holder_keeps_its_lock_while_it_renews() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("alive", TakeOver::Peer, 9).await?;
     let lease = a.acquire("res").await?.granted()?;
     let mut renewed = 0;
@@ -131,7 +131,7 @@ async fn a_living_holder_keeps_its_lock_for_as_long_as_it_renews() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_whose_session_was_revoked_hears_of_it_with_its_next_renewal() -> Result<()> {
+async fn revoked_holder_learns_of_it_with_its_next_renewal() -> Result<()> {
     let Pair { namespace, a, .. } =
         Pair::start("revoked", TakeOver::Peer, LONG_TTL_SECONDS).await?;
     let lease = a.acquire("res").await?.granted()?;
@@ -152,7 +152,7 @@ async fn a_holder_whose_session_was_revoked_hears_of_it_with_its_next_renewal() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_session_is_dead_only_when_it_was_missing_for_a_ttl() -> Result<()> {
+async fn missing_session_expires_only_after_a_ttl() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("missing", TakeOver::Peer, 3).await?;
     let first = a.acquire("res").await?.granted()?;
     b.acquire("res").await?.problem(409, "lock_held")?;

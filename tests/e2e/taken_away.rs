@@ -7,7 +7,7 @@ use crate::harness::TakeOver;
 use crate::support::Pair;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_release_of_a_grant_that_was_taken_away_is_a_loss() -> Result<()> {
+async fn release_of_a_removed_grant_reports_a_loss() -> Result<()> {
     for next_holder in [None, Some("b")] {
         let Pair { namespace, a, b } = Pair::start("taken-away", TakeOver::Peer, 60).await?;
         let lease = a.acquire("res").await?.granted()?;
@@ -41,7 +41,7 @@ async fn the_release_of_a_grant_that_was_taken_away_is_a_loss() -> Result<()> {
 
 /// The operator's write, made by an administrator.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_was_ended_by_force_on_the_record_is_told_as_that() -> Result<()> {
+async fn forced_end_of_a_grant_is_reported_as_such() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("forced", TakeOver::Strict, 60).await?;
     let lease = a.acquire("res").await?.granted()?;
     let app = a.curl_events(&format!("/v1/locks/{}/events", lease.id))?;

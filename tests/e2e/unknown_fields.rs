@@ -72,7 +72,7 @@ async fn fields_of_a_newer_version_survive_a_sidecars_writes() -> Result<()> {
 
 // What the API server does for us, whatever we send: sidecars rely on it, and keep no managedFields.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_record_of_who_wrote_what_survives_writes_that_leave_it_out() -> Result<()> {
+async fn managed_fields_survive_writes_without_them() -> Result<()> {
     let Pair { namespace, a, .. } = Pair::start("managed", TakeOver::Peer, 15).await?;
     let lease = a.acquire("res").await?.granted()?;
     let by_a_person = json!({"metadata": {"labels": {"team": "billing"}}});

@@ -24,7 +24,7 @@ fn writes_of(namespace: &Namespace, pod: &Sidecar) -> Result<Vec<Served>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_is_one_write_and_the_releasers() -> Result<()> {
+async fn hand_over_is_one_write_by_the_releaser() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("transfer", TakeOver::Peer, 60).await?;
     let first = a.acquire("res").await?.granted()?;
     let waiting = b.wait_for("res", WAIT_SECONDS).await?;

@@ -17,7 +17,7 @@ use stage::{NINETY_DAYS, Stage};
 const LIMIT: Duration = PATIENCE;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_asks_comes_back_with_the_sidecar() -> Result<()> {
+async fn annotated_pod_is_injected_and_a_bad_one_refused() -> Result<()> {
     let stage = Stage::new().await?;
     let operator = stage.operator("a", NINETY_DAYS).await?;
     let made = stage.make_pod().await?;
@@ -47,7 +47,7 @@ async fn a_pod_that_asks_comes_back_with_the_sidecar() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_lost_damaged_or_meddled_with_is_mended() -> Result<()> {
+async fn lost_damaged_or_edited_certificates_are_repaired() -> Result<()> {
     let stage = Stage::new().await?;
     let a = stage.operator("a", NINETY_DAYS).await?;
     let b = stage.operator("b", NINETY_DAYS).await?;
@@ -79,7 +79,7 @@ async fn what_is_lost_damaged_or_meddled_with_is_mended() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_stops_or_dies_refuses_nobody() -> Result<()> {
+async fn stopped_or_killed_replica_causes_no_refusal() -> Result<()> {
     let stage = Stage::new().await?;
     let a = stage.operator("a", NINETY_DAYS).await?;
     let b = stage.operator("b", NINETY_DAYS).await?;

@@ -41,7 +41,7 @@ fn one_app_of_the_bound_is_one_too_many() {
 
 /// Behind a short one of another lease there is still the long one.
 #[test]
-fn a_belief_inside_anothers_is_found() {
+fn nested_beliefs_are_found() {
     let mut story = Story::default();
     story
         .acquire("a", 0..10, 1000, 1_000)

@@ -20,13 +20,13 @@ const APPS: &str = "apps";
 const LIMIT: Duration = PATIENCE;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn helm_4_installs_it_changes_nothing_needlessly_and_leaves_what_it_says() -> Result<()> {
+async fn helm_4_installs_upgrades_and_uninstalls_the_chart() -> Result<()> {
     lifecycle(KubeVersion::from_env()?, HelmVersion::Four).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "Kubernetes 1.33; `make floor` runs it"]
-async fn helm_3_does_so_on_the_promised_floor() -> Result<()> {
+async fn helm_3_installs_and_uninstalls_it_on_the_promised_floor() -> Result<()> {
     lifecycle(KubeVersion::Floor, HelmVersion::Three).await
 }
 

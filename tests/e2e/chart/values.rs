@@ -21,7 +21,7 @@ const OTHERS: [(&str, &str, &str); 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_values_for_high_availability_are_installed_and_given_up_again() -> Result<()> {
+async fn high_availability_values_are_installed_and_reverted() -> Result<()> {
     let release = Release::on(KubeVersion::from_env()?, HelmVersion::Four).await?;
     for (group, kind, plural) in OTHERS {
         others_kind(&release, group, kind, plural).await?;
@@ -126,7 +126,7 @@ async fn fits_restricted(release: &Release, objects: &[Value]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_one_release_a_cluster_and_definitions_go_only_when_that_was_said() -> Result<()> {
+async fn second_release_is_refused_and_crds_stay_by_default() -> Result<()> {
     let release = Release::on(KubeVersion::from_env()?, HelmVersion::Four).await?;
     release.install(&["--set", "rbac.mode=none"]).await?;
     let objects = release.manifest().await?;

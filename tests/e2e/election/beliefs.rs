@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_follow_each_other_are_counted_with_the_gaps_between_them() {
+    fn consecutive_terms_are_counted_with_their_gaps() {
         let beliefs = [
             belief(0, 1000, 0, 10, 100),
             belief(0, 1000, 50, 60, 100),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_after_a_lead_was_given_back_is_not_told_of_it() {
+    fn lead_answered_after_its_release_is_found() {
         let given_back = |at_ms| {
             [GivenBack {
                 token: 1000,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_believe_at_one_time_are_found() {
+    fn overlapping_beliefs_are_found() {
         let beliefs = [
             belief(0, 1000, 0, 10, 100),
             belief(0, 1000, 20, 30, 100),
@@ -215,7 +215,7 @@ mod tests {
 
     /// Also when the later one's belief lies wholly inside the earlier one's.
     #[test]
-    fn a_belief_inside_anothers_is_found() {
+    fn nested_beliefs_are_found() {
         let beliefs = [belief(0, 1000, 0, 10, 1_000), belief(1, 2000, 100, 110, 20)];
         assert!(terms(&beliefs).is_err());
         // And when the larger token was believed in first.
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_came_too_late_is_no_belief() {
+    fn late_answer_is_not_a_belief() {
         let beliefs = [
             belief(0, 1000, 0, 10, 100),
             belief(1, 2000, 110, 120, 100),

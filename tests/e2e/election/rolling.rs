@@ -18,7 +18,7 @@ const TTL_SECONDS: u64 = 10;
 const GAP: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_leaves_nobody_in_the_lead_for_less_than_a_second() -> Result<()> {
+async fn rolling_restart_is_leaderless_for_less_than_a_second() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("election-rolling").await?;
     let writes = PlainWrites::start(&namespace).await?;

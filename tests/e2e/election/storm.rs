@@ -209,7 +209,7 @@ impl Storm {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "three minutes and a control plane of its own: make elections"]
-async fn never_two_candidates_believe_to_lead_whatever_happens() -> Result<()> {
+async fn two_candidates_never_lead_at_once_under_faults() -> Result<()> {
     let seed = seed();
     let seconds = number_from_env("LEASEHOLD_STORM_SECONDS")?.unwrap_or(LASTS_SECONDS);
     let changes_min = usize::try_from(seconds / CHANGE_EVERY)?;

@@ -7,7 +7,7 @@ use super::{fleet, lines_until, make_lock, next_of, place};
 use crate::harness::{Cluster, TakeOver};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feed_goes_on_when_the_api_server_comes_back() -> Result<()> {
+async fn feed_continues_after_an_api_server_restart() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let namespace = cluster.namespace("restarts").await?;
     make_lock(&namespace, "a", "a").await?;
@@ -30,7 +30,7 @@ async fn a_feed_goes_on_when_the_api_server_comes_back() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_forgotten_history_is_told_anew() -> Result<()> {
+async fn feed_relists_after_history_was_compacted() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let namespace = cluster.namespace("compacted").await?;
     make_lock(&namespace, "goes", "goes").await?;

@@ -87,7 +87,7 @@ async fn a_lock_is_written_only_at_the_version_that_was_seen() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_was_seen_is_deleted() -> Result<()> {
+async fn only_the_version_seen_is_deleted() -> Result<()> {
     let (namespace, fleet) = start().await?;
     make_lock(&namespace, "l", "l").await?;
     make_session(&namespace, "s").await?;
@@ -137,7 +137,7 @@ async fn only_what_was_seen_is_deleted() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_made_anew_under_the_name_is_another() -> Result<()> {
+async fn recreated_lock_of_the_same_name_is_another_lock() -> Result<()> {
     let (namespace, fleet) = start().await?;
     make_lock(&namespace, "l", "l").await?;
     let place = place(&namespace, "l");

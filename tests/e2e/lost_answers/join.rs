@@ -79,7 +79,7 @@ fn pods(queue: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn join_behind_others() -> Result<()> {
+async fn join_behind_other_waiters() -> Result<()> {
     row(async |cluster, fault| {
         let queue = Queue::start(&cluster, fault).await?;
         let asked = now();
@@ -103,7 +103,7 @@ async fn join_behind_others() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn join_of_a_caller_that_hangs_up_meanwhile() -> Result<()> {
+async fn join_of_a_caller_that_hangs_up() -> Result<()> {
     row(async |cluster, fault| {
         let queue = Queue::start(&cluster, fault).await?;
         let asked = now();

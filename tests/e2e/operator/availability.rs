@@ -17,7 +17,7 @@ async fn leads(operator: &Operator) -> Result<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standby_has_counted_the_silence_of_the_dead_before_it_leads() -> Result<()> {
+async fn standby_has_counted_a_sessions_silence_before_it_leads() -> Result<()> {
     // A holder's silence takes longer to judge than the lead takes to change hands.
     const HOLDERS_TTL: u64 = 26;
     let silence = Duration::from_secs(HOLDERS_TTL).mul_f64(SILENCE);
@@ -56,7 +56,7 @@ async fn a_standby_has_counted_the_silence_of_the_dead_before_it_leads() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_is_told_to_end_hands_the_lead_over() -> Result<()> {
+async fn operator_hands_its_lead_over_on_sigterm() -> Result<()> {
     // No take-over in the time that the test has: the lead is handed over, or the test fails.
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let (active, standby) = two(&cluster, 120).await?;
@@ -82,7 +82,7 @@ async fn an_operator_that_is_told_to_end_hands_the_lead_over() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() -> Result<()> {
+async fn operator_frozen_past_its_lead_does_nothing_on_waking() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let (active, standby) = two(&cluster, 10).await?;
     let namespace = cluster.namespace("slept").await?;
@@ -131,7 +131,7 @@ async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() ->
 /// Where a namespace is being deleted no Event can be written, and by Events an operator knows what
 /// was told.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_told_of_a_namespace_that_is_being_deleted_is_not_told_again() -> Result<()> {
+async fn incident_in_a_terminating_namespace_is_recorded_once() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let (active, standby) = two(&cluster, 15).await?;
     let goes = cluster.namespace("goes").await?;

@@ -49,7 +49,7 @@ async fn ensure_it_is_well(operator: &Operator) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edited_times_and_ids_take_nothing_from_who_lives() -> Result<()> {
+async fn edited_times_and_ids_end_no_live_grant() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("edited").await?;
@@ -106,7 +106,7 @@ async fn edited_times_and_ids_take_nothing_from_who_lives() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_never_was_holds_nothing_for_longer_than_its_ttl() -> Result<()> {
+async fn session_that_never_existed_holds_a_lock_for_one_ttl_only() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("never").await?;
@@ -173,7 +173,7 @@ async fn accept_any_resource(cluster: &Cluster) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_cleared_or_read_is_said_and_holds_nothing_up() -> Result<()> {
+async fn unreadable_or_untouchable_locks_are_logged_and_block_nothing() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     accept_any_resource(&cluster).await?;
     let operator = operator(&cluster).await?;

@@ -94,8 +94,7 @@ async fn active(cluster: &Arc<Cluster>, name: &str, args: &[&str]) -> Result<Ope
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_label_lets_the_pods_of_a_namespace_run_sidecars_until_it_and_the_last_session_are_gone()
--> Result<()> {
+async fn namespace_label_gives_rights_until_its_last_session_ends() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = active(&cluster, "op-0", BY_NAMESPACE).await?;
     let namespace = cluster.namespace("bound").await?;
@@ -141,8 +140,7 @@ async fn a_label_lets_the_pods_of_a_namespace_run_sidecars_until_it_and_the_last
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_edited_is_put_right_what_is_foreign_is_left_alone_and_a_killed_operator_leaves_no_gap()
--> Result<()> {
+async fn edited_binding_is_repaired_and_a_foreign_one_is_left_alone() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = active(&cluster, "op-0", BY_NAMESPACE).await?;
     let edited = cluster.namespace("edited").await?;
@@ -217,7 +215,7 @@ async fn until_told_of_foreign(namespace: &Namespace) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_labelled_accounts_are_bound_where_that_is_asked_for() -> Result<()> {
+async fn service_account_mode_binds_labelled_accounts_only() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let args = ["--bind-sidecars=service-account"];
     let operator = active(&cluster, "op-0", &args).await?;
@@ -273,8 +271,7 @@ async fn label_account(namespace: &Namespace, name: &str, value: Option<&str>) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_may_not_bind_says_which_file_lets_it_and_goes_on_when_it_may()
--> Result<()> {
+async fn missing_bind_right_is_reported_with_its_file_until_granted() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let api = Api::<ClusterRole>::all(cluster.admin().await?);
     let role = api.get(ROLE).await?;

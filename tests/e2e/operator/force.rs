@@ -55,8 +55,7 @@ async fn request(namespace: &Namespace, person: &str, request: &Value) -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forced_release_takes_the_verb_and_is_on_the_record_and_the_app_hears_why() -> Result<()>
-{
+async fn force_release_needs_its_verb_and_is_recorded_and_explained() -> Result<()> {
     let (cluster, operator) = looked_after().await?;
     let namespace = cluster.namespace("force").await?;
     let_people_in(&namespace).await?;
@@ -118,7 +117,7 @@ async fn a_forced_release_takes_the_verb_and_is_on_the_record_and_the_app_hears_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_about_a_grant_that_is_over_gets_a_note_and_ends_nothing() -> Result<()> {
+async fn request_for_an_ended_grant_gets_an_event_and_ends_nothing() -> Result<()> {
     let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("late").await?;
     let_people_in(&namespace).await?;

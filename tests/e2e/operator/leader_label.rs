@@ -180,7 +180,7 @@ impl Watched {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_selects_the_leader_never_has_two_endpoints() -> Result<()> {
+async fn service_for_the_leader_never_has_two_endpoints() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     cluster.allow_leader_labels().await?;
     let _controllers = ControllerManager::start(cluster.control_plane())?;

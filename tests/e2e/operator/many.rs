@@ -77,7 +77,7 @@ fn writes_of(cluster: &Arc<Cluster>, operator: &Operator, before: usize) -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_finishes_what_another_one_died_in_the_middle_of() -> Result<()> {
+async fn operator_finishes_the_work_of_a_killed_one() -> Result<()> {
     let _alone = BUSY.lock().await;
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let (first, second) = two(&cluster, 15).await?;

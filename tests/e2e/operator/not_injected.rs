@@ -73,7 +73,7 @@ async fn until_told(namespace: &Namespace, pods: &[&str]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_asks_for_a_sidecar_and_has_none_gets_one_event_whoever_leads() -> Result<()> {
+async fn pod_without_its_requested_sidecar_gets_one_event() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let first = Operator::start(BINARY, &cluster.operator_pod("op-0").await?, ARGS).await?;
     first.until_active().await?;

@@ -49,8 +49,7 @@ async fn incident_of(namespace: &Namespace, lock: &str) -> Result<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_locks_of_a_pod_that_ended_are_free_at_once_and_those_of_look_alikes_are_not()
--> Result<()> {
+async fn only_locks_of_really_ended_pods_are_freed_at_once() -> Result<()> {
     let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("ended").await?;
     let lost = json!({"phase": "Failed", "reason": "NodeLost",
@@ -117,8 +116,7 @@ async fn the_locks_of_a_pod_that_ended_are_free_at_once_and_those_of_look_alikes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_is_being_deleted_is_asked_after_when_its_session_missed_a_renewal() -> Result<()>
-{
+async fn terminating_pod_is_read_after_a_missed_renewal() -> Result<()> {
     let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("deleted").await?;
     let pod = namespace.pod("a").await?;
@@ -148,8 +146,7 @@ async fn a_pod_that_is_being_deleted_is_asked_after_when_its_session_missed_a_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_does_not_say_which_pod_it_is_of_is_judged_by_its_silence_alone()
--> Result<()> {
+async fn session_without_a_pod_uid_is_judged_by_its_silence_alone() -> Result<()> {
     let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("nobody").await?;
     let session = json!({"apiVersion": "leasehold.dev/v1alpha1", "kind": "LockSession",

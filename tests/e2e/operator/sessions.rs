@@ -16,8 +16,7 @@ async fn session_of(namespace: &Namespace, lock: &str) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_app_of_a_session_that_a_person_revokes_hears_that_and_its_agent_begins_another()
--> Result<()> {
+async fn manual_revocation_reaches_the_app_and_a_new_session_follows() -> Result<()> {
     let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("revoked").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
@@ -56,8 +55,7 @@ async fn the_app_of_a_session_that_a_person_revokes_hears_that_and_its_agent_beg
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_session_is_on_the_record_where_its_agent_does_not_release_what_it_held()
--> Result<()> {
+async fn deleted_session_is_recorded_unless_its_agent_releases() -> Result<()> {
     let (cluster, _operator) = looked_after().await?;
     let namespace = cluster.namespace("unsessioned").await?;
     let dies = sidecar(&namespace.pod("dies").await?, 6).await?;

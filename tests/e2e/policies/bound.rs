@@ -82,7 +82,7 @@ async fn raw_writes_with_a_pods_own_token_are_refused() {
 }
 
 #[tokio::test]
-async fn another_pods_grant_is_ended_as_the_mode_says() {
+async fn other_pods_grant_ends_only_by_the_rules_of_the_mode() {
     for mode in [TakeOver::Strict, TakeOver::Peer] {
         let world = World::new(mode).await;
         let [a, b] = world.pods(["a", "b"]).await;

@@ -21,7 +21,7 @@ fn condition(kind: &str) -> ConditionRecord {
 /// A mark that the sidecars have not seen, and that goes with the grant: once by a hand-over, once
 /// where the lock gets free.
 #[tokio::test(flavor = "multi_thread")]
-async fn sidecars_give_back_a_lock_that_was_marked_meanwhile() -> Result<()> {
+async fn sidecars_release_a_lock_marked_long_held() -> Result<()> {
     // One that has no operator: it would take the mark off a free lock itself.
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let Pair { namespace, a, b } = Pair::start_in(&cluster, "marked", 15).await?;

@@ -54,7 +54,7 @@ const NOWHERE: [(&str, &str, &str); 14] = [
 ];
 
 #[tokio::test]
-async fn the_operator_has_a_sidecars_rights_at_home_and_its_own_everywhere() {
+async fn operator_has_sidecar_rights_in_its_own_namespace_only() {
     let world = World::new(TakeOver::Strict).await;
     world.bare_operator().await;
     for (namespace, home) in [("default", false), (OPERATOR_NAMESPACE, true)] {

@@ -40,7 +40,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_locks_only_what_its_annotation_allows() {
+async fn namespace_locks_only_resources_that_its_annotation_allows() {
     let world = World::new(TakeOver::Strict).await;
     let pod = world.pod("a").await;
     world.make(&pod.client, "anything").await.allowed();
@@ -67,7 +67,7 @@ async fn a_namespace_locks_only_what_its_annotation_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_there_before_the_annotation_is_used_on() {
+async fn lock_older_than_the_annotation_stays_usable() {
     let world = World::new(TakeOver::Strict).await;
     let pod = world.pod("a").await;
     let lock = world.lock(None).await;

@@ -44,7 +44,7 @@ async fn a_lock_admin_ends_a_grant_on_the_record_and_not_by_hand() {
 }
 
 #[tokio::test]
-async fn a_pod_asks_for_nothing() {
+async fn pod_cannot_write_release_requests() {
     let world = World::new(TakeOver::Strict).await;
     let [a, b] = world.pods(["a", "b"]).await;
     let lock = world.held(&a, &[]).await;
@@ -96,7 +96,7 @@ async fn told_command(world: &World, lock: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_command_that_a_refused_deletion_tells_asks_for_the_end_of_the_grant() {
+async fn command_in_a_refused_deletion_requests_the_grants_end() {
     // An operator would do what is asked.
     let world = World::without_operator(TakeOver::Strict).await;
     let [a, b] = world.pods(["a", "b"]).await;

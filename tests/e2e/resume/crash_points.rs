@@ -28,7 +28,7 @@ async fn until_seen(proxy: &Proxy, class: Class) -> Result<()> {
 /// The end is on file before the release is sent: whether that arrives or not, the lease is over and
 /// the lock is given back.
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_while_a_release_is_on_its_way() -> Result<()> {
+async fn crash_while_a_release_is_under_way() -> Result<()> {
     for fault in [
         Fault::RequestLost,
         Fault::RequestLate(LATE),
@@ -73,7 +73,7 @@ fn answered(proxy: &Proxy) -> Option<u16> {
 /// Exactly between two steps: the end is on file, and the write has not arrived; or it has landed, and
 /// nobody was told.
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_between_the_end_on_file_and_the_answer_to_the_release() -> Result<()> {
+async fn crash_between_the_recorded_end_and_the_release_response() -> Result<()> {
     for held in [Fault::RequestHeld, Fault::AnswerHeld] {
         let has_landed = held == Fault::AnswerHeld;
         let (node, proxy) = behind_a_proxy("between").await?;
@@ -205,7 +205,7 @@ async fn a_token_that_is_not_on_file() -> Result<()> {
 /// The lock is had, and the process dies before it can write that down: nobody knows of it, and its
 /// token is never given.
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_before_a_grant_is_on_file() -> Result<()> {
+async fn crash_before_a_grant_is_on_file() -> Result<()> {
     let (node, proxy) = behind_a_proxy("unwritten").await?;
     let a = node.start().await?;
     let kept = acquire(&a, "kept").await?.0;

@@ -9,7 +9,7 @@ const LEASES: usize = 2_500;
 const AT_ONCE: usize = 64;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_leases_go_on() -> Result<()> {
+async fn thousands_of_leases_are_resumed() -> Result<()> {
     let node = Node::new("thousands").await?;
     // Longer than a busy machine takes.
     let start = async || node.launch_with(&node.pod, 30).start().await;

@@ -74,7 +74,7 @@ fn case(name: &'static str, reason: &'static str, answer: (u16, &'static str)) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_boot() -> Result<()> {
+async fn file_of_another_boot_is_refused() -> Result<()> {
     let case = case("other-boot", "the machine was rebooted", UNKNOWN);
     begins_anew(case, async |node, _| {
         node.rewrite(|records| {
@@ -85,7 +85,7 @@ async fn another_boot() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_pods() -> Result<()> {
+async fn file_of_another_pod_is_refused() -> Result<()> {
     let case = case("other-pod", "it belongs to the pod with uid", UNKNOWN);
     begins_anew(case, async |node, _| {
         // Its file comes to be in this one's place.
@@ -102,7 +102,7 @@ async fn another_pods() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_truncated_file() -> Result<()> {
+async fn truncated_file_is_refused() -> Result<()> {
     let case = case("truncated", "it is cut", UNKNOWN);
     begins_anew(case, async |node, _| {
         // At the end of a line, where every checksum is right.
@@ -116,7 +116,7 @@ async fn a_truncated_file() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doctored_file() -> Result<()> {
+async fn altered_file_is_refused() -> Result<()> {
     let case = case("doctored", "is damaged", UNKNOWN);
     begins_anew(case, async |node, _| {
         let text = std::fs::read_to_string(node.file())?;
@@ -127,7 +127,7 @@ async fn a_doctored_file() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_format() -> Result<()> {
+async fn file_of_another_format_is_refused() -> Result<()> {
     let case = case("other-format", "it has the format", UNKNOWN);
     begins_anew(case, async |node, _| {
         let text = std::fs::read_to_string(node.file())?;
@@ -138,7 +138,7 @@ async fn another_format() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_session() -> Result<()> {
+async fn revoked_session_is_not_resumed() -> Result<()> {
     let case = Case {
         is_ended: true,
         ..case("revoked", "the session was revoked", LOST)
@@ -167,7 +167,7 @@ async fn deadline_in_the_past_is_refused() -> Result<()> {
 
 /// A renewal of the process that died is on its way when the next one asks.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_was_renewed_since() -> Result<()> {
+async fn session_renewed_since_is_not_resumed() -> Result<()> {
     let case = case("renewed-since", "the session was written after", LOST);
     begins_anew(case, async |node, session| {
         let path = format!("locksessions/{session}/status");
@@ -180,7 +180,7 @@ async fn a_session_that_was_renewed_since() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_force_released_is_lost_and_the_others_go_on() -> Result<()> {
+async fn force_released_lock_is_lost_and_other_leases_are_resumed() -> Result<()> {
     let node = Node::new("forced").await?;
     let (a, b) = (node.start().await?, node.other().await?);
     let (lease, kept) = (acquire(&a, "res").await?.0, acquire(&a, "kept").await?.0);

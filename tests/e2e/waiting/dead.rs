@@ -100,7 +100,7 @@ fn lines(told: &[Value]) -> Vec<Vec<&str>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_dead_ahead_are_skipped_together() -> Result<()> {
+async fn expired_waiters_ahead_are_skipped_together() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let line = Line::form(&cluster, TTL).await?;
     let Outlived {
@@ -125,7 +125,7 @@ async fn the_dead_ahead_are_skipped_together() -> Result<()> {
 /// operator who wrote, the incidents say: there is one for each state that the lock had. Who waits may try to
 /// when it sees a session that the operator has revoked; the policies refuse it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_drops_the_dead_ahead_and_gives_the_lock_to_who_lives() -> Result<()> {
+async fn operator_skips_expired_waiters_and_serves_a_live_one() -> Result<()> {
     let (cluster, operator) = looked_after().await?;
     let line = Line::form(&cluster, 10 * TTL).await?;
     let Outlived {
@@ -162,7 +162,7 @@ async fn an_operator_drops_the_dead_ahead_and_gives_the_lock_to_who_lives() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_operator_nobody_gets_what_cannot_be_proven_free() -> Result<()> {
+async fn strict_mode_without_operator_never_takes_over() -> Result<()> {
     // Strict mode, and nobody to look after it.
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let Pair { namespace, a, b } = Pair::start_in(&cluster, "unproven", 3).await?;

@@ -293,7 +293,7 @@ async fn a_grant_for_a_waiter_that_hung_up_is_gone_within_a_second() -> Result<(
 
 /// The moment that the rounds above seldom hit, made long: the lock is had, and its lease is not.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
+async fn hang_up_while_a_lease_is_made_leaves_no_grant() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("half-made").await?;
     let a = sidecar(&namespace.pod("a").await?, 30).await?;

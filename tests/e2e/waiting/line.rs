@@ -11,7 +11,7 @@ use crate::harness::{Class, Cluster, Proxy, TakeOver, now};
 use crate::support::{sidecar, until_queued};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_waiter_is_told_ends_before_its_session_does() -> Result<()> {
+async fn waiters_validity_ends_before_its_session() -> Result<()> {
     const TTL: Duration = Duration::from_secs(4);
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("told").await?;
@@ -56,7 +56,7 @@ async fn what_a_waiter_is_told_ends_before_its_session_does() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_waiters_are_served_in_their_order_with_rising_tokens() -> Result<()> {
+async fn ten_waiters_are_served_in_order_with_rising_tokens() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("order").await?;
     let a = sidecar(&namespace.pod("a").await?, 30).await?;

@@ -60,7 +60,7 @@ async fn all_served<'a>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_queues_again_when_the_queue_is_wiped() -> Result<()> {
+async fn waiters_rejoin_a_wiped_queue() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("wiped", TakeOver::Peer, 6).await?;
     let c = sidecar(&namespace.pod("c").await?, 6).await?;
     let first = a.acquire("res").await?.granted()?;
@@ -85,7 +85,7 @@ async fn who_waits_queues_again_when_the_queue_is_wiped() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_queues_again_at_a_lock_that_was_made_anew() -> Result<()> {
+async fn waiters_queue_again_at_a_recreated_lock() -> Result<()> {
     let Pair { namespace, a, b: d } = Pair::start("anew", TakeOver::Peer, 9).await?;
     let proxy = Proxy::start(&namespace.cluster).await?;
     let b = sidecar(&namespace.pod("b2").await?.through(&proxy.url)?, 9).await?;
@@ -115,7 +115,7 @@ async fn who_waits_queues_again_at_a_lock_that_was_made_anew() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_hears_of_a_deletion_within_a_second() -> Result<()> {
+async fn holder_observes_a_deletion_within_a_second() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("deleted", TakeOver::Peer, 60).await?;
     let first = a.acquire("res").await?.granted()?;
     // The watch is open from some time after the session began; who waits proves that it is.
@@ -140,7 +140,7 @@ async fn a_holder_hears_of_a_deletion_within_a_second() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_stalled_watch_the_grant_is_found_within_a_third_of_the_ttl() -> Result<()> {
+async fn grant_is_found_within_a_third_of_the_ttl_without_a_watch() -> Result<()> {
     const TTL: Duration = Duration::from_secs(20);
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("stalled").await?;
@@ -194,7 +194,7 @@ async fn with_a_stalled_watch_the_grant_is_found_within_a_third_of_the_ttl() -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_stays_in_line_through_an_outage() -> Result<()> {
+async fn waiter_stays_queued_through_an_outage() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     // The first renewal falls into the outage, and two thirds of this are left for its end.
     let Pair { namespace, a, b } = Pair::start_in(&cluster, "outage", 60).await?;

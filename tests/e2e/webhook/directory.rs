@@ -26,7 +26,7 @@ fn write(directory: &Path, files: &Files) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_is_served_from_and_followed() -> Result<()> {
+async fn certificate_directory_is_served_and_followed() -> Result<()> {
     let stage = Stage::new().await?;
     let directory = stage.directory("certificates")?;
     let (old, new) = (made(0)?, made(100)?);

@@ -12,7 +12,7 @@ const ROTATIONS: usize = 2;
 const PODS: usize = 10;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_made_without_one_refusal_while_certificates_are_renewed() -> Result<()> {
+async fn certificate_rotation_refuses_no_pod() -> Result<()> {
     let stage = Stage::new().await?;
     let a = stage.operator("a", SECONDS).await?;
     let b = stage.operator("b", SECONDS).await?;

@@ -96,7 +96,7 @@ async fn lines<T: About>(feed: &mut Feed<T>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_feed_tells_what_is_there_and_what_becomes_of_it() {
+async fn feed_lists_locks_and_delivers_their_changes() {
     let store = store();
     make_lock(&store, "before").await;
     let mut locks = FleetStore::locks(&store);
@@ -126,7 +126,7 @@ async fn a_feed_tells_what_is_there_and_what_becomes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_are_told_of_like_locks() {
+async fn feed_lists_sessions_and_delivers_their_changes() {
     let store = store();
     SessionStore::create(&store, &session("before"))
         .await
@@ -262,7 +262,7 @@ fn pod(name: &str, is_terminal: bool) -> PodReport {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_pods_that_ended_are_told_of() {
+async fn feed_delivers_only_ended_pods() {
     let store = store();
     store.report_pod(pod("runs", false));
     let mut pods = store.ended_pods();

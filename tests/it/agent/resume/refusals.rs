@@ -64,7 +64,7 @@ fn same(_: &mut Config) {}
 fn as_it_is(_: &mut Memory) {}
 
 #[tokio::test]
-async fn another_boot() {
+async fn file_of_another_boot_is_refused() {
     let change = |memory: &mut Memory| memory.boot_id = "another".into();
     begins_anew("boot", nothing, same, change, LeaseError::Unknown).await;
 }
@@ -135,7 +135,7 @@ async fn revoked_session_is_not_resumed() {
 
 /// The file is an older copy: the session was renewed since, and who knows what was told.
 #[tokio::test]
-async fn a_session_that_was_renewed_since() {
+async fn session_renewed_since_is_not_resumed() {
     let renew = |node: &Node| {
         let store = node.store.clone();
         let session = store.session_of("r").unwrap();
