@@ -23,7 +23,7 @@ const VARIABLE: &str = "LEASEHOLD_SEEDED_BUG";
 /// What stands before the worlds of a row.
 const OF_WORLDS: &str = "worlds ";
 /// The test that runs worlds, and what tells it which and what to look for.
-const WORLDS_TEST: &str = "what_must_hold_holds_in_every_world";
+const WORLDS_TEST: &str = "invariants_hold_in_every_world";
 const WORLDS: &str = "SIM_SEEDS";
 const FLAW: &str = "SIM_FLAW";
 /// How often it is asked whether a test is over: after ten minutes it hangs. Most take no time at all.
@@ -207,7 +207,7 @@ pub(crate) fn all_are_noticed_by(rung: &str) {
 }
 
 #[test]
-fn a_bug_that_a_test_cannot_see_is_not_called_noticed() {
+fn undetected_bug_is_not_counted_as_noticed() {
     let row = |test: &str, words: &str| Row {
         // One that no such test can be about.
         bug: "readers-not-waited-for".to_owned(),
@@ -215,7 +215,7 @@ fn a_bug_that_a_test_cannot_see_is_not_called_noticed() {
         test: test.to_owned(),
         words: words.to_owned(),
     };
-    let own = concat!(module_path!(), "::what_a_run_says_is_read");
+    let own = concat!(module_path!(), "::output_of_a_test_run_is_parsed");
     let own = own.split_once("::").unwrap().1;
     let failed = Outcome {
         counts: Some((0, 1)),
@@ -237,7 +237,7 @@ fn a_bug_that_a_test_cannot_see_is_not_called_noticed() {
 }
 
 #[test]
-fn what_a_run_says_is_read() {
+fn output_of_a_test_run_is_parsed() {
     let said = "x\ntest result: FAILED. 3 passed; 12 failed; 0 ignored; 0 measured\n";
     assert_eq!(counts_of(said), Some((3, 12)));
     assert_eq!(counts_of("Killed"), None);

@@ -169,7 +169,7 @@ async fn looks_of(
     let (first, others) = words.split_first().context("a command")?;
     let mut command = Command::new(first);
     command.args(others).env(MEETING, meeting.path());
-    command.args(["--exact", "clock::two_looks", "--ignored", "--nocapture"]);
+    command.args(["--exact", "clock::two_readings", "--ignored", "--nocapture"]);
     let looking = tokio::task::spawn_blocking(move || command.output());
     let mut done = Ok(());
     if let Some(clock) = clock {
@@ -211,7 +211,7 @@ fn look() -> Result<(u64, Moment)> {
 
 #[test]
 #[ignore = "it is a process that the next tests start"]
-fn two_looks() -> Result<()> {
+fn two_readings() -> Result<()> {
     let meeting = PathBuf::from(std::env::var_os(MEETING).context(MEETING)?);
     let (began, counted) = look()?;
     std::fs::write(meeting.join("looked"), "")?;
@@ -233,7 +233,7 @@ fn two_looks() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_clocks_count_what_they_are_told() -> Result<()> {
+async fn fault_clocks_run_at_their_configured_rate() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let at = directory.path();
     let mut clocks = [
@@ -251,7 +251,7 @@ async fn fault_clocks_count_what_they_are_told() -> Result<()> {
 
 /// It runs when its clock leaps, as sidecars do.
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_clocks_leap_within_a_running_process() -> Result<()> {
+async fn fault_clocks_jump_within_a_running_process() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let mut leaping = Clock::leaping(directory.path())?;
     let seen = looks_of(Some(&mut leaping), |clock| clock.leap(50)).await?;

@@ -69,7 +69,7 @@ impl Control {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_control_a_register_that_looks_at_no_token_is_noticed() -> Result<()> {
+async fn fault_control_register_without_token_check_is_detected() -> Result<()> {
     let control = Control {
         about: "takes-all",
         plan: Plan {
@@ -85,7 +85,7 @@ async fn fault_control_a_register_that_looks_at_no_token_is_noticed() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_control_apps_that_believe_two_seconds_too_long_are_noticed() -> Result<()> {
+async fn fault_control_apps_past_their_deadline_are_detected() -> Result<()> {
     let control = Control {
         about: "overtrust",
         plan: Plan {
@@ -102,7 +102,7 @@ async fn fault_control_apps_that_believe_two_seconds_too_long_are_noticed() -> R
 /// Only an app that still wants its lock listens for so long. One that asks has sent a renewal to the silent
 /// sidecar, and learns from its own patience that its time is over.
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_control_a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
+async fn fault_control_silent_sidecar_is_detected() -> Result<()> {
     let control = Control {
         about: "silent",
         plan: Plan {
@@ -120,7 +120,7 @@ async fn fault_control_a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
 /// It takes a lock from who is cut off and still believes. Few locks: somebody always wants each.
 #[cfg(feature = "seeded-bugs")]
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_control_an_impatient_operator_is_noticed() -> Result<()> {
+async fn fault_control_impatient_operator_is_detected() -> Result<()> {
     let control = Control {
         about: "impatient",
         plan: Plan {

@@ -65,7 +65,7 @@ impl Done {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "ten minutes and a control plane of its own: make fault"]
-async fn fault_whatever_befalls_them_apps_believe_one_at_a_time() -> Result<()> {
+async fn fault_apps_hold_each_lock_one_at_a_time_under_faults() -> Result<()> {
     let seed = from_env("FAULT_SEED")?.unwrap_or_else(|| fastrand::u64(..));
     let minutes = from_env("FAULT_MINUTES")?.unwrap_or(MINUTES);
     tell(&format!("FAULT_SEED={seed} FAULT_MINUTES={minutes}"))?;

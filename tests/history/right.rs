@@ -46,7 +46,7 @@ fn an_acquire_without_an_answer_that_did_happen() {
 
 /// Its answer came, and it is the one that was asked for before the other one's.
 #[test]
-fn who_waits_in_line_since_before_may_have_the_smaller_token() {
+fn earlier_queued_caller_may_have_the_smaller_token() {
     let mut story = Story::default();
     story
         .acquire("a", 0..50, 1000, 60)
@@ -101,7 +101,7 @@ fn two_writes_at_one_time_are_done_in_any_order() {
 }
 
 #[test]
-fn what_a_person_overrode_is_not_claimed() {
+fn overridden_grant_makes_no_claim() {
     use OverriddenBy::{Delete, DeleteSession, Edit, Force, Restore, Wipe};
     for by in [Force, Delete, Wipe, Edit, DeleteSession, Restore] {
         let mut story = Story::default();
@@ -118,7 +118,7 @@ fn what_a_person_overrode_is_not_claimed() {
 }
 
 #[test]
-fn a_grant_that_is_known_to_be_ended_is_not_claimed() {
+fn grant_known_to_be_ended_makes_no_claim() {
     for end in [End::Ok, End::Unknown, End::Never] {
         let mut story = Story::default();
         story
@@ -130,7 +130,7 @@ fn a_grant_that_is_known_to_be_ended_is_not_claimed() {
 }
 
 #[test]
-fn a_sidecar_whose_clock_leaps_is_excused() {
+fn sidecar_whose_clock_jumped_is_excused() {
     let mut story = Story::default();
     story.info("a", 0, Op::served_by("s"));
     story.acquire("a", 0..10, 1000, 100);
@@ -141,7 +141,7 @@ fn a_sidecar_whose_clock_leaps_is_excused() {
 }
 
 #[test]
-fn a_sidecar_whose_clock_leapt_tells_less() {
+fn validity_may_shrink_after_a_clock_jump() {
     let mut story = Story::default();
     story.info("a", 0, Op::served_by("s"));
     story.acquire("a", 0..10, 1000, 100);
@@ -152,7 +152,7 @@ fn a_sidecar_whose_clock_leapt_tells_less() {
 
 /// It was kept when the lock was deleted, and its agent did not know yet: the fence refuses it.
 #[test]
-fn a_further_lease_of_a_grant_that_a_person_ended() {
+fn later_lease_of_an_overridden_grant_is_right() {
     let mut story = Story::default();
     story
         .acquire_lease("a", 0..10, "g.0", 1000, 20)
@@ -176,7 +176,7 @@ fn clocks_that_are_out_of_bounds_leave_the_tokens() {
 }
 
 #[test]
-fn beliefs_may_overlap_by_what_clocks_may_differ() {
+fn beliefs_may_overlap_by_the_clock_tolerance() {
     let mut story = Story::default();
     story.claims(10, true, None);
     story
@@ -196,7 +196,7 @@ fn a_repeated_request_has_the_same_lease() {
 
 /// Each counts from when its app sent it; the request of the second took longer.
 #[test]
-fn an_answer_to_a_slow_request_may_tell_less() {
+fn answer_to_a_slow_request_may_shorten_validity() {
     let mut story = Story::default();
     story
         .acquire("a", 0..1, 1000, 100)
@@ -217,7 +217,7 @@ fn an_answer_to_a_slow_request_may_tell_less() {
 
 /// Not only the release: an app that is told of the loss, or stops by itself, believes no more.
 #[test]
-fn who_was_told_of_a_loss_believes_no_more() {
+fn notified_loss_ends_the_apps_belief() {
     let mut story = Story::default();
     story
         .claims(0, true, Some(5))
@@ -235,7 +235,7 @@ fn who_was_told_of_a_loss_believes_no_more() {
 
 /// Who let go, did not run, has nobody who runs to tell it, or whose stream has ended, is owed nothing.
 #[test]
-fn who_cannot_be_told_of_a_loss_is_not() {
+fn unreachable_app_need_not_be_notified_of_a_loss() {
     let told = |excuse: fn(&mut Story) -> &mut Story| {
         let mut story = Story::default();
         story
@@ -281,7 +281,7 @@ fn who_cannot_be_told_of_a_loss_is_not() {
 
 /// It did not run when it was asked, so its deadline is so much later.
 #[test]
-fn a_sidecar_counts_from_when_it_ran_again() {
+fn sidecar_counts_from_when_it_ran_again() {
     let mut story = Story::default();
     story
         .claims(0, true, Some(50))
@@ -309,7 +309,7 @@ fn a_restore_without_the_bump_ends_every_claim() {
 
 /// What nobody knows of is there or not, and what comes later need not be.
 #[test]
-fn a_log_has_what_was_acknowledged() {
+fn log_contains_all_acknowledged_entries() {
     for entries in [
         &[("a", 1000), ("c", 3000)][..],
         &[("a", 1000), ("b", 2000), ("c", 3000)],
@@ -348,13 +348,13 @@ fn check_of(turns: u64) -> Duration {
 
 /// No bound on how long it takes, but on how that grows: what compares each with each takes 64 times as long.
 #[test]
-fn eight_times_as_many_events_take_hardly_more_than_eight_times_as_long() {
+fn check_time_grows_about_linearly_with_the_events() {
     let (some, more) = (check_of(1_500), check_of(12_000));
     println!("12,000 and 96,000 events were checked in {some:?} and {more:?}");
     assert!(more < some * 32, "{some:?}, {more:?}");
 }
 
 #[test]
-fn a_history_of_nothing_is_right() {
+fn empty_history_is_right() {
     assert_eq!(History::default().check().unwrap().events, 0);
 }

@@ -13,7 +13,7 @@ fn is_wrong(story: &Story, words: &[&str]) {
 }
 
 #[test]
-fn two_believe_at_one_time() {
+fn two_apps_believe_at_one_time() {
     let mut story = Story::default();
     story
         .acquire("a", 0..10, 1000, 100)
@@ -54,7 +54,7 @@ fn nested_beliefs_are_found() {
 
 /// The renewal told more, and the release was only asked for when the other had it.
 #[test]
-fn a_belief_that_was_prolonged_counts_to_its_end() {
+fn extended_belief_counts_to_its_end() {
     let mut story = Story::default();
     story
         .acquire("a", 0..10, 1000, 50)
@@ -67,7 +67,7 @@ fn a_belief_that_was_prolonged_counts_to_its_end() {
 
 /// A force release of the first says nothing about the two after it.
 #[test]
-fn those_who_come_after_an_override_exclude_each_other() {
+fn grants_after_an_override_still_exclude_each_other() {
     let mut story = Story::default();
     story
         .acquire("a", 0..10, 1000, 100)
@@ -80,7 +80,7 @@ fn those_who_come_after_an_override_exclude_each_other() {
 
 /// Neither another grant, nor one that nobody ended after all.
 #[test]
-fn an_override_excuses_the_grants_that_it_ended() {
+fn override_excuses_only_the_grants_it_ended() {
     for (grant, end) in [("other", End::Ok), ("1000", End::Fail)] {
         let mut story = Story::default();
         story
@@ -92,7 +92,7 @@ fn an_override_excuses_the_grants_that_it_ended() {
 }
 
 #[test]
-fn the_leap_of_another_sidecars_clock_excuses_nothing() {
+fn clock_jump_of_another_sidecar_excuses_nothing() {
     let mut story = Story::default();
     story.info("a", 0, Op::served_by("s"));
     story.acquire("a", 0..10, 1000, 100);
@@ -104,7 +104,7 @@ fn the_leap_of_another_sidecars_clock_excuses_nothing() {
 
 /// What was told after a leap is no less because of the next.
 #[test]
-fn a_leap_excuses_no_less_time_before_or_after_it() {
+fn clock_jump_excuses_only_the_first_answer_after_it() {
     for leaps in [5, 45] {
         let mut story = Story::default();
         story.info("a", 0, Op::served_by("s"));
@@ -139,7 +139,7 @@ fn an_override_of_another_lock_excuses_nothing() {
 
 /// Nobody overrode anything, so a kept grant is over when another pod has the lock.
 #[test]
-fn a_further_lease_of_a_grant_that_is_over() {
+fn later_lease_of_an_ended_grant_is_wrong() {
     let mut story = Story::default();
     story
         .acquire_lease("a", 0..10, "g.0", 1000, 20)
@@ -149,7 +149,7 @@ fn a_further_lease_of_a_grant_that_is_over() {
 }
 
 #[test]
-fn a_token_is_given_twice() {
+fn token_is_granted_twice() {
     let mut story = Story::default();
     story
         .acquire("a", 0..10, 1000, 20)
@@ -224,7 +224,7 @@ fn a_register_refuses_the_newest_token() {
 }
 
 #[test]
-fn an_app_has_an_answer_that_the_register_never_gave() {
+fn app_has_an_answer_the_register_never_gave() {
     let mut story = Story::default();
     story
         .acquire("a", 0..10, 1000, 100)
@@ -234,7 +234,7 @@ fn an_app_has_an_answer_that_the_register_never_gave() {
 }
 
 #[test]
-fn who_believes_is_refused() {
+fn rightful_holder_is_refused() {
     let mut story = Story::default();
     story
         .acquire("a", 0..10, 1000, 100)
@@ -285,7 +285,7 @@ fn a_lease_is_confirmed_after_anothers_token() {
 }
 
 #[test]
-fn an_app_is_told_less_than_before() {
+fn validity_of_a_lease_shrinks() {
     let mut story = Story::default();
     story
         .acquire("a", 0..10, 1000, 100)
@@ -294,7 +294,7 @@ fn an_app_is_told_less_than_before() {
 }
 
 #[test]
-fn a_log_has_not_what_it_should() {
+fn log_misses_repeats_or_invents_an_entry() {
     for (entries, words) in [
         (
             &[("b", 2000)][..],
@@ -329,7 +329,7 @@ fn a_log_has_not_what_it_should() {
 
 /// Whoever has a newer token has asked for the log's length with it.
 #[test]
-fn an_entry_is_refused_while_its_app_believes() {
+fn rightful_entry_is_refused() {
     let mut story = Story::default();
     story
         .acquire("a", 0..10, 1000, 100)
@@ -338,7 +338,7 @@ fn an_entry_is_refused_while_its_app_believes() {
 }
 
 #[test]
-fn a_loss_is_told_too_late() {
+fn loss_is_notified_too_late() {
     let mut story = Story::default();
     story
         .claims(0, true, Some(5))
@@ -349,7 +349,7 @@ fn a_loss_is_told_too_late() {
 
 /// In between it was told of neither.
 #[test]
-fn more_time_is_told_too_late() {
+fn extension_is_notified_too_late() {
     let mut story = Story::default();
     story
         .claims(0, true, Some(5))
@@ -360,7 +360,7 @@ fn more_time_is_told_too_late() {
 }
 
 #[test]
-fn a_loss_is_never_told() {
+fn loss_is_never_notified() {
     let mut story = Story::default();
     story
         .claims(0, true, Some(5))
@@ -393,7 +393,7 @@ fn a_stop_excuses_no_more_than_its_time() {
 }
 
 #[test]
-fn what_is_no_history_is_called_that() {
+fn malformed_history_is_reported() {
     let mut app = Process::new("a");
     let begun = app.invoke(1, Op::acquire("r"));
     let of_nothing = app.ok(2, 7, Op::granted("r", "l", 1, 9));

@@ -51,7 +51,7 @@ impl NodeClock {
 }
 
 #[test]
-fn nothing_is_rounded() {
+fn node_clock_rounds_nothing() {
     use leasehold::protocol::time::SessionTtl;
 
     let ttl = SessionTtl::clamped(TTL_SECONDS);

@@ -200,7 +200,7 @@ fn queue_and_hand_over() {
 
 /// The lock is handed to the dead, and whoever is alive gets it from there.
 #[test]
-fn hand_over_to_the_dead() {
+fn hand_over_to_crashed_waiters() {
     let rules = Rules {
         agents: 3,
         renewals_each: 0,
@@ -216,7 +216,7 @@ fn hand_over_to_the_dead() {
 
 /// Only the operator takes over; whoever waits long enough is served.
 #[test]
-fn operator_serves_those_who_wait() {
+fn operator_serves_all_waiters() {
     let rules = Rules {
         operator: true,
         peers_take_over: false,
@@ -238,7 +238,7 @@ fn operator_serves_those_who_wait() {
 
 /// No operator at all: peers serve themselves.
 #[test]
-fn peers_serve_those_who_wait() {
+fn peers_serve_all_waiters() {
     let rules = Rules {
         renewals_each: 0,
         waiters_outlast: true,

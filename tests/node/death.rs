@@ -28,7 +28,7 @@ async fn waiter(leasehold: &'static Leasehold, namespace: &Namespace) -> Result<
 /// The stream is a process of its own here, so that its death is that of the container. It takes some
 /// 10 ms, and longer where the two cores have other work for a moment: of five times the middle one counts.
 #[tokio::test]
-async fn a_container_that_is_killed_with_a_hold_hands_over_at_once() -> Result<()> {
+async fn killed_container_with_a_hold_hands_over_at_once() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let mut took = Vec::new();
     for _ in 0..5 {
@@ -61,7 +61,7 @@ async fn killed_with_a_hold(leasehold: &'static Leasehold) -> Result<Duration> {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_is_killed_alone_goes_on_with_its_leases() -> Result<()> {
+async fn killed_sidecar_resumes_its_leases() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let namespace = leasehold.namespace("death").await?;
     let wanted = Wanted::default();
@@ -116,7 +116,7 @@ async fn a_sidecar_that_is_killed_alone_goes_on_with_its_leases() -> Result<()> 
 
 /// What a node does that kills for memory. The pod's end is seen by the kubelet, and then by the operator.
 #[tokio::test]
-async fn a_pod_whose_processes_are_all_killed_is_reclaimed_when_that_is_reported() -> Result<()> {
+async fn killed_pods_lock_is_reclaimed_after_its_end_is_reported() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let namespace = leasehold.namespace("death").await?;
     let wanted = Wanted {

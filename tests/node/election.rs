@@ -35,7 +35,7 @@ struct Claim {
 }
 
 #[tokio::test]
-async fn three_replicas_elect_one_through_a_rolling_update_and_the_service_follows() -> Result<()> {
+async fn rolling_update_keeps_one_leader_behind_the_service() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let namespace = leasehold.namespace("election").await?;
     make(&namespace).await?;

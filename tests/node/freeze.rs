@@ -14,7 +14,7 @@ use crate::install::Leasehold;
 const TTL: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn a_frozen_kubelet_and_its_containers_lose_their_locks_after_one_ttl() -> Result<()> {
+async fn frozen_node_loses_its_locks_after_one_ttl() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let machine = leasehold.machine;
     let namespace = leasehold.namespace("freeze").await?;

@@ -42,7 +42,7 @@ const GOOD: &str = "renewed 200 released 204";
 const GOOD_TOO: &str = "renewed 200 released 202";
 
 #[tokio::test]
-async fn an_upgrade_rolls_the_operator_without_a_lost_lock_or_a_refused_pod() -> Result<()> {
+async fn helm_upgrade_loses_no_lock_and_refuses_no_pod() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let machine = leasehold.machine;
     // As long as its tag is another one, so are the sidecars of new pods.

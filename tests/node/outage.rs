@@ -29,7 +29,7 @@ const HOLD: &str = "echo opened; call /v1/locks/hold '{\"resource\":\"held\"}'
 exec sleep infinity";
 
 #[tokio::test]
-async fn five_minutes_without_an_api_server_unready_and_restart_nothing() -> Result<()> {
+async fn five_minutes_outage_makes_no_pod_unready_or_restart() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let (machine, namespace) = (leasehold.machine, leasehold.namespace("outage").await?);
     // A real app's readiness may hang on its sidecar's.

@@ -15,8 +15,7 @@ use crate::pods::{LIMIT, app};
 const TTL: Duration = Duration::from_secs(15);
 
 #[tokio::test]
-async fn without_the_release_pods_renew_and_acquire_new_ones_start_and_another_adopts_it()
--> Result<()> {
+async fn pods_keep_working_without_the_release_until_a_new_one() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let (machine, namespace) = (leasehold.machine, leasehold.namespace("uninstall").await?);
     let labels = json!({"leasehold.dev/injection": "enabled"});

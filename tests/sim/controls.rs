@@ -22,23 +22,23 @@ fn is_noticed(bent: Bent, words: &str, of_history: &str) {
 }
 
 #[test]
-fn clocks_that_differ_by_a_third_make_two_believe() {
+fn clocks_that_differ_by_a_third_break_exclusion() {
     is_noticed(Bent::Clocks, "believes in", "two apps believed");
 }
 
 #[test]
-fn an_app_that_believes_longer_than_it_was_told_is_not_alone() {
+fn app_past_its_deadline_breaks_exclusion() {
     is_noticed(Bent::Apps, "believes in", "two apps believed");
 }
 
 #[test]
-fn a_register_that_takes_whatever_comes_goes_back() {
+fn register_without_token_check_goes_back() {
     is_noticed(Bent::Register, "took a write with token", "accepted token");
 }
 
 /// What the runbook adds to the bump for each restore since the backup.
 #[test]
-fn the_same_bump_for_a_backup_of_before_a_restore_gives_tokens_again() {
+fn repeated_bump_after_a_restore_repeats_tokens() {
     let sum = run_until(0..TRIES, Bent::Bump, 1, "'s and ");
     assert!(!sum.flawed.is_empty(), "unnoticed");
 }

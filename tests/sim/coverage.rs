@@ -115,7 +115,7 @@ fn at_least(kind: &str, worlds: u64) -> u64 {
 }
 
 #[test]
-fn what_never_happened_is_missed() {
+fn kind_that_never_happened_is_reported() {
     let nothing = Sum {
         worlds: ENOUGH_WORLDS,
         ..Sum::default()
@@ -124,7 +124,7 @@ fn what_never_happened_is_missed() {
 }
 
 #[test]
-fn what_happens_half_as_often_as_it_did_is_missed() {
+fn kind_that_happens_half_as_often_is_reported() {
     let worlds = 2 * ENOUGH_WORLDS;
     for (kind, in_a_thousand) in OFTEN {
         let just_enough = in_a_thousand * 2;

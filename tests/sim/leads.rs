@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_led_before_does_not_act_after_the_next_one_did() {
+    fn former_leader_does_not_act_after_its_successor() {
         let now = Duration::from_secs(1);
         let mut leads = Leads {
             terms: vec![("a".into(), "one".into()), ("b".into(), "two".into())],

@@ -58,7 +58,7 @@ fn wanted() -> Range<u64> {
 }
 
 #[test]
-fn what_must_hold_holds_in_every_world() {
+fn invariants_hold_in_every_world() {
     let words = std::env::var("SIM_FLAW").unwrap_or_default();
     let sum = run_until(wanted(), Bent::Nothing, 1, &words);
     println!("sim: {} worlds, in TTLs {:.2?}", sum.worlds, sum.longest);
@@ -80,7 +80,7 @@ fn what_must_hold_holds_in_every_world() {
 
 /// Also how a seed is looked at: `SIM_SEED` says which.
 #[test]
-fn replay_of_a_seed_is_the_same_to_the_last_line() {
+fn replay_of_a_seed_is_identical() {
     let seed = std::env::var("SIM_SEED").ok();
     let seeds = seed.as_ref().map_or(0..20, |seed| {
         let seed = seed.parse().expect("SIM_SEED is a number");

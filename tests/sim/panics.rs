@@ -28,7 +28,7 @@ pub(crate) fn flaw() -> Option<String> {
 }
 
 #[test]
-fn a_task_that_panics_is_noticed() {
+fn panicking_task_is_detected() {
     watch();
     assert_eq!(flaw(), None);
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -65,7 +65,7 @@ impl Stillness {
 }
 
 #[test]
-fn who_is_stopped_twice_goes_on_when_both_are_over() {
+fn process_stopped_twice_continues_after_both_stops() {
     let second = Duration::from_secs;
     let process = Stillness::default();
     process.begin(second(1), second(5));
@@ -76,7 +76,7 @@ fn who_is_stopped_twice_goes_on_when_both_are_over() {
 }
 
 #[test]
-fn the_dead_do_not_go_on() {
+fn crashed_process_does_not_continue() {
     let process = Stillness::default();
     process.begin(Duration::ZERO, Duration::ZERO);
     process.die();
