@@ -65,7 +65,7 @@ fn written_events_are_read_in_order_of_time() {
     assert_eq!(history.events[..23], one_of_each());
     let last: Vec<_> = history.events[23..].iter().map(|event| event.at).collect();
     assert_eq!(last, [26, 30, 30]);
-    // Of two files nobody knows which was first within one nanosecond.
+    // The order of two files within one nanosecond is unknown.
     assert_eq!(history.events[24].phase, Phase::Invoke);
     assert_eq!(history.place(24), "b.jsonl:2");
     assert_eq!(history.torn, 0);

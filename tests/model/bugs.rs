@@ -1,12 +1,12 @@
 //! The negative controls: each bug must make the checker find a counterexample. A check that
 //! cannot fail shows nothing.
 
-/// What a broken agent (or app) does in place of the right thing.
+/// What a broken agent (or app) does instead of the right thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// A renewal counts from its answer and not from before it was sent.
     ValidityFromAnswer,
-    /// The app counts what it was told from the answer and not from when it asked.
+    /// The app counts its validity from the answer and not from when it asked.
     AppCountsFromAnswer,
     /// The token comes from the lock's own revision; neither the highest revision seen nor that
     /// of the granting write counts.
@@ -23,8 +23,8 @@ pub(crate) enum Bug {
     GrantReusedAfterRelease,
     /// A process that resumes takes any renewal that it reads for its own.
     ResumeTrustsARead,
-    /// A process that resumes with an older copy of its state releases at once what is not in it, also
-    /// under a later lease.
+    /// A process that resumes with an older copy of its state releases at once what is missing from it, also under a
+    /// later lease.
     OrphansReleasedAtOnce,
 }
 

@@ -1,4 +1,4 @@
-//! The operator's port over a link. Its feeds come late, break off and tell everything anew.
+//! The operator's port over a link. Its feeds are late, break off and relist.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{Link, at_once};
 use crate::network::Way;
 
 impl Link {
-    /// Tells what a feed tells, a little later, and begins it anew after each time that it broke.
+    /// Forwards a feed with a delay, and reopens it each time that it broke.
     fn follow<T: Send + 'static>(&self, open: fn(&EmbeddedStore) -> Feed<T>) -> Feed<T> {
         let (tell, told) = mpsc::unbounded_channel();
         tokio::spawn(self.clone().follow_on(open, tell));
@@ -46,7 +46,7 @@ impl Link {
                     told = feed.next() => told,
                 };
                 let Some(told) = told else { break };
-                // What is there already comes at once; a change takes its time.
+                // Existing objects arrive at once; a change is delayed.
                 is_complete |= matches!(told, Told::Complete);
                 if is_complete {
                     tokio::time::sleep(self.watch_delay()).await;
@@ -171,7 +171,7 @@ impl FleetStore for Link {
             link.world().count("operator deleted a session");
             let now = link.world().now();
             let id = &current.stored.value.id;
-            link.world().book().sessions.gone(id, now);
+            link.world().records().sessions.gone(id, now);
             Ok(())
         })
         .await

@@ -1,14 +1,14 @@
-//! What people do to objects, with an administrator's rights, and past the policies.
+//! What an administrator does to objects, with all rights, and past the policies.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{Remedy, is_refused};
+use super::{Undo, is_refused};
 use crate::history::{Op, OverriddenBy};
 use crate::schedule::{Kind, Schedule};
 use crate::world::World;
 
-/// How often a person tries again who was outrun.
+/// How often the administrator retries after a conflict.
 const TRIES: usize = 5;
 
 /// The grant that a lock names.
@@ -17,22 +17,22 @@ fn grant_of(lock: &Value) -> Option<String> {
 }
 
 impl World {
-    pub(super) async fn strike_objects(
+    pub(super) async fn inject_object_fault(
         &mut self,
         kind: Kind,
         schedule: &mut Schedule,
-    ) -> Result<Remedy> {
+    ) -> Result<Undo> {
         if kind == Kind::RewriteStorage {
             return self.rewrite_storage().await;
         }
         let locks = match self.namespace.all("distributedlocks").await {
             Ok(locks) => locks,
-            Err(error) => return Ok(Remedy::Missed(format!("{error:#}"))),
+            Err(error) => return Ok(Undo::Missed(format!("{error:#}"))),
         };
         let held = locks.iter().filter(|lock| grant_of(lock).is_some());
         let held: Vec<_> = held.collect();
         let Some(lock) = held.get(schedule.pick(held.len().max(1))) else {
-            return Ok(Remedy::Missed("nobody has a lock".to_owned()));
+            return Ok(Undo::Missed("nobody has a lock".to_owned()));
         };
         let name = lock["metadata"]["name"].as_str().context("a name")?;
         match kind {
@@ -45,46 +45,45 @@ impl World {
         }
     }
 
-    /// Ends the grant by hand and deletes the lock, as the policy of deletions tells people to. Somebody may take
-    /// the lock in between: then the policy refuses, and the person tries no more.
-    async fn delete_lock(&mut self, name: &str) -> Result<Remedy> {
+    /// Ends the grant by hand and deletes the lock, as the deletion policy advises. Another pod may take the lock in
+    /// between: then the policy refuses, and the deletion is not retried.
+    async fn delete_lock(&mut self, name: &str) -> Result<Undo> {
         if !self.end_by_hand(name, OverriddenBy::Delete).await? {
-            return Ok(Remedy::Missed(format!("{name} changes too fast")));
+            return Ok(Undo::Missed(format!("{name} changes too fast")));
         }
         let deleted = self.namespace.kubectl(&["delete", "dlock", name]).await?;
-        Ok(Remedy::none(format!("{name} is deleted"), deleted.success))
+        Ok(Undo::none(format!("{name} is deleted"), deleted.success))
     }
 
     /// What the store had then says which grant that was.
-    async fn lose_lock(&mut self, name: &str) -> Result<Remedy> {
+    async fn lose_lock(&mut self, name: &str) -> Result<Undo> {
         let by = OverriddenBy::Delete;
         let op = Op::overridden(Some(name), by);
-        let operation = self.people.invoke(op.clone())?;
+        let operation = self.admin.invoke(op.clone())?;
         let key = format!("distributedlocks/{}/{name}", self.namespace.name);
         match self.cluster.control_plane().take_from_etcd(&key).await {
             Ok(Some(lost)) => {
                 let ended = Op::ended(name, grant_of(&lost).into_iter().collect(), by);
-                self.people.ok(operation, ended)?;
-                Ok(Remedy::Nothing(format!("{name} is lost")))
+                self.admin.ok(operation, ended)?;
+                Ok(Undo::Nothing(format!("{name} is lost")))
             }
             Ok(None) => {
-                self.people.fail(operation, op)?;
-                Ok(Remedy::Missed(format!("{name} was not there")))
+                self.admin.fail(operation, op)?;
+                Ok(Undo::Missed(format!("{name} was not there")))
             }
             Err(error) => {
-                self.people.unknown(operation, op)?;
-                Ok(Remedy::Missed(format!("{error:#}")))
+                self.admin.unknown(operation, op)?;
+                Ok(Undo::Missed(format!("{error:#}")))
             }
         }
     }
 
-    async fn wipe(&mut self, name: &str) -> Result<Remedy> {
+    async fn wipe(&mut self, name: &str) -> Result<Undo> {
         let is_done = self.end_by_hand(name, OverriddenBy::Wipe).await?;
-        Ok(Remedy::none(format!("{name} is wiped"), is_done))
+        Ok(Undo::none(format!("{name} is wiped"), is_done))
     }
 
-    /// Frees a lock by hand, if nobody changes it between the look and the write: so it is known which grant
-    /// was ended.
+    /// Frees a lock by hand, unless it changes between the read and the write: so the ended grant is known.
     async fn end_by_hand(&mut self, name: &str, by: OverriddenBy) -> Result<bool> {
         for _ in 0..TRIES {
             let Ok(Some(lock)) = self.namespace.lock(name).await else {
@@ -94,13 +93,13 @@ impl World {
                 return Ok(false);
             };
             let op = Op::ended(name, vec![grant], by);
-            let operation = self.people.invoke(op.clone())?;
+            let operation = self.admin.invoke(op.clone())?;
             let free = json!({"metadata": {"resourceVersion": lock["metadata"]["resourceVersion"]},
                 "status": {"holder": null, "lease": null, "waiters": null}});
             let path = format!("distributedlocks/{name}/status");
             match self.namespace.patch(&path, &free).await {
                 Ok(_) => {
-                    self.people.ok(operation, op)?;
+                    self.admin.ok(operation, op)?;
                     return Ok(true);
                 }
                 Err(error) => self.not_done(operation, op, &error)?,
@@ -109,16 +108,16 @@ impl World {
         Ok(false)
     }
 
-    /// A write that was refused did nothing; of any other that failed nobody knows.
+    /// A refused write did nothing; after any other failure the outcome is unknown.
     fn not_done(&mut self, operation: u64, op: Op, error: &anyhow::Error) -> Result<()> {
         if is_refused(error) {
-            return self.people.fail(operation, op);
+            return self.admin.fail(operation, op);
         }
-        self.people.unknown(operation, op)
+        self.admin.unknown(operation, op)
     }
 
-    /// What may be edited takes nothing from who holds the lock: no override.
-    async fn edit(&mut self, name: &str) -> Result<Remedy> {
+    /// The fields that may be edited end no grant: no override.
+    async fn edit(&mut self, name: &str) -> Result<Undo> {
         let change = json!({"status": {"waiters": null,
             "lease": {"acquiredAt": "0001-01-01T00:00:00.000000Z"}}});
         let path = format!("distributedlocks/{name}/status");
@@ -127,46 +126,43 @@ impl World {
         let path = format!("distributedlocks/{name}");
         let set = self.namespace.patch(&path, &settings).await;
         let is_done = edited.is_ok() && set.is_ok();
-        Ok(Remedy::none(format!("{name} is edited"), is_done))
+        Ok(Undo::none(format!("{name} is edited"), is_done))
     }
 
     /// The operator carries it out when it sees it, and ends no other grant than the one that is named.
-    async fn force(&mut self, name: &str, lock: &Value) -> Result<Remedy> {
+    async fn force(&mut self, name: &str, lock: &Value) -> Result<Undo> {
         let grant = grant_of(lock).context("a held lock")?;
         let request = json!({"spec": {"releaseRequest": {"mode": "Force", "actor": "admin",
             "leaseId": grant, "reason": "it is in the way"}}});
         let op = Op::ended(name, vec![grant], OverriddenBy::Force);
-        let operation = self.people.invoke(op.clone())?;
+        let operation = self.admin.invoke(op.clone())?;
         let path = format!("distributedlocks/{name}");
         match self.namespace.patch(&path, &request).await {
-            Ok(_) => Ok(Remedy::Settled(operation, op)),
+            Ok(_) => Ok(Undo::Settled(operation, op)),
             Err(error) => {
                 self.not_done(operation, op, &error)?;
-                Ok(Remedy::Missed(format!("{name}: {error:#}")))
+                Ok(Undo::Missed(format!("{name}: {error:#}")))
             }
         }
     }
 
     /// A missing session is dead to others only after its TTL, so exclusion is not overridden.
-    async fn delete_session(&mut self, lock: &Value) -> Result<Remedy> {
+    async fn delete_session(&mut self, lock: &Value) -> Result<Undo> {
         let session = lock["status"]["holder"]["session"].as_str();
         let session = session.context("who holds a lock has a session")?;
         let command = ["delete", "locksession", session];
         let deleted = self.namespace.kubectl(&command).await?;
-        Ok(Remedy::none(
-            format!("{session} is deleted"),
-            deleted.success,
-        ))
+        Ok(Undo::none(format!("{session} is deleted"), deleted.success))
     }
 
-    /// A migration puts each object back as it got it. That alone changes nothing in the store, so each is
-    /// also given an annotation, which does.
-    async fn rewrite_storage(&mut self) -> Result<Remedy> {
+    /// A storage migration writes each object back as it was read. That alone changes nothing in the store, so each
+    /// also gets an annotation.
+    async fn rewrite_storage(&mut self) -> Result<Undo> {
         let mut written = 0;
         for kind in ["distributedlocks", "locksessions"] {
             let objects = match self.namespace.all(kind).await {
                 Ok(objects) => objects,
-                Err(error) => return Ok(Remedy::Failed(format!("{error:#}"))),
+                Err(error) => return Ok(Undo::Failed(format!("{error:#}"))),
             };
             for object in objects {
                 let name = object["metadata"]["name"].as_str().context("a name")?;
@@ -175,10 +171,10 @@ impl World {
                 let change = json!({"metadata": {"annotations":
                     {"example.org/migrated": object["metadata"]["resourceVersion"]}}});
                 let touched = self.namespace.patch(&path, &change).await;
-                // Who was quicker than we wins, as with a migration.
+                // A concurrent writer wins, as with a migration.
                 written += usize::from(put.is_ok()) + usize::from(touched.is_ok());
             }
         }
-        Ok(Remedy::none(format!("{written} writes"), written > 0))
+        Ok(Undo::none(format!("{written} writes"), written > 0))
     }
 }

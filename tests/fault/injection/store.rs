@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::Remedy;
+use super::Undo;
 use crate::harness::eventually;
 use crate::history::{Op, OverriddenBy};
 use crate::schedule::Kind;
@@ -14,41 +14,41 @@ use crate::world::{LIMIT, World};
 const BUMP: u64 = 1_000_000_000;
 
 impl World {
-    pub(super) async fn strike_store(&mut self, kind: Kind) -> Result<Remedy> {
+    pub(super) async fn inject_store_fault(&mut self, kind: Kind) -> Result<Undo> {
         let control_plane = self.cluster.control_plane();
         Ok(match kind {
             Kind::KillApiServer => {
                 control_plane.kill_api_server().await?;
-                Remedy::StartApiServer
+                Undo::StartApiServer
             }
             Kind::HangApiServer => {
                 control_plane.freeze().await?;
-                Remedy::ThawApiServer
+                Undo::ThawApiServer
             }
             Kind::RestartApiServer => {
                 control_plane.stop_api_server().await?;
-                Remedy::StartApiServer
+                Undo::StartApiServer
             }
             Kind::KillEtcd => {
                 control_plane.kill_etcd().await?;
-                Remedy::StartEtcd
+                Undo::StartEtcd
             }
             Kind::HangEtcd => {
                 control_plane.freeze_etcd().await?;
-                Remedy::ThawEtcd
+                Undo::ThawEtcd
             }
             Kind::RestoreEtcd => match control_plane.snapshot_etcd("backup").await {
-                Ok(snapshot) => Remedy::Restore(snapshot),
-                Err(error) => Remedy::Failed(format!("{error:#}")),
+                Ok(snapshot) => Undo::Restore(snapshot),
+                Err(error) => Undo::Failed(format!("{error:#}")),
             },
             _ => match control_plane.compact_etcd().await {
-                Ok(()) => Remedy::Nothing("compacted".to_owned()),
-                Err(error) => Remedy::Failed(format!("{error:#}")),
+                Ok(()) => Undo::Nothing("compacted".to_owned()),
+                Err(error) => Undo::Failed(format!("{error:#}")),
             },
         })
     }
 
-    /// Waits until people can go on: the API server may take a moment more than etcd.
+    /// Waits until requests succeed: the API server may take a moment more than etcd.
     pub(super) async fn until_answered(&self) -> Result<()> {
         eventually("the API server to answer again", LIMIT, async || {
             self.namespace.all("distributedlocks").await.ok()
@@ -60,10 +60,10 @@ impl World {
     /// A backup may have forgotten any grant, so of those that exist meanwhile only the tokens count.
     pub(super) async fn restore(&mut self, snapshot: &Path) -> Result<()> {
         let op = Op::overridden(None, OverriddenBy::Restore);
-        let operation = self.people.invoke(op.clone())?;
+        let operation = self.admin.invoke(op.clone())?;
         let control_plane = self.cluster.control_plane();
         control_plane.restore_etcd(snapshot, Some(BUMP)).await?;
         std::fs::remove_file(snapshot)?;
-        self.people.ok(operation, op)
+        self.admin.ok(operation, op)
     }
 }

@@ -1,4 +1,4 @@
-//! A seat: one pod with its sidecar and its apps, each a process that can be killed, stopped and started again.
+//! One pod with its sidecar and its apps, each a process that can be killed, stopped and started again.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -12,17 +12,17 @@ use crate::app;
 use crate::clock::Clock;
 use crate::harness::{Pod, Process, Proxy, Sidecar, own_port};
 use crate::history::{Event, Op, Phase};
-use crate::journal::{now_ns, record_death};
 use crate::network::Network;
+use crate::recorder::{now_ns, record_kill};
 use crate::stops::Stops;
 use crate::world::{BINARY, TTL_SECONDS};
 
-/// A pod's place in the world. Its address stays, whoever serves there.
-pub(crate) struct Seat {
+/// A pod. Its address stays, also when its sidecar is restarted.
+pub(crate) struct TestPod {
     pod: Pod,
     /// Between its sidecar and the API server.
     pub(crate) proxy: Proxy,
-    /// What its sidecar is told about the time; the truth if it is absent.
+    /// The clock of its sidecar; the true time if absent.
     pub(crate) clock: Option<Clock>,
     /// A network of its own.
     pub(crate) network: Option<Network>,
@@ -34,24 +34,24 @@ pub(crate) struct Seat {
     pub(crate) apps: Vec<AppSlot>,
 }
 
-/// One of a seat's apps, through all its lives.
+/// One of a pod's apps, through all its lives.
 pub(crate) struct AppSlot {
-    /// What its next life is given; the name gets a number.
+    /// The configuration of its next process; the name gets a number.
     config: app::Config,
     name: String,
     lives: u64,
     process: Option<Process>,
 }
 
-/// What a seat has of its own.
+/// What a pod has of its own.
 pub(crate) struct Equipment {
     pub(crate) proxy: Proxy,
     pub(crate) clock: Option<Clock>,
     pub(crate) network: Option<Network>,
 }
 
-impl Seat {
-    /// A place for a pod, with these apps, whose sidecar the history calls so; nothing runs yet.
+impl TestPod {
+    /// A pod with these apps. Nothing runs yet.
     pub(crate) fn new(
         pod: &Pod,
         equipment: Equipment,
@@ -116,7 +116,7 @@ impl Seat {
         &self.stops.sidecar
     }
 
-    /// Whether its next sidecar may be given the state of the one before.
+    /// Whether its next sidecar may get the state of the earlier one.
     pub(crate) fn keeps_time(&self) -> bool {
         self.clock.as_ref().is_none_or(Clock::outlives_processes)
     }
@@ -126,7 +126,7 @@ impl Seat {
         self.sidecar.as_ref()
     }
 
-    /// Kills its sidecar, if one runs; says whether.
+    /// Kills its sidecar, if one runs; returns whether.
     pub(crate) fn kill_sidecar(&mut self) -> Result<bool> {
         let Some(sidecar) = self.sidecar.take() else {
             return Ok(false);
@@ -155,14 +155,13 @@ impl Seat {
         Ok(())
     }
 
-    /// Starts one of its apps, as a process that never was before. Nobody lies to it about the time: its clock
-    /// is the history's.
+    /// Starts one of its apps, as a new process. Its clock is the true one, as the history's.
     pub(crate) fn start_app(&mut self, which: usize) -> Result<()> {
         let through = self.inside();
         let slot = &mut self.apps[which];
         slot.lives += 1;
         let config = app::Config {
-            name: slot.alive_as(),
+            name: slot.process_name(),
             seed: slot.config.seed.wrapping_add(slot.lives),
             ..slot.config.clone()
         };
@@ -195,7 +194,7 @@ impl Seat {
     pub(crate) fn freeze_app(&mut self, which: usize) -> Result<()> {
         let slot = &self.apps[which];
         if let Some(process) = &slot.process {
-            self.stops.stops(&slot.alive_as())?;
+            self.stops.stops(&slot.process_name())?;
             process.signal(Signal::STOP)?;
         }
         Ok(())
@@ -206,13 +205,13 @@ impl Seat {
         let slot = &self.apps[which];
         if let Some(process) = &slot.process {
             process.signal(Signal::CONT)?;
-            self.stops.runs(&slot.alive_as())?;
+            self.stops.runs(&slot.process_name())?;
         }
         Ok(())
     }
 
-    /// Kills one of its apps, if it runs; says whether. The dead believe nothing, which somebody else has to
-    /// record.
+    /// Kills one of its apps, if it runs; returns whether. A killed app cannot record that its belief ended, so this
+    /// does.
     pub(crate) fn kill_app(&mut self, which: usize) -> Result<bool> {
         let slot = &mut self.apps[which];
         let Some(process) = slot.process.take() else {
@@ -220,9 +219,9 @@ impl Seat {
         };
         process.must_run()?;
         let before = now_ns();
-        self.stops.stops(&slot.alive_as())?;
+        self.stops.stops(&slot.process_name())?;
         process.kill()?;
-        record_death(&slot.config.histories, &slot.alive_as(), before)?;
+        record_kill(&slot.config.histories, &slot.process_name(), before)?;
         Ok(true)
     }
 }
@@ -238,12 +237,12 @@ fn end_of(file: &Path) -> std::io::Result<String> {
 }
 
 impl AppSlot {
-    fn alive_as(&self) -> String {
+    fn process_name(&self) -> String {
         format!("{}-{}", self.name, self.lives)
     }
 
     /// Whether a process of this name is one of its lives.
-    pub(crate) fn lived_as(&self, process: &str) -> bool {
+    pub(crate) fn is_process_of(&self, process: &str) -> bool {
         let name = process.rsplit_once('-').map(|(name, _life)| name);
         name == Some(self.name.as_str())
     }
@@ -255,7 +254,7 @@ impl AppSlot {
 
     /// Whether the last that it recorded is that it is about to write.
     pub(crate) fn has_write_in_hand(&self) -> bool {
-        let name = format!("{}.jsonl", self.alive_as());
+        let name = format!("{}.jsonl", self.process_name());
         let end = end_of(&self.config.histories.join(name)).unwrap_or_default();
         let last = end.lines().last().unwrap_or_default();
         let event = serde_json::from_str::<Event>(last);

@@ -1,28 +1,28 @@
-//! Rights that are taken away from who uses them, and given back.
+//! Rights that are removed and restored.
 
 use anyhow::Result;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::DeleteParams;
 
-use super::{Remedy, is_refused};
+use super::{Undo, is_refused};
 use crate::harness::eventually;
 use crate::schedule::Kind;
 use crate::world::{LIMIT, World};
 
 impl World {
-    pub(super) async fn strike_rights(&mut self, kind: Kind) -> Result<Remedy> {
-        let (taken, remedy) = match kind {
+    pub(super) async fn inject_rights_fault(&mut self, kind: Kind) -> Result<Undo> {
+        let (taken, undo) = match kind {
             Kind::TakeOperatorsRights => (
                 self.cluster.take_operators_rights().await,
-                Remedy::GiveOperatorsRights,
+                Undo::GiveOperatorsRights,
             ),
-            _ => (self.take_rights().await, Remedy::GiveRights),
+            _ => (self.take_rights().await, Undo::GiveRights),
         };
         Ok(match taken {
-            Err(error) if is_refused(&error) => Remedy::Failed(format!("{error:#}")),
+            Err(error) if is_refused(&error) => Undo::Failed(format!("{error:#}")),
             // Without an answer it may have been done, or still be.
-            _ => remedy,
+            _ => undo,
         })
     }
 
@@ -34,11 +34,11 @@ impl World {
         Ok(())
     }
 
-    /// Gives back what was taken, as often as it takes.
-    pub(super) async fn give_rights(&self, remedy: &Remedy) -> Result<()> {
+    /// Restores the rights, and retries until that succeeds.
+    pub(super) async fn give_rights(&self, undo: &Undo) -> Result<()> {
         eventually("rights to be given back", LIMIT, async || {
-            let given = match remedy {
-                Remedy::GiveOperatorsRights => self.cluster.give_operators_rights().await,
+            let given = match undo {
+                Undo::GiveOperatorsRights => self.cluster.give_operators_rights().await,
                 _ => self.namespace.bind_sidecar_role("app").await,
             };
             given.ok()

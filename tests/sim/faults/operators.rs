@@ -1,20 +1,20 @@
 //! What goes wrong with the operator's replicas: the same as with pods, as far as they are the same.
 
-use super::{GRACE, LONGEST, Troubles};
+use super::{Faults, GRACE, LONGEST};
 use crate::operator::Replica;
 
-impl Troubles {
-    pub(super) fn trouble_an_operator(&mut self) {
+impl Faults {
+    pub(super) fn inject_at_an_operator(&mut self) {
         if self.replicas.is_empty() {
             return;
         }
         let replica = self.replicas[self.random.usize(..self.replicas.len())].clone();
         match self.random.u8(..8) {
             0 => self.kill_operator(&replica),
-            1 | 2 => self.stand_operator_still(&replica),
-            3 => self.tell_operator_to_stop(&replica),
+            1 | 2 => self.pause_operator(&replica),
+            3 => self.terminate_operator(&replica),
             4 | 5 => self.cut(replica.name(), replica.network()),
-            _ => self.weather(replica.name(), replica.network()),
+            _ => self.quality(replica.name(), replica.network()),
         }
     }
 
@@ -29,7 +29,7 @@ impl Troubles {
         self.later(2.0, move || start_again(&replica));
     }
 
-    fn tell_operator_to_stop(&mut self, replica: &Replica) {
+    fn terminate_operator(&mut self, replica: &Replica) {
         let grace = self.up_to(self.ttl().mul_f64(GRACE));
         let away = self.up_to(self.ttl() / 2);
         self.world
@@ -42,7 +42,7 @@ impl Troubles {
         });
     }
 
-    fn stand_operator_still(&mut self, replica: &Replica) {
+    fn pause_operator(&mut self, replica: &Replica) {
         let Some(process) = replica.process() else {
             return;
         };
@@ -52,14 +52,14 @@ impl Troubles {
             .world()
             .note(replica.name(), format_args!("stands still for {lasts:?}"));
         let led = replica.world().holds(replica.name());
-        process.stillness.begin(now, now + lasts);
+        process.pauses.begin(now, now + lasts);
         tokio::spawn(async move {
             tokio::time::sleep(lasts).await;
-            let Some(stood) = process.stillness.end(replica.world().now()) else {
+            let Some(stood) = process.pauses.end(replica.world().now()) else {
                 return;
             };
             replica.world().note(replica.name(), "goes on");
-            if led && stood > replica.world().setting().ttl.get() {
+            if led && stood > replica.world().setup().ttl.get() {
                 replica
                     .world()
                     .count("operator that led stood still past its TTL");

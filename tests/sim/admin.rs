@@ -1,4 +1,5 @@
-//! What people do to the objects, whoever uses them: locks deleted, wiped or asked for, sessions deleted.
+//! What an administrator does to the objects: deletes or wipes locks, requests their release, deletes sessions and
+//! restores backups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,24 +12,24 @@ use leasehold::store::embedded::Backup;
 
 use crate::history::OverriddenBy;
 use crate::link::at_once;
-use crate::setting::Bent;
+use crate::setup::Control;
 use crate::world::World;
 
 /// What the runbook says to add to the revision of a store that is restored.
 const BUMP: u64 = 1_000_000_000;
-/// Who they are.
-const WHO: &str = "people";
+/// The name of the administrator in the trace.
+const WHO: &str = "admin";
 
-/// One thing that a person does.
-pub(crate) fn meddle(world: &World, random: &mut Rng) {
-    let resources = &world.setting().resources;
+/// Does one random thing.
+pub(crate) fn act(world: &World, random: &mut Rng) {
+    let resources = &world.setup().resources;
     let resource = &resources[random.usize(..resources.len())];
-    let may_begin_anew = !world.setting().counts_nanoseconds();
+    let may_begin_anew = !world.setup().counts_nanoseconds();
     match random.u8(..6) {
         0 if may_begin_anew => delete_lock(world, resource),
         1 if may_begin_anew => wipe(world, resource),
         2 | 3 => delete_session(world, random),
-        4 if !world.setting().operators.is_empty() => {
+        4 if !world.setup().operators.is_empty() => {
             force(world, resource);
         }
         _ => ask(world, resource, ReleaseMode::Ask),
@@ -43,7 +44,7 @@ pub(crate) fn delete_lock(world: &World, resource: &Resource) {
     }
 }
 
-/// Its status is gone: a lock that nobody ever held.
+/// Removes the status: the lock looks as if it had never been held.
 fn wipe(world: &World, resource: &Resource) {
     if as_stored(world, resource).is_none() {
         return;
@@ -52,12 +53,12 @@ fn wipe(world: &World, resource: &Resource) {
     if at_once(world.store().put_lock(&unheld)).is_ok() {
         world.count("status wiped by a person");
         world.overridden(resource, OverriddenBy::Wipe);
-        world.book().checks.wiped(resource);
+        world.records().invariants.wiped(resource);
         world.stored(WHO, resource, Some(&unheld));
     }
 }
 
-/// Its holder hears of it by a renewal; others have its locks when it was missed for long enough.
+/// Its holder receives of it by a renewal; others have its locks when it was missed for long enough.
 fn delete_session(world: &World, random: &mut Rng) {
     let sessions = at_once(world.store().sessions()).unwrap_or_default();
     let alive: Vec<_> = (sessions.iter().filter(|session| session.revoked.is_none())).collect();
@@ -69,16 +70,16 @@ fn delete_session(world: &World, random: &mut Rng) {
         world.count("session deleted by a person");
         world.note(WHO, format_args!("deleted {id}"));
         let now = world.now();
-        world.book().sessions.gone(id, now);
+        world.records().sessions.gone(id, now);
     }
 }
 
-/// Ends by force what is held now.
+/// Forces the release of the current grant.
 pub(crate) fn force(world: &World, resource: &Resource) {
     ask(world, resource, ReleaseMode::Force);
 }
 
-/// Asks for what is held now.
+/// Requests the release of the current grant.
 fn ask(world: &World, resource: &Resource, mode: ReleaseMode) {
     let Some(lock) = as_stored(world, resource) else {
         return;
@@ -110,10 +111,10 @@ fn ask(world: &World, resource: &Resource, mode: ReleaseMode) {
 }
 
 fn as_stored(world: &World, resource: &Resource) -> Option<Lock> {
-    world.book().checks.lock(resource).cloned()
+    world.records().invariants.lock(resource).cloned()
 }
 
-/// What was in the store once.
+/// A backup of the store.
 pub(crate) struct Copy {
     backup: Backup,
     /// How many backups had been restored before.
@@ -124,21 +125,21 @@ pub(crate) struct Copy {
 impl Copy {
     pub(crate) fn of(world: &World) -> Self {
         let backup = at_once(world.store().backup()).expect("a store in memory");
-        let book = world.book();
-        let locks = book.checks.locks();
+        let records = world.records();
+        let locks = records.invariants.locks();
         let locks = locks.map(|lock| (lock.resource.clone(), lock.clone()));
         Self {
             backup,
-            restores: book.restores,
+            restores: records.restores,
             locks: locks.collect(),
         }
     }
 
     /// As the runbook says: the revision is raised, above what earlier restores made of it, too.
     pub(crate) fn restore(&self, world: &World) {
-        let since = world.book().restores - self.restores;
-        let bump = match world.setting().bent {
-            Bent::Bump => BUMP,
+        let since = world.records().restores - self.restores;
+        let bump = match world.setup().control {
+            Control::Bump => BUMP,
             _ => BUMP * (1 + since),
         };
         if at_once(world.store().restore(&self.backup, bump)).is_ok() {

@@ -1,46 +1,46 @@
-//! What the apps of a world asked, were told and wrote, as a history (`tests/history`) on virtual time. Its checks
-//! know nothing of those here, and are the ones that judge the runs of faults.
+//! Records what the apps of a world requested, received and wrote as a history (`tests/history`) in virtual time. The
+//! checker of histories, which also judges fault runs, is independent of the invariants here.
 
 use std::time::Duration;
 
 use leasehold::protocol::ids::{LeaseId, Resource};
 use leasehold::protocol::token::Token;
 
-use crate::checks::Heard;
 use crate::history::{Event, History, Op, OverriddenBy, Phase};
+use crate::invariants::Promise;
 
-/// Clocks that leap say nothing of how much time is left: further than any of them leaps.
+/// Clocks that jump make remaining time unknown: this is more than any of them jumps.
 const LEAP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What was asked and is not answered yet.
+/// A request without an answer yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Invocation {
     operation: u64,
     op: Op,
 }
 
 /// The events so far. All processes number their operations by it, so that none needs a number of its own.
-pub(crate) struct Diary {
+pub(crate) struct Recorder {
     events: Vec<Event>,
     begun: u64,
 }
 
-impl Diary {
+impl Recorder {
     pub(crate) fn new(claims_exclusion: bool) -> Self {
-        let mut diary = Self {
+        let mut recorder = Self {
             events: Vec::new(),
             begun: 0,
         };
         let run = Op::Run {
-            // Each is checked where it was made, by whoever knows the seed.
+            // Each history is checked where its seed is known.
             seed: 0,
             clock_bound_ns: if claims_exclusion { 0 } else { nanos(LEAP) },
             clock_rate_ppm: 0,
             exclusion: claims_exclusion,
             loss_told_within_ns: None,
         };
-        diary.note(Duration::ZERO, "world", run);
-        diary
+        recorder.note(Duration::ZERO, "world", run);
+        recorder
     }
 
     /// What a history is of.
@@ -58,22 +58,22 @@ impl Diary {
         });
     }
 
-    /// Something that is no request.
+    /// An event that is not a request.
     pub(crate) fn note(&mut self, at: Duration, who: &str, op: Op) {
         self.begun += 1;
         self.push(at, who, self.begun, Phase::Info, op);
     }
 
     /// A request is about to be sent.
-    pub(crate) fn asks(&mut self, at: Duration, who: &str, op: Op) -> Asked {
+    pub(crate) fn asks(&mut self, at: Duration, who: &str, op: Op) -> Invocation {
         self.begun += 1;
         let operation = self.begun;
         self.push(at, who, operation, Phase::Invoke, op.clone());
-        Asked { operation, op }
+        Invocation { operation, op }
     }
 
     /// It was answered with a yes, which adds this.
-    pub(crate) fn yes(&mut self, at: Duration, who: &str, asked: &Asked, op: Op) {
+    pub(crate) fn yes(&mut self, at: Duration, who: &str, asked: &Invocation, op: Op) {
         self.push(at, who, asked.operation, Phase::Ok, op);
     }
 
@@ -85,22 +85,24 @@ impl Diary {
         by: OverriddenBy,
     ) {
         let op = Op::overridden(resource.map(Resource::as_str), by);
-        self.note(at, "people", op);
+        self.note(at, "admin", op);
     }
 
-    /// An app hears that a lease is its own.
-    pub(crate) fn heard(&mut self, heard: &Heard) {
-        let until = nanos(heard.until);
-        let lease = heard.lease.as_str();
-        let op = match &heard.request.op {
-            Op::Acquire { resource, .. } => Op::granted(resource, lease, heard.token.get(), until),
+    /// An app receives that a lease is its own.
+    pub(crate) fn promise(&mut self, promise: &Promise) {
+        let until = nanos(promise.until);
+        let lease = promise.lease.as_str();
+        let op = match &promise.request.op {
+            Op::Acquire { resource, .. } => {
+                Op::granted(resource, lease, promise.token.get(), until)
+            }
             _ => Op::renewed(lease, until),
         };
-        self.yes(heard.at, &heard.app, &heard.request, op);
+        self.yes(promise.at, &promise.app, &promise.request, op);
     }
 
     /// A write reaches what the lock guards, and is decided at once.
-    pub(crate) fn written(&mut self, at: Duration, who: &str, asked: &Asked, is_taken: bool) {
+    pub(crate) fn written(&mut self, at: Duration, who: &str, asked: &Invocation, is_taken: bool) {
         if let Op::Write {
             register,
             token,
@@ -123,7 +125,7 @@ impl Diary {
         to: &Resource,
         lease: &LeaseId,
         token: Token,
-    ) -> Asked {
+    ) -> Invocation {
         let value = format!("{who} {}", self.begun);
         let op = Op::write(to.as_str(), lease.as_str(), token.get(), &value);
         self.asks(at, who, op)

@@ -1,4 +1,4 @@
-//! What goes wrong with networks, processes and clocks, until everything is mended.
+//! What goes wrong with networks, processes and clocks, until everything is healed.
 
 mod operators;
 mod processes;
@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::link::Weather;
+use crate::admin::{self, Copy};
+use crate::link::Quality;
 use crate::network::{Cut, Network};
 use crate::operator::Replica;
-use crate::people::{self, Copy};
 use crate::pod::Pod;
 use crate::world::World;
 
-/// The longest that something is cut off or stands still, in TTLs.
+/// The longest cut or pause, in TTLs.
 const LONGEST: f64 = 2.5;
-/// The longest that a process is given to stop in good order, in TTLs.
+/// The longest grace period of a process, in TTLs.
 const GRACE: f64 = 3.0;
 
-/// What makes things go wrong.
-pub(crate) struct Troubles {
+/// Injects the faults of one world.
+pub(crate) struct Faults {
     world: World,
     pods: Vec<Pod>,
     replicas: Vec<Replica>,
     random: Rng,
 }
 
-impl Troubles {
+impl Faults {
     pub(crate) fn new(world: &World, pods: &[Pod], replicas: &[Replica], random: Rng) -> Self {
         Self {
             world: world.clone(),
@@ -37,68 +37,67 @@ impl Troubles {
         }
     }
 
-    /// One thing after the other, then everything is mended.
-    pub(crate) async fn go_on(mut self) {
+    /// Injects one fault after the other, then heals everything.
+    pub(crate) async fn run(mut self) {
         let ttl = self.ttl();
-        while !self.world.is_mended() {
-            self.one();
+        while !self.world.is_healed() {
+            self.inject_one();
             let pause = self.up_to(ttl / 2);
             tokio::time::sleep(pause).await;
         }
-        self.mend();
+        self.heal();
     }
 
-    fn one(&mut self) {
+    fn inject_one(&mut self) {
         let pod = self.pods[self.random.usize(..self.pods.len())].clone();
         if self.random.u8(..4) == 0 {
             pod.disk().copy();
         }
         match self.random.u8(..29) {
-            0..8 => self.weather(pod.name(), pod.network()),
+            0..8 => self.quality(pod.name(), pod.network()),
             8..12 => self.cut(pod.name(), pod.network()),
             12..15 => self.kill_sidecar(&pod),
             15 => self.kill_apps(&pod),
             16 => self.end(&pod),
-            17 => people::meddle(&self.world, &mut self.random),
+            17 => admin::act(&self.world, &mut self.random),
             18 => self.stop_apps(&pod),
             19 => self.stop_sidecar(&pod),
             20 => {
                 self.stop_apps(&pod);
                 self.stop_sidecar(&pod);
             }
-            21..24 => self.trouble_an_operator(),
+            21..24 => self.inject_at_an_operator(),
             24 => self.restore(),
-            25 => self.tell_sidecar_to_stop(&pod),
+            25 => self.terminate_sidecar(&pod),
             26 => self.report_of_no_end(&pod),
             _ => self.leap(&pod),
         }
     }
 
-    /// A backup is made, and soon put in the place of everything: young enough that sessions and grants in
-    /// it are still going on.
+    /// Makes a backup and restores it soon: its sessions and grants are still valid.
     fn restore(&mut self) {
-        let setting = self.world.setting();
-        let may_begin_anew = !setting.counts_nanoseconds();
-        let Some(within) = setting.restored_within.filter(|_| may_begin_anew) else {
+        let setup = self.world.setup();
+        let may_begin_anew = !setup.counts_nanoseconds();
+        let Some(within) = setup.restored_within.filter(|_| may_begin_anew) else {
             return;
         };
         let (copy, world) = (Copy::of(&self.world), self.world.clone());
-        self.world.note("people", "make a backup");
+        self.world.note("admin", "make a backup");
         self.later(within, move || {
-            if !world.is_mended() {
+            if !world.is_healed() {
                 copy.restore(&world);
             }
         });
     }
 
-    fn weather(&mut self, name: &str, network: &Network) {
-        let weather = match self.random.u8(..4) {
-            0 => Weather::Stormy,
-            1 | 2 => Weather::Windy,
-            _ => Weather::Calm,
+    fn quality(&mut self, name: &str, network: &Network) {
+        let quality = match self.random.u8(..4) {
+            0 => Quality::Bad,
+            1 | 2 => Quality::Slow,
+            _ => Quality::Good,
         };
-        self.world.note(name, format_args!("{weather:?}"));
-        network.set_weather(weather);
+        self.world.note(name, format_args!("{quality:?}"));
+        network.set_quality(quality);
     }
 
     fn cut(&mut self, name: &str, network: &Network) {
@@ -116,7 +115,7 @@ impl Troubles {
 
     /// As no good clock does.
     fn leap(&mut self, pod: &Pod) {
-        if self.world.setting().clocks_leap {
+        if self.world.setup().clocks_leap {
             let by = self.up_to(self.ttl() * 3);
             self.world.count("clock leapt");
             self.world
@@ -125,25 +124,25 @@ impl Troubles {
         }
     }
 
-    fn mend(&mut self) {
+    fn heal(&mut self) {
         let now = self.world.now();
         for replica in &self.replicas {
-            replica.network().mend();
+            replica.network().heal();
             replica.start();
             if let Some(process) = replica.process() {
-                process.stillness.go_on(now);
+                process.pauses.resume(now);
             }
         }
         for pod in self.pods.iter().filter(|pod| !pod.is_over()) {
-            pod.network().mend();
+            pod.network().heal();
             pod.start_sidecar();
             if let Some(sidecar) = pod.sidecar() {
-                sidecar.stillness.go_on(now);
+                sidecar.pauses.resume(now);
             }
         }
     }
 
-    /// Does something in a while, but not later than in so many TTLs.
+    /// Does something after a while, within the given number of TTLs.
     fn later(&mut self, ttls: f64, then: impl FnOnce() + Send + 'static) {
         let after = self.up_to(self.ttl().mul_f64(ttls));
         tokio::spawn(async move {
@@ -153,7 +152,7 @@ impl Troubles {
     }
 
     fn ttl(&self) -> Duration {
-        self.world.setting().ttl.get()
+        self.world.setup().ttl.get()
     }
 
     fn up_to(&mut self, longest: Duration) -> Duration {

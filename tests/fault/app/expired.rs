@@ -1,5 +1,5 @@
-//! What an app does whose time is over: it writes no more, and listens until it is told what became of its lease.
-//! That it is told in time is checked; how long it would listen is longer than that may take.
+//! An app whose deadline has passed: it writes no more, and listens until it is notified of what became of its lease.
+//! The run checks that the notification comes in time; the app listens for longer than that.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::calls::Renewed;
 use super::hold::{Heard, Stream};
 use super::{App, Held};
 use crate::history::Op;
-use crate::journal::now_ns;
+use crate::recorder::now_ns;
 
 /// How long it listens.
-const LISTENS: Duration = Duration::from_secs(10);
-/// How often it asks who has to ask.
+const LISTENS_FOR: Duration = Duration::from_secs(10);
+/// How often an app without a stream asks.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 impl App {
-    /// Asks until it is told; `false` if it has its lease no more, or gave up.
-    pub(super) async fn ask_until_told(&mut self, held: &mut Held) -> Result<bool> {
-        let ends = self.time_is_up(held)?;
+    /// Asks until it is notified; `false` if its lease is over, or it stopped waiting.
+    pub(super) async fn ask_until_notified(&mut self, held: &mut Held) -> Result<bool> {
+        let ends = self.record_expiry(held)?;
         while now_ns() < ends {
             match self.renew(held).await? {
                 Renewed::Lost => return Ok(false),
@@ -32,12 +32,12 @@ impl App {
     }
 
     /// The same by a stream of events.
-    pub(super) async fn listen_until_told(
+    pub(super) async fn listen_until_notified(
         &mut self,
         held: &mut Held,
         stream: &mut Stream,
     ) -> Result<bool> {
-        let ends = self.time_is_up(held)?;
+        let ends = self.record_expiry(held)?;
         while now_ns() < ends {
             match self.listen(held, stream)? {
                 Heard::Lost => return Ok(false),
@@ -50,8 +50,8 @@ impl App {
         Ok(false)
     }
 
-    fn time_is_up(&mut self, held: &Held) -> Result<u64> {
-        self.journal.info(Op::believes_end(&held.lease))?;
-        Ok(now_ns() + u64::try_from(LISTENS.as_nanos())?)
+    fn record_expiry(&mut self, held: &Held) -> Result<u64> {
+        self.recorder.info(Op::believes_end(&held.lease))?;
+        Ok(now_ns() + u64::try_from(LISTENS_FOR.as_nanos())?)
     }
 }

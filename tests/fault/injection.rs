@@ -1,4 +1,4 @@
-//! Trouble is done, lasts, and is undone.
+//! Faults are injected, last for a while, and are undone.
 
 mod clocks;
 mod network;
@@ -16,26 +16,26 @@ use crate::history::Op;
 use crate::schedule::{Kind, Schedule};
 use crate::world::World;
 
-/// What makes a trouble good again.
+/// What undoes a fault.
 #[derive(Debug)]
-pub(crate) enum Remedy {
+pub(crate) enum Undo {
     /// It was over at once.
     Nothing(String),
-    /// It could not be done, because somebody was quicker. It does not count.
+    /// It could not be done, because another process was faster. It does not count.
     Missed(String),
-    /// It could not be done, by no fault of the system under test; each time would be one of the test.
+    /// The test could not do it, which says nothing of the system under test. An error if it happens each time.
     Failed(String),
     StartSidecar {
-        seat: usize,
+        pod: usize,
         knowing: bool,
     },
     ThawSidecar(usize),
     StartApp {
-        seat: usize,
+        pod: usize,
         app: usize,
     },
     ThawApp {
-        seat: usize,
+        pod: usize,
         app: usize,
     },
     ThawPod(usize),
@@ -48,23 +48,23 @@ pub(crate) enum Remedy {
     Restore(PathBuf),
     /// Messages pass as they should.
     Calm,
-    /// Messages pass again there; the operators' replicas come after the seats.
+    /// Messages pass again there; the operators' replicas come after the pods.
     Reconnect(usize),
     PlugIn(usize),
     GiveRights,
     GiveOperatorsRights,
-    /// A person's doing has come into effect by now.
+    /// An administrator's action has taken effect by now.
     Settled(u64, Op),
 }
 
-/// Whether the API server said no: then it was not done, and will not be.
+/// Whether the API server refused: then it was not done, and never will be.
 fn is_refused(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<kube::Error>();
     matches!(error, Some(kube::Error::Api(status)) if (400..500).contains(&status.code))
 }
 
-impl Remedy {
-    /// What needs none: it was done, or it was not.
+impl Undo {
+    /// A fault without an undo: it was done, or missed.
     fn none(what: String, is_done: bool) -> Self {
         if is_done {
             Self::Nothing(what)
@@ -74,7 +74,7 @@ impl Remedy {
     }
 }
 
-impl fmt::Display for Remedy {
+impl fmt::Display for Undo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing(what) => f.write_str(what),
@@ -87,83 +87,83 @@ impl fmt::Display for Remedy {
 
 impl World {
     /// Does it; gives what undoes it.
-    pub(crate) async fn strike(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Remedy> {
+    pub(crate) async fn inject(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Undo> {
         match kind {
             Kind::KillSidecar | Kind::ForgetSidecar | Kind::HangSidecar | Kind::KillApp => {
-                self.strike_process(kind, schedule)
+                self.inject_process_fault(kind, schedule)
             }
-            Kind::KillOperator | Kind::HangOperator => self.strike_operator(kind, schedule),
-            Kind::HangApp | Kind::HangPod => self.strike_who_writes(kind).await,
+            Kind::KillOperator | Kind::HangOperator => self.inject_operator_fault(kind, schedule),
+            Kind::HangApp | Kind::HangPod => self.inject_during_write(kind).await,
             Kind::KillApiServer
             | Kind::HangApiServer
             | Kind::RestartApiServer
             | Kind::KillEtcd
             | Kind::HangEtcd
             | Kind::CompactEtcd
-            | Kind::RestoreEtcd => self.strike_store(kind).await,
+            | Kind::RestoreEtcd => self.inject_store_fault(kind).await,
             Kind::Noise
             | Kind::LateAnswers
             | Kind::LateRequests
             | Kind::Partition
             | Kind::CutPod
-            | Kind::StallWatches => self.strike_network(kind, schedule),
+            | Kind::StallWatches => self.inject_network_fault(kind, schedule),
             Kind::WallClockLeaps => self.leap_walls(schedule),
             Kind::ClockLeaps => self.leap_clocks(schedule),
-            Kind::TakeRights | Kind::TakeOperatorsRights => self.strike_rights(kind).await,
+            Kind::TakeRights | Kind::TakeOperatorsRights => self.inject_rights_fault(kind).await,
             Kind::DeleteLock
             | Kind::LoseLock
             | Kind::WipeStatus
             | Kind::EditLock
             | Kind::DeleteSession
             | Kind::ForceRelease
-            | Kind::RewriteStorage => self.strike_objects(kind, schedule).await,
+            | Kind::RewriteStorage => self.inject_object_fault(kind, schedule).await,
         }
     }
 
     /// Makes it good again.
-    pub(crate) async fn heal(&mut self, remedy: Remedy) -> Result<()> {
+    pub(crate) async fn undo(&mut self, undo: Undo) -> Result<()> {
         let cluster = self.cluster.clone();
         let control_plane = cluster.control_plane();
-        match remedy {
-            Remedy::Nothing(_) | Remedy::Missed(_) | Remedy::Failed(_) => Ok(()),
-            Remedy::StartSidecar { seat, knowing } => self.seats[seat].start_sidecar(knowing).await,
-            Remedy::ThawSidecar(seat) => self.seats[seat].thaw_sidecar(),
-            Remedy::StartApp { seat, app } => self.seats[seat].start_app(app),
-            Remedy::ThawApp { seat, app } => self.thaw_app(seat, app),
-            Remedy::ThawPod(seat) => self.thaw_pod(seat),
-            Remedy::StartOperator(number) => self.start_operator(number).await,
-            Remedy::ThawOperator(number) => self.thaw_operator(number),
-            Remedy::StartApiServer => {
+        match undo {
+            Undo::Nothing(_) | Undo::Missed(_) | Undo::Failed(_) => Ok(()),
+            Undo::StartSidecar { pod, knowing } => self.pods[pod].start_sidecar(knowing).await,
+            Undo::ThawSidecar(pod) => self.pods[pod].thaw_sidecar(),
+            Undo::StartApp { pod, app } => self.pods[pod].start_app(app),
+            Undo::ThawApp { pod, app } => self.thaw_app(pod, app),
+            Undo::ThawPod(pod) => self.thaw_pod(pod),
+            Undo::StartOperator(number) => self.start_operator(number).await,
+            Undo::ThawOperator(number) => self.thaw_operator(number),
+            Undo::StartApiServer => {
                 control_plane.start_api_server().await?;
                 self.until_answered().await
             }
-            Remedy::ThawApiServer => {
+            Undo::ThawApiServer => {
                 control_plane.thaw().await?;
                 self.until_answered().await
             }
-            Remedy::StartEtcd => {
+            Undo::StartEtcd => {
                 control_plane.start_etcd().await?;
                 self.until_answered().await
             }
-            Remedy::ThawEtcd => {
+            Undo::ThawEtcd => {
                 control_plane.thaw_etcd().await?;
                 self.until_answered().await
             }
-            Remedy::Restore(snapshot) => {
+            Undo::Restore(snapshot) => {
                 self.restore(&snapshot).await?;
                 self.until_answered().await
             }
-            Remedy::Calm => {
+            Undo::Calm => {
                 self.calm();
                 Ok(())
             }
-            Remedy::Reconnect(who) => {
+            Undo::Reconnect(who) => {
                 self.reconnect(who);
                 Ok(())
             }
-            Remedy::PlugIn(seat) => self.plug_in(seat),
-            Remedy::GiveRights | Remedy::GiveOperatorsRights => self.give_rights(&remedy).await,
-            Remedy::Settled(operation, op) => self.people.ok(operation, op),
+            Undo::PlugIn(pod) => self.plug_in(pod),
+            Undo::GiveRights | Undo::GiveOperatorsRights => self.give_rights(&undo).await,
+            Undo::Settled(operation, op) => self.admin.ok(operation, op),
         }
     }
 }

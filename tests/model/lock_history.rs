@@ -1,5 +1,5 @@
-//! What happened to a lock over the whole run, which no process in it can know: the order of the
-//! grants, the tokens that apps were told, and what the fenced resource took.
+//! What happened to a lock over the whole run, which no process in it can know: the order of the grants, the tokens
+//! that were returned to apps, and what the fenced resource accepted.
 
 use leasehold::protocol::ids::GrantId;
 use leasehold::protocol::lock::Lock;
@@ -7,10 +7,10 @@ use leasehold::protocol::token::Token;
 
 /// The history of one lock. A restored backup does not roll it back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Ledger {
+pub(crate) struct LockHistory {
     /// Every grant with every base it had, in the order of their writes.
     pub(crate) issued: Vec<(GrantId, Token)>,
-    /// Every token that an app was told, with the place of its grant in `issued`.
+    /// Every token that was returned to an app, with the index of its grant in `issued`.
     pub(crate) given: Vec<Given>,
     /// What the fenced resource remembers, and the grant behind it.
     pub(crate) fence: Option<Given>,
@@ -18,7 +18,7 @@ pub(crate) struct Ledger {
     pub(crate) overridden: bool,
 }
 
-/// A token that an app was told.
+/// A token that was returned to an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Given {
     pub(crate) grant: usize,
@@ -27,18 +27,18 @@ pub(crate) struct Given {
 
 /// Something that must never happen, once it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Flaw {
-    /// A token was given twice, or a later grant got a smaller one.
+pub(crate) enum Violation {
+    /// A token was returned twice, or a later grant got a smaller one.
     TokensDoNotRise,
     /// The fenced resource took a write of an older grant after one of a newer grant.
     OldWriteTaken,
     /// A write of a lock took its token back, or gave a new grant no larger one.
     UnsoundWrite,
-    /// An app was told of a lease whose deadline had passed.
+    /// A lease was returned whose deadline had passed.
     ToldTooLate,
 }
 
-impl Ledger {
+impl LockHistory {
     /// A write of the lock was applied.
     pub(crate) fn written(&mut self, lock: &Lock) {
         if let Some(grant) = &lock.grant {
@@ -49,8 +49,13 @@ impl Ledger {
         }
     }
 
-    /// An app is told a token of the grant with this base.
-    pub(crate) fn give(&mut self, grant: &GrantId, base: Token, token: Token) -> Result<(), Flaw> {
+    /// A token of the grant with this base is returned to an app.
+    pub(crate) fn give(
+        &mut self,
+        grant: &GrantId,
+        base: Token,
+        token: Token,
+    ) -> Result<(), Violation> {
         let place = self
             .issued
             .iter()
@@ -69,13 +74,13 @@ impl Ledger {
         if rises {
             Ok(())
         } else {
-            Err(Flaw::TokensDoNotRise)
+            Err(Violation::TokensDoNotRise)
         }
     }
 
-    /// A write with this token reaches the fenced resource: it takes what is not older than the
-    /// newest it took, and that is all it can know.
-    pub(crate) fn fenced_write(&mut self, write: Given) -> Result<(), Flaw> {
+    /// A write with this token reaches the fenced resource. It accepts what is not older than the newest accepted
+    /// one, and can know no more.
+    pub(crate) fn fenced_write(&mut self, write: Given) -> Result<(), Violation> {
         let Some(newest) = self.fence else {
             self.fence = Some(write);
             return Ok(());
@@ -85,7 +90,7 @@ impl Ledger {
         }
         self.fence = Some(write);
         if write.grant < newest.grant {
-            return Err(Flaw::OldWriteTaken);
+            return Err(Violation::OldWriteTaken);
         }
         Ok(())
     }

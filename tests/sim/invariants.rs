@@ -1,7 +1,7 @@
-//! What must hold after every step, on what really happened: each write that the store took, each belief
-//! that an app began, each write that the fenced resource took. The invariants are the model's.
+//! The invariants, checked after every step on what really happened: each write that the store applied, each belief
+//! of an app, each write that the fenced resource accepted. They are those of the model.
 //!
-//! Nothing here is told by an agent about itself but what it told an app.
+//! No agent is asked about its state: only its answers to apps count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,34 +13,34 @@ use leasehold::protocol::queue::QUEUE_MAX;
 use leasehold::protocol::session::Claimant;
 use leasehold::protocol::token::{Revision, Token};
 
-use crate::diary::Asked;
+use crate::recorder::Invocation;
 
-/// What was violated, in words.
+/// A violation, in words.
 pub(crate) type Verdict = Result<(), String>;
 
-/// What an app was told, as it hears it.
+/// What an app was promised about a lease.
 #[derive(Clone, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Promise {
     pub(crate) app: String,
     pub(crate) resource: Resource,
     pub(crate) lease: LeaseId,
     pub(crate) token: Token,
     /// When it asked.
     pub(crate) asked: Duration,
-    /// What it asked, as the diary has it.
-    pub(crate) request: Asked,
-    /// When it hears.
+    /// The request that was answered, in the history.
+    pub(crate) request: Invocation,
+    /// When it receives.
     pub(crate) at: Duration,
     /// Until when it may believe; in virtual time, by its own clock.
     pub(crate) until: Duration,
     /// How much faster than virtual time that clock counts, in millionths.
     pub(crate) gain: u64,
-    /// Whether this is the first that anybody hears of the lease.
+    /// Whether this is the first answer about the lease.
     pub(crate) is_new: bool,
 }
 
 /// What happened to all locks so far.
-pub(crate) struct Checks {
+pub(crate) struct Invariants {
     locks: BTreeMap<Resource, History>,
     /// Whether no clock is out of bounds. If one is, only tokens and fencing are claimed.
     pub(crate) claims_exclusion: bool,
@@ -53,22 +53,22 @@ struct History {
     last: Option<Lock>,
     /// The largest token that was stored, or that a backup had.
     stored: Token,
-    /// Every grant that was stored, and whose it was.
+    /// Every stored grant, with its holder.
     granted: BTreeMap<GrantId, Claimant>,
     /// Grants that a person ended, or that were there when a backup was restored: others may have the lock
     /// while their apps believe.
     overridden: BTreeSet<GrantId>,
-    /// Grants of whose leases an agent may have forgotten which of them ended: it went on with an older copy
-    /// of its state file.
+    /// Grants of which an agent may have forgotten which leases ended: it resumed from an older copy of its state
+    /// file.
     misremembered: BTreeSet<GrantId>,
     beliefs: BTreeMap<LeaseId, Belief>,
     /// Which lease has which token.
     leases: BTreeMap<Token, LeaseId>,
-    /// The largest token that was heard of, by when; both only rise.
-    heard: Vec<(Duration, Token)>,
-    /// Leases whose app was told that they are over, or that it ended.
+    /// The largest token that was promise of, by when; both only rise.
+    promise: Vec<(Duration, Token)>,
+    /// Leases that are over: the app was notified, or ended them.
     over: BTreeSet<LeaseId>,
-    /// The largest token whose write the fenced resource took.
+    /// The largest token with a write that the fenced resource accepted.
     written: Token,
     /// All grants, in the order in which they were first stored.
     issued: Vec<GrantId>,
@@ -85,7 +85,7 @@ struct Belief {
     until: Duration,
 }
 
-impl Checks {
+impl Invariants {
     pub(crate) const fn new(claims_exclusion: bool) -> Self {
         Self {
             locks: BTreeMap::new(),
@@ -97,7 +97,7 @@ impl Checks {
         self.locks.entry(resource.clone()).or_default()
     }
 
-    /// The lock as the store has it now; none when it was deleted. Gives what it was before.
+    /// The current lock; `None` when it was deleted. Returns the previous one.
     pub(crate) fn stored(
         &mut self,
         resource: &Resource,
@@ -112,7 +112,7 @@ impl Checks {
         Ok(before)
     }
 
-    /// A person overrode what holds now: who believes in that may not be alone.
+    /// An administrator overrode the current grant: its app is not exclusive any more.
     pub(crate) fn overridden(&mut self, resource: &Resource) {
         let history = self.of(resource);
         let held = history.last.as_ref().and_then(|lock| lock.grant.as_ref());
@@ -121,12 +121,12 @@ impl Checks {
             .extend(held.map(|grant| grant.id.clone()));
     }
 
-    /// A person wiped a lock: it begins anew, like one that was deleted.
+    /// An administrator wiped a lock: it begins again, like a deleted one.
     pub(crate) fn wiped(&mut self, resource: &Resource) {
         self.of(resource).last = None;
     }
 
-    /// A backup was put in the place of everything. These are the locks in it.
+    /// A backup with these locks replaced everything.
     pub(crate) fn restored(&mut self, backup: &BTreeMap<Resource, Lock>, revision: Revision) {
         for resource in backup.keys() {
             self.of(resource);
@@ -142,7 +142,7 @@ impl Checks {
         }
     }
 
-    /// A pod's agent goes on with an older copy of its state file. What it has later is not in doubt.
+    /// A pod's agent resumed from an older copy of its state file. Only what is older than that is in doubt.
     pub(crate) fn misremembers(&mut self, pod: &str) {
         for history in self.locks.values_mut() {
             let granted = history.granted.iter();
@@ -151,18 +151,23 @@ impl Checks {
         }
     }
 
-    /// Whether any agent went on so.
+    /// Whether any agent resumed so.
     pub(crate) fn has_misremembered(&self) -> bool {
         let mut all = self.locks.values();
         all.any(|history| !history.misremembered.is_empty())
     }
 
-    /// The session of the grant of which an app was told.
-    pub(crate) fn session_of(&mut self, heard: &Heard) -> Result<SessionId, String> {
-        let grant = heard.lease.grant();
-        let granted = &self.of(&heard.resource).granted;
+    /// The session of the grant behind a promise.
+    pub(crate) fn session_of(&mut self, promise: &Promise) -> Result<SessionId, String> {
+        let grant = promise.lease.grant();
+        let granted = &self.of(&promise.resource).granted;
         let session = grant.and_then(|grant| granted.get(&grant));
-        let nobody = || format!("{} was told of {}, never stored", heard.app, heard.lease);
+        let nobody = || {
+            format!(
+                "{} was told of {}, never stored",
+                promise.app, promise.lease
+            )
+        };
         let session = session.map(|claimant| claimant.session.clone());
         session.ok_or_else(nobody)
     }
@@ -173,35 +178,35 @@ impl Checks {
         history.is_some_and(|history| history.overridden.contains(grant))
     }
 
-    /// An app hears that a lease is its own, newly or still.
-    pub(crate) fn heard(&mut self, heard: &Heard) -> Verdict {
+    /// An app receives that a lease is its own, newly or still.
+    pub(crate) fn promise(&mut self, promise: &Promise) -> Verdict {
         let claims_exclusion = self.claims_exclusion;
-        let history = self.of(&heard.resource);
-        history.check_token(heard)?;
-        let is_in_doubt = history.is_misremembered(&heard.lease);
-        if history.over.contains(&heard.lease) && !is_in_doubt {
+        let history = self.of(&promise.resource);
+        history.check_token(promise)?;
+        let is_in_doubt = history.is_misremembered(&promise.lease);
+        if history.over.contains(&promise.lease) && !is_in_doubt {
             return Err(format!(
-                "{} hears that {} goes on after it was over",
-                heard.app, heard.lease
+                "{} receives that {} goes on after it was over",
+                promise.app, promise.lease
             ));
         }
-        if heard.until <= heard.at {
+        if promise.until <= promise.at {
             return Ok(());
         }
-        if claims_exclusion && !history.is_overridden(&heard.lease) {
-            history.check_alone(heard)?;
+        if claims_exclusion && !history.is_overridden(&promise.lease) {
+            history.check_alone(promise)?;
             if !is_in_doubt {
-                history.check_newest(heard)?;
+                history.check_newest(promise)?;
             }
         }
-        // What an app was told before stands, also where an answer that is slower says less.
-        let told = history.beliefs.get(&heard.lease).map(|told| told.until);
+        // An earlier promise stays valid, also if a slower answer has an earlier deadline.
+        let told = history.beliefs.get(&promise.lease).map(|told| told.until);
         let belief = Belief {
-            app: heard.app.clone(),
-            token: heard.token,
-            until: told.map_or(heard.until, |told| told.max(heard.until)),
+            app: promise.app.clone(),
+            token: promise.token,
+            until: told.map_or(promise.until, |told| told.max(promise.until)),
         };
-        history.beliefs.insert(heard.lease.clone(), belief);
+        history.beliefs.insert(promise.lease.clone(), belief);
         Ok(())
     }
 
@@ -210,8 +215,8 @@ impl Checks {
         self.of(resource).beliefs.remove(lease);
     }
 
-    /// The apps of a pod are dead, and believe nothing. What they believed in.
-    pub(crate) fn died(&mut self, pod: &str) -> Vec<(String, LeaseId)> {
+    /// The apps of a pod crashed and act no more. Returns the leases that they had.
+    pub(crate) fn crashed(&mut self, pod: &str) -> Vec<(String, LeaseId)> {
         let mut stopped = Vec::new();
         for history in self.locks.values_mut() {
             history.beliefs.retain(|lease, belief| {
@@ -225,7 +230,7 @@ impl Checks {
         stopped
     }
 
-    /// An app was told that its lease is over.
+    /// An app was notified that its lease is over.
     pub(crate) fn over(&mut self, resource: &Resource, lease: &LeaseId) {
         let history = self.of(resource);
         history.beliefs.remove(lease);
@@ -348,84 +353,84 @@ impl History {
         }
     }
 
-    /// A token is one lease's, and larger than all that were heard of when it was asked for.
-    fn check_token(&mut self, heard: &Heard) -> Verdict {
+    /// A token is one lease's, and larger than all that were promise of when it was asked for.
+    fn check_token(&mut self, promise: &Promise) -> Verdict {
         let owner = self
             .leases
-            .entry(heard.token)
-            .or_insert_with(|| heard.lease.clone());
-        if *owner != heard.lease {
+            .entry(promise.token)
+            .or_insert_with(|| promise.lease.clone());
+        if *owner != promise.lease {
             return Err(format!(
                 "token {} of {} is {}'s and {owner}'s",
-                heard.token, heard.resource, heard.lease
+                promise.token, promise.resource, promise.lease
             ));
         }
-        if !heard.is_new {
+        if !promise.is_new {
             return Ok(());
         }
-        self.check_restored(heard)?;
+        self.check_restored(promise)?;
         // Without a read an agent cannot know that a person ended the grant which it gives the next lease
         // from: that one is stale from the beginning, and fenced off as such.
-        let is_excused = self.is_overridden(&heard.lease);
-        let largest = self.told_before(heard.asked);
-        if let Some(largest) = largest.filter(|largest| !is_excused && *largest >= heard.token) {
+        let is_excused = self.is_overridden(&promise.lease);
+        let largest = self.told_before(promise.asked);
+        if let Some(largest) = largest.filter(|largest| !is_excused && *largest >= promise.token) {
             return Err(format!(
                 "{} asked for {} after token {largest} was told, and has {}",
-                heard.app, heard.resource, heard.token
+                promise.app, promise.resource, promise.token
             ));
         }
-        let last = self.heard.last().map_or(Token::NONE, |(_, token)| *token);
-        self.heard.push((heard.at, last.max(heard.token)));
+        let last = self.promise.last().map_or(Token::NONE, |(_, token)| *token);
+        self.promise.push((promise.at, last.max(promise.token)));
         Ok(())
     }
 
     /// The backup's revision is not what counts, but what the store was raised to.
-    fn check_restored(&self, heard: &Heard) -> Verdict {
-        let grant = heard.lease.grant();
+    fn check_restored(&self, promise: &Promise) -> Verdict {
+        let grant = promise.lease.grant();
         let later = self.issued.get(self.restored_at..).unwrap_or_default();
         let is_later = later.iter().any(|id| Some(id) == grant.as_ref());
-        if is_later && heard.token.get() < self.restored_to {
+        if is_later && promise.token.get() < self.restored_to {
             return Err(format!(
                 "{} was told of {} with token {}, from before the restore",
-                heard.app, heard.resource, heard.token
+                promise.app, promise.resource, promise.token
             ));
         }
         Ok(())
     }
 
-    /// The largest token that anybody had heard of by then.
+    /// The largest token that was returned before this time.
     fn told_before(&self, then: Duration) -> Option<Token> {
-        let known = self.heard.partition_point(|(at, _)| *at <= then);
-        known.checked_sub(1).map(|last| self.heard[last].1)
+        let known = self.promise.partition_point(|(at, _)| *at <= then);
+        known.checked_sub(1).map(|last| self.promise[last].1)
     }
 
-    /// Nobody goes on who asks when a newer lease was told of, be that over or not.
-    fn check_newest(&self, heard: &Heard) -> Verdict {
-        match self.told_before(heard.asked) {
-            Some(newest) if newest > heard.token => Err(format!(
+    /// An app that asks after a newer lease was returned gets no confirmation, whether or not that one is over.
+    fn check_newest(&self, promise: &Promise) -> Verdict {
+        match self.told_before(promise.asked) {
+            Some(newest) if newest > promise.token => Err(format!(
                 "{} goes on with token {} of {}, after token {newest} was told",
-                heard.app, heard.token, heard.resource
+                promise.app, promise.token, promise.resource
             )),
             _ => Ok(()),
         }
     }
 
-    /// Nobody else believes, and nobody was told of a newer lease.
-    fn check_alone(&self, heard: &Heard) -> Verdict {
-        let is_in_doubt = self.is_misremembered(&heard.lease);
+    /// No other app believes, and no newer lease was returned.
+    fn check_alone(&self, promise: &Promise) -> Verdict {
+        let is_in_doubt = self.is_misremembered(&promise.lease);
         for (lease, other) in &self.beliefs {
             // Leases of one grant are one agent's.
-            let is_its = is_in_doubt && lease.grant() == heard.lease.grant();
-            if *lease == heard.lease || is_its || self.is_overridden(lease) {
+            let is_its = is_in_doubt && lease.grant() == promise.lease.grant();
+            if *lease == promise.lease || is_its || self.is_overridden(lease) {
                 continue;
             }
-            if heard.at < other.until || heard.token < other.token {
+            if promise.at < other.until || promise.token < other.token {
                 return Err(format!(
                     "{} believes in {} with token {} until {:?}, and {} with token {} until {:?}",
-                    heard.app,
-                    heard.resource,
-                    heard.token,
-                    heard.until,
+                    promise.app,
+                    promise.resource,
+                    promise.token,
+                    promise.until,
                     other.app,
                     other.token,
                     other.until

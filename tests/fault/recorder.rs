@@ -1,4 +1,4 @@
-//! The history of one process, written as it happens: what is asked before it is sent, and what came of it.
+//! Records the history of one process: each request before it is sent, and its outcome.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::harness::now;
 use crate::history::{Event, History, HistoryFile, Op, Phase, Process};
 
 /// A process's history. Its times are the machine's true clock.
-pub(crate) struct Journal {
+pub(crate) struct Recorder {
     process: Process,
     file: HistoryFile,
 }
@@ -19,7 +19,7 @@ pub(crate) fn now_ns() -> u64 {
     u64::try_from(now().elapsed_since_boot().as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Journal {
+impl Recorder {
     /// Begins the history of a process, in a file of its own in this directory.
     pub(crate) fn begin(directory: &Path, process: &str) -> Result<Self> {
         Ok(Self {
@@ -46,13 +46,13 @@ impl Journal {
         self.file.append(&event)
     }
 
-    /// Nobody knows.
+    /// The outcome is unknown.
     pub(crate) fn unknown(&self, operation: u64, op: Op) -> Result<()> {
         let event = self.process.unknown(now_ns(), operation, op);
         self.file.append(&event)
     }
 
-    /// Something that happened now and is no request.
+    /// An event that happened now and is not a request.
     pub(crate) fn info(&mut self, op: Op) -> Result<()> {
         let event = self.process.info(now_ns(), op);
         self.file.append(&event)
@@ -63,10 +63,9 @@ impl Journal {
 /// them. On an idle one it is 0.1 s, on a busy one 1.4 s were seen.
 const LOSS_TOLD_WITHIN: Duration = Duration::from_secs(4);
 
-/// Says what a run claims: one clock for all, nobody who believes beside another, and nobody who is not told
-/// that its time is over.
+/// Records what a run claims: one clock for all, one believer at a time, and every expired app is notified.
 pub(crate) fn claim(directory: &Path, seed: u64) -> Result<()> {
-    Journal::begin(directory, "run")?.info(Op::Run {
+    Recorder::begin(directory, "run")?.info(Op::Run {
         seed,
         clock_bound_ns: 0,
         clock_rate_ppm: 0,
@@ -75,9 +74,9 @@ pub(crate) fn claim(directory: &Path, seed: u64) -> Result<()> {
     })
 }
 
-/// Records that a process was killed, not before this time: it believes no more in what it was granted last. In a
-/// file beside its own, whose last line may be torn.
-pub(crate) fn record_death(directory: &Path, process: &str, killed: u64) -> Result<()> {
+/// Records that a process was killed, not before this time: it does not believe in its last lease any more. In a
+/// separate file, because the last line of its own may be torn.
+pub(crate) fn record_kill(directory: &Path, process: &str, killed: u64) -> Result<()> {
     let history = History::read(&[directory.join(format!("{process}.jsonl"))])?;
     let granted = history
         .events

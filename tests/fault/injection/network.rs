@@ -1,16 +1,20 @@
-//! What is between them and the API server: messages that are lost or late, and nothing at all.
+//! Faults between the processes and the API server: messages that are lost or late, and partitions.
 
 use anyhow::{Context, Result};
 
-use super::Remedy;
+use super::Undo;
 use crate::harness::{Class, Fault, Proxy};
 use crate::schedule::{Kind, Schedule};
 use crate::world::World;
 
-/// So many of a hundred requests go wrong while there is noise.
+/// The percentage of requests that fail while there is noise.
 const NOISE: u32 = 30;
 impl World {
-    pub(super) fn strike_network(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Remedy> {
+    pub(super) fn inject_network_fault(
+        &mut self,
+        kind: Kind,
+        schedule: &mut Schedule,
+    ) -> Result<Undo> {
         match kind {
             Kind::Noise => {
                 for proxy in self.proxies() {
@@ -18,41 +22,40 @@ impl World {
                         proxy.make_noise(schedule.seed(), NOISE);
                     }
                 }
-                Ok(Remedy::Calm)
+                Ok(Undo::Calm)
             }
             Kind::LateAnswers | Kind::LateRequests => {
                 self.make_late(kind, schedule);
-                Ok(Remedy::Calm)
+                Ok(Undo::Calm)
             }
             Kind::Partition => {
-                let anyone = schedule.pick(self.seats.len() + self.operators.len());
-                let who = self.who_has_a_lock(schedule).unwrap_or(anyone);
+                let anyone = schedule.pick(self.pods.len() + self.operators.len());
+                let who = self.probable_holder(schedule).unwrap_or(anyone);
                 self.proxy(who).context("everybody has a proxy")?.pause();
-                Ok(Remedy::Reconnect(who))
+                Ok(Undo::Reconnect(who))
             }
             Kind::StallWatches => {
-                let who = schedule.pick(self.seats.len() + self.operators.len());
+                let who = schedule.pick(self.pods.len() + self.operators.len());
                 let proxy = self.proxy(who).context("everybody has a proxy")?;
                 proxy.stall_watches();
-                Ok(Remedy::Nothing(format!("watches of {who}")))
+                Ok(Undo::Nothing(format!("watches of {who}")))
             }
             _ => {
-                let seat = self.seat_with_network().context("one is a network's")?;
-                self.plug(seat, false)?;
-                Ok(Remedy::PlugIn(seat))
+                let pod = self.pod_with_network().context("one is a network's")?;
+                self.plug(pod, false)?;
+                Ok(Undo::PlugIn(pod))
             }
         }
     }
 
-    fn seat_with_network(&self) -> Option<usize> {
-        self.seats.iter().position(|seat| seat.network.is_some())
+    fn pod_with_network(&self) -> Option<usize> {
+        self.pods.iter().position(|pod| pod.network.is_some())
     }
 
-    /// What can be done in its place, if it cannot: without root nobody has a network of its own, and a proxy is
-    /// cut.
+    /// What replaces a fault that is impossible: without root no pod has a network of its own, and a proxy is cut.
     pub(crate) fn possible(&self, kind: Kind) -> Kind {
         match kind {
-            Kind::CutPod if self.seat_with_network().is_none() => Kind::Partition,
+            Kind::CutPod if self.pod_with_network().is_none() => Kind::Partition,
             _ => kind,
         }
     }
@@ -60,7 +63,7 @@ impl World {
     /// How many messages did not pass as they should so far.
     pub(crate) fn met(&self) -> Result<usize> {
         let mut met = self.proxies().map(Proxy::met).sum();
-        for network in self.seats.iter().filter_map(|seat| seat.network.as_ref()) {
+        for network in self.pods.iter().filter_map(|pod| pod.network.as_ref()) {
             met += network.sent_again()?;
         }
         Ok(met)
@@ -84,10 +87,7 @@ impl World {
 
     fn proxies(&self) -> impl Iterator<Item = &Proxy> {
         let of_operators = self.operators.iter().map(|operator| &operator.proxy);
-        self.seats
-            .iter()
-            .map(|seat| &seat.proxy)
-            .chain(of_operators)
+        self.pods.iter().map(|pod| &pod.proxy).chain(of_operators)
     }
 
     fn proxy(&self, who: usize) -> Option<&Proxy> {
@@ -107,12 +107,12 @@ impl World {
         }
     }
 
-    pub(super) fn plug_in(&self, seat: usize) -> Result<()> {
-        self.plug(seat, true)
+    pub(super) fn plug_in(&self, pod: usize) -> Result<()> {
+        self.plug(pod, true)
     }
 
-    fn plug(&self, seat: usize, is_in: bool) -> Result<()> {
-        match &self.seats[seat].network {
+    fn plug(&self, pod: usize, is_in: bool) -> Result<()> {
+        match &self.pods[pod].network {
             Some(network) => network.plug(is_in),
             None => Ok(()),
         }

@@ -1,7 +1,7 @@
-//! Time passes: every moment that the world keeps moves into the past, on its own node's clock.
+//! Time elapses: every moment in the world moves into the past, on its own node's clock.
 //!
-//! The protocol's values are rebuilt with the moments that they tell; what lies further back than
-//! it can matter is cut off, so that states which cannot behave differently are one state.
+//! The protocol's values are rebuilt with the moved moments. What lies too far back to matter is cut off, so that
+//! states that cannot behave differently are one state.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use leasehold::protocol::observed::Observed;
 use leasehold::protocol::session::KeepAlive;
 use leasehold::protocol::time::Moment;
 
-use crate::node::{Desk, Node};
+use crate::node::{LockClient, Node};
 use crate::rules::Rules;
 
 /// Far longer than any share of the TTL.
 const LONG_AGO: Duration = Duration::from_secs(1000);
 
 impl Node {
-    /// This much real time passes.
-    pub(crate) fn passes(&mut self, real: Duration, rules: &Rules) {
+    /// This much real time elapses.
+    pub(crate) fn elapse(&mut self, real: Duration, rules: &Rules) {
         let (now, by) = (self.clock.now(), self.clock.counts(real));
         let back = |moment: Moment| earlier(moment, by).max(earlier(now, LONG_AGO));
         for app in &mut self.apps {
@@ -32,14 +32,14 @@ impl Node {
                 KeepAlive::begun(back(sent), rules.ttl)
             });
         }
-        for desk in &mut self.desks {
-            desk.passes(now, back, rules);
+        for client in &mut self.clients {
+            client.elapse(now, back, rules);
         }
     }
 }
 
-impl Desk {
-    fn passes(&mut self, now: Moment, back: impl Fn(Moment) -> Moment, rules: &Rules) {
+impl LockClient {
+    fn elapse(&mut self, now: Moment, back: impl Fn(Moment) -> Moment, rules: &Rules) {
         if let Some(want) = &mut self.want {
             want.asked = back(want.asked);
         }

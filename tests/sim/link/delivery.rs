@@ -1,4 +1,4 @@
-//! What becomes of one call, drawn by the weather before it sets out.
+//! What happens to one call, drawn from the quality of the network before it is sent.
 
 use std::time::Duration;
 
@@ -6,58 +6,58 @@ use fastrand::Rng;
 
 /// How bad a network is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weather {
+pub(crate) enum Quality {
     /// Some milliseconds, and nothing is lost.
-    Calm,
+    Good,
     /// Some tens of milliseconds; now and then something is lost.
-    Windy,
+    Slow,
     /// Up to a second; one call in five goes wrong.
-    Stormy,
+    Bad,
 }
 
-/// From when on something is late: more than any weather makes of it.
+/// From when on something is late: more than any quality makes of it.
 pub(super) const LATE: Duration = Duration::from_secs(1);
 
 /// What the store makes of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// What it always does.
+    /// The call is applied and answered.
     Applied,
-    /// The same, and nobody hears of it.
+    /// The call is applied, and its answer is lost.
     AnswerLost,
     /// The request never arrives.
     Lost,
-    /// Nobody listens.
+    /// No server listens.
     Refused,
     /// The store has too much to do, and does nothing.
     Throttled,
-    /// Nothing is done, and the answer does not say so.
+    /// The call is not applied, and the answer does not say so.
     Unclear,
 }
 
-/// What becomes of one call.
+/// What happens to one call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fate {
+pub(super) struct Delivery {
     pub(super) outcome: Outcome,
     pub(super) to_store: Duration,
     pub(super) to_caller: Duration,
     /// The connection breaks before the request arrives, which it does all the same.
     pub(super) broken_after: Option<Duration>,
-    /// Somebody on the way sends it once more, so much later, and hands on the second answer.
+    /// A proxy sends it again after this time, and returns the second answer.
     pub(super) again_after: Option<Duration>,
-    /// Whether it waits until a cut is mended, or is lost in it.
+    /// Whether it waits until a cut is healed, or is lost in it.
     pub(super) outlasts_cuts: bool,
 }
 
-impl Fate {
-    pub(super) fn of(weather: Weather, is_write: bool, ttl: Duration, random: &mut Rng) -> Self {
-        let (slowest_ms, goes_wrong) = match weather {
-            Weather::Calm => (4, 0),
-            Weather::Windy => (60, 3),
-            Weather::Stormy => (1_000, 20),
+impl Delivery {
+    pub(super) fn of(quality: Quality, is_write: bool, ttl: Duration, random: &mut Rng) -> Self {
+        let (slowest_ms, goes_wrong) = match quality {
+            Quality::Good => (4, 0),
+            Quality::Slow => (60, 3),
+            Quality::Bad => (1_000, 20),
         };
         let mut delay = || Duration::from_millis(random.u64(..=slowest_ms));
-        let mut fate = Self {
+        let mut delivery = Self {
             to_store: delay(),
             to_caller: delay(),
             outcome: Outcome::Applied,
@@ -66,9 +66,9 @@ impl Fate {
             outlasts_cuts: random.bool(),
         };
         if random.u8(..100) < goes_wrong {
-            fate.goes_wrong(is_write, ttl, random);
+            delivery.goes_wrong(is_write, ttl, random);
         }
-        fate
+        delivery
     }
 
     fn goes_wrong(&mut self, is_write: bool, ttl: Duration, random: &mut Rng) {
@@ -97,14 +97,14 @@ impl Fate {
             }
         };
         if self.outcome == Outcome::Unclear && random.bool() {
-            // It is done all the same, now or later.
+            // It is applied all the same, now or later.
             self.outcome = Outcome::Applied;
             self.broken_after = Some(self.to_store);
             self.to_store = self.to_store.max(ttl.mul_f64(random.f64()));
         }
     }
 
-    /// What went wrong for the caller, who heard the answer.
+    /// What went wrong for a caller that received the answer.
     pub(super) fn kind_heard(&self) -> Option<&'static str> {
         match self.outcome {
             Outcome::Refused => Some("refused"),

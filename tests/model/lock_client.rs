@@ -1,7 +1,7 @@
-//! How a model agent (or the operator) goes about one lock, with [`Lock`]'s own transitions.
+//! How a model agent (or the operator) handles one lock, with [`Lock`]'s own transitions.
 //!
-//! It reacts to what it last read and to nothing else: a write's answer only updates that view.
-//! After an unanswered write or a lost race the lock is read again before anything else is sent.
+//! It reacts only to what it last read: a write's answer only updates that view. After an unanswered write or a
+//! conflict the lock is read again before anything else is sent.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use leasehold::protocol::time::{Moment, SessionTtl, WallTime};
 use leasehold::protocol::token::{Mint, Revision, Seen};
 
 use crate::bugs::Bug;
-use crate::node::{Desk, Node, Rival, Role, View};
+use crate::node::{LockClient, Node, Rival, Role, View};
 use crate::rules::Rules;
 use crate::store::{Answer, Precondition, Store, Versioned, Write};
 
@@ -59,7 +59,7 @@ impl Node {
     pub(crate) fn challenges(&self, lock: usize, rules: &Rules) -> bool {
         match self.role {
             Role::Operator => true,
-            Role::Agent => rules.peers_take_over && self.desks[lock].want.is_some(),
+            Role::Agent => rules.peers_take_over && self.clients[lock].want.is_some(),
         }
     }
 
@@ -92,12 +92,12 @@ impl Node {
 
     /// The writes that it might send now for this lock.
     pub(crate) fn plans(&self, lock: usize, now: Moment, rules: &Rules) -> Vec<(Intent, Write)> {
-        let desk = &self.desks[lock];
-        if desk.call.is_some() || desk.must_read || !self.may_act(now) {
+        let client = &self.clients[lock];
+        if client.call.is_some() || client.must_read || !self.may_act(now) {
             return Vec::new();
         }
-        match &desk.view {
-            View::Missing if desk.want.is_some() => vec![(
+        match &client.view {
+            View::Missing if client.want.is_some() => vec![(
                 Intent::Create,
                 Write::Lock {
                     lock,
@@ -106,13 +106,13 @@ impl Node {
                 },
             )],
             View::Unknown | View::Missing => Vec::new(),
-            View::Known(known) => self.plans_for(desk, lock, known, now, rules),
+            View::Known(known) => self.plans_for(client, lock, known, now, rules),
         }
     }
 
     fn plans_for(
         &self,
-        desk: &Desk,
+        client: &LockClient,
         lock: usize,
         known: &Versioned<Lock>,
         now: Moment,
@@ -127,10 +127,10 @@ impl Node {
             value: value.into(),
         };
         let mint = self.mint(rules);
-        if let Some(grant) = &desk.leaving {
-            // Who resumed does not know what was told with a grant that it does not know, or with a
-            // later lease of one that it knows.
-            let is_unknown = desk.tenure.is_none() || desk.spent;
+        if let Some(grant) = &client.leaving {
+            // A resumed agent does not know what was promised with a grant that it does not know, or with a later
+            // lease of a known one.
+            let is_unknown = client.tenure.is_none() || client.spent;
             let may_be_believed = is_unknown && self.promised.is_some_and(|until| now < until);
             if may_be_believed && rules.bug != Some(Bug::OrphansReleasedAtOnce) {
                 return Vec::new();
@@ -151,7 +151,7 @@ impl Node {
                 .collect();
         }
         let mut plans = Vec::new();
-        if let Some(want) = &desk.want {
+        if let Some(want) = &client.want {
             if stored.names_grant(&want.grant) {
                 let held = key_of(stored, &want.grant).expect("just seen");
                 let raised = stored.rebase(*at, &mint, &held);
@@ -175,14 +175,14 @@ impl Node {
             }
         }
         if self.challenges(lock, rules) {
-            plans.extend(self.plan_challenge(desk, known, now, rules, write));
+            plans.extend(self.plan_challenge(client, known, now, rules, write));
         }
         plans
     }
 
     fn plan_challenge(
         &self,
-        desk: &Desk,
+        client: &LockClient,
         (at, stored): &Versioned<Lock>,
         now: Moment,
         rules: &Rules,
@@ -190,7 +190,7 @@ impl Node {
     ) -> Option<(Intent, Write)> {
         let holder = stored.grant.as_ref()?;
         let session = &holder.holder.session;
-        let rival = desk.rival(session)?;
+        let rival = client.rival(session)?;
         match verdict(rival, holder.holder.session_ttl, now, rules) {
             Verdict::MayLive { .. } => None,
             Verdict::MayRevoke(version) => {
@@ -204,12 +204,12 @@ impl Node {
             }
             Verdict::Dead => {
                 let dead = |who: &Claimant| {
-                    desk.rival(&who.session).is_some_and(|rival| {
+                    client.rival(&who.session).is_some_and(|rival| {
                         let ttl = holder.holder.session_ttl;
                         verdict(rival, ttl, now, rules) == Verdict::Dead
                     })
                 };
-                let taker = desk.want.as_ref().zip(self.session_id());
+                let taker = client.want.as_ref().zip(self.session_id());
                 let taker = taker.map(|(w, id)| rules.claim(w.grant.clone(), id.clone()));
                 let ending = rules.ending(IncidentKind::Expired);
                 stored
@@ -219,34 +219,37 @@ impl Node {
         }
     }
 
-    /// Whether reading the lock is due: because something was unanswered, or because a watch
-    /// would show a change. A read that would show what is
-    /// known already changes nothing and is left out.
+    /// Whether reading the lock is due: because a write was unanswered, or because a watch would show a change. A
+    /// read that would show nothing new changes nothing and is left out.
     pub(crate) fn can_look(&self, lock: usize, store: &Store, now: Moment) -> bool {
-        let desk = &self.desks[lock];
-        if desk.call.is_some() || !self.may_act(now) {
+        let client = &self.clients[lock];
+        if client.call.is_some() || !self.may_act(now) {
             return false;
         }
         let operator = self.role == Role::Operator;
         let stored = store.locks[lock].as_ref();
-        if desk.must_read && (desk.is_busy() || operator) {
+        if client.must_read && (client.is_busy() || operator) {
             return true;
         }
-        if !desk.view.differs(stored) {
+        if !client.view.differs(stored) {
             return false;
         }
-        let tenure_gone = desk.tenure.as_ref().is_some_and(|tenure| {
+        let tenure_gone = client.tenure.as_ref().is_some_and(|tenure| {
             stored.is_none_or(|(_, stored)| !stored.names_grant(tenure.grant()))
         });
         let given_unasked = stored
             .and_then(|(_, stored)| stored.grant.as_ref())
             .is_some_and(|grant| {
-                Some(&grant.holder.session) == self.session_id() && !desk.knows(&grant.id)
+                Some(&grant.holder.session) == self.session_id() && !client.knows(&grant.id)
             });
-        operator || desk.want.is_some() || desk.leaving.is_some() || tenure_gone || given_unasked
+        operator
+            || client.want.is_some()
+            || client.leaving.is_some()
+            || tenure_gone
+            || given_unasked
     }
 
-    /// The sessions that a challenger would see changed if it looked.
+    /// The sessions that a challenger would see changed if it read them.
     pub(crate) fn rivals_to_look_at(
         &self,
         lock: usize,
@@ -254,17 +257,17 @@ impl Node {
         now: Moment,
         rules: &Rules,
     ) -> Vec<SessionId> {
-        let desk = &self.desks[lock];
-        let Some((_, stored)) = desk.known() else {
+        let client = &self.clients[lock];
+        let Some((_, stored)) = client.known() else {
             return Vec::new();
         };
-        if desk.call.is_some() || !self.may_act(now) || !self.challenges(lock, rules) {
+        if client.call.is_some() || !self.may_act(now) || !self.challenges(lock, rules) {
             return Vec::new();
         }
         named_sessions(stored, rules)
             .filter(|id| Some(*id) != self.session_id())
             .filter(|id| {
-                desk.rival(id).map(|rival| rival.sight) != Some(sight(store.sessions.get(id)))
+                client.rival(id).map(|rival| rival.sight) != Some(sight(store.sessions.get(id)))
             })
             .cloned()
             .collect()
@@ -278,23 +281,23 @@ impl Node {
         now: Moment,
         rules: &Rules,
     ) {
-        let desk = &mut self.desks[lock];
+        let client = &mut self.clients[lock];
         match answer {
             Answer::Lock(found) => {
                 if let (Some((at, _)), Some(seen)) = (&found, &mut self.seen) {
                     seen.note(*at);
                 }
-                desk.must_read = false;
-                desk.view = View::of(found);
-                desk.forget_the_unnamed(rules);
+                client.must_read = false;
+                client.view = View::of(found);
+                client.forget_unnamed_rivals(rules);
             }
-            Answer::Session(id, found) => desk.saw_rival(id, found, now),
-            Answer::Conflict => desk.must_read = true,
+            Answer::Session(id, found) => client.saw_rival(id, found, now),
+            Answer::Conflict => client.must_read = true,
         }
     }
 }
 
-impl Desk {
+impl LockClient {
     pub(crate) fn knows(&self, grant: &GrantId) -> bool {
         self.want.as_ref().is_some_and(|want| want.grant == *grant)
             || self.tenure.as_ref().is_some_and(|t| t.grant() == grant)
@@ -315,7 +318,7 @@ impl Desk {
     }
 
     /// Only sessions that the lock names are watched.
-    fn forget_the_unnamed(&mut self, rules: &Rules) {
+    fn forget_unnamed_rivals(&mut self, rules: &Rules) {
         let View::Known((_, stored)) = &self.view else {
             self.rivals.clear();
             return;

@@ -1,5 +1,5 @@
-//! A process that stands still for a while, perhaps for several reasons at once: it goes on when the last of
-//! them is over. One that died stands still for good.
+//! A process that is paused, perhaps for several reasons at once: it continues when the last of them is over. A
+//! crashed process never continues.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use leasehold::pause::Pause;
 
 /// What a process is stopped by. Cloning gives another handle to the same one.
 #[derive(Clone, Default)]
-pub(crate) struct Stillness {
+pub(crate) struct ProcessPause {
     pause: Pause,
     state: Arc<Mutex<State>>,
 }
@@ -17,10 +17,10 @@ pub(crate) struct Stillness {
 struct State {
     since: Duration,
     until: Duration,
-    is_dead: bool,
+    is_crashed: bool,
 }
 
-impl Stillness {
+impl ProcessPause {
     pub(crate) fn pause(&self) -> &Pause {
         &self.pause
     }
@@ -39,16 +39,16 @@ impl Stillness {
         self.pause.stand_still();
     }
 
-    /// It goes on, unless something else keeps it. For how long it stood still, if it does.
+    /// Ends one reason. Returns how long the process was paused, if it continues now.
     pub(crate) fn end(&self, now: Duration) -> Option<Duration> {
         let is_due = self.state().until <= now;
-        if is_due { self.go_on(now) } else { None }
+        if is_due { self.resume(now) } else { None }
     }
 
-    /// It goes on, whatever kept it, unless it is dead.
-    pub(crate) fn go_on(&self, now: Duration) -> Option<Duration> {
+    /// Continues despite all reasons, unless the process crashed.
+    pub(crate) fn resume(&self, now: Duration) -> Option<Duration> {
         let state = self.state();
-        if state.is_dead || !self.pause.stands_still() {
+        if state.is_crashed || !self.pause.stands_still() {
             return None;
         }
         let stood = now.saturating_sub(state.since);
@@ -58,8 +58,8 @@ impl Stillness {
     }
 
     /// It takes no step any more, not even those by which it would end in good order.
-    pub(crate) fn die(&self) {
-        self.state().is_dead = true;
+    pub(crate) fn crash(&self) {
+        self.state().is_crashed = true;
         self.pause.stand_still();
     }
 }
@@ -67,7 +67,7 @@ impl Stillness {
 #[test]
 fn process_stopped_twice_continues_after_both_stops() {
     let second = Duration::from_secs;
-    let process = Stillness::default();
+    let process = ProcessPause::default();
     process.begin(second(1), second(5));
     process.begin(second(2), second(3));
     assert_eq!(process.end(second(3)), None);
@@ -77,9 +77,9 @@ fn process_stopped_twice_continues_after_both_stops() {
 
 #[test]
 fn crashed_process_does_not_continue() {
-    let process = Stillness::default();
+    let process = ProcessPause::default();
     process.begin(Duration::ZERO, Duration::ZERO);
-    process.die();
-    assert_eq!(process.go_on(Duration::from_secs(1)), None);
+    process.crash();
+    assert_eq!(process.resume(Duration::from_secs(1)), None);
     assert!(process.pause().stands_still());
 }

@@ -1,5 +1,5 @@
-//! Whether the machine itself stands still: where a thread that only sleeps wakes up late, nobody else ran in time
-//! either, and nobody can be told anything.
+//! Detects stalls of the machine: when a thread that only sleeps wakes up late, no other process ran in time either,
+//! and no app can be notified.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::history::{EVERYONE, HistoryFile, Op, Process};
-use crate::journal::now_ns;
+use crate::recorder::now_ns;
 
 const SLEEPS: Duration = Duration::from_millis(50);
-/// Who sleeps for so much longer did not run. A core that builds something is late by far less.
+/// A thread that oversleeps by this much did not run. A busy core is late by far less.
 const LATE_NS: u64 = 500_000_000;
 
-/// It goes on until it is dropped.
-pub(crate) struct Pulse {
+/// Runs until it is dropped.
+pub(crate) struct StallDetector {
     is_over: Arc<AtomicBool>,
 }
 
-impl Pulse {
-    /// Begins one, whose gaps become a history in this directory.
+impl StallDetector {
+    /// Starts one that records the stalls as a history in this directory.
     pub(crate) fn begin(histories: &Path) -> Result<Self> {
         let file = HistoryFile::open(&histories.join("machine.jsonl"))?;
         let is_over = Arc::new(AtomicBool::new(false));
@@ -45,7 +45,7 @@ impl Pulse {
     }
 }
 
-impl Drop for Pulse {
+impl Drop for StallDetector {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

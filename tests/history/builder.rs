@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use super::history::{Entry, Event, History, Op, OverriddenBy, Process};
 
-/// A history that is being told.
+/// A history under construction.
 #[derive(Default)]
-pub(super) struct Story {
+pub(super) struct HistoryBuilder {
     processes: BTreeMap<String, Process>,
     events: Vec<Event>,
 }
@@ -26,7 +26,7 @@ pub(super) enum End {
     Never,
 }
 
-impl Story {
+impl HistoryBuilder {
     pub(super) fn history(&self) -> History {
         History::of(self.events.clone())
     }
@@ -90,7 +90,12 @@ impl Story {
         self
     }
 
-    pub(super) fn in_vain(&mut self, app: &str, time: Range<u64>, end: End) -> &mut Self {
+    pub(super) fn acquire_not_granted(
+        &mut self,
+        app: &str,
+        time: Range<u64>,
+        end: End,
+    ) -> &mut Self {
         self.operation(app, time, Op::acquire("r"), Op::acquire("r"), end);
         self
     }
@@ -108,7 +113,7 @@ impl Story {
         self
     }
 
-    pub(super) fn renew_in_vain(
+    pub(super) fn renew_not_granted(
         &mut self,
         app: &str,
         time: Range<u64>,
@@ -194,7 +199,7 @@ impl Story {
         self
     }
 
-    /// Somebody does not run.
+    /// A process does not run.
     pub(super) fn stopped(&mut self, who: &str, time: Range<u64>, end: End) -> &mut Self {
         self.operation("person", time, Op::stop(who), Op::stop(who), end);
         self

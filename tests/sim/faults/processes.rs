@@ -1,18 +1,18 @@
-//! What goes wrong with the processes of a pod: they die, stand still, are told to stop, and go for good.
+//! Faults of the processes of a pod: they crash, pause, are stopped, and end for good.
 
 use leasehold::agent::OnTerm;
 
-use super::{GRACE, LONGEST, Troubles};
+use super::{Faults, GRACE, LONGEST};
 use crate::pod::Pod;
 
-impl Troubles {
+impl Faults {
     pub(super) fn kill_sidecar(&mut self, pod: &Pod) {
         if pod.sidecar().is_none() {
             return;
         }
-        let has_older = self.world.setting().has_older_copies && pod.keeps_state();
+        let has_older = self.world.setup().has_older_copies && pod.keeps_state();
         let state = if has_older && pod.disk().bring_back() {
-            self.world.book().checks.misremembers(pod.name());
+            self.world.records().invariants.misremembers(pod.name());
             "sidecar crashed, older state"
         } else if !pod.keeps_state() {
             "sidecar crashed without state"
@@ -29,8 +29,8 @@ impl Troubles {
         self.later(1.0, move || start_again(&pod));
     }
 
-    /// A rollout, or a person: it ends in good order if it can, and another comes in its place.
-    pub(super) fn tell_sidecar_to_stop(&mut self, pod: &Pod) {
+    /// A rollout or a manual restart: the process ends cleanly if it can, and another one replaces it.
+    pub(super) fn terminate_sidecar(&mut self, pod: &Pod) {
         let is_stopping = |pod: &Pod| pod.sidecar().is_none_or(|it| it.agent.is_draining());
         if is_stopping(pod) {
             return;
@@ -61,14 +61,14 @@ impl Troubles {
             format_args!("sidecar stands still for {lasts:?}"),
         );
         let had = pod.world().holds(pod.name());
-        sidecar.stillness.begin(now, now + lasts);
+        sidecar.pauses.begin(now, now + lasts);
         tokio::spawn(async move {
             tokio::time::sleep(lasts).await;
-            let Some(stood) = sidecar.stillness.end(pod.world().now()) else {
+            let Some(stood) = sidecar.pauses.end(pod.world().now()) else {
                 return;
             };
             pod.world().note(pod.name(), "sidecar goes on");
-            if had && stood > pod.world().setting().ttl.get() {
+            if had && stood > pod.world().setup().ttl.get() {
                 pod.world()
                     .count("sidecar that held stood still past its TTL");
             }
@@ -78,7 +78,7 @@ impl Troubles {
     pub(super) fn stop_apps(&mut self, pod: &Pod) {
         let lasts = self.up_to(self.ttl().mul_f64(LONGEST));
         let (now, pod) = (self.world.now(), pod.clone());
-        let believed = pod.world().book().checks.believes_until(pod.name());
+        let believed = pod.world().records().invariants.believes_until(pod.name());
         pod.world()
             .note(pod.name(), format_args!("apps stand still for {lasts:?}"));
         let container = pod.container();
@@ -107,7 +107,7 @@ impl Troubles {
         self.later(1.0, move || pod.start_apps());
     }
 
-    /// Something is said of a pod that runs, which is not that it ended.
+    /// Reports a state of a running pod that does not mean that it ended.
     pub(super) fn report_of_no_end(&mut self, pod: &Pod) {
         if pod.is_over() {
             return;
@@ -143,7 +143,7 @@ impl Troubles {
         }
     }
 
-    /// Its end is told by the kubelet when it came.
+    /// The kubelet reports the end when it happened.
     fn delete_pod(&mut self, pod: &Pod) {
         let grace = self.up_to(self.ttl().mul_f64(GRACE));
         let run_on = self.up_to(self.ttl() / 2);
