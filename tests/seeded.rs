@@ -22,7 +22,7 @@ const HEAD: &str = "| seeded bug |";
 const VARIABLE: &str = "LEASEHOLD_SEEDED_BUG";
 /// What stands before the worlds of a row.
 const OF_WORLDS: &str = "worlds ";
-/// The test that runs worlds, and what tells it which and what to look for.
+/// The test that runs worlds, and the variables that select them and the expected flaw.
 const WORLDS_TEST: &str = "invariants_hold_in_every_world";
 const WORLDS: &str = "SIM_SEEDS";
 const FLAW: &str = "SIM_FLAW";
@@ -42,7 +42,7 @@ pub(crate) struct Row {
     words: String,
 }
 
-/// The table. Its cells: the bug, what is missing, the rung, the test with the words.
+/// The table. Its cells: the bug, the missing defence, the rung, the test with the words.
 pub(crate) fn table() -> Vec<Row> {
     let page = std::fs::read_to_string(PAGE).unwrap();
     let lines = page.lines().skip_while(|line| !line.starts_with(HEAD));
@@ -136,7 +136,7 @@ fn counts_of(output: &str) -> Option<(usize, usize)> {
     Some((count_of(" passed")?, count_of(" failed")?))
 }
 
-/// What the first panic said, in however many lines.
+/// The message of the first panic, in all its lines.
 fn panic_of(output: &str) -> Option<String> {
     let mut lines = output.lines();
     lines.find(|line| line.contains("panicked at "))?;
@@ -147,7 +147,7 @@ fn panic_of(output: &str) -> Option<String> {
     Some(said.join("\n"))
 }
 
-/// What is wrong with a row, if its bug is not noticed.
+/// The error of a row, if its bug is not noticed.
 fn complaint(row: &Row) -> Option<String> {
     let (runs, environment) = row.trial();
     let outcome = run(

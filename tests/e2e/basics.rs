@@ -1,4 +1,4 @@
-//! One lock between two pods: taken, refused, looked at, renewed, released, taken again.
+//! One lock between two pods: acquired, refused, read, renewed, released, acquired again.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ async fn a_repeated_request_gets_the_same_lease() -> Result<()> {
     let after = namespace.lock("res").await?.unwrap_or_default()["metadata"].clone();
     assert_eq!(after["resourceVersion"], version["resourceVersion"]);
 
-    // A repetition that comes after the release takes nothing anew.
+    // A repetition after the release acquires nothing.
     a.release_for_good(&again.id).await?;
     let free = namespace.lock("res").await?;
     let body = json!({"resource": "res", "ttlSeconds": 30, "requestId": "r-1"});

@@ -17,7 +17,7 @@ use crate::support::{BINARY, tell};
 
 const LIMIT: Duration = PATIENCE;
 const ELECTION: &str = "migration";
-/// A lead must not lapse by itself while many tests run.
+/// A lead must not expire while many tests run.
 const TTL_SECONDS: u64 = 15;
 
 /// A gate on its way, in the place of a pod's init container. Dropping it kills it.
@@ -109,7 +109,7 @@ async fn second_pods_gate_opens_after_the_first_stops() -> Result<()> {
     until_all_run(&namespace, ELECTION, 2).await?;
     let gate = second.gate()?;
     gate.said("pod a leads").await?;
-    // The gate is no lock: who leads still does when it has come.
+    // The gate is not a lock: the leader still leads after it opened.
     let still = a.until_leader(ELECTION).await?;
     ensure!(still["leaseId"] == first["leaseId"], "{still}");
     gate.is_closed()?;
@@ -119,7 +119,7 @@ async fn second_pods_gate_opens_after_the_first_stops() -> Result<()> {
     let led = b.until_leader(ELECTION).await?;
     ensure!(led["fencingToken"].as_u64() > first["fencingToken"].as_u64());
     a.ended().await?;
-    // The sidecar goes on leading, so whoever asks again is let through too.
+    // The sidecar continues to lead, so another gate opens too.
     second.gate()?.opens().await
 }
 
@@ -130,7 +130,7 @@ async fn a_gate_outlives_its_sidecar() -> Result<()> {
     let a = candidate(&namespace.pod("a").await?, ELECTION, TTL_SECONDS).await?;
     a.until_leader(ELECTION).await?;
     let second = Reached::new(&namespace, "b").await?;
-    // There is no sidecar yet, nor is there its socket.
+    // Neither the sidecar nor its socket exists yet.
     let gate = second.gate()?;
     gate.said("No such file").await?;
     let b = second.launch().start().await?;

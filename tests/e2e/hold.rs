@@ -1,5 +1,5 @@
-//! Locks that a connection holds: they come free with the app, and what an app was told is kept,
-//! whatever it does or does not read.
+//! Locks that are held by a connection: they are released with the app, and every promise to the app is kept, whether
+//! or not it reads.
 
 mod connections;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::{Event, TakeOver, now};
 use crate::support::{Pair, until_queued, until_renewed};
 
-/// How long those who wait in these tests do so at most.
+/// How long waiters in these tests wait at most.
 const WAIT_SECONDS: u64 = 120;
 
 fn hold_of(resource: &str) -> Value {
@@ -105,7 +105,7 @@ async fn frozen_app_holds_for_its_maximum_time_and_no_longer() -> Result<()> {
 async fn late_reader_of_old_heartbeats_is_not_misled() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("hold-sleepy", TakeOver::Peer, 9).await?;
     let mut sleepy = a.sleepy_hold(&hold_of("res")).await?;
-    // It is told of some renewals, and reads none of it.
+    // It receives heartbeats, and reads none of them.
     until_renewed(&namespace, "res", 5).await?;
     let renewed = now();
     a.freeze()?;

@@ -1,5 +1,5 @@
-//! What an app is told when the cluster does not let its agent take a lock, or is not ready for
-//! any. Each leaves the store as it was.
+//! What an app receives when the cluster does not let its agent acquire a lock, or is not ready for any. Each leaves
+//! the store unchanged.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn exhausted_quota_is_reported_as_one() -> Result<()> {
 async fn missing_namespace_error_names_the_command_to_run() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("there").await?;
-    // No pod is in a namespace that is not there; somebody who tries things out may name one.
+    // No pod is in a missing namespace; a user who tries things out may name one.
     let pod = Pod {
         namespace: "not-there".to_owned(),
         kubeconfig: cluster.control_plane().admin().clone(),

@@ -1,5 +1,5 @@
-//! A person asks for a lock: the app is told by whom and why, and when it lets go that is on the
-//! record, written by its own pod under the policies as they ship.
+//! Release requests: the app receives who asks and why. When it releases, its own pod records that, under the
+//! policies as they ship.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::harness::{Lease, Namespace, Proxy, Sidecar, TakeOver, eventually};
-use crate::support::{Pair, looked_after, sidecar, told_of, until_described, until_queued};
+use crate::support::{Pair, audit_lines_of, sidecar, until_described, until_queued, with_operator};
 
 const REASON: &str = "maintenance of the ledger";
 
-/// Asks for the lock `res` as the README says; gives the name of who asked.
+/// Requests the release of the lock `res` as the README says; returns the user's name.
 async fn ask(namespace: &Namespace, lease: &Value) -> Result<String> {
     let who = ["auth", "whoami", "--output", "json"];
     let who = namespace.kubectl(&who).await?.json()?;
@@ -51,7 +51,7 @@ async fn kubectl_release_request_names_its_actor_and_is_recorded() -> Result<()>
         ensure!(app.ended().await?.success());
         let next = waiting.answer().await?.granted()?;
         if mode == TakeOver::Strict {
-            is_told_by_the_operator(&namespace, &actor).await?;
+            is_recorded_by_the_operator(&namespace, &actor).await?;
         }
         let yaml = ["get", "dlock", "res", "--output", "yaml"];
         let yaml = namespace.kubectl(&yaml).await?.ok()?;
@@ -90,16 +90,16 @@ async fn kubectl_release_request_names_its_actor_and_is_recorded() -> Result<()>
     Ok(())
 }
 
-/// The operator did nothing, and tells of it.
-async fn is_told_by_the_operator(namespace: &Namespace, actor: &str) -> Result<()> {
-    let (_, operator) = looked_after().await?;
+/// The operator did nothing, and records it.
+async fn is_recorded_by_the_operator(namespace: &Namespace, actor: &str) -> Result<()> {
+    let (_, operator) = with_operator().await?;
     let events = until_described(namespace, "res", "ReleasedOnRequest").await?;
     ensure!(
         matches!(&events[..], [event] if event.contains(actor) && event.contains(REASON)),
         "{events:?}"
     );
     // The line comes before the Event.
-    let told = told_of(namespace, operator);
+    let told = audit_lines_of(namespace, operator);
     let [line] = &told[..] else {
         anyhow::bail!("one line: {told:?}");
     };
@@ -111,8 +111,12 @@ async fn is_told_by_the_operator(namespace: &Namespace, actor: &str) -> Result<(
     Ok(())
 }
 
-/// Asks for the lease of an app that only renews, and waits until it is told.
-async fn ask_and_tell(namespace: &Namespace, sidecar: &Sidecar, lease: &Lease) -> Result<()> {
+/// Requests the lease of an app that only renews, and waits until the app receives that.
+async fn request_and_receive(
+    namespace: &Namespace,
+    sidecar: &Sidecar,
+    lease: &Lease,
+) -> Result<()> {
     // By the app's own lease id, as its log may show it.
     let actor = ask(namespace, &json!(lease.id)).await?;
     let told = eventually("it is told", Duration::from_secs(30), async || {
@@ -129,7 +133,7 @@ async fn ask_and_tell(namespace: &Namespace, sidecar: &Sidecar, lease: &Lease) -
 async fn release_request_reaches_an_app_with_its_next_renewal() -> Result<()> {
     let Pair { namespace, a, .. } = Pair::start("asked-renew", TakeOver::Strict, 60).await?;
     let lease = a.acquire("res").await?.granted()?;
-    ask_and_tell(&namespace, &a, &lease).await?;
+    request_and_receive(&namespace, &a, &lease).await?;
     a.release_for_good(&lease.id).await?;
     let lock = namespace.lock("res").await?.context("the lock")?;
     ensure!(
@@ -151,13 +155,13 @@ async fn is_free_without_a_record(namespace: &Namespace) -> Result<()> {
 /// The policies want the request beside its record. The agent has not seen that it is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawn_release_request_is_not_recorded() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("asked-withdrawn").await?;
     let proxy = Proxy::start(&cluster).await?;
     let pod = namespace.pod("a").await?.through(&proxy.url)?;
     let a = sidecar(&pod, 60).await?;
     let lease = a.acquire("res").await?.granted()?;
-    ask_and_tell(&namespace, &a, &lease).await?;
+    request_and_receive(&namespace, &a, &lease).await?;
     proxy.stall_watches();
     let withdrawn = json!({"spec": {"releaseRequest": null}});
     namespace.patch("distributedlocks/res", &withdrawn).await?;
@@ -175,7 +179,7 @@ async fn withdrawn_release_request_is_not_recorded() -> Result<()> {
     Ok(())
 }
 
-/// By a policy of somebody's, as ours refuse none that is true.
+/// By a custom policy, as ours refuse no true record.
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_is_released_unrecorded_if_a_policy_refuses_the_record() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("asked-refused", TakeOver::Strict, 60).await?;
@@ -195,7 +199,7 @@ async fn lock_is_released_unrecorded_if_a_policy_refuses_the_record() -> Result<
     });
     namespace.cluster.enforce(&policy).await?;
     let lease = a.acquire("res").await?.granted()?;
-    ask_and_tell(&namespace, &a, &lease).await?;
+    request_and_receive(&namespace, &a, &lease).await?;
     let waiting = b.wait_for("res", 120).await?;
     until_queued(&namespace, "res", 1).await?;
     a.release_for_good(&lease.id).await?;

@@ -1,4 +1,4 @@
-//! A grant that a person took away: its app is told, and by force where that is on the record.
+//! A grant that was removed by hand: its app is notified, with the reason `force_released` if that is recorded.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};

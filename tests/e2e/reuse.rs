@@ -1,5 +1,5 @@
-//! One grant, many leases: an app that comes back, and callers of one pod who wait for each other.
-//! What that costs the API server is counted where its requests pass.
+//! One grant, many leases: an app that returns, and callers of one pod that wait for each other. The cost is counted
+//! in requests to the API server.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ async fn reacquiring_a_kept_lock_writes_nothing() -> Result<()> {
     let reads = 20;
     ensure!(of_locks(&proxy) == requests + reads, "only verifying asks");
     ensure!(grant(&namespace).await? == before, "nothing was written");
-    // Nobody asked to keep it any longer.
+    // No caller asked to keep it any longer.
     a.release_for_good(&lease.id).await?;
     let plain = a.acquire("res").await?.granted()?;
     a.release_for_good(&plain.id).await?;
@@ -189,7 +189,7 @@ async fn a_kept_lock_ends_with_its_sidecar() -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many callers stand in a sidecar's lines.
+/// Waits until this many callers wait in a sidecar.
 async fn until_waiting(sidecar: &Sidecar, count: usize) -> Result<()> {
     let line = format!("leasehold_callers_in_line {count}\n");
     eventually(&format!("{count} callers in line"), LIMIT, async || {

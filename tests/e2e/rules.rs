@@ -23,7 +23,7 @@ struct Objects {
 
 impl Objects {
     async fn new() -> Self {
-        // Without an operator: it would free, mark and revoke what is made up here.
+        // Without an operator: it would free, mark and revoke these fake objects.
         let cluster = Cluster::shared(TakeOver::Strict).await.expect("a cluster");
         let namespace = cluster.namespace("rules").await.expect("a namespace");
         let lock = json!({"metadata": {"name": "l"}, "spec": {"resource": "l"}});

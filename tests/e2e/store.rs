@@ -1,6 +1,6 @@
-//! What only the `k8s` adapter has to keep, on a real API server and with a pod's own rights. The
-//! rest is in the contract. No operator runs here: it would write to locks and sessions that nobody
-//! has, between a read and the write that is decided on it.
+//! What only the `k8s` adapter has to keep, on a real API server and with a pod's own rights. The rest is in the
+//! contract. No operator runs here: it would write to unused locks and sessions, between a read and the write that
+//! depends on it.
 
 #![allow(
     clippy::panic,

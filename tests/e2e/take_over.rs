@@ -1,4 +1,4 @@
-//! A holder that dies or hangs, and who may take its lock.
+//! A holder that crashes or hangs, and which agents may take its lock over.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{Pair, acquire_in_time, milliseconds, until_lost, until_rene
 /// Long enough for an answer on a busy machine to be short beside a tenth of it.
 const TTL_SECONDS: u64 = 6;
 const TTL: Duration = Duration::from_secs(TTL_SECONDS);
-/// Where a window around a part of the TTL is looked at, it is to be wide beside such an answer.
+/// A measured window around a part of the TTL has to be wide compared with such an answer.
 const LONG_TTL_SECONDS: u64 = 20;
 const LONG_TTL: Duration = Duration::from_secs(LONG_TTL_SECONDS);
 
@@ -33,7 +33,7 @@ async fn expired_holders_lock_is_taken_over_within_1_to_1_2_ttl() -> Result<()> 
         "the dead app could still believe in its lease"
     );
     let taken_at = Timestamp::now().as_millisecond();
-    // A renewal may have landed between the look and the kill.
+    // A renewal may have landed between the read and the kill.
     let name = session["metadata"]["name"].as_str().unwrap_or_default();
     let session = namespace.session(name).await?.unwrap_or_default();
     let since_renewal = taken_at - milliseconds(&session["status"]["renewedAt"])?;
@@ -159,7 +159,7 @@ async fn missing_session_expires_only_after_a_ttl() -> Result<()> {
     let session = namespace.holding_session("res").await?.unwrap_or_default();
     let name = session["metadata"]["name"].as_str().unwrap_or_default();
     a.kill9()?;
-    // Long since expired by now, for who had looked at it all the while.
+    // Long since expired by now, for an agent that had observed it all the while.
     tokio::time::sleep(Duration::from_secs(4)).await;
     namespace
         .kubectl(&["delete", "locksession", name])

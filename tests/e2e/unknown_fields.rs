@@ -65,7 +65,7 @@ async fn fields_of_a_newer_version_survive_a_sidecars_writes() -> Result<()> {
     b.acquire("res").await?.granted()?;
     let lock = namespace.lock("res").await?.unwrap_or_default();
     assert_eq!(lock["status"]["newer"], newer["status"]["newer"], "{lock}");
-    // What was said about the last holder is not true of the next one.
+    // Fields of the last holder do not apply to the next one.
     assert!(lock["status"]["holder"].get("newer").is_none(), "{lock}");
     Ok(())
 }
@@ -93,7 +93,7 @@ async fn managed_fields_survive_writes_without_them() -> Result<()> {
     Ok(())
 }
 
-/// Who wrote which fields: the object's `managedFields` without their times, in any order.
+/// Which client wrote which fields: the object's `managedFields` without their times, in any order.
 fn writers(object: &Value) -> Result<Vec<String>> {
     let entries = object["metadata"]["managedFields"].as_array();
     let mut writers = Vec::new();

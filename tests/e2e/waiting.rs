@@ -1,18 +1,18 @@
-//! Waiting in line: an app asks once, and its answer comes when the lock is had.
+//! Waiting in the queue: an app asks once, and is answered when it has the lock.
 
 mod crowd;
-mod dead;
+mod expired;
+mod faults;
 mod hang_ups;
-mod line;
+mod queue;
 mod requests;
-mod trouble;
 
 use anyhow::{Result, ensure};
 
 use crate::harness::{Namespace, Served, Sidecar, TakeOver};
 use crate::support::{Pair, until_queued};
 
-/// How long the callers in these tests wait at most. Nothing of what they wait for takes so long.
+/// How long the callers in these tests wait at most. All that they wait for takes less.
 const WAIT_SECONDS: u64 = 120;
 
 /// The writes that a pod made so far, as the API server counts them.

@@ -1,5 +1,4 @@
-//! The agent on a store in memory and a clock of our own: what it does when time passes, and
-//! what it leaves behind.
+//! The agent on a store in memory and a manual clock: what it does when time passes, and what it leaves behind.
 
 mod being_deleted;
 mod defences;
@@ -56,7 +55,7 @@ impl Pod {
         Self::with(config, store, clock.clone(), Arc::new(clock))
     }
 
-    /// A pod whose clock is tokio's own: in a test with paused time, waiting takes no time.
+    /// A pod on tokio's own clock: in a test with paused time, waiting takes no time.
     fn in_paused_time(name: &str, store: &MemoryStore) -> Self {
         let config = Config::new(pod_ref(name));
         Self::with(
@@ -266,8 +265,7 @@ async fn expired_holder_is_taken_over_only_after_a_full_silence() {
         "the count begins with the first sight"
     );
     other.clock.advance(Duration::from_millis(15_740));
-    // The clock leapt past the challenger's own session too: it begins another, and still may not
-    // revoke.
+    // The clock jumped past the challenger's own session too: it begins another, and still may not revoke.
     assert!(held(other.acquire("r").await), "taken over too early");
     assert!(store.session(&session).unwrap().revoked.is_none());
     other.clock.advance(Duration::from_millis(10));
@@ -312,7 +310,7 @@ async fn hang_up_does_not_release_the_lease_of_a_repeated_request() {
     let Ok(Acquired::Granted { lease, .. }) = pod.acquire_as("r", Some("id-1")).await else {
         panic!("the repetition was not granted");
     };
-    // Whoever got the lease first, nobody releases it under the one who was told of it.
+    // Whichever call got the lease first, it is not released under the call that returned it.
     tokio::time::sleep(Duration::from_millis(100)).await;
     pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
     assert!(!pod.is_free("r"));
@@ -401,7 +399,7 @@ async fn late_grant_without_a_caller_is_released_and_not_served() {
     let first = pod.lease("r").await;
     let grant = store.lock("r").unwrap().grant.unwrap();
     pod.agent.release(&first.lease).await.unwrap();
-    // A write of this agent's that landed after everybody had given up on it.
+    // A write of this agent's that landed after all callers had left.
     store.edit_lock("r", |lock| {
         let late = leasehold::protocol::ids::GrantId::from("late");
         lock.grant = Some(leasehold::protocol::lock::Grant { id: late, ..grant });

@@ -1,6 +1,5 @@
-//! The alerts and their runbooks: each names metrics that there are, has both kinds of cases in
-//! tests/alerts, and a page that says what to do. Whether the rules fire when they should is
-//! promtool's to say (`make alerts`).
+//! The alerts and their runbooks: each names existing metrics, has both kinds of cases in tests/alerts, and a page
+//! with the remedy. promtool checks whether the rules fire when they should (`make alerts`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -84,7 +83,7 @@ fn agent() -> Agent {
     )
 }
 
-/// Takes a lock that is free, ready to wait for so long.
+/// Acquires a free lock, with this limit for a wait.
 async fn acquire(agent: &Agent, resource: &str, wait: Duration) {
     let request = AcquireRequest {
         resource: Resource::parse(resource).unwrap(),
@@ -166,7 +165,7 @@ async fn every_metric_of_an_alert_exists_from_the_start() {
 
 #[tokio::test]
 async fn every_metric_of_the_dashboard_exists() {
-    // How long an acquire took is told by its outcome, so there must have been one.
+    // The duration of an acquire is labelled with its outcome, so one must have happened.
     let agent = agent();
     acquire(&agent, "tried", Duration::ZERO).await;
     acquire(&agent, "waited-for", Duration::from_secs(1)).await;
@@ -179,7 +178,7 @@ async fn every_metric_of_the_dashboard_exists() {
         .filter_map(|panel| panel["targets"].as_array());
     let mut shown = 0;
     for target in targets.flatten() {
-        // Which namespaces are looked at is chosen on the dashboard.
+        // The namespaces are selected on the dashboard.
         let query = target["expr"].as_str().unwrap();
         let query = query.replace("namespace=~\"$namespace\"", "");
         for named in Named::all_in(&query.replace("{}", "")) {
@@ -308,7 +307,7 @@ fn every_runbook_is_in_the_index_and_its_links_resolve() {
 async fn every_metric_and_file_named_in_a_runbook_exists() {
     let metrics = metrics();
     for (name, page) in runbooks() {
-        // Only what is named as code, and whole: an alternation of a grep is no name.
+        // Only whole names in code: an alternation of a grep is not a name.
         let code = page.split('`').skip(1).step_by(2);
         let words = code.flat_map(|code| code.split_whitespace());
         for word in words.filter(|word| word.starts_with("leasehold_")) {

@@ -1,4 +1,4 @@
-//! The bugs that are seeded on purpose stay out of what is shipped.
+//! Seeded bugs are excluded from shipped builds.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ fn file(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Profiles with debug assertions: what they build is never shipped.
+/// Profiles with debug assertions: their builds are never shipped.
 const FOR_TESTS: [&str; 3] = ["dev", "test", "model"];
 
-/// Whether a build of these lines, one of which asks for what is shipped, has the feature.
+/// Whether a release build in these lines has the feature.
 fn builds_it_in(text: &str) -> bool {
     let lines = text.replace("\\\n", " ");
     let mut releases = lines.lines().filter(|line| is_release(line));
@@ -33,13 +33,13 @@ fn is_release(line: &str) -> bool {
     false
 }
 
-/// Whether anything is said of debug assertions: with them a release build would have the feature.
+/// Whether the text sets debug assertions: with them a release build could have the feature.
 fn moves_the_guard(text: &str) -> bool {
     let text = text.to_ascii_lowercase().replace('_', "-");
     text.contains("debug-assertions")
 }
 
-/// What builds what is shipped.
+/// The files that build releases.
 fn builders() -> Vec<String> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
     let scripts = fs::read_dir(scripts).unwrap().map(|entry| {

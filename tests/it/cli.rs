@@ -1,5 +1,4 @@
-//! The command line: what it refuses, what it prints, and a sidecar that starts and stops with no
-//! API server to be found.
+//! The command line: what it refuses, what it prints, and a sidecar that starts and stops without an API server.
 
 mod gate;
 mod listeners;
@@ -77,7 +76,7 @@ fn wrong_flag_is_a_usage_error_that_names_it() {
     );
 }
 
-/// The kubelet tells the pods of a namespace of its Services: `leasehold-compat` is one with this variable.
+/// The kubelet sets variables for the Services of a namespace: `leasehold-compat` is one with this variable.
 #[test]
 fn service_variables_are_not_read_as_flags() {
     let mut sidecar = leasehold(&["sidecar", "--pod-uid=u", "--pod-name=p"]);
@@ -287,7 +286,7 @@ async fn kubeconfig_proxy_is_used_and_its_token_trimmed() {
 
 #[tokio::test]
 async fn sidecar_without_an_api_server_serves_and_stops_cleanly() {
-    // Nobody listens there.
+    // No server listens there.
     let mut sidecar = Stranded::start(kubeconfig("server: 'http://127.0.0.1:9'", ""));
     let starting = sidecar.logged("sidecar starting");
     assert_eq!(starting["namespace"], "team-a");

@@ -1,7 +1,7 @@
-//! The committed CRDs are what the code generates, also those that the chart installs: a chart can read
-//! no file outside of itself. `make generate` writes them anew.
+//! The committed CRDs are what the code generates, also those that the chart installs: a chart cannot read files
+//! outside of itself. `make generate` rewrites them.
 //!
-//! It does not ask an API server whether it takes them; the e2e tests install them.
+//! No API server is asked to accept them here; the e2e tests install them.
 
 use std::fs;
 use std::path::Path;

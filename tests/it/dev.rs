@@ -1,5 +1,5 @@
-//! `leasehold dev` as a process of its own: what it says, what it refuses, what a kill -9 leaves,
-//! what becomes of its directory, and the faults that tests may ask for.
+//! `leasehold dev` as a process of its own: its output, its errors, what a kill -9 leaves, its data directory, and
+//! the faults that tests may request.
 
 mod connections;
 mod crashes;
@@ -129,7 +129,7 @@ impl Dev {
         self.post("/v1/locks/acquire", body).await
     }
 
-    /// Takes a lock that nobody holds.
+    /// Acquires a free lock.
     async fn acquire(&self, resource: &str) -> Value {
         let (status, lease) = self.try_acquire(resource).await;
         assert_eq!(status, 200, "{lease}");
@@ -166,7 +166,7 @@ impl Drop for Dev {
     }
 }
 
-/// Looks again and again until there is something.
+/// Polls until there is a value.
 async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let start = SystemClock.now();
     loop {

@@ -1,4 +1,4 @@
-//! The store that fails on demand: faithful where nothing fails, and faults that do what they say.
+//! The store that fails on demand: transparent without faults, and exact with them.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The committed docs/openapi.json is what the code generates (`make generate` writes it anew), and it
-//! says what a client generator needs.
+//! The committed docs/openapi.json is what the code generates (`make generate` rewrites it), and contains what a
+//! client generator needs.
 
 use leasehold::http::openapi_document;
 use leasehold::protocol::ids::{

@@ -1,4 +1,4 @@
-//! The operator's loop on a cluster that is made up: who acts, what is told, and what is told again.
+//! The operator's loop on a fake cluster: which replica acts, what is recorded, and what is recorded again.
 
 mod bindings;
 mod cluster;
@@ -121,7 +121,7 @@ async fn everything_is_recorded_if_events_cannot_be_listed() {
     assert_eq!(cluster.lines().len(), 1);
 }
 
-/// A reclaim whose writes fail like this is tried again with pauses, and done once they work.
+/// A reclaim with failing writes is retried with pauses, and done once they work.
 async fn is_tried_again_with_pauses(error: StoreError) {
     let cluster = Cluster::start().await;
     cluster.lead(true);
@@ -171,7 +171,7 @@ async fn store_that_went_back_gets_no_write_until_restored_again() {
     cluster.hold("res", "a");
     settled().await;
     let revision = cluster.set_revision(5);
-    cluster.list_anew();
+    cluster.relist();
     tokio::time::sleep(TTL * 2).await;
     assert_eq!(cluster.writes(), 0);
     assert!(
@@ -289,7 +289,7 @@ async fn no_event_without_its_audit_line() {
     cluster.lead(true);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(cluster.notes(), 0);
-    cluster.mend(Part::Audit);
+    cluster.repair(Part::Audit);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((cluster.lines().len(), cluster.notes()), (1, 1));
 }
@@ -321,7 +321,7 @@ async fn replica_that_may_not_list_is_not_a_candidate() {
     for word in words {
         assert!(why.contains(word), "{why}");
     }
-    cluster.list_anew();
+    cluster.relist();
     settled().await;
     assert!(cluster.stands());
     assert_eq!(cluster.why_not_ready(), "");
@@ -358,7 +358,7 @@ async fn request_created_with_its_lock_gets_an_event() {
     settled().await;
     assert_eq!(cluster.notes(), 1);
     assert!(cluster.lines().is_empty());
-    cluster.list_anew();
+    cluster.relist();
     settled().await;
     assert_eq!(cluster.notes(), 1);
 }

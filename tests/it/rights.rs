@@ -1,6 +1,6 @@
-//! The rights that we ship, word by word: whoever widens one changes this file, so it is seen.
+//! The rights that we ship, word by word: a change that widens one changes this file, so it is visible.
 //!
-//! That they are enough is shown by `e2e`, where nobody has others.
+//! `e2e` shows that they are enough: its processes have no others.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ const RULES: &[&str] = &[
     "leasehold-view: leasehold.dev locksessions: get list watch",
 ];
 
-/// Who has which role where.
+/// The bindings of each role.
 const BINDINGS: &[&str] = &[
     "leasehold-operator everywhere: ServiceAccount leasehold-system/leasehold-operator",
     "leasehold-operator-accounts everywhere: ServiceAccount leasehold-system/leasehold-operator",

@@ -16,7 +16,7 @@ use crate::pods::LIMIT;
 const HOLD: &str = "call /v1/locks/hold '{\"resource\":\"orders\"}'
 exec sleep infinity";
 
-/// A pod that waits for the lock `orders` by a hold, when it stands in the queue; what it says.
+/// A pod that waits for the lock `orders` by a hold, once it is queued; returns its log.
 async fn waiter(leasehold: &'static Leasehold, namespace: &Namespace) -> Result<Log> {
     let wanted = Wanted::default();
     let b = leasehold.machine.app(namespace, "b", HOLD, &wanted).await?;
@@ -130,7 +130,7 @@ async fn killed_pods_lock_is_reclaimed_after_its_end_is_reported() -> Result<()>
     a.acquire("orders").await?.with(200)?;
     let mut waits = waiter(leasehold, &namespace).await?;
 
-    // The sidecar first, and both before anybody can start it again.
+    // The sidecar first, and both before the kubelet can start it again.
     let (sidecar, app) = (a.process("leasehold")?, a.process("app")?);
     let killed = Timestamp::now();
     kill_process(sidecar, Signal::KILL)?;
@@ -150,7 +150,7 @@ async fn killed_pods_lock_is_reclaimed_after_its_end_is_reported() -> Result<()>
         between(killed, got)?
     ))?;
     ensure!(after_report.as_secs_f64() < 2.0, "it took {after_report:#}");
-    // Nobody released it: the operator took it from a pod that was reported as ended.
+    // No process released it: the operator reclaimed it from a pod that was reported as ended.
     let lock = namespace
         .lock("orders")
         .await?

@@ -1,4 +1,4 @@
-//! A node that stands still: nobody reports anything, and only time shows that its pods are gone.
+//! A frozen node: no component reports anything, and only elapsed time shows that its pods are gone.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ exec sleep infinity";
     ensure!(took > TTL * 6 / 10, "it took only {took:?}");
     ensure!(took < TTL * 14 / 10, "it took {took:?}");
 
-    // The one that was frozen is told when it wakes up.
+    // The frozen app learns of the loss when it wakes up.
     let id = lease["leaseId"]
         .as_str()
         .context("a lease must have an id")?;

@@ -1,4 +1,4 @@
-//! The node by itself, before anything is installed: what the other tests count on.
+//! The node alone, before anything is installed: what the other tests depend on.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};

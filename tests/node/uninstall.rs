@@ -1,5 +1,5 @@
-//! `helm uninstall` under pods that hold locks, and what it means for new ones. On a node of its own
-//! (`both.sh`), because it takes away what the other tests need.
+//! `helm uninstall` under pods that hold locks, and its effect on new pods. On a node of its own (`both.sh`), because
+//! it removes what the other tests need.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn pods_keep_working_without_the_release_until_a_new_one() -> Result<()> {
         log.find("\"code\"")?
     );
 
-    // Nobody gives them a sidecar now, and nobody refuses them.
+    // They get no sidecar now, and are not refused.
     start(&enabled, "unasked", &json!({})).await?;
     start(&namespace, "asks", &json!({"leasehold.dev/inject": "true"})).await?;
 

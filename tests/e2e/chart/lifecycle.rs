@@ -15,7 +15,7 @@ use crate::harness::{
 };
 use crate::support::{BINARY, sidecar};
 
-/// A namespace whose pods have locks.
+/// A namespace with pods that hold locks.
 const APPS: &str = "apps";
 const LIMIT: Duration = PATIENCE;
 
@@ -86,7 +86,7 @@ async fn installed_is_what_is_tested_elsewhere(release: &Release, objects: &[Val
             files.push(format!("{folder}/{}", file?.file_name().display()));
         }
     }
-    // What is off by default, and what goes by another mode.
+    // What is off by default, and what another mode removes.
     let absent = [
         "admission/resource-prefixes.yaml",
         "admission/take-over-peer.yaml",
@@ -176,7 +176,7 @@ async fn the_operator_has_no_other_say(release: &Release) -> Result<()> {
     let (api, name) = place_of(&operator, &injector()).await?;
     let secrets = json!([{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
         "resources": ["secrets"], "scope": "*"}]);
-    // Whoever collects garbage would delete what belongs to one that is gone.
+    // A garbage collector would delete objects of a deleted owner.
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"});
     for (path, value) in [
         ("/webhooks/0/rules", secrets),

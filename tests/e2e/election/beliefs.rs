@@ -1,8 +1,8 @@
-//! What candidates believed, on one clock, and whether that could all be true.
+//! The beliefs of candidates, on one clock, and whether they could all be true.
 //!
-//! An app that is told `leader: true` knows it from when the answer came, and acts on it until the
-//! validity is over, counted from when it sent the question. A check that cannot fail is none, so
-//! there are tests of it with histories that are wrong.
+//! An app that receives `leader: true` acts on it from the arrival of the answer until the validity is over, counted
+//! from when it sent the request. A check that cannot fail shows nothing, so it is tested with histories that are
+//! wrong.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) struct Term {
 /// The terms in the order of their beginnings.
 ///
 /// # Errors
-/// What cannot be: two candidates at one time, one token of two, a token that is no larger.
+/// Two candidates at one time, one token of two candidates, or a token that is not larger.
 pub(super) fn terms(beliefs: &[Belief]) -> Result<Vec<Term>, String> {
     let mut by_token: BTreeMap<u64, Term> = BTreeMap::new();
     for belief in beliefs.iter().filter(|belief| !belief.is_empty()) {
@@ -72,7 +72,7 @@ pub(super) fn terms(beliefs: &[Belief]) -> Result<Vec<Term>, String> {
     let terms: Vec<Term> = by_token.into_values().collect();
     for (place, after) in terms.iter().enumerate() {
         for before in &terms[..place] {
-            // One candidate whose term ended early, and who leads again, knows both.
+            // A candidate whose term ended early, and that leads again, has both.
             let limit = if before.candidate == after.candidate {
                 before.from
             } else {
@@ -87,7 +87,7 @@ pub(super) fn terms(beliefs: &[Belief]) -> Result<Vec<Term>, String> {
     Ok(terms)
 }
 
-/// How often somebody else led than before.
+/// How often the leader changed.
 pub(super) fn changes(terms: &[Term]) -> usize {
     let pairs = terms.windows(2);
     pairs
@@ -102,11 +102,11 @@ pub(super) struct GivenBack {
     pub(super) answered: Moment,
 }
 
-/// Nobody who asked after a lead was given back is told of it, not even for no time.
+/// No request sent after the end of a lead was answered with that lead.
 ///
 /// # Errors
-/// Who was.
-pub(super) fn check_given_back(beliefs: &[Belief], given_back: &[GivenBack]) -> Result<(), String> {
+/// The candidate that was.
+pub(super) fn check_released(beliefs: &[Belief], given_back: &[GivenBack]) -> Result<(), String> {
     for given_back in given_back {
         let mut told = beliefs
             .iter()
@@ -118,7 +118,7 @@ pub(super) fn check_given_back(beliefs: &[Belief], given_back: &[GivenBack]) -> 
     Ok(())
 }
 
-/// When nobody believed to lead, between the first belief and the last: also in the middle of a term.
+/// When no candidate believed to lead, between the first belief and the last: also in the middle of a term.
 pub(super) fn gaps(beliefs: &[Belief]) -> Vec<(Moment, Moment)> {
     let mut times: Vec<_> = beliefs
         .iter()
@@ -137,7 +137,7 @@ pub(super) fn gaps(beliefs: &[Belief]) -> Vec<(Moment, Moment)> {
     gaps
 }
 
-/// The longest time in which nobody believed to lead.
+/// The longest time in which no candidate believed to lead.
 pub(super) fn longest_gap(beliefs: &[Belief]) -> Duration {
     let gaps = gaps(beliefs);
     let lengths = gaps.iter().map(|(from, until)| until.since(*from));
@@ -198,8 +198,8 @@ mod tests {
             }]
         };
         let beliefs = [belief(0, 1000, 50, 60, 0), belief(1, 2000, 70, 80, 10)];
-        assert!(check_given_back(&beliefs, &given_back(50)).is_err());
-        assert_eq!(check_given_back(&beliefs, &given_back(51)), Ok(()));
+        assert!(check_released(&beliefs, &given_back(50)).is_err());
+        assert_eq!(check_released(&beliefs, &given_back(51)), Ok(()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What feeds tell while all is well.
+//! The events of feeds without faults.
 
 use anyhow::Result;
 use leasehold::store::fleet::{ContainerReport, FleetStore as _};

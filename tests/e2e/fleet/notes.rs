@@ -1,4 +1,4 @@
-//! Notes are Events that people find with the lock.
+//! Notes are Events that `kubectl describe` shows with the lock.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::events::v1::Event;
@@ -134,7 +134,7 @@ async fn event_of_a_terminating_namespace_is_written_outside_it() -> Result<()> 
     make_lock(&namespace, "res", "res").await?;
     let notes = K8sNotes::new(operator(&cluster, &namespace.name).await?, "operator-0");
     let note = note(&namespace, "res.expired").await?;
-    // Nobody finishes the deletion here: that is a controller's work.
+    // The deletion is not finished here: a controller would do that.
     let deletion = ["delete", "namespace", &namespace.name, "--wait=false"];
     namespace.kubectl(&deletion).await?.ok()?;
     for _ in 0..2 {

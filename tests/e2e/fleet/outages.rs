@@ -1,4 +1,4 @@
-//! Feeds outlive the API server, and say anew what they may have missed.
+//! Feeds outlive the API server, and relist what they may have missed.
 
 use anyhow::{Context, Result};
 use leasehold::store::fleet::FleetStore as _;
@@ -45,7 +45,7 @@ async fn feed_relists_after_history_was_compacted() -> Result<()> {
     control_plane.compact_etcd().await?;
     control_plane.start_api_server().await?;
 
-    // Nobody ever tells of the end of the one; only that all is told says it.
+    // No event reports the deletion; only the complete list shows it.
     let lines = lines_until(&mut locks, "complete").await?;
     let anew = lines.iter().rposition(|line| line == "anew");
     let anew = anew.with_context(|| format!("nothing anew: {lines:?}"))?;

@@ -55,7 +55,7 @@ async fn requests_are_served_beside_5000_idle_connections() -> Result<()> {
         "memory: {memory_before} KiB, with {IDLE} idle connections {} KiB",
         a.rss_kib()?
     );
-    // Nobody at work was closed for them.
+    // No busy connection was closed for them.
     app.until("heartbeat").await?;
     Ok(())
 }

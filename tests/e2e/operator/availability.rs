@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::{
-    LIMIT, SILENCE, TTL_SECONDS, silence_before_its_end, told_of, two, until_it_stands_by,
+    LIMIT, SILENCE, TTL_SECONDS, audit_lines_of, silence_before_its_end, two, until_it_stands_by,
 };
 use crate::harness::{Cluster, Namespace, Operator, Served, TakeOver, eventually, now};
 use crate::support::{sidecar, until_free, until_queued, until_renewed};
@@ -44,7 +44,7 @@ async fn standby_has_counted_a_sessions_silence_before_it_leads() -> Result<()> 
         freed.since(killed),
         freed.since(led),
     );
-    // One that began to look when it led would have had to see all of the silence from there.
+    // A replica that began to count when it led would have had to see all of the silence from then on.
     ensure!(freed.since(led) < silence.mul_f64(0.9), "it began anew");
     let incident = &free["status"]["incidents"][0];
     ensure!(incident["actor"] == *standby.pod.name, "{incident}");
@@ -100,7 +100,7 @@ async fn operator_frozen_past_its_lead_does_nothing_on_waking() -> Result<()> {
     ensure!(second.token > first.token);
     until_free(&namespace, "freed").await?;
     let told = eventually("both lines of the audit log", LIMIT, async || {
-        Some(told_of(&namespace, &standby)).filter(|lines| lines.len() == 2)
+        Some(audit_lines_of(&namespace, &standby)).filter(|lines| lines.len() == 2)
     })
     .await?;
 
@@ -118,7 +118,7 @@ async fn operator_frozen_past_its_lead_does_nothing_on_waking() -> Result<()> {
     let written: Vec<&Served> = came.iter().filter(foreign).collect();
     ensure!(written.is_empty(), "{written:?}");
     ensure!(active.audit().is_empty(), "{:?}", active.audit());
-    ensure!(told_of(&namespace, &standby) == told, "told twice");
+    ensure!(audit_lines_of(&namespace, &standby) == told, "told twice");
     for name in ["handed", "freed"] {
         let lock = namespace.lock(name).await?.unwrap_or_default();
         let incidents = lock["status"]["incidents"].as_array().map_or(0, Vec::len);
@@ -128,8 +128,7 @@ async fn operator_frozen_past_its_lead_does_nothing_on_waking() -> Result<()> {
     Ok(())
 }
 
-/// Where a namespace is being deleted no Event can be written, and by Events an operator knows what
-/// was told.
+/// In a terminating namespace no Event can be written, and an operator knows by Events what was recorded.
 #[tokio::test(flavor = "multi_thread")]
 async fn incident_in_a_terminating_namespace_is_recorded_once() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
@@ -137,13 +136,13 @@ async fn incident_in_a_terminating_namespace_is_recorded_once() -> Result<()> {
     let goes = cluster.namespace("goes").await?;
     let holder = sidecar(&goes.pod("a").await?, 3).await?;
     holder.acquire("res").await?.granted()?;
-    // Nobody finishes the deletion here: that is a controller's work.
+    // The deletion is not finished here: a controller would do that.
     let deletion = ["delete", "namespace", &goes.name, "--wait=false"];
     goes.kubectl(&deletion).await?.ok()?;
     holder.kill9()?;
     let one_line = async |namespace: &Namespace, operator: &Operator| {
         eventually("a line of the audit log", LIMIT, async || {
-            (told_of(namespace, operator).len() == 1).then_some(())
+            (audit_lines_of(namespace, operator).len() == 1).then_some(())
         })
         .await
     };
@@ -169,7 +168,7 @@ async fn incident_in_a_terminating_namespace_is_recorded_once() -> Result<()> {
     holder.acquire("res").await?.granted()?;
     holder.kill9()?;
     one_line(&stays, &standby).await?;
-    let again = told_of(&goes, &standby);
+    let again = audit_lines_of(&goes, &standby);
     ensure!(again.is_empty(), "{again:?}");
     Ok(())
 }

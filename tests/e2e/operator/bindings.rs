@@ -1,5 +1,5 @@
-//! The right to run a sidecar in labelled namespaces: given at once, healed, left alone where it is
-//! somebody else's, and taken away when nobody needs it any more.
+//! The right to run a sidecar in labelled namespaces: granted at once, repaired, left alone if it is foreign, and
+//! removed when it is no longer needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn all_accounts(namespace: &Namespace) -> Value {
     json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}])
 }
 
-/// What somebody makes under the name.
+/// A foreign binding of that name.
 async fn make_by_hand(namespace: &Namespace, manager: &str, role: &str) -> Result<Value> {
     let object = serde_json::from_value(json!({
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/managed-by": manager}},
@@ -167,7 +167,7 @@ async fn edited_binding_is_repaired_and_a_foreign_one_is_left_alone() -> Result<
     let foreign = cluster.namespace("foreign").await?;
     let made = make_by_hand(&foreign, "Helm", "view").await?;
     label(&foreign, Some("enabled")).await?;
-    until_told_of_foreign(&foreign).await?;
+    until_foreign_is_reported(&foreign).await?;
     let said = operator
         .log()
         .lines()
@@ -181,12 +181,12 @@ async fn edited_binding_is_repaired_and_a_foreign_one_is_left_alone() -> Result<
     let next = active(&cluster, "op-1", BY_NAMESPACE).await?;
     until_bound(&meanwhile, &all_accounts(&meanwhile)).await?;
     label(&foreign, None).await?;
-    // What was decided about it before comes first.
+    // An earlier decision about it comes first.
     let last = cluster.namespace("last").await?;
     label(&last, Some("enabled")).await?;
     until_bound(&last, &all_accounts(&last)).await?;
     ensure!(
-        until_told_of_foreign(&foreign).await? == 1,
+        until_foreign_is_reported(&foreign).await? == 1,
         "told once by both"
     );
     let both = [&operator, &next];
@@ -202,7 +202,7 @@ async fn edited_binding_is_repaired_and_a_foreign_one_is_left_alone() -> Result<
 }
 
 /// Waits for the Event on a binding that is not ours; gives how many there are.
-async fn until_told_of_foreign(namespace: &Namespace) -> Result<usize> {
+async fn until_foreign_is_reported(namespace: &Namespace) -> Result<usize> {
     eventually("an Event on the foreign binding", LIMIT, async || {
         let events = namespace.events().await.ok()?;
         let about = |event: &&Value| {

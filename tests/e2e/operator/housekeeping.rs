@@ -1,4 +1,4 @@
-//! What is held for long is marked, and what nobody needs any more goes.
+//! Long-held locks are marked, and unneeded objects are deleted.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use serde_json::json;
 
 use super::LIMIT;
 use crate::harness::eventually;
-use crate::support::{looked_after, sidecar};
+use crate::support::{sidecar, with_operator};
 
 /// The shortest time that a lock can be kept is a minute.
 const A_MINUTE_AND_MORE: Duration = Duration::from_secs(100);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_held_condition_takes_one_write_and_ends_with_release() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("long").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let lease = a.acquire("res").await?.granted()?;
@@ -49,7 +49,7 @@ async fn long_held_condition_takes_one_write_and_ends_with_release() -> Result<(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_lock_is_deleted_and_its_successors_tokens_are_larger() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("idle").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let kept = a.acquire("kept").await?.granted()?;
@@ -75,7 +75,7 @@ async fn idle_lock_is_deleted_and_its_successors_tokens_are_larger() -> Result<(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ended_session_is_deleted_once_no_lock_names_it() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("over").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let lease = a.acquire("res").await?.granted()?;

@@ -17,7 +17,7 @@ use crate::support::{BINARY, sidecar, until_described, until_free, until_renewed
 /// What the runbook gives to `--bump-revision`.
 const BUMP: u64 = 1_000_000_000;
 const WENT_BACK: &str = "leasehold_operator_store_went_back";
-/// How long the sessions of those who die here may be silent.
+/// The session TTL of processes that are killed here.
 const SHORT: u64 = 3;
 
 async fn operator(cluster: &std::sync::Arc<Cluster>) -> Result<Operator> {
@@ -80,7 +80,7 @@ async fn only_sessions_that_died_in_an_outage_are_reclaimed_after_it() -> Result
     Ok(())
 }
 
-/// Our binary, with a pipe as its standard output that is full and that nobody reads.
+/// Our binary, with a full pipe without a reader as its standard output.
 fn with_a_full_pipe(directory: &Path) -> Result<(String, PathBuf)> {
     let (pipe, script) = (directory.join("pipe"), directory.join("operator"));
     let made = Command::new("mkfifo").arg(&pipe).status()?;
@@ -149,7 +149,7 @@ async fn session_lost_to_compaction_is_reclaimed_after_its_ttl() -> Result<()> {
     let dead = until_renewed(&namespace, "res", 1).await?;
     let dead = dead["metadata"]["name"].as_str().context("a name")?;
 
-    // Nobody ever tells of the end of this session.
+    // No event reports the end of this session.
     let control_plane = cluster.control_plane();
     control_plane.kill_api_server().await?;
     dies.kill9()?;
@@ -200,7 +200,7 @@ async fn restore_with_the_bump_is_followed_by_larger_tokens() -> Result<()> {
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("bumped").await?;
     let (snapshot, last) = backup(&namespace).await?;
-    // Nothing is judged by what was seen before, so there is time to queue.
+    // Earlier observations decide nothing, so there is time to queue.
     cluster
         .control_plane()
         .restore_etcd(&snapshot, Some(BUMP))

@@ -1,4 +1,4 @@
-//! Pods that ended, whose locks are free before anybody fell silent, and pods that only look like it.
+//! Locks of ended pods are free before their sessions expire; pods that only look ended keep theirs.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{LIMIT, looked_after};
+use super::{LIMIT, with_operator};
 use crate::harness::{Namespace, Sidecar, eventually, now};
 use crate::support::{sidecar, until_free, until_renewed};
 
-/// Whoever falls silent is not dead for a long time here.
+/// A silent session does not expire for a long time here.
 const TTL_SECONDS: u64 = 60;
 
 fn terminated(reason: &str) -> Value {
@@ -50,7 +50,7 @@ async fn incident_of(namespace: &Namespace, lock: &str) -> Result<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_locks_of_really_ended_pods_are_freed_at_once() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("ended").await?;
     let lost = json!({"phase": "Failed", "reason": "NodeLost",
         "containerStatuses": terminated("ContainerStatusUnknown")});
@@ -87,9 +87,8 @@ async fn only_locks_of_really_ended_pods_are_freed_at_once() -> Result<()> {
     );
     ensure!(incident["kind"] == "PodEnded", "{incident}");
     ensure!(incident["actor"] == "operator-of-many", "{incident}");
-    // The report was wrong all the same: the process is there. It does not begin one session after the
-    // other, of which each would be revoked at once.
-    // One that was under way when the session ended is told that, and no more.
+    // The report was wrong: the process runs. It pauses between sessions, each of which would be revoked at once. An
+    // acquire under way when the session ended fails with that reason.
     eventually("no other session to be begun", LIMIT, async || {
         let answer = really.acquire("again").await.ok()?;
         let said = answer.json["detail"].as_str()?;
@@ -117,10 +116,10 @@ async fn only_locks_of_really_ended_pods_are_freed_at_once() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn terminating_pod_is_read_after_a_missed_renewal() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("deleted").await?;
     let pod = namespace.pod("a").await?;
-    // Its phase says nothing yet, so no feed tells of it.
+    // Its phase has not changed yet, so no feed reports it.
     let keep = json!({"metadata": {"finalizers": ["example.com/keep"]}});
     let params = PatchParams::default();
     api(&namespace)
@@ -147,7 +146,7 @@ async fn terminating_pod_is_read_after_a_missed_renewal() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn session_without_a_pod_uid_is_judged_by_its_silence_alone() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("nobody").await?;
     let session = json!({"apiVersion": "leasehold.dev/v1alpha1", "kind": "LockSession",
         "metadata": {"name": "nobody"},

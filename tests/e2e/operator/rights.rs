@@ -1,4 +1,4 @@
-//! An operator that lacks what it needs: it does not lead, and says what to do.
+//! An operator without its rights: it does not lead, and logs the remedy.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use anyhow::{Result, ensure};
 use crate::harness::{Cluster, Operator, PATIENCE, Pod, TakeOver, eventually, now};
 use crate::support::{BINARY, sidecar, until_free};
 
-/// An API server goes on with a watch that it has allowed until that ends, after half a minute and more.
+/// An API server continues an allowed watch until it ends, after half a minute and more.
 const LIMIT: Duration = PATIENCE;
 const ELECTION: &str = "leasehold-operator";
 const FILE: &str = "charts/leasehold/files/rbac/operator.yaml";
 
-/// How often it was said that these may not be seen.
+/// How often the log said that this kind may not be watched.
 fn said(operator: &Operator, kind: &str) -> usize {
     let log = operator.log();
     let lines = log.lines();

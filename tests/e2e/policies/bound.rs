@@ -8,7 +8,9 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use leasehold::crd::lock::{DistributedLock, DistributedLockStatus as Status};
 use serde_json::json;
 
-use super::stage::{Expect, TOKEN, bare_lock, free, grant, incident, outcome, session_of, waiter};
+use super::fixture::{
+    Expect, TOKEN, bare_lock, free, grant, incident, outcome, session_of, waiter,
+};
 use super::world::{User, World};
 use crate::harness::TakeOver;
 
@@ -25,7 +27,7 @@ const ATTACKS: [(Change, &[&str]); 4] = [
     (
         |status, holder, waiter| {
             grant(status, waiter);
-            status.holder = Some(super::stage::holder(holder));
+            status.holder = Some(super::fixture::holder(holder));
         },
         &["status.holder must name pod a", "others wait for this lock"],
     ),

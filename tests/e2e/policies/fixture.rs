@@ -1,8 +1,7 @@
-//! The writes that a policy is tried with, and what becomes of them.
+//! The writes that the policies are tested with, and their outcomes.
 //!
-//! The writes go through kube and not through the stores, because no agent of ours would make
-//! them. Set-up is done with admin rights, as a person's: the identity policies bind
-//! service accounts.
+//! The writes use kube and not the stores, because no agent of ours would make them. Set-up is done with admin
+//! rights, as a user's: the identity policies bind service accounts.
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -19,15 +18,15 @@ use serde_json::json;
 use super::world::{User, World};
 
 pub(super) const TIME: &str = "2026-01-01T00:00:00.000000Z";
-/// Nobody renews these sessions, and most are not even there; an operator that looks after the cluster
-/// waits for so long before it ends their grants.
+/// These sessions are never renewed, and most do not exist; an operator of the cluster waits for this long before it
+/// ends their grants.
 const TTL_SECONDS: i32 = 120;
 /// Nor does it mark those that began at [`TIME`].
 const NEVER_LONG_HELD: i32 = 315_360_000;
 /// The token of every grant that a scene begins with.
 pub(super) const TOKEN: i64 = 5000;
 
-/// What became of a write: done, or refused with these words.
+/// The outcome of a write: applied, or refused with this message.
 pub(super) type Outcome = Result<(), String>;
 
 pub(super) fn outcome<T>(answer: kube::Result<T>) -> Outcome {
@@ -196,7 +195,7 @@ impl World {
         self.lock(Some(status)).await
     }
 
-    /// One write of a lock's status, decided on what it is now.
+    /// One write of a lock's status, decided on its current state.
     pub(super) async fn write(
         &self,
         client: &Client,
@@ -219,7 +218,7 @@ impl World {
         outcome(locks.patch(name, &PatchParams::default(), &patch).await)
     }
 
-    /// One write of a session's status, decided on what it is now.
+    /// One write of a session's status, decided on its current state.
     pub(super) async fn write_session(
         &self,
         client: &Client,

@@ -5,7 +5,7 @@ use leasehold::crd::lock::DistributedLock;
 use leasehold::crd::session::LockSession;
 use serde_json::json;
 
-use super::stage::{Expect, bare_lock, grant, outcome, revocation, session_of};
+use super::fixture::{Expect, bare_lock, grant, outcome, revocation, session_of};
 use super::world::World;
 use crate::harness::{PATIENCE, TakeOver, eventually};
 

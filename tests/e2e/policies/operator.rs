@@ -1,4 +1,4 @@
-//! The operator: what its role gives it, and what it may do to pods where it may write to them.
+//! The operator: the rights of its role, and what it may do to pods.
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod;
@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::stage::{Expect, outcome};
+use super::fixture::{Expect, outcome};
 use super::world::World;
 use crate::harness::{
     Cluster, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, PATIENCE, TakeOver, eventually,

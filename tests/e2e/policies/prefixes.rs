@@ -1,4 +1,4 @@
-//! Namespaces that say which resources they lock.
+//! Namespaces that restrict the resources they lock.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use kube::Client;
 use leasehold::k8s::names::object_name;
 use leasehold::protocol::ids::Resource;
 
-use super::stage::{Expect, Outcome, bare_lock};
+use super::fixture::{Expect, Outcome, bare_lock};
 use super::world::World;
 use crate::harness::{PATIENCE, TakeOver, eventually};
 
@@ -74,7 +74,7 @@ async fn lock_older_than_the_annotation_stays_usable() {
     world.allow_prefixes("orders/").await;
     world
         .write(&pod.client, &lock, |status| {
-            super::stage::grant(status, &pod);
+            super::fixture::grant(status, &pod);
         })
         .await
         .allowed();

@@ -1,4 +1,4 @@
-//! More who wait than the lock's queue has places.
+//! More waiters than the lock's queue has entries.
 
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;

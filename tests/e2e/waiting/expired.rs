@@ -1,4 +1,4 @@
-//! Who waits behind the dead: where agents may take over, and where only an operator may.
+//! Waiters behind expired sessions: where agents may take over, and where only an operator may.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use serde_json::Value;
 
 use super::{WAIT_SECONDS, writes_of};
 use crate::harness::{Cluster, Lease, LongPoll, Namespace, Served, Sidecar, TakeOver, now};
-use crate::support::{Pair, looked_after, sidecar, until_queued, until_renewed};
+use crate::support::{Pair, sidecar, until_queued, until_renewed, with_operator};
 
 const TTL: Duration = Duration::from_secs(6);
 
-/// A holder, three who wait, and a fifth behind them.
-struct Line {
+/// A holder, three waiters, and a fifth pod behind them.
+struct Queue {
     namespace: Namespace,
     ahead: Vec<Sidecar>,
-    /// The calls of the three, which nobody hears the end of.
+    /// The calls of the three, whose answers are never read.
     _polls: Vec<LongPoll>,
     fifth: Sidecar,
     waiting: LongPoll,
@@ -32,9 +32,9 @@ struct Outlived {
     ttls: f64,
 }
 
-impl Line {
-    /// When all of them have lived on for a while: nobody's silence began long ago. The fifth's session has
-    /// a TTL of its own.
+impl Queue {
+    /// After all of them were renewed for a while: no silence began long ago. The fifth's session has a TTL of its
+    /// own.
     async fn form(cluster: &Arc<Cluster>, fifths_ttl: Duration) -> Result<Self> {
         let namespace = cluster.namespace("skipped").await?;
         let mut ahead: Vec<Sidecar> = Vec::new();
@@ -62,7 +62,7 @@ impl Line {
         })
     }
 
-    /// All but the fifth die at once, and that one gets the lock.
+    /// All but the fifth are killed at once, and that one gets the lock.
     async fn outlives_those_ahead(self) -> Result<Outlived> {
         let to_the_lock = || -> Result<Vec<Served>> {
             let writes = writes_of(&self.namespace, &self.fifth)?.into_iter();
@@ -87,8 +87,8 @@ impl Line {
     }
 }
 
-/// Who has the lock and then who waits for it, in each of the states.
-fn lines(told: &[Value]) -> Vec<Vec<&str>> {
+/// The holder and then the waiters, in each of the states.
+fn queues(told: &[Value]) -> Vec<Vec<&str>> {
     fn pods(state: &Value) -> Vec<&str> {
         let status = &state["status"];
         let waiters = status["waiters"].as_array().into_iter().flatten();
@@ -102,59 +102,65 @@ fn lines(told: &[Value]) -> Vec<Vec<&str>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_waiters_ahead_are_skipped_together() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
-    let line = Line::form(&cluster, TTL).await?;
+    let queue = Queue::form(&cluster, TTL).await?;
     let Outlived {
         told,
         lease,
         written,
         ttls,
-    } = line.outlives_those_ahead().await?;
+    } = queue.outlives_those_ahead().await?;
     println!("measured: the fifth got the lock after {ttls:.2} TTL");
     // The holder's death is proven when its first waiter's is not yet; that one is handed the lock.
     // By the time it is proven dead itself the others are too, and go with it in the same write.
-    let line = lines(&told);
-    ensure!(line[0] == ["holder", "w1", "w2", "w3", "fifth"], "{line:?}");
-    ensure!(line[1] == ["w1", "w2", "w3", "fifth"], "{line:?}");
-    ensure!(line[2] == ["fifth"] && line.len() == 3, "{line:?}");
+    let queue = queues(&told);
+    ensure!(
+        queue[0] == ["holder", "w1", "w2", "w3", "fifth"],
+        "{queue:?}"
+    );
+    ensure!(queue[1] == ["w1", "w2", "w3", "fifth"], "{queue:?}");
+    ensure!(queue[2] == ["fifth"] && queue.len() == 3, "{queue:?}");
     ensure!(told[2]["status"]["token"] == lease.token, "{}", told[2]);
     ensure!(written.len() == 2, "{written:?}");
     Ok(())
 }
 
-/// Each of the dead is proven so at a time of its own, and may have had the lock until then. That it was the
-/// operator who wrote, the incidents say: there is one for each state that the lock had. Who waits may try to
-/// when it sees a session that the operator has revoked; the policies refuse it.
+/// Each session expires at a time of its own, and may have had the lock until then. The incidents show that the
+/// operator wrote: one for each state of the lock. A waiter may try to write when it sees a session that the operator
+/// has revoked; the policies refuse it.
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_skips_expired_waiters_and_serves_a_live_one() -> Result<()> {
-    let (cluster, operator) = looked_after().await?;
-    let line = Line::form(&cluster, 10 * TTL).await?;
+    let (cluster, operator) = with_operator().await?;
+    let queue = Queue::form(&cluster, 10 * TTL).await?;
     let Outlived {
         told, lease, ttls, ..
-    } = line.outlives_those_ahead().await?;
+    } = queue.outlives_those_ahead().await?;
     println!("measured: the fifth got the lock after {ttls:.2} TTL");
-    let line = lines(&told);
-    ensure!(line[0] == ["holder", "w1", "w2", "w3", "fifth"], "{line:?}");
-    for (before, after) in line.iter().zip(&line[1..]) {
-        // In their order, without the holder, and perhaps without more of the dead.
+    let queue = queues(&told);
+    ensure!(
+        queue[0] == ["holder", "w1", "w2", "w3", "fifth"],
+        "{queue:?}"
+    );
+    for (before, after) in queue.iter().zip(&queue[1..]) {
+        // In their order, without the holder, and perhaps without more expired waiters.
         let mut left = before[1..].iter();
         ensure!(
             after.iter().all(|pod| left.any(|one| one == pod)),
-            "{line:?}"
+            "{queue:?}"
         );
     }
     ensure!(
-        line.last().is_some_and(|last| last == &["fifth"]),
-        "{line:?}"
+        queue.last().is_some_and(|last| last == &["fifth"]),
+        "{queue:?}"
     );
 
     let status = &told[told.len() - 1]["status"];
     ensure!(status["token"] == lease.token, "{status}");
     let incidents = status["incidents"].as_array().context("incidents")?;
-    ensure!(incidents.len() == line.len() - 1, "{line:?}: {status}");
-    for (incident, held) in incidents.iter().zip(&line) {
-        let of_the_dead = incident["kind"] == "Expired" && incident["pod"] == held[0];
+    ensure!(incidents.len() == queue.len() - 1, "{queue:?}: {status}");
+    for (incident, held) in incidents.iter().zip(&queue) {
+        let of_the_expired = incident["kind"] == "Expired" && incident["pod"] == held[0];
         ensure!(
-            of_the_dead && incident["actor"] == *operator.pod.name,
+            of_the_expired && incident["actor"] == *operator.pod.name,
             "{status}"
         );
     }
@@ -163,13 +169,13 @@ async fn operator_skips_expired_waiters_and_serves_a_live_one() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn strict_mode_without_operator_never_takes_over() -> Result<()> {
-    // Strict mode, and nobody to look after it.
+    // Strict mode, without an operator.
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let Pair { namespace, a, b } = Pair::start_in(&cluster, "unproven", 3).await?;
     let first = a.acquire("res").await?.granted()?;
     a.kill9()?;
     let held = namespace.lock("res").await?.unwrap_or_default();
-    // Three TTLs, and enough for one more look.
+    // Three TTLs, and enough for one more read.
     let waiting = b.wait_for("res", 10).await?;
     let refused = waiting.answer().await?.problem(409, "lock_held")?;
     ensure!(refused.took >= Duration::from_secs(10), "{refused:?}");

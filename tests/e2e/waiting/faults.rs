@@ -1,5 +1,4 @@
-//! What can befall those who wait: an emptied queue, a new lock object, a watch that says nothing,
-//! an API server that is away.
+//! Faults while an app waits: an emptied queue, a recreated lock, a silent watch, an unavailable API server.
 
 use std::time::Duration;
 
@@ -34,7 +33,7 @@ async fn merge_status(namespace: &Namespace, patch: &str) -> Result<String> {
     kubectl(namespace, &args).await
 }
 
-/// Ends the grant by hand and deletes the lock, as the delete policy tells people to.
+/// Ends the grant by hand and deletes the lock, as the delete policy advises.
 async fn delete(namespace: &Namespace) -> Result<()> {
     let free = r#"{"status":{"holder":null,"lease":null,"waiters":null}}"#;
     merge_status(namespace, free).await?;
@@ -118,7 +117,7 @@ async fn waiters_queue_again_at_a_recreated_lock() -> Result<()> {
 async fn holder_observes_a_deletion_within_a_second() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("deleted", TakeOver::Peer, 60).await?;
     let first = a.acquire("res").await?.granted()?;
-    // The watch is open from some time after the session began; who waits proves that it is.
+    // The watch is open from some time after the session began; a waiter proves that it is.
     let waiting = b.wait_for("res", WAIT_SECONDS).await?;
     until_queued(&namespace, "res", 1).await?;
     a.release_for_good(&first.id).await?;
@@ -178,7 +177,7 @@ async fn grant_is_found_within_a_third_of_the_ttl_without_a_watch() -> Result<()
         "by a read, not by the watch"
     );
 
-    // The watch is opened anew, and tells again.
+    // The watch is reopened, and delivers events again.
     watches(2).await?;
     b.release_for_good(&second.id).await?;
     let third = a.acquire("res").await?.granted()?;

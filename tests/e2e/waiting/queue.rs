@@ -1,4 +1,4 @@
-//! The order of the line, and what who had to stand in it is told.
+//! The order of the queue, and what a waiter is promised.
 
 use std::time::Duration;
 

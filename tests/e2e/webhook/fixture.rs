@@ -31,7 +31,7 @@ const CONFIGURATION: &str =
 /// Where the replicas listen, by the name of their pods.
 type Backends = Arc<Mutex<Vec<(String, String)>>>;
 
-pub(super) struct Stage {
+pub(super) struct Fixture {
     cluster: Arc<Cluster>,
     namespace: Namespace,
     client: Client,
@@ -50,7 +50,7 @@ pub(super) fn asking(annotation: &str, value: &str) -> Value {
     })
 }
 
-impl Stage {
+impl Fixture {
     pub(super) async fn new() -> Result<Self> {
         let cluster = Cluster::of_its_own(TakeOver::Peer).await?;
         let namespace = cluster.namespace("asks").await?;
@@ -279,7 +279,7 @@ impl Stage {
         .await
     }
 
-    /// Waits until one has been asked so often more.
+    /// Waits until one has been asked this many times more.
     pub(super) async fn until_reviewed_by(&self, operator: &Operator, more: u32) -> Result<()> {
         let before = operator.metric(REVIEWS).await?;
         eventually("a replica to be asked", LIMIT, async || {
@@ -298,7 +298,7 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    /// Waits until so many more were made.
+    /// Waits until this many more were created.
     pub(super) async fn until_more_are_made(&self, count: usize) -> Result<()> {
         let enough = self.made.load(Ordering::Relaxed) + count;
         eventually("more pods to be made", PATIENCE, async || {

@@ -1,5 +1,5 @@
-//! A lock whose object was deleted while a finalizer keeps it: it vanishes with the finalizer, and a
-//! grant on it would end without anybody's word.
+//! A lock that is being deleted while a finalizer keeps it: it vanishes with the finalizer, and a grant on it would
+//! end without a record.
 
 use super::waiting::{granted, request, spawn};
 use super::*;

@@ -28,7 +28,7 @@ async fn renewal_counts_from_when_it_was_sent() {
     assert!(valid_for < most, "{valid_for:?}: counted from the answer");
 }
 
-/// The bump is too small to be taken for one: here nothing but the listing tells.
+/// The bump is too small to be detected as one: only the list shows it.
 #[tokio::test]
 async fn token_exceeds_every_listed_revision() {
     const BUMP: u64 = 50_000_000;
@@ -89,7 +89,7 @@ async fn acquire_without_a_clear_answer_is_read_again_and_released() {
     let pod = Pod::in_paused_time("a", &store);
     let first = pod.lease("r").await;
     pod.agent.release(&first.lease).await.unwrap();
-    // Nothing but a read can tell of the grant, and there is none while the caller waits.
+    // Only a read can show the grant, and there is none while the caller waits.
     let _stalled = store.stall_watches();
     store.fail(Call::GetLock, StoreError::Unavailable("away".into()));
     store.lose_answer(Call::UpdateLock);

@@ -1,7 +1,7 @@
-//! What an app is told without asking, in paused time: each event in its order, nothing claimed that
-//! was not promised, and the end of a connection is the end of what it held.
+//! Streams of events, in paused time: each event in its order, no claim without a promise, and the end of a
+//! connection ends its hold.
 
-mod asked;
+mod release_requests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -193,7 +193,7 @@ async fn unread_hold_is_released_with_its_connection() {
     let in_queue = || store.lock("r").is_some_and(|lock| lock.waiters.len() == 1);
     eventually("it stands in the queue", in_queue).await;
     a.agent.release(&first.lease).await.unwrap();
-    // The grant came, and nobody reads.
+    // The grant came, and its stream is not read.
     eventually("it has the lock", || {
         b.agent.metrics().encode().contains("leasehold_leases 1")
     })

@@ -1,5 +1,4 @@
-//! Grants that a person ends by force, on the record: their apps are told so, everywhere alike. What is
-//! not on the record is not told as if.
+//! Grants that end by a recorded force release: every call of their apps reports that. Without a record none does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +52,7 @@ async fn following(pod: &Pod, lease: &LeaseView) -> LeaseEvents {
     events
 }
 
-async fn loss_told(events: &mut LeaseEvents) -> Loss {
+async fn next_loss(events: &mut LeaseEvents) -> Loss {
     match events.next().await {
         Some(LeaseEvent::Lost(_, loss)) => loss,
         other => panic!("no loss: {other:?}"),
@@ -71,7 +70,7 @@ async fn every_call_reports_the_force_release() {
     let since = pod.now();
     force(&store);
     for events in [&mut one, &mut other] {
-        assert_eq!(loss_told(events).await, Loss::ForceReleased);
+        assert_eq!(next_loss(events).await, Loss::ForceReleased);
         assert_eq!(events.next().await, None);
     }
     assert_eq!(pod.now(), since, "the watch told at once");
@@ -149,7 +148,7 @@ async fn calls_wait_for_the_cause_of_a_loss_and_agree_on_it() {
     looking.open();
     assert_eq!(renewed.await, FORCED);
     assert_eq!(released.await, Err(FORCED));
-    assert_eq!(loss_told(&mut events).await, Loss::ForceReleased);
+    assert_eq!(next_loss(&mut events).await, Loss::ForceReleased);
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,7 +167,7 @@ async fn unknown_cause_becomes_grant_gone_after_a_second() {
         }
         let since = pod.now();
         force(&store);
-        assert_eq!(loss_told(&mut events).await, Loss::GrantGone, "{how}");
+        assert_eq!(next_loss(&mut events).await, Loss::GrantGone, "{how}");
         let took = pod.now().since(since);
         assert!(took <= Duration::from_millis(1_010), "{how}: {took:?}");
         assert_eq!(pod.agent.release(&lease.lease).await, Err(GONE), "{how}");
@@ -210,15 +209,15 @@ async fn only_a_force_record_of_this_grant_counts() {
         let (store, pod, lease) = a_lease().await;
         let mut events = following(&pod, &lease).await;
         store.edit_lock("r", |lock| take(lock, adjust));
-        assert_eq!(loss_told(&mut events).await, expected, "{what}");
+        assert_eq!(next_loss(&mut events).await, expected, "{what}");
     }
     let (store, pod, lease) = a_lease().await;
     let mut events = following(&pod, &lease).await;
     store.edit_lock("r", |lock| lock.grant = None);
-    assert_eq!(loss_told(&mut events).await, Loss::GrantGone, "by hand");
+    assert_eq!(next_loss(&mut events).await, Loss::GrantGone, "by hand");
 }
 
-/// Whoever repeats a request is told the same as who renews.
+/// A repeated request reports the same as a renewal.
 #[tokio::test(start_paused = true)]
 async fn repeated_request_reports_the_force_release() {
     let store = MemoryStore::default();

@@ -1,5 +1,4 @@
-//! What a release finds in the store: its grant, nothing of it any more by its own doing, or by
-//! somebody else's.
+//! What a release finds in the store: its grant, or nothing, by its own write or by another one.
 
 use std::time::Duration;
 
@@ -91,7 +90,7 @@ async fn release_with_a_lost_answer_counts_as_done() {
     assert_eq!(alarms(&pod), (false, false));
     assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
 
-    // The same when somebody else has taken the lock before the agent looks.
+    // The same if another pod has the lock before the agent reads it.
     let lease = pod.lease("r").await;
     let grant = store.lock("r").unwrap().grant.unwrap();
     store.lose_answer(Call::UpdateLock);
@@ -115,7 +114,7 @@ async fn unsent_release_explains_no_removed_grant() {
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
     store.edit_lock("r", give_to_another);
-    // It did nothing, and said so: what the next look shows was not this agent's doing.
+    // The write failed without effect: the next read shows a change by another client.
     let mut tries = 0;
     store.on_call(move |call| {
         tries += usize::from(call == Call::UpdateLock);

@@ -1,6 +1,5 @@
-//! An agent that is told to stop. While an acquire is under way: whatever the store was about to
-//! do, no grant is left that nobody would end, and the session is over. With `release-now`: only what
-//! no app was promised is released.
+//! An agent that is stopped. While an acquire is under way: whatever the store was about to do, no grant is left
+//! behind, and the session is over. With `release-now`: only what no app was promised is released.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +48,7 @@ async fn stop_under_an_acquire(
 
 fn assert_sessions_ended(store: &MemoryStore, case: &str) {
     let sessions = store.sessions();
-    // Who is stopped before its session began leaves none.
+    // An agent that is stopped before its session began leaves none.
     assert!(sessions.len() <= 1, "{case}");
     for session in sessions {
         let ended = session.revoked.as_ref().map(|revoked| &revoked.reason);
@@ -247,7 +246,7 @@ async fn release_now_hands_on_a_lead_that_no_app_asked_about() {
         if is_asked {
             let view = pod.agent.election(&election, pod.now()).await.unwrap();
             assert!(view.lead.is_some());
-            // What was told is over: the app may have been let in by it all the same (`gate-lock`).
+            // The promise is over: the app may have been let in by it all the same (`gate-lock`).
             tokio::time::sleep(Duration::from_mins(1)).await;
         }
         pod.agent.shut_down(OnTerm::ReleaseNow).await;
@@ -274,7 +273,7 @@ async fn release_now_ends_the_streams_of_what_it_leaves() {
     assert!(told.next().await.is_some());
     stop_and_leave(&pod).await;
     let before = pod.now();
-    // A stream that goes on would keep the process.
+    // An open stream would keep the process running.
     while let Some(event) = events.next().await {
         assert!(!matches!(event, LeaseEvent::Lost(..)), "{event:?}");
     }

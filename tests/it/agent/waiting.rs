@@ -1,11 +1,11 @@
-//! Waiting in line, on a store in memory and in paused time: what takes a TTL takes none here.
+//! Waiting in the queue, on a store in memory and in paused time: what takes a TTL takes none here.
 
+mod faults;
 mod joins;
 mod kept;
 mod local;
 mod repeated;
 mod slow_store;
-mod trouble;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn two_pods() -> (MemoryStore, Pod, Pod) {
 }
 
 /// Waits in line, and is in it when this returns.
-pub(super) async fn in_line(pod: &Pod, owner: &str, wait: u64) -> Waiting {
+pub(super) async fn queued_waiter(pod: &Pod, owner: &str, wait: u64) -> Waiting {
     let before = queue(pod).len();
     let waiting = spawn(&pod.agent, request(owner, wait));
     eventually("it stands in the queue", || queue(pod).len() > before).await;
@@ -89,7 +89,7 @@ async fn release(pod: &Pod, lease: &LeaseView) {
 async fn a_waiter_is_handed_the_lock_in_the_releasing_write() {
     let (store, a, b) = two_pods();
     let first = a.lease("r").await;
-    let waiting = in_line(&b, "b", 60).await;
+    let waiting = queued_waiter(&b, "b", 60).await;
     let writes = store.writes();
     release(&a, &first).await;
     let second = granted(waiting).await;
@@ -103,7 +103,7 @@ async fn waiters_validity_counts_from_its_request() {
     let (_, a, b) = two_pods();
     let first = a.lease("r").await;
     let arrived = b.now();
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     tokio::time::sleep(Duration::from_secs(100)).await;
     a.agent.renew(&first.lease, None, a.now()).unwrap();
     release(&a, &first).await;
@@ -130,7 +130,7 @@ async fn lock_is_granted_in_queue_order() {
     let mut lease = pods[0].lease("r").await;
     let mut waiting = Vec::new();
     for (n, pod) in pods.iter().enumerate().skip(1) {
-        waiting.push(in_line(pod, &format!("o{n}"), 240).await);
+        waiting.push(queued_waiter(pod, &format!("o{n}"), 240).await);
     }
     for (n, waiting) in (1..).zip(waiting) {
         release(&pods[n - 1], &lease).await;
@@ -145,7 +145,7 @@ async fn lock_is_granted_in_queue_order() {
 async fn local_callers_share_one_queue_entry() {
     let (_, a, b) = two_pods();
     let lease = a.lease("r").await;
-    let one = in_line(&b, "one", 240).await;
+    let one = queued_waiter(&b, "one", 240).await;
     let _two = spawn(&b.agent, request("two", 240));
     settled().await;
     assert_eq!(queue(&b), ["one"]);
@@ -158,7 +158,7 @@ async fn local_callers_share_one_queue_entry() {
 async fn timed_out_waiter_receives_the_holder_and_leaves_the_queue() {
     let (_, a, b) = two_pods();
     a.lease("r").await;
-    let waiting = in_line(&b, "b", 30).await;
+    let waiting = queued_waiter(&b, "b", 30).await;
     let answer = waiting.await.unwrap();
     assert!(matches!(answer, Ok(Acquired::Held { holder, .. }) if holder.owner.as_str() == "app"));
     eventually("it left the queue", || queue(&b).is_empty()).await;
@@ -169,8 +169,8 @@ async fn hang_up_frees_the_entry_or_passes_it_on_within_the_pod() {
     let (_, a, b) = two_pods();
     let c = Pod::in_paused_time("c", &a.store);
     let lease = a.lease("r").await;
-    let gone = in_line(&b, "gone", 240).await;
-    let _last = in_line(&c, "last", 240).await;
+    let gone = queued_waiter(&b, "gone", 240).await;
+    let _last = queued_waiter(&c, "last", 240).await;
     let next = spawn(&b.agent, request("next", 240));
     tokio::task::yield_now().await;
     gone.abort();
@@ -192,7 +192,7 @@ async fn grant_without_a_caller_is_released_at_once() {
     let (mut heard, mut unheard) = (0, 0);
     for yields in 0..60 {
         let lease = a.lease("r").await;
-        let waiting = in_line(&b, "b", 240).await;
+        let waiting = queued_waiter(&b, "b", 240).await;
         let releasing = a.agent.clone();
         let releasing = tokio::spawn(async move { releasing.release(&lease.lease).await });
         for _ in 0..yields {
@@ -237,7 +237,7 @@ async fn eighty_two_waiters_are_all_served() {
 async fn stopping_agent_refuses_its_waiters_and_leaves_the_queue() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     let since = b.now();
     b.agent.shut_down(OnTerm::Wait).await;
     assert!(b.now().since(since) < Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! A certificate in a directory that somebody else keeps.
+//! A certificate in a directory that another program maintains.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,7 +32,7 @@ fn swap(directory: &Path, number: u32, certificate: &[u8], key: &[u8]) {
     }
 }
 
-/// More than twice the interval at which it is looked at.
+/// More than twice the interval of the check.
 async fn a_while() {
     tokio::time::sleep(Duration::from_secs(5)).await;
 }

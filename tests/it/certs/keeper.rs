@@ -23,7 +23,7 @@ const LIFE: Duration = Duration::from_secs(30 * 60 * 60);
 const STEP: Duration = Duration::from_secs(5);
 const NAME: &str = "leasehold-webhook.leasehold-system.svc";
 
-/// A paused clock whose wall clock is wrong by so many seconds.
+/// A paused clock whose wall clock is wrong by this many seconds.
 struct Wrong(PausedClock, i64);
 
 impl Clock for Wrong {
@@ -32,7 +32,7 @@ impl Clock for Wrong {
     }
 
     fn wall(&self) -> WallTime {
-        // Long after 1970, so that what was an hour before is still a time.
+        // Long after 1970, so that an hour earlier is still a time.
         WallTime(self.0.wall().0 + (1_800_000_000 + self.1) * 1_000_000)
     }
 }
@@ -51,7 +51,7 @@ fn keeper(world: &World, wrong_by: i64) -> Served {
     served
 }
 
-/// The authority of what is served, if it is one that was ever in the Secret.
+/// The authority of the served certificate, if it was ever in the Secret.
 fn authority_of(world: &World, served: &Served) -> Option<Vec<u8>> {
     let certificate = served.certificate()?;
     let inside = world.inside();
@@ -86,7 +86,7 @@ fn trusted(world: &World, replicas: &[&Served]) -> Vec<usize> {
     each.collect()
 }
 
-/// Lets time pass, in which what is served stays trusted; gives the most that were trusted.
+/// Lets time pass, in which the served certificate stays trusted; returns the largest number of trusted ones.
 async fn pass(world: &World, replicas: &[&Served], time: Duration, step: Duration) -> usize {
     let mut most = 0;
     let mut passed = Duration::ZERO;
@@ -128,9 +128,9 @@ async fn concurrent_starts_agree_on_one_certificate() {
     assert!(a.ready().is_err());
     until_all_serve_the_same(&world, &[&a, &b]).await;
     assert_eq!(world.inside().past.len(), 1);
-    // The first look found webhooks that trust nobody.
+    // The first check found webhooks that trust no authority.
     assert_eq!(trusted(&world, &[&a, &b]), [1, 1]);
-    // One that comes later takes what is there.
+    // A later replica uses the existing certificate.
     let c = keeper(&world, 0);
     until_all_serve_the_same(&world, &[&a, &b, &c]).await;
     assert_eq!(world.inside().past.len(), 1);
@@ -200,7 +200,7 @@ async fn lost_or_damaged_secret_is_replaced_without_a_refusal() {
     for (number, damage) in damages.iter().enumerate() {
         let before = a.certificate();
         let files = damage();
-        world.meddle(|inside| inside.secret = files.map(|files| (0, files)));
+        world.edit(|inside| inside.secret = files.map(|files| (0, files)));
         pass(&world, &all, 2 * HOUR, STEP).await;
         assert_ne!(a.certificate(), before, "damage {number}");
         assert_eq!(a.certificate(), b.certificate(), "damage {number}");
@@ -217,7 +217,7 @@ async fn foreign_bundle_is_repaired_at_once_and_cleared_later() {
     until_all_serve_the_same(&world, &all).await;
     let foreign = issue(&[NAME.to_owned()], LIFE, 1_800_000_000).unwrap();
     let ours = secret(&world).authority;
-    world.meddle(|inside| {
+    world.edit(|inside| {
         let (_, bundles) = inside.bundles.as_mut().unwrap();
         bundles[0] = foreign.authority.clone();
         bundles[1] = b"nothing".to_vec();
@@ -281,7 +281,7 @@ async fn valid_certificate_is_kept_if_a_new_one_cannot_be_published() {
         secret(&world) == before,
         "it is past two thirds of its life"
     );
-    // Who starts now has something to serve. Its clock begins here, and is set.
+    // A replica that starts now has something to serve. Its clock begins here, and is set.
     let b = keeper(&world, 22 * 60 * 60);
     until_all_serve_the_same(&world, &[&a, &b]).await;
     world.inside().trust_denied = false;
@@ -301,19 +301,19 @@ async fn new_replica_without_write_right_reports_it() {
     assert_eq!(a.metrics(), "");
     // And without a configuration.
     let world = World::new(1);
-    world.meddle(|inside| inside.bundles = None);
+    world.edit(|inside| inside.bundles = None);
     let a = keeper(&world, 0);
     tokio::time::sleep(Duration::from_secs(5)).await;
     let why = a.ready().unwrap_err();
     assert!(why.contains("MutatingWebhookConfiguration"), "{why}");
-    world.meddle(|inside| inside.bundles = Some((0, vec![Vec::new()])));
+    world.edit(|inside| inside.bundles = Some((0, vec![Vec::new()])));
     until_all_serve_the_same(&world, &[&a]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn replicas_with_differing_clocks_bound_their_replacements() {
-    // One is a day ahead: to it each that the other makes is due at once, and what it makes
-    // is not valid yet to the other.
+    // One is a day ahead: to it each certificate of the other is due at once, and its own is not valid yet to the
+    // other.
     let world = World::new(1);
     let (a, b) = (keeper(&world, 0), keeper(&world, 86_400));
     tokio::time::sleep(Duration::from_secs(600)).await;

@@ -1,4 +1,4 @@
-//! What is decided, as a table.
+//! The decisions, as a table.
 
 use std::time::Duration;
 

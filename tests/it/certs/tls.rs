@@ -23,7 +23,7 @@ const NAME: &str = "leasehold-webhook.leasehold-system.svc";
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
 fn pair() -> Files {
-    // Far in the future of this test, and it began long ago: the clients look at the real time.
+    // Far in the future of this test, and valid since long ago: the clients use the real time.
     let life = Duration::from_secs(100 * 365 * 86_400);
     issue(&[NAME.to_owned()], life, 1_700_000_000).unwrap()
 }
@@ -143,7 +143,7 @@ async fn silent_clients_block_nobody_else() {
     for _ in 0..Bounds::WEBHOOK.connections + 10 {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
-    // Plain HTTP is no handshake.
+    // Plain HTTP is not a handshake.
     let mut plain = TcpStream::connect(server.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let answered = tokio::time::timeout(Duration::from_secs(5), async {

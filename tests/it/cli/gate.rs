@@ -1,4 +1,4 @@
-//! `leasehold gate` against a sidecar that answers what the test wants: what it takes for a yes.
+//! `leasehold gate` against a scripted sidecar: which answers open it.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ impl Gate {
         Self(command.spawn().unwrap())
     }
 
-    /// Its exit code, and what it said.
+    /// Its exit code and its output.
     async fn ended(mut self) -> (Option<i32>, String) {
         tokio::task::spawn_blocking(move || {
             let mut said = String::new();
@@ -74,7 +74,7 @@ async fn gate_opens_only_with_a_valid_leader_answer() {
     let resuming = r#"{"code": "resuming", "detail": "soon"}"#;
     answer(&listener, "503 Service Unavailable", at_once, resuming).await;
     answer(&listener, "200 OK", at_once, &election(false, 0)).await;
-    // Its sidecar dies under it.
+    // Its sidecar crashes.
     drop(listener.accept().await.unwrap());
     let slow = Duration::from_millis(300);
     answer(&listener, "200 OK", slow, &election(true, 300)).await;

@@ -1,4 +1,4 @@
-//! Where a role listens: the Unix socket, what is left out, and `leasehold health` on each form.
+//! Where a role listens: the Unix socket, disabled listeners, and `leasehold health` on each form.
 
 use std::path::Path;
 use std::process::Output;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Stranded, kubeconfig, leasehold};
 
-/// Nobody listens there.
+/// No server listens there.
 const NO_SERVER: &str = "server: 'http://127.0.0.1:9'";
 
 fn start(flags: &[&str]) -> Stranded {

@@ -1,4 +1,4 @@
-//! The flags of the operator's webhook: which go together, and what is said of those that do not.
+//! The flags of the operator's webhook: which go together, and the errors for those that do not.
 
 use std::fs;
 use std::process::Output;

@@ -89,7 +89,7 @@ async fn live(data: &Path, round: usize, random: &mut fastrand::Rng) -> BTreeMap
     known.into_inner().unwrap()
 }
 
-/// Each lock with its first token and whether somebody holds it.
+/// Each lock with its first token and whether it is held.
 async fn stored(dev: &Dev) -> BTreeMap<String, (u64, bool)> {
     let mut locks = BTreeMap::new();
     let mut path = "/v1/locks?limit=500".to_owned();

@@ -1,5 +1,5 @@
-//! What becomes of the data directory: a full disk is no damage, a copy that is brought back repeats
-//! no token, and a clean stop leaves no process id.
+//! The data directory: a full disk does not count as damage, a restored copy repeats no token, and a clean stop
+//! leaves no process id.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `--elect`: the process runs by itself, and an app only asks.
+//! `--elect`: the process runs automatically, and an app only asks.
 
 use reqwest::Method;
 use serde_json::Value;

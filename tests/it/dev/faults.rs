@@ -99,7 +99,7 @@ async fn the_store_is_away_on_demand() {
     let lease = dev.acquire("held").await;
     dev.ask_for("store-unavailable", json!({"seconds": 600}))
         .await;
-    // What is known here goes on.
+    // Known leases continue.
     assert_eq!(dev.get(&path_of(&lease)).await.0, 200);
     let (status, problem) = dev.get("/v1/locks").await;
     assert!(

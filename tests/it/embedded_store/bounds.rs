@@ -1,4 +1,4 @@
-//! What is remembered of the past is bounded, and who asks for more is told.
+//! The history that the store keeps is bounded, and a request beyond it is refused.
 
 use futures::{FutureExt as _, StreamExt as _};
 use leasehold::protocol::token::Revision;
@@ -23,7 +23,7 @@ async fn change(store: &Embedded, times: u64) {
     }
 }
 
-/// What is told without waiting, and whether the watch is over after it.
+/// The events that are ready, and whether the watch is over after them.
 fn told(watch: &mut LockWatch) -> (Vec<LockEvent>, bool) {
     let mut events = Vec::new();
     loop {
@@ -42,7 +42,7 @@ async fn watch_and_list_reach_back_as_far_as_the_kept_history() {
     store.a.locks.create(&resource("s")).await.unwrap();
     let page = store.a.locks.list(1, None).await.unwrap();
     change(&store, CHANGES).await;
-    // Exactly what came after the listing is remembered.
+    // Exactly the changes after the list are kept.
     let mut watch = store.a.watch(page.revision).await;
     let (events, _) = told(&mut watch);
     assert_eq!(events.len() as u64, CHANGES);

@@ -174,7 +174,7 @@ async fn changed_bytes_are_detected() {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut noticed = 0;
     for round in 0..60 {
-        // Everywhere in the file, and half of the time in what it begins with.
+        // Everywhere in the file, and half of the time in its header.
         let place = match round % 2 {
             0 => random.usize(..good.len().min(320)),
             _ => random.usize(..good.len()),

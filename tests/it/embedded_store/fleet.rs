@@ -1,5 +1,5 @@
-//! The operator's port on the embedded store: what feeds tell, writes that are compare-and-swaps, and
-//! what a restored backup does to both. `e2e/fleet` has the same of a real API server.
+//! The operator's port on the embedded store: the events of feeds, writes that are compare-and-swaps, and what a
+//! restored backup does to both. `e2e/fleet` has the same on a real API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ async fn lock(fleet: &dyn FleetStore, name: &str) -> Placed<Lock> {
     fleet.lock(&place(name)).await.unwrap().unwrap()
 }
 
-/// What a feed tells is about.
+/// The object of a feed's event.
 trait About {
     fn name(&self) -> &str;
 }
@@ -86,7 +86,7 @@ fn line<T: About>(told: &Told<T>) -> String {
     }
 }
 
-/// All that a feed tells by now.
+/// All events of a feed that are ready.
 async fn lines<T: About>(feed: &mut Feed<T>) -> Vec<String> {
     let mut lines = Vec::new();
     while let Ok(Some(told)) = timeout(Duration::from_millis(1), feed.next()).await {
@@ -306,7 +306,7 @@ async fn restored_backup_resets_the_store_and_feeds_relist() {
     let again = lock(&store, "lost").await;
     assert_eq!(again.stored.version, lost.stored.version);
     assert_ne!(again.uid, lost.uid);
-    // So who saw the one that is lost writes nothing to the other, by the one port as by the other.
+    // So a client that saw the lost one writes nothing to the other, by either port.
     let next = Lock {
         token: Token::from_raw(5_000),
         ..lost.stored.value.clone()
@@ -336,7 +336,7 @@ async fn release_requests_and_edits_reach_the_feeds() {
     let asked = lock(&store, "l").await;
     let settings = asked.stored.value.settings.clone();
     assert_eq!(settings.release_request, Some(Arc::new(request)));
-    // Who writes a status leaves the request alone.
+    // A status write leaves the request alone.
     let next = Lock {
         token: Token::from_raw(5_000),
         settings: seen.stored.value.settings.clone(),
@@ -349,7 +349,7 @@ async fn release_requests_and_edits_reach_the_feeds() {
     assert_eq!(wiped.stored.value.token, Token::NONE);
     assert_eq!(wiped.stored.value.settings, settings);
     assert_eq!(wiped.uid, seen.uid);
-    // What changes nothing is no write.
+    // An unchanged write is not a write.
     let at = wiped.stored.version;
     let again = store.wipe_lock_status(&resource("l")).await.unwrap();
     assert_eq!((again.version, store.revision().await.unwrap()), (at, at));

@@ -26,7 +26,7 @@ pub(super) async fn raw(sidecar: &Sidecar, request: &str) -> String {
     answer
 }
 
-/// What the description says of requests that nobody can read.
+/// The documented answer to unreadable requests.
 #[tokio::test]
 async fn unreadable_http_request_is_refused_with_an_empty_body() {
     let sidecar = Sidecar::start().await;
@@ -80,7 +80,7 @@ async fn stop_ends_idle_connections_and_lets_busy_ones_finish() {
     let read = tokio::time::timeout(MINUTE, idle.read(&mut [0; 8])).await;
     assert!(matches!(read, Ok(Ok(0))), "closed: {read:?}");
     slow.answer(&mut busy).await;
-    // Less than the time for what is left.
+    // Less than the time for remaining connections.
     tokio::time::timeout(Duration::from_secs(4), slow.served)
         .await
         .expect("it must end")
@@ -88,7 +88,7 @@ async fn stop_ends_idle_connections_and_lets_busy_ones_finish() {
     is_closed(&mut busy).await;
 }
 
-/// A listener whose handler answers when it is told to, by the number of requests it has let in.
+/// A listener whose handler answers on demand, and counts the requests that it received.
 struct Slow {
     address: std::net::SocketAddr,
     entered: Arc<Semaphore>,
@@ -245,7 +245,7 @@ async fn a_client_that_hangs_up_before_its_answer_leaves_no_lock_held() {
     is_in.recv().await.unwrap();
     caller.abort();
     gone.send(()).unwrap();
-    // Whatever became of the try, another caller gets the lock soon.
+    // In any outcome of the try, another caller gets the lock soon.
     let soon = tokio::time::timeout(Duration::from_secs(5), async {
         while sidecar.acquire("r").await.status != 200 {
             tokio::time::sleep(Duration::from_millis(10)).await;

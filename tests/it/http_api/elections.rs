@@ -45,7 +45,7 @@ async fn candidacy_is_a_hold_that_reports_token_lease_and_validity() {
         (200, &json!(true))
     );
 
-    // To step down is to release. It is over at once; who was told of it has its time.
+    // To step down is to release. It is over at once; its readers keep their validity.
     let lease = told["leaseId"].as_str().unwrap();
     let path = format!("/v1/locks/{lease}");
     let released = sidecar.delete(&path).await;
@@ -93,7 +93,7 @@ async fn follower_receives_leader_and_age_but_no_validity() {
     );
     drop(waiting);
     assert_eq!(events.next_is("follower").await["leader"], false);
-    // It was told as long as a second and a half.
+    // Its validity was up to a second and a half.
     b.clock.advance(std::time::Duration::from_secs(2));
     until_free(&b, "election:jobs").await;
 }

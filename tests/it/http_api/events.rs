@@ -78,7 +78,7 @@ fn parsed(event: &str) -> Event {
     (name.into(), serde_json::from_str(data).unwrap())
 }
 
-/// Waits until the lock is in the hands of nobody.
+/// Waits until the lock is free.
 pub(super) async fn until_free(sidecar: &Sidecar, resource: &str) {
     let is_free = || {
         sidecar
@@ -170,7 +170,7 @@ async fn heartbeats_cause_no_requests_to_the_store() {
     let sidecar = Sidecar::in_pod("pod-a", &store, short).await;
     let mut hold = Stream::hold(&sidecar, "r").await;
     hold.next_is("acquired").await;
-    // The clock of these tests stands still, so nothing is due by it; it moves for one heartbeat.
+    // The clock of these tests is stopped, so nothing is due by it; it is moved for one heartbeat.
     let writes = store.writes();
     sidecar.clock.advance(Duration::from_millis(900));
     hold.next_is("heartbeat").await;

@@ -1,4 +1,4 @@
-//! Requests that are refused for what they are; none of them reaches the store.
+//! Invalid requests are refused; none of them reaches the store.
 
 use std::collections::BTreeMap;
 

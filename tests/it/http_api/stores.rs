@@ -1,4 +1,4 @@
-//! What the store refuses, and what an app hears of it.
+//! Errors of the store, and what an app receives.
 
 use leasehold::protocol::token::MAX_BASE;
 use leasehold::store::StoreError;

@@ -142,7 +142,7 @@ fn arguments(inside: &[Token]) -> Vec<&[Token]> {
     parts.filter(|part| !part.is_empty()).collect()
 }
 
-/// What comes before the bracket that closes the one before `tokens`.
+/// The tokens before the bracket that closes the one before `tokens`.
 fn until_closed(tokens: &[Token]) -> Option<&[Token]> {
     let mut depth = 1_usize;
     let end = tokens.iter().position(|token| {

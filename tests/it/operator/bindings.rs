@@ -1,5 +1,4 @@
-//! The right of sidecars in labelled namespaces, as the loop gives and takes it, and who is told that a
-//! pod has no sidecar.
+//! The `RoleBinding`s of sidecars in labelled namespaces, and the Events about pods without a sidecar.
 
 use std::time::Duration;
 

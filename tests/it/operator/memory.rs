@@ -221,7 +221,7 @@ async fn operator_process_with_a_large_fleet() {
     println!("kept: {} KiB, at most {} KiB", after - before, peak);
 }
 
-/// What a process keeps, and what it has at most, in KiB.
+/// The current and the peak memory of a process, in KiB.
 fn measured(sizes: &str) -> (u64, u64) {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", CHILD])

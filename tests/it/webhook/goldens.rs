@@ -1,4 +1,4 @@
-//! The pods of `tests/golden/webhook`, each with what becomes of it; `make generate` writes that anew.
+//! The pods of `tests/golden/webhook`, each with the result of its review; `make generate` rewrites the results.
 
 use leasehold::webhook::{ANNOTATIONS, Decision, Injection, TakeOver};
 use serde::Deserialize as _;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::drift::{assert_committed, assert_committed_part};
 use crate::pods::{self, EXPECTED, FOLDER};
 
-/// What may be wrong with each annotation.
+/// Wrong values of each annotation.
 const WRONG: &[(&str, &[&str])] = &[
     ("image", &["", "a b", "registry.example/leasehold:", "-x"]),
     ("log-level", &["", "loud", "a=b=c", "$(X)=debug"]),
@@ -81,7 +81,7 @@ fn every_golden_file_belongs_to_a_pod() {
     }
 }
 
-/// The sentences are what people see of all this; they are read in one place.
+/// The messages that users see; they are reviewed in one place.
 #[test]
 fn messages_for_bad_annotations_have_not_drifted() {
     let mut said = vec![
@@ -118,7 +118,7 @@ fn bad_annotation_refuses_the_pod_in_an_enabled_namespace() {
     }
 }
 
-/// kubectl cuts what is longer, in the middle of the advice.
+/// kubectl cuts longer ones, in the middle of the advice.
 #[test]
 fn warnings_are_short_enough_to_be_read() {
     for case in pods::all() {

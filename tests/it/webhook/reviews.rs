@@ -1,4 +1,4 @@
-//! Over HTTP: what the API server sends and is answered, and what is no review.
+//! Over HTTP: the reviews of the API server with their answers, and invalid reviews.
 
 use leasehold::webhook::{Injector, router};
 use reqwest::{Client, Method, StatusCode};
@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::pods;
 
-/// The webhook on a socket; TLS is somebody else's.
+/// The webhook on a socket, without TLS.
 struct Served {
     injector: Injector,
     url: String,

@@ -1,4 +1,4 @@
-//! The agent as a candidate: it runs by itself, and again after every end.
+//! The agent as a candidate: it runs automatically, and again after every end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,7 +196,7 @@ async fn leader_asked_to_resign_queues_behind_the_others() {
     assert_eq!(incident.kind, IncidentKind::ReleasedOnRequest);
     assert_eq!((&*incident.actor, &*incident.pod), ("alice", "a"));
     until_waiting(&store, 1).await;
-    // What was asked of the last leader is not asked of the next.
+    // A request to the last leader does not reach the next.
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(b.view().await.token, second.token);
 }

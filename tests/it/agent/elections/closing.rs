@@ -1,4 +1,4 @@
-//! A lead that its app has ended, while readers who were told of it may still believe in it.
+//! A lead that its app has ended, while its readers may still believe in it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -196,7 +196,7 @@ async fn former_leader_never_names_its_predecessor() {
     }
 }
 
-/// Its own time and its readers' are over at one moment. Whoever looks first, its app had ended it.
+/// Its own time and its readers' are over at one moment. In any order of events, its app had ended it.
 #[tokio::test(start_paused = true)]
 async fn expired_closing_lease_counts_as_released() {
     let store = MemoryStore::default();

@@ -1,4 +1,4 @@
-//! What readers of an election are told, how old it is, and what it costs the store.
+//! What readers of an election receive, how old it is, and what it costs the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,7 +74,7 @@ async fn queued_candidates_queries_cause_no_extra_reads() {
         assert_eq!(b.view().await.lead, None);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Who waits reads the lock every third of the TTL, up to a tenth of that earlier.
+    // A waiter reads the lock every third of the TTL, up to a tenth of that earlier.
     let reads = reads.load(Ordering::SeqCst);
     assert!((10..=14).contains(&reads), "{reads} reads in a minute");
 }
@@ -188,7 +188,7 @@ async fn outage_keeps_the_leaders_deadline_and_followers_views() {
     assert!(a.now() >= last, "what was told was kept");
     assert!(last <= began.after(SHARE), "and not beyond the session");
     assert!(b.view().await.age.unwrap() >= Duration::from_secs(9));
-    // Who knows nothing says so.
+    // An agent without data returns an error.
     let c = Pod::in_paused_time("c", &store);
     for _ in 0..3 {
         assert!(matches!(c.ask().await, Err(ElectionError::Query(_))));
@@ -302,7 +302,7 @@ async fn known_leader_is_returned_without_waiting_for_a_slow_store() {
     assert_eq!(view.token, first, "what is known from before");
     assert!(view.age.unwrap() >= Duration::from_secs(2));
     assert!(b.now().since(asked) <= Duration::from_millis(100));
-    // The read goes on, and is noted.
+    // The read completes, and its result is used.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let view = b.view().await;
     assert!(view.token > first && view.age.unwrap() < Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! What people ask by `spec.releaseRequest`: who is told, how often, and what is on the record when
-//! the app lets go.
+//! Release requests by `spec.releaseRequest`: which app is notified, how often, and what is recorded when it
+//! releases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn set(store: &MemoryStore, request: Option<&Arc<ReleaseRequest>>) {
     });
 }
 
-async fn hold_told(hold: &mut Hold) -> Arc<ReleaseRequest> {
+async fn requested_of_hold(hold: &mut Hold) -> Arc<ReleaseRequest> {
     match hold.next().await {
         Some(LeaseEvent::ReleaseRequested(_, Request::PersonAsked(request))) => request,
         other => panic!("not asked: {other:?}"),
@@ -68,7 +68,7 @@ async fn only_heartbeats(events: &mut LeaseEvents) {
     }
 }
 
-/// What the app of a lease hears that asks and does not listen.
+/// What the app of a lease receives that renews and has no stream.
 fn asked_of(pod: &Pod, lease: &LeaseView) -> Option<Arc<ReleaseRequest>> {
     let renewed = pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
     let read = pod.agent.lease(&lease.lease, pod.now()).unwrap();
@@ -125,7 +125,7 @@ async fn release_request_reaches_every_stream_once() {
     events.next().await;
     let asked = ask(&store, "upgrade");
     let before = pod.now();
-    assert_eq!(hold_told(&mut hold).await, asked);
+    assert_eq!(requested_of_hold(&mut hold).await, asked);
     assert_eq!(told(&mut events).await, asked);
     assert_eq!(pod.now(), before, "the watch told at once");
     only_heartbeats(&mut events).await;
@@ -184,13 +184,13 @@ async fn requested_end_of_a_connection_is_recorded() {
     let mut hold = hold_for(&pod, DAY).await;
     acquired(&mut hold).await;
     ask(&store, "upgrade");
-    hold_told(&mut hold).await;
+    requested_of_hold(&mut hold).await;
     drop(hold);
     eventually("the lock is free", || pod.is_free("r")).await;
     assert_eq!(incidents(&store).len(), 1);
 }
 
-/// Who releases unasked, does not know of it, or falls silent does not let go because of it.
+/// An app that releases unasked, does not know of the request, or falls silent does not release because of it.
 #[tokio::test(start_paused = true)]
 async fn unrequested_end_is_not_recorded_as_requested() {
     let (store, pod) = a_pod();
@@ -296,8 +296,8 @@ async fn requested_lock_is_not_handed_over_within_its_pod() {
     assert_eq!(incidents(&store).len(), 1);
 }
 
-/// The policies want the request beside its record, so a release that is outrun by whoever withdraws it,
-/// or puts another one in its place, has none. It is no refused try more, and nobody is kept waiting.
+/// The policies want the request beside its record. So a release has no record if the request was withdrawn or
+/// replaced at the same time. It costs no further refused write, and no wait.
 #[tokio::test(start_paused = true)]
 async fn withdrawn_or_changed_request_is_not_recorded() {
     for next in [

@@ -1,5 +1,5 @@
-//! Readers of an election in a pod whose sidecar died: nobody is told that it leads before that is
-//! known again.
+//! Readers of an election in a pod whose sidecar was restarted: no answer says that it leads before that is known
+//! again.
 
 use futures::FutureExt as _;
 use leasehold::protocol::election::ElectionName;
@@ -9,7 +9,7 @@ use crate::memory_store::Half;
 
 const RESOURCE: &str = "election:e";
 
-/// Whether this pod says that it leads, and what it says of others.
+/// Whether this pod leads by its own answer, and the holder in it.
 async fn leads(pod: &Pod) -> (bool, Option<String>) {
     let election = ElectionName::parse("e").unwrap();
     let view = pod.agent.election(&election, pod.now()).await.unwrap();
@@ -34,7 +34,7 @@ async fn lead_is_reported_only_after_it_is_resumed() {
     assert_eq!(leads(&pod).await, (true, own));
 }
 
-/// Its app ended it; only those who were told of it before may still believe.
+/// Its app ended it; only its readers from before may still believe.
 #[tokio::test(start_paused = true)]
 async fn ended_lead_is_not_resumed_and_expires() {
     let mut node = Node::in_paused_time();
@@ -46,7 +46,7 @@ async fn ended_lead_is_not_resumed_and_expires() {
     assert_eq!(releasing, None, "its readers' time is not over");
     let pod = node.kill_and_start(&pod);
     assert_eq!(renewed(&pod, &lease).await, Err(LeaseError::Released));
-    // That is answered when it is known what goes on.
+    // That is answered once it is known which leases continue.
     pod.lease("other").await;
     assert_eq!(leads(&pod).await, (false, Some("a".to_owned())));
     let pending = Ok(Released::Pending);

@@ -1,5 +1,5 @@
-//! The file itself: it is written anew when it has grown, at any record, and a disk that refuses
-//! costs what it must.
+//! The state file itself: it is rewritten when it has grown, at any record, and a failing disk costs no more than it
+//! must.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use leasehold::agent::Journal;
 
 use super::*;
 
-/// How much of what is over is in the file when it is written anew.
+/// How many outdated records the file has when it is rewritten.
 const GARBAGE: u64 = 256 * 1024;
 
 /// What a disk refuses.
@@ -75,7 +75,7 @@ impl Node {
         fs::metadata(self.file()).unwrap().len()
     }
 
-    /// Starts the sidecar on a disk that refuses what it is told to.
+    /// Starts the sidecar on a disk that fails on demand.
     fn start_on_disk(&self) -> (Pod, Arc<Refuses>) {
         self.start_on_disk_with(Arc::default())
     }
@@ -103,8 +103,8 @@ impl Node {
         (pod, refuses)
     }
 
-    /// Writes records that are about what is over, until the next record of any kind finds the file
-    /// too large. It was so large when it was begun.
+    /// Writes outdated records, until the next record of any kind finds the file too large. It was `begun` bytes long
+    /// at first.
     fn fill(&self, pod: &Pod, lease: &LeaseView, begun: u64) {
         for seconds in (60..=61).cycle() {
             if self.size() > 2 * begun + GARBAGE {
@@ -235,8 +235,8 @@ async fn full_disk_removes_the_file_and_the_agent_continues() {
     pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
 }
 
-/// The file stays, and is an older copy of what it should be: what was told since runs out before
-/// anybody else has it.
+/// The file stays, and is an older copy of what it should be: every later promise is over before another pod has the
+/// lock.
 #[tokio::test(start_paused = true)]
 async fn unremovable_file_with_gaps_releases_nothing_too_early() {
     let mut node = Node::in_paused_time();
@@ -255,7 +255,7 @@ async fn unremovable_file_with_gaps_releases_nothing_too_early() {
     assert_stays_held_until(&node, &pod, "r", told_until).await;
 }
 
-/// Its app ended it, and its readers may still believe: what is on file of it is its end.
+/// Its app ended it, and its readers may still believe: the file records its end.
 #[tokio::test(start_paused = true)]
 async fn rewritten_file_records_the_end_of_a_lead() {
     let mut node = Node::in_paused_time();
@@ -337,7 +337,7 @@ fn injected_room() -> u64 {
     mebibytes.parse::<u64>().unwrap() * 1024 * 1024
 }
 
-/// With fewer leases, whose records are all of one size; the file grows with them and by nothing else.
+/// With fewer leases, whose records are all of one size; the file grows with them alone.
 #[tokio::test]
 async fn ten_thousand_leases_fit_into_the_injected_volume() {
     const LEASES: u64 = 200;
@@ -350,7 +350,7 @@ async fn ten_thousand_leases_fit_into_the_injected_volume() {
         let resource = format!("tenant_{n:05}:billing-close:2026-04");
         leases.push(pod.lease(&resource).await);
     }
-    // The most that it ever takes: written anew as late as may be, with every lease.
+    // The largest size: rewritten as late as possible, with every lease.
     let (mut begun, mut written_anew) = (node.size(), 0);
     for seconds in (60..=61).cycle() {
         let before = node.size();

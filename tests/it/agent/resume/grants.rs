@@ -1,5 +1,4 @@
-//! A grant that served one lease after the other when its sidecar died, or was kept for an app that may
-//! come back.
+//! A grant that had served several leases when its sidecar crashed, or was kept for an app that may return.
 
 use super::*;
 
@@ -34,7 +33,7 @@ async fn last_lease_of_a_grant_resumes_and_earlier_ones_stay_ended() {
     assert_eq!(pod.agent.release(&first.lease).await, Ok(Released::Done));
 }
 
-/// The agent died behind the end of the last lease: what is on its way is that one's alone.
+/// The agent crashed after the end of the last lease: only that one is still being released.
 #[tokio::test(start_paused = true)]
 async fn earlier_lease_of_a_released_grant_counts_as_released() {
     let mut node = Node::in_paused_time();
@@ -71,7 +70,7 @@ async fn earlier_lease_of_a_released_grant_counts_as_released() {
     assert!(next.token > second.token);
 }
 
-/// Nobody on file goes on with it, and what an older copy would not know runs out first.
+/// No lease on file continues with it, and whatever an older copy lacks expires first.
 #[tokio::test(start_paused = true)]
 async fn kept_idle_grant_is_released_after_its_promise() {
     let mut node = Node::in_paused_time();
@@ -81,7 +80,7 @@ async fn kept_idle_grant_is_released_after_its_promise() {
     pod.agent.release(&second.lease).await.unwrap();
     assert!(!pod.is_free("r"), "it is kept");
     let pod = node.kill_and_start(&pod);
-    // Its app has been told so before, and nothing of that is taken back.
+    // Its app received that before, and it stays true.
     assert_eq!(pod.agent.release(&second.lease).await, Ok(Released::Done));
     assert_stays_held_until(&node, &pod, "r", told_until).await;
     assert_eq!(
@@ -99,12 +98,12 @@ async fn resumed_leases_grant_is_not_kept() {
     renewed(&pod, &lease).await.unwrap();
     tokio::time::sleep(Duration::from_secs(15)).await;
     pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
-    // What was told before has run out by now.
+    // The earlier promise is over by now.
     assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
     assert!(pod.is_free("r"));
 }
 
-/// The file is an older copy of itself, in which an earlier lease of the grant goes on.
+/// The file is an older copy of itself, in which an earlier lease of the grant continues.
 #[tokio::test(start_paused = true)]
 async fn grant_is_released_after_an_unrecorded_later_lease() {
     for deaths in [1, 2] {
@@ -118,7 +117,7 @@ async fn grant_is_released_after_an_unrecorded_later_lease() {
         node.kill(&pod);
         fs::write(node.file(), older).unwrap();
         let mut pod = node.start();
-        // It cannot be told that it ended.
+        // The agent cannot know that it ended.
         renewed(&pod, &first).await.unwrap();
         let released = pod.agent.release(&first.lease).await;
         assert_eq!(released, Ok(Released::Pending), "and at once");
@@ -143,7 +142,7 @@ async fn grant_is_released_after_an_unrecorded_later_lease() {
     }
 }
 
-/// The session is not ended under what was told.
+/// The session is not ended under a promise.
 #[tokio::test(start_paused = true)]
 async fn stopping_agent_waits_for_promises_from_before_its_restart() {
     let mut node = Node::in_paused_time();
@@ -165,8 +164,7 @@ async fn stopping_agent_waits_for_promises_from_before_its_restart() {
     assert!(pod.is_free("r"));
 }
 
-/// Those who waited before the restart are not forgotten: a caller of this pod takes its place behind
-/// them.
+/// Waiters from before the restart are not forgotten: a caller of this pod is queued behind them.
 #[tokio::test(start_paused = true)]
 async fn earlier_waiters_of_other_pods_are_served_first() {
     let mut node = Node::in_paused_time();

@@ -1,5 +1,5 @@
-//! The time in which a restarted agent does not know yet what goes on: nothing is confirmed, nothing
-//! is taken, and whoever releases is heard.
+//! The time in which a restarted agent does not know yet which leases continue: nothing is confirmed, nothing is
+//! granted, and releases are accepted.
 
 use super::*;
 use crate::memory_store::Half;
@@ -66,8 +66,7 @@ async fn slow_list_may_take_all_the_time_left() {
     assert_eq!(gate.arrived(), 1, "it was asked for once");
 }
 
-/// A task that dies is started again: it goes on where nothing was written, and refuses cleanly where
-/// its renewal was.
+/// A panicked task is started again: it continues if nothing was written, and refuses cleanly if its renewal was.
 #[tokio::test(start_paused = true)]
 async fn panicked_resumption_is_restarted() {
     for (call, goes_on) in [(Call::GetSession, true), (Call::ListHeldLocks, false)] {
@@ -164,7 +163,7 @@ async fn release_during_a_resumption_takes_effect_in_time() {
         pod.agent.renew(&lease.lease, None, pod.now()),
         Err(LeaseError::Released)
     );
-    // The file may be an older copy: what was told by the process before has to run out first.
+    // The file may be an older copy: promises of the earlier process have to expire first.
     assert_stays_held_until(&node, &pod, "r", told_until).await;
     pod.agent.renew(&other.lease, None, pod.now()).unwrap();
 }
@@ -231,18 +230,18 @@ async fn agent_stopped_during_a_resumption_resumes_then_releases() {
         eventually("the agent is stopping", || pod.agent.is_draining()).await;
         node.store.heal();
         if on_term == OnTerm::Wait {
-            // What was told before stands, and grows no more.
+            // The earlier promise stands, and grows no more.
             let told = renewed(&pod, &lease).await.unwrap();
             assert!(told.valid_for <= lease.valid_for);
             assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Pending));
-            // A later lease of its grant may have been told that is not on file.
+            // A later lease of its grant may have a promise that is not on file.
             while pod.now() < told_until {
                 assert!(!pod.is_free("r") && !stopping.is_finished());
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
         stopping.await.unwrap();
-        // The apps have ended, whoever sets the other says.
+        // The apps have ended, as the user of the other setting promises.
         assert_eq!(pod.now() >= told_until, on_term == OnTerm::Wait);
         assert!(pod.is_free("r"), "{on_term:?}");
         assert!(!node.file().exists(), "{on_term:?}");

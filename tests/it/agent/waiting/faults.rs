@@ -9,7 +9,7 @@ use leasehold::protocol::ids::Resource;
 use leasehold::protocol::queue::Queue;
 use leasehold::store::StoreError;
 
-use super::{granted, holder, in_line, queue, release, request, spawn, two_pods};
+use super::{granted, holder, queue, queued_waiter, release, request, spawn, two_pods};
 use crate::agent::{Pod, eventually};
 use crate::memory_store::{Call, Half, MemoryStore};
 
@@ -19,7 +19,7 @@ type Vanish = fn(&MemoryStore);
 async fn grant_is_found_within_a_third_of_the_ttl_without_a_watch() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     let _stalled = store.stall_watches();
     tokio::time::sleep(Duration::from_secs(20)).await;
     a.agent.renew(&lease.lease, None, a.now()).unwrap();
@@ -33,7 +33,7 @@ async fn grant_is_found_within_a_third_of_the_ttl_without_a_watch() {
     );
 }
 
-/// The second would end a watch that was opened behind what it missed.
+/// The second would end a watch that was opened after the missed event.
 #[tokio::test(start_paused = true)]
 async fn late_watch_is_reopened_once_by_two_waiters() {
     let (store, a, b) = two_pods();
@@ -42,9 +42,9 @@ async fn late_watch_is_reopened_once_by_two_waiters() {
         resource: Resource::parse("s").unwrap(),
         ..request("b", 240)
     };
-    let waiting = [in_line(&b, "b", 240).await, spawn(&b.agent, other)];
-    let is_in_line = || store.lock("s").is_some_and(|lock| !lock.waiters.is_empty());
-    eventually("it stands in the other queue", is_in_line).await;
+    let waiting = [queued_waiter(&b, "b", 240).await, spawn(&b.agent, other)];
+    let is_queued = || store.lock("s").is_some_and(|lock| !lock.waiters.is_empty());
+    eventually("it stands in the other queue", is_queued).await;
     let _stalled = store.stall_watches();
     let lists = store.hold(Call::ListHeldLocks, Half::Request);
     for lease in &leases {
@@ -71,7 +71,7 @@ async fn vanished_queue_entry_is_joined_again() {
     for (how, vanish) in ways {
         let (store, a, b) = two_pods();
         let lease = a.lease("r").await;
-        let waiting = in_line(&b, "b", 240).await;
+        let waiting = queued_waiter(&b, "b", 240).await;
         vanish(&store);
         if how == "wiped" {
             tokio::time::sleep(Duration::from_secs(6)).await;
@@ -91,9 +91,9 @@ async fn expired_waiters_are_skipped_together() {
     let first = pods[0].lease("r").await;
     let mut waiting = Vec::new();
     for (n, pod) in pods.iter().enumerate().skip(1) {
-        waiting.push(in_line(pod, &format!("o{n}"), 240).await);
+        waiting.push(queued_waiter(pod, &format!("o{n}"), 240).await);
     }
-    // Nobody is looked at in the same moment as another.
+    // No two sessions are read in the same moment.
     store.slow_down(Duration::from_millis(5));
     // The holder and three waiters are cut off together, as by the loss of their node.
     for pod in &pods[..4] {
@@ -112,7 +112,7 @@ async fn expired_waiters_are_skipped_together() {
         "{took:?}: not one TTL for each of the dead"
     );
     assert!(queue(&pods[4]).is_empty());
-    // Handed to the first of the dead, taken from it by the living; the others never had it.
+    // Handed to the first expired waiter, taken over by the live one; the others never had it.
     assert_eq!(store.lock("r").unwrap().transitions, 3);
 }
 
@@ -120,7 +120,7 @@ async fn expired_waiters_are_skipped_together() {
 async fn waiting_outlives_an_outage_that_the_session_outlives() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     store.fail_all(StoreError::Unavailable("away".into()));
     tokio::time::sleep(Duration::from_secs(6)).await;
     store.heal();
@@ -132,7 +132,7 @@ async fn waiting_outlives_an_outage_that_the_session_outlives() {
 async fn waiter_fails_as_unavailable_in_a_long_outage() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     store.fail_all(StoreError::Unavailable("away".into()));
     let answer = waiting.await.unwrap();
     assert!(
@@ -145,7 +145,7 @@ async fn waiter_fails_as_unavailable_in_a_long_outage() {
 async fn waiter_with_a_lost_session_queues_again_under_a_new_one() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     let before = store.lock("r").unwrap().waiters;
     store.revoke_session(&before.entries()[0].claimant.session);
     eventually("it stands in the queue again", || {
@@ -184,7 +184,7 @@ async fn briefly_missing_rights_keep_the_queue_entry() {
     for error in errors {
         let (store, a, b) = two_pods();
         let lease = a.lease("r").await;
-        let waiting = in_line(&b, "b", 240).await;
+        let waiting = queued_waiter(&b, "b", 240).await;
         store.fail_all(error.clone());
         tokio::time::sleep(Duration::from_secs(6)).await;
         store.heal();
@@ -199,7 +199,7 @@ async fn briefly_missing_rights_keep_the_queue_entry() {
 async fn permanently_removed_right_ends_the_wait() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     // The session lives on, so that nothing else ends the wait.
     store.fail(Call::GetLock, StoreError::Denied("no right to read".into()));
     let since = b.now();
@@ -232,7 +232,7 @@ async fn broken_watch_continues_at_its_last_revision() {
     let (store, a, b) = two_pods();
     let taken_away = a.lease("taken away").await;
     let lease = a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     let calls = store.record_calls();
     let is_away = Arc::new(AtomicBool::new(true));
     let (recorded, away) = (calls.clone(), is_away.clone());
@@ -280,7 +280,7 @@ async fn expired_watch_is_followed_by_a_list() {
     let (store, a, b) = two_pods();
     let taken_away = a.lease("taken away").await;
     let lease = a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     let refused = Arc::new(AtomicUsize::new(0));
     let refusing = refused.clone();
     store.on_call(move |call| {
@@ -302,7 +302,7 @@ async fn expired_watch_is_followed_by_a_list() {
         a.agent.lease(&taken_away.lease, a.now()).is_err()
     })
     .await;
-    // A look by the line itself would take a third of the TTL.
+    // A read by the waiter itself would come after a third of the TTL.
     assert!(b.now().since(since) < Duration::from_millis(4_500));
 }
 
@@ -311,9 +311,9 @@ async fn grant_of_a_leaving_caller_serves_the_next_local_waiter() {
     let (store, a, b) = two_pods();
     let c = Pod::in_paused_time("c", &a.store);
     let lease = a.lease("r").await;
-    let gone = in_line(&b, "gone", 240).await;
+    let gone = queued_waiter(&b, "gone", 240).await;
     let next = spawn(&b.agent, request("next", 240));
-    let _behind = in_line(&c, "behind", 240).await;
+    let _behind = queued_waiter(&c, "behind", 240).await;
     let _stalled = store.stall_watches();
     let gate = store.hold(Call::GetLock, Half::Answer);
     let releasing = a.agent.clone();
@@ -333,7 +333,7 @@ async fn unreadable_holder_session_does_not_end_a_wait() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     store.fail(Call::GetSession, StoreError::Unreadable("edited".into()));
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     tokio::time::sleep(Duration::from_secs(20)).await;
     a.agent.renew(&lease.lease, None, a.now()).unwrap();
     release(&a, &lease).await;
@@ -374,7 +374,7 @@ async fn grant_that_ended_before_its_lease_is_not_returned() {
 async fn grant_that_ended_during_its_owner_update_is_not_returned() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
-    let gone = in_line(&b, "gone", 240).await;
+    let gone = queued_waiter(&b, "gone", 240).await;
     let next = spawn(&b.agent, request("next", 240));
     tokio::task::yield_now().await;
     gone.abort();
@@ -382,7 +382,7 @@ async fn grant_that_ended_during_its_owner_update_is_not_returned() {
     let (meddled, mut updates) = (store.clone(), 0);
     store.on_call(move |call| {
         updates += u8::from(call == Call::UpdateLock);
-        // The first is the release, the second writes the name of who is next.
+        // The first is the release, the second writes the name of the next owner.
         if (call, updates) == (Call::UpdateLock, 2) {
             meddled.delete_lock("r");
             meddled.make_lock("r");
@@ -408,7 +408,7 @@ async fn try_is_delayed_a_few_seconds_at_most_by_unanswered_reads() {
     pods[0].lease("r").await;
     let mut waiting = Vec::new();
     for (n, pod) in pods.iter().enumerate().skip(1).take(18) {
-        waiting.push(in_line(pod, &format!("o{n}"), 240).await);
+        waiting.push(queued_waiter(pod, &format!("o{n}"), 240).await);
     }
     for pod in &pods[..19] {
         pod.store.cut_off();
@@ -433,7 +433,7 @@ async fn try_is_delayed_a_few_seconds_at_most_by_unanswered_reads() {
 async fn entries_of_former_sessions_leave_before_a_third_is_added() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     let entry = store.lock("r").unwrap().waiters.entries()[0].clone();
     waiting.abort();
     eventually("the queue is empty", || queue(&b).is_empty()).await;

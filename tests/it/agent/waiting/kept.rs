@@ -7,7 +7,7 @@ use leasehold::protocol::ids::Resource;
 use leasehold::store::StoreError;
 
 use super::local::{names, next_of, take};
-use super::{granted, holder, in_line, queue, release, request, settled, spawn, two_pods};
+use super::{granted, holder, queue, queued_waiter, release, request, settled, spawn, two_pods};
 use crate::agent::{Pod, eventually};
 use crate::memory_store::{Call, MemoryStore};
 
@@ -70,7 +70,7 @@ async fn kept_lock_goes_to_a_try_or_waiter_of_another_pod() {
         assert!(second.token > first.token);
         assert!(b.now().since(since) < Duration::from_millis(100), "{wait}");
         assert_eq!(holder(&b).as_deref(), Some("b"));
-        // It was not kept from the one who has it now.
+        // The current holder did not ask to keep it.
         let third = spawn(&a.agent, kept(60));
         settled().await;
         assert!(!third.is_finished());
@@ -215,7 +215,7 @@ async fn waiter_behind_a_busy_pod_is_served_without_a_watch() {
     let (store, a, b) = two_pods();
     let mut lease = take(&a, kept(0)).await;
     let _stalled = store.stall_watches();
-    let other = in_line(&b, "b", 240).await;
+    let other = queued_waiter(&b, "b", 240).await;
     let since = b.now();
     // The app comes back ten times a second, so that the grant is never idle for long.
     while !other.is_finished() {
@@ -342,7 +342,7 @@ async fn token_stays_stale_while_its_grant_is_released() {
     let first = take(&a, kept(0)).await;
     release(&a, &first).await;
     store.fail(Call::UpdateLock, StoreError::Unavailable("away".into()));
-    let _other = in_line(&b, "other", 240).await;
+    let _other = queued_waiter(&b, "other", 240).await;
     settled().await;
     let resource = Resource::parse("r").unwrap();
     let verified = a.agent.verify(&resource, first.token).await.unwrap();

@@ -1,4 +1,4 @@
-//! Callers of one pod in line who are served from one grant.
+//! Waiting callers of one pod that are served from one grant.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold::agent::{AcquireRequest, LeaseView, Life};
 use leasehold::protocol::fair_share::{LEASES_BEFORE_OTHERS, OTHERS_WAIT};
 use leasehold::protocol::ids::Resource;
 
-use super::{granted, in_line, queue, release, request, settled, spawn, two_pods};
+use super::{granted, queue, queued_waiter, release, request, settled, spawn, two_pods};
 use crate::agent::{Pod, eventually};
 use crate::memory_store::{Call, Half, MemoryStore};
 
@@ -53,7 +53,7 @@ async fn waiters_of_other_pods_get_their_turn_after_100_ms() {
     let (_, a, b) = two_pods();
     let first = a.lease("r").await;
     let local = spawn(&a.agent, request("local", 240));
-    let other = in_line(&b, "other", 240).await;
+    let other = queued_waiter(&b, "other", 240).await;
     settled().await;
     assert_eq!(queue(&b), ["other"], "the local one has no place yet");
     tokio::time::sleep(OTHERS_WAIT).await;
@@ -72,7 +72,7 @@ async fn waiters_of_other_pods_get_their_turn_after_16_leases() {
         .map(|n| spawn(&a.agent, request(&format!("local-{n}"), 240)))
         .collect();
     settled().await;
-    let other = in_line(&b, "other", 240).await;
+    let other = queued_waiter(&b, "other", 240).await;
     settled().await;
     let mut served = 0;
     for local in locals {
@@ -174,7 +174,7 @@ async fn handed_over_lock_serves_local_waiters_without_a_write() {
         .collect();
     eventually("it stands in the queue", || queue(&b).len() == 1).await;
     settled().await;
-    // The event of the granting write comes before the answer that tells of it.
+    // The event of the granting write comes before the answer of the release.
     release(&a, &first).await;
     settled().await;
     let writes = store.writes();
@@ -199,7 +199,7 @@ async fn unneeded_queue_entry_is_released() {
     let (_, a, b) = two_pods();
     let mut lease = a.lease("r").await;
     let local = spawn(&a.agent, request("local", 240));
-    let other = in_line(&b, "other", 240).await;
+    let other = queued_waiter(&b, "other", 240).await;
     tokio::time::sleep(OTHERS_WAIT * 2).await;
     assert_eq!(queue(&b), ["other", "local"]);
     other.abort();

@@ -1,5 +1,5 @@
-//! Requests with a `requestId` that are repeated while they wait: place and grant are kept for a
-//! while, and two calls of one request share them.
+//! Requests with a `requestId` that are repeated while they wait: queue entry and grant are kept for a while, and two
+//! calls of one request share them.
 
 use std::time::Duration;
 
