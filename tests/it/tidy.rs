@@ -1,17 +1,18 @@
-//! The house rules that a compiler does not check: who may import whom, who may ask the time, who
-//! prints, and how long a file gets.
+//! The house rules that a compiler does not check: imports, the clock, output, the length of files and the names of
+//! tests.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const LINES_MAX: usize = 500;
+const TEST_NAME_MAX: usize = 60;
 
-/// What each part of the crate may import of the crate, and the crates that only some may see.
-/// What is not listed may import everything (`cli`).
+/// What each part of the crate may import of the crate, and the crates that only some parts may use. An unlisted part
+/// may import everything (`cli`).
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("protocol", &["protocol"]),
-    // Bugs on purpose; `protocol` has none, so that the model checks what is shipped.
+    // Seeded bugs; `protocol` has none, so that the model checks the shipped code.
     ("seeded", &[]),
     ("clock", &["protocol"]),
     ("pause", &[]),
@@ -229,8 +230,7 @@ fn only_the_clock_module_reads_the_time() {
     }
 }
 
-/// The parts that do the same each time in a simulation: what they are told in which order, and
-/// chance, decide everything.
+/// The parts that are deterministic in a simulation: only the order of their inputs and the seed decide.
 fn deterministic() -> Vec<Source> {
     let mut sources = shipped();
     sources.retain(|source| ["agent", "operator"].contains(&source.part().as_str()));
@@ -265,7 +265,7 @@ fn agent_and_operator_spawn_tasks_in_one_place() {
     }
 }
 
-/// What follows each `select!` that does not say in which order it looks.
+/// The code after each `select!` that is not biased.
 fn unordered_selects(code: &str) -> Vec<&str> {
     let after = code.split("select!").skip(1);
     after
@@ -326,6 +326,51 @@ fn every_file_has_a_header_and_at_most_500_lines() {
     }
 }
 
+/// The names of the test functions in a source. Those of the store's contract become tests by a macro.
+fn test_names(text: &str) -> Vec<&str> {
+    let is_test = |line: &&str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+    let facts = text.lines().filter_map(|line| {
+        let (name, arguments) = line.strip_prefix("pub(crate) async fn ")?.split_once('(')?;
+        (arguments.is_empty() || arguments.starts_with("adapter:")).then_some(name)
+    });
+    let mut lines = text.lines().map(str::trim_start);
+    let mut names: Vec<_> = facts.collect();
+    while lines.find(is_test).is_some() {
+        let name = lines.find_map(|line| {
+            let after = line.strip_prefix("async ").unwrap_or(line);
+            let (name, _) = after.strip_prefix("fn ")?.split_once('(')?;
+            Some(name)
+        });
+        names.extend(name);
+    }
+    names
+}
+
+/// Whether a test is named by a fact that fits a line, and not by a question.
+fn is_test_name(name: &str) -> bool {
+    let is_question = name.starts_with("what_") || name.starts_with("who_");
+    name.len() <= TEST_NAME_MAX && !is_question
+}
+
+#[test]
+fn test_names_are_short_facts() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let (ours, others) = (sources_under(&src()), sources_under(&tests));
+    let mut count = 0;
+    for source in ours.iter().chain(&others) {
+        let path = source.path.display();
+        for name in test_names(&source.text) {
+            count += 1;
+            let length = name.len();
+            assert!(
+                is_test_name(name),
+                "{path}: {name} has {length} characters or asks a question"
+            );
+        }
+    }
+    assert!(count > 1_000, "only {count} tests were found");
+}
+
 #[test]
 fn the_binaries_are_thin() {
     let main = fs::read_to_string(src().join("main.rs")).unwrap();
@@ -339,6 +384,11 @@ fn tidy_rules_detect_violations() {
     assert!(!names("use crate::kube::Client;", "kube"));
     let code = "use crate::{admin, store::LockStore};\nuse crate::k8s::connect;";
     assert_eq!(imports(code), ["admin", "store", "k8s"]);
+    let tests = "#[test]\n#[ignore]\nfn one() {\n    fn two() {}\n}\n/// It waits.\n#[tokio::test(x)]\nasync fn three() {}\npub(crate) async fn fact(adapter: &impl Adapter) {}";
+    assert_eq!(test_names(tests), ["fact", "one", "three"]);
+    assert!(is_test_name(&"a".repeat(TEST_NAME_MAX)));
+    assert!(!is_test_name(&"a".repeat(TEST_NAME_MAX + 1)));
+    assert!(!is_test_name("what_is_read") && !is_test_name("who_waits"));
     let code = "select! {\n    biased;\n    a => {}\n}\nselect! {\n    b => {}\n}";
     assert_eq!(unordered_selects(code), [" {\n    b => {}\n}"]);
 }
