@@ -52,7 +52,7 @@ unit: need-cargo need-jq need-git ## Unit and integration tests and a short fuzz
 
 .PHONY: sim-short
 sim-short: need-cargo # 40 of the simulation's worlds, without optimization
-	SIM_SEEDS=0..40 scripts/ran.sh cargo test --locked --test sim what_must_hold
+	SIM_SEEDS=0..40 scripts/ran.sh cargo test --locked --test sim invariants_hold
 
 .PHONY: policies
 policies: need-go ## The admission policies and the definitions' rules, by Kubernetes' own validators: seconds, no cluster

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_be_null() {
+    fn no_field_is_nullable() {
         walk_all(|path, schema| assert!(schema["nullable"].is_null(), "{path} is nullable"));
     }
 

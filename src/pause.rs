@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_stands_still_takes_no_step_and_sees_later_what_it_missed() {
+    async fn paused_process_takes_no_step_and_catches_up_afterwards() {
         let pause = Pause::default();
         let task = tokio::spawn(pause.hold(tokio::time::sleep(Duration::from_secs(1))));
         tokio::task::yield_now().await;
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_begun_by_a_process_that_stands_still_waits_too() {
+    async fn task_begun_during_a_pause_waits_for_its_end() {
         let pause = Pause::default();
         pause.pause();
         let task = tokio::spawn(pause.hold(async { 7 }));

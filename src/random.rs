@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_gives_the_same_chances_and_another_gives_others() {
+    fn equal_seeds_give_equal_values_and_others_differ() {
         let chances_of_seven = chances(&Random::from_seed(7));
         assert_eq!(chances_of_seven, chances(&Random::from_seed(7)));
         assert_ne!(chances_of_seven, chances(&Random::from_seed(8)));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_never_repeats_and_both_make_random_uuids() {
+    fn system_and_seeded_sources_make_distinct_random_uuids() {
         for random in [Random::system(), Random::from_seed(1)] {
             let (one, other, _) = chances(&random);
             assert_ne!(one, other);

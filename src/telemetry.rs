@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_quiet_unless_they_are_named() {
+    fn libraries_log_at_warn_by_default() {
         let said = filter("debug,kube=trace").unwrap().to_string();
         assert!(
             said.contains("kube=trace") && !said.contains("kube=warn,"),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_filter() {
+    fn invalid_log_filter_is_refused() {
         for bad in ["a=b=c", "warning", "verbose", "", "info,loud"] {
             assert!(filter(bad).is_err(), "{bad:?}");
         }

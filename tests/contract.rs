@@ -1,9 +1,9 @@
-//! What every adapter of the ports must do: one suite, run by `it` on the embedded store and by
-//! `e2e` on a real API server.
+//! What every adapter of the ports must do: one suite, run by `it` on the embedded store and by `e2e` on a real API
+//! server.
 //!
-//! Each fact takes an adapter with a store to itself and two parties, and makes only such writes
-//! as a pod may make under the admission policies in peer mode. What it says of revisions holds
-//! also where others write to the same store. `every_fact!` turns the facts into tests.
+//! Each fact takes an adapter with a store to itself and two parties, and makes only such writes as a pod may make
+//! under the admission policies in peer mode. Its claims on revisions hold also where others write to the same store.
+//! `every_fact!` turns the facts into tests.
 
 #![allow(
     clippy::panic,
@@ -46,9 +46,9 @@ pub(crate) use watch::*;
 
 /// Nothing here takes long; a store that never answers fails the test instead of hanging it.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long nothing has to be told for, after something that might have been.
+/// How long to wait for the absence of an event.
 const SILENCE: Duration = Duration::from_millis(300);
-/// When everything happens, for people.
+/// The wall clock of all writes, which is informational.
 const AT: WallTime = WallTime(1_767_225_600_123_456);
 
 /// A pod and its way to the store.
@@ -74,39 +74,39 @@ pub(crate) trait Adapter {
 macro_rules! every_fact {
     ($adapter:expr) => {
         crate::contract::every_fact!($adapter;
-            a_lock_is_made_once,
+            lock_is_created_once,
             a_lock_reads_back_as_it_was_written,
             a_write_on_an_older_version_is_a_conflict,
-            of_many_writers_on_one_version_one_gets_through,
-            what_changes_nothing_consumes_no_revision,
-            resources_that_look_alike_are_different_locks,
-            a_lock_that_was_deleted_and_made_again_has_larger_tokens,
-            a_write_to_what_is_gone_finds_nothing,
-            who_joins_behind_others_stands_last_whatever_was_read,
-            of_many_who_join_at_once_all_get_a_place,
-            nobody_joins_a_lock_that_is_free_by_now,
-            a_session_that_has_a_place_joins_no_second_time,
-            a_grant_that_holds_the_lock_does_not_wait_for_it,
-            the_thirty_third_does_not_join,
-            a_preferred_candidate_joins_before_the_others_on_the_version_it_read,
-            nobody_joins_a_lock_that_is_gone,
+            one_of_many_writers_on_one_version_succeeds,
+            unchanged_write_consumes_no_revision,
+            similar_resources_are_different_locks,
+            recreated_lock_has_larger_tokens,
+            write_to_a_deleted_object_is_not_found,
+            join_behind_others_is_last_on_any_version_read,
+            all_concurrent_joins_get_a_queue_entry,
+            free_lock_refuses_a_late_join,
+            queued_session_joins_no_second_time,
+            holding_grant_joins_no_queue,
+            thirty_third_waiter_does_not_join,
+            preferred_candidate_joins_first_on_the_version_it_read,
+            deleted_lock_refuses_a_late_join,
             revisions_rise_over_both_kinds,
-            a_listing_shows_everything_that_was_acknowledged,
+            list_contains_every_acknowledged_write,
             all_pages_are_of_one_revision,
-            a_place_that_no_listing_gave_is_refused,
+            unknown_continue_token_is_an_error,
             the_locks_of_a_session_are_listed,
-            a_session_is_made_once_and_renewed,
+            session_is_created_once_and_renewed,
             a_session_ends_once,
             a_renewal_and_a_revocation_cannot_both_succeed,
-            a_token_never_goes_back,
+            token_never_decreases,
             a_new_grant_has_a_larger_token,
             a_grant_keeps_its_holder,
-            a_watch_tells_what_becomes_of_the_sessions_locks,
-            a_watch_tells_of_a_deleted_lock,
-            a_watch_sees_what_was_written_after_the_listing,
-            a_watch_is_silent_about_others,
-            a_watch_from_too_long_ago_is_refused,
-            a_watch_from_a_revision_to_come_is_open_and_silent,
+            watch_delivers_changes_of_the_sessions_locks,
+            watch_delivers_a_deletion,
+            watch_delivers_writes_after_the_list,
+            watch_delivers_no_locks_of_other_sessions,
+            watch_from_a_compacted_revision_is_refused,
+            watch_from_a_future_revision_is_open_and_silent,
         );
     };
     ($adapter:expr; $($fact:ident),* $(,)?) => {
@@ -229,7 +229,7 @@ pub(crate) fn resource(name: &str) -> Resource {
     Resource::parse(name).expect("a resource")
 }
 
-/// The next event that is no bookmark.
+/// The next event that is not a bookmark.
 async fn next_event(watch: &mut LockWatch) -> LockEvent {
     loop {
         let event = tokio::time::timeout(PATIENCE, watch.next()).await;

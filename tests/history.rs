@@ -1,5 +1,5 @@
-//! Histories: what apps asked, were told and wrote, on one clock, and whether all of it can be
-//! true. Include it with `#[path = "../history.rs"] mod history;`.
+//! Histories: what apps requested, received and wrote, on one clock, and whether all of it can be true. Include it
+//! with `#[path = "../history.rs"] mod history;`.
 //!
 //! ```text
 //! let mut app = Process::new("app-1.0");                   // a restarted app is another process
@@ -9,8 +9,8 @@
 //! history.check()?;                                        // or every violation, in words
 //! ```
 //!
-//! The events come from processes that may be killed: one file each, one write(2) a line. An operation
-//! without an outcome may have happened or not. `tests/porcupine` reads the same files.
+//! The events come from processes that may be killed: one file each, one write(2) a line. An operation without an
+//! outcome may have happened or not. `tests/porcupine` reads the same files.
 
 #![allow(
     dead_code,

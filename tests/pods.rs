@@ -55,7 +55,7 @@ pub(crate) fn decided(pod: &Value) -> Review {
     decide(pod, &installation()).unwrap()
 }
 
-/// The pod with a patch applied by somebody else's code.
+/// The pod with a patch applied by a third-party library.
 pub(crate) fn apply(pod: &Value, patch: &Value) -> Value {
     let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
     let mut pod = pod.clone();

@@ -1,10 +1,10 @@
-//! The seed of a test with random inputs: the same in each run, so that a change is judged by what it
-//! changes and not by chance, unless `LEASEHOLD_SEED` says otherwise.
+//! The seed of a test with random inputs: the same in each run, so that a failure is due to a change and not to
+//! chance, unless `LEASEHOLD_SEED` has another one.
 
-/// What is tried where nobody says otherwise.
+/// The default seed.
 const SEED: u64 = 1;
 
-/// The seed that was given, or with `new` one that nobody has tried. It is printed, for a failure to show.
+/// The given seed, or with `new` a random one. It is printed, so that a failure shows it.
 pub(crate) fn seed() -> u64 {
     let seed = match std::env::var("LEASEHOLD_SEED").as_deref() {
         Err(_) => SEED,

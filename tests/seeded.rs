@@ -23,8 +23,8 @@ const HEAD: &str = "| seeded bug |";
 const VARIABLE: &str = "LEASEHOLD_SEEDED_BUG";
 /// What stands before the worlds of a row.
 const OF_WORLDS: &str = "worlds ";
-/// The test that runs worlds, and what tells it which and what to look for.
-const WORLDS_TEST: &str = "what_must_hold_holds_in_every_world";
+/// The test that runs worlds, and the variables that select them and the expected flaw.
+const WORLDS_TEST: &str = "invariants_hold_in_every_world";
 const WORLDS: &str = "SIM_SEEDS";
 const FLAW: &str = "SIM_FLAW";
 /// How often it is asked whether a test is over: after ten minutes it hangs. Most take no time at all.
@@ -43,7 +43,7 @@ pub(crate) struct Row {
     words: String,
 }
 
-/// The table. Its cells: the bug, what is missing, the rung, the test with the words.
+/// The table. Its cells: the bug, the missing defence, the rung, the test with the words.
 pub(crate) fn table() -> Vec<Row> {
     let page = std::fs::read_to_string(PAGE).unwrap();
     let lines = page.lines().skip_while(|line| !line.starts_with(HEAD));
@@ -137,7 +137,7 @@ fn counts_of(output: &str) -> Option<(usize, usize)> {
     Some((count_of(" passed")?, count_of(" failed")?))
 }
 
-/// What the first panic said, in however many lines.
+/// The message of the first panic, in all its lines.
 fn panic_of(output: &str) -> Option<String> {
     let mut lines = output.lines();
     lines.find(|line| line.contains("panicked at "))?;
@@ -148,7 +148,7 @@ fn panic_of(output: &str) -> Option<String> {
     Some(said.join("\n"))
 }
 
-/// What is wrong with a row, if its bug is not noticed.
+/// The error of a row, if its bug is not noticed.
 fn complaint(row: &Row) -> Option<String> {
     let (runs, environment) = row.trial();
     let outcome = run(
@@ -208,7 +208,7 @@ pub(crate) fn all_are_noticed_by(rung: &str) {
 }
 
 #[test]
-fn a_bug_that_a_test_cannot_see_is_not_called_noticed() {
+fn undetected_bug_is_not_counted_as_noticed() {
     let row = |test: &str, words: &str| Row {
         // One that no such test can be about.
         bug: "readers-not-waited-for".to_owned(),
@@ -216,7 +216,7 @@ fn a_bug_that_a_test_cannot_see_is_not_called_noticed() {
         test: test.to_owned(),
         words: words.to_owned(),
     };
-    let own = concat!(module_path!(), "::what_a_run_says_is_read");
+    let own = concat!(module_path!(), "::output_of_a_test_run_is_parsed");
     let own = own.split_once("::").unwrap().1;
     let failed = Outcome {
         counts: Some((0, 1)),
@@ -238,7 +238,7 @@ fn a_bug_that_a_test_cannot_see_is_not_called_noticed() {
 }
 
 #[test]
-fn what_a_run_says_is_read() {
+fn output_of_a_test_run_is_parsed() {
     let said = "x\ntest result: FAILED. 3 passed; 12 failed; 0 ignored; 0 measured\n";
     assert_eq!(counts_of(said), Some((3, 12)));
     assert_eq!(counts_of("Killed"), None);

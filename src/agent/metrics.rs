@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_happened_is_counted_too() {
+    fn metrics_begin_at_zero() {
         let text = Metrics::new(&["billing:".to_owned()].into()).encode();
         let lost = Loss::ALL.map(|loss| format!("leases_lost_total{{reason=\"{loss}\"}} 0"));
         let others = [

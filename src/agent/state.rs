@@ -403,7 +403,7 @@ mod tests {
     use crate::store::Original;
 
     #[test]
-    fn a_grant_serves_nobody_from_the_step_on_that_ends_its_lease() {
+    fn ended_lease_leaves_a_grant_that_serves_no_other_lease() {
         let resource = Resource::parse("r").unwrap();
         let mut tenure = Tenure::new(GrantId::from("g"), Token::from_raw(7_000));
         let lease = tenure.serve(Moment::default()).unwrap();

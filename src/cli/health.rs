@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn it_asks_where_the_sidecar_listens() {
+    fn health_check_derives_its_address_from_the_sidecars_flags() {
         let cases: &[(&[&str], &[&str])] = &[
             (&[], &["http://127.0.0.1:7374", "http://[::1]:7374"]),
             (&["--admin-listen=10.0.0.7:99"], &["http://10.0.0.7:99"]),

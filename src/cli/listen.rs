@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_one_or_both_families_of_this_machine_or_nowhere() {
+    fn listen_address_is_one_address_localhost_or_none() {
         let at = |text: &str| Ok(Address::At(text.parse().unwrap()));
         assert_eq!(api_address("none"), Ok(Address::None));
         assert_eq!(api_address("localhost:7400"), Ok(Address::Localhost(7400)));

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_is_for_everybody_and_goes_with_its_server() {
+    async fn socket_is_world_writable_and_removed_with_its_server() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let socket = bind(&path).await.unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_that_start_at_once_on_a_stale_socket_one_has_it() {
+    fn one_of_many_concurrent_starts_takes_over_a_stale_socket() {
         let directory = tempfile::tempdir().unwrap();
         for round in 0..20 {
             let path = directory.path().join(round.to_string());
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_took_a_sockets_place_is_left_alone() {
+    async fn file_that_replaced_a_socket_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let first = bind(&path).await.unwrap();

@@ -253,14 +253,14 @@ mod tests {
     }
 
     #[test]
-    fn an_app_that_does_not_say_who_it_is_gets_its_pods_name() {
+    fn owner_id_defaults_to_the_pod_name() {
         let request = check(&json!({})).unwrap();
         assert_eq!(request.owner.as_str(), "pod-a");
         assert_eq!(request.life, Life::Ttl(Duration::from_secs(30)));
     }
 
     #[test]
-    fn a_hold_lasts_a_day_unless_said_and_a_week_at_most() {
+    fn hold_lasts_a_day_by_default_and_a_week_at_most() {
         let check = |seconds: Value| {
             let body = json!({"resource": "r", "maxHoldSeconds": seconds});
             let request = hold(serde_json::from_value(body).unwrap(), "pod-a");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_refused_under_its_code() {
+    fn values_out_of_bounds_are_refused_with_their_code() {
         let many: BTreeMap<_, _> = (0..17).map(|n| (n.to_string(), "")).collect();
         let refused = [
             (json!({"resource": ""}), Code::ResourceInvalid),

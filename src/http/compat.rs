@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn another_pod_is_named_by_no_word_that_is_older_than_a_session() {
+    fn other_leader_is_not_named_from_data_older_than_a_session_ttl() {
         let compat = Compat {
             election: ElectionName::parse("e").unwrap(),
             nais: false,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_answered_in_its_own_words() {
+    fn each_compatible_client_receives_its_own_format() {
         let compat = |nais| Compat {
             election: ElectionName::parse("e").unwrap(),
             nais,

@@ -423,7 +423,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_app_may_believe_is_rounded_down() {
+    fn validity_is_rounded_down_to_milliseconds() {
         assert_eq!(whole_ms(Duration::from_micros(1_999)), 1);
         assert_eq!(whole_ms(Duration::MAX), u64::MAX);
     }

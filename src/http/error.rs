@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_a_name_of_its_own_and_an_error_status() {
+    fn every_code_has_a_unique_name_and_an_error_status() {
         let names: BTreeSet<_> = Code::ALL.iter().map(|code| code.meaning().name).collect();
         assert_eq!(names.len(), Code::ALL.len());
         let statuses: Vec<_> = Code::ALL.iter().map(|code| code.meaning().status).collect();

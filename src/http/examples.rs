@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_an_example_of_its_own() {
+    fn every_code_has_its_own_example() {
         for code in Code::ALL {
             assert_eq!(of(code).code(), code);
         }

@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_missing_right_is_named_from_the_words_of_rbac() {
+    fn missing_right_is_taken_from_the_rbac_message() {
         let words = "distributedlocks.leasehold.dev is forbidden: User \"u\" cannot create \
                      resource \"distributedlocks\" in API group \"leasehold.dev\" in the \
                      namespace \"team-a\"";
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_passed_on_in_its_own_words() {
+    fn message_of_a_policy_is_passed_on_unchanged() {
         let words = "ValidatingAdmissionPolicy 'leasehold-identity' denied request: not your pod";
         assert_eq!(missing_right(words), None);
         assert!(

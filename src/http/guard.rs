@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_host_is_refused_however_it_is_dressed() {
+    fn foreign_host_is_refused_in_every_spelling() {
         let foreign = [
             "",
             "evil.example",

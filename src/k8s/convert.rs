@@ -271,7 +271,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_revision_that_is_no_integer_is_refused() {
+    fn non_integer_revision_is_refused() {
         for text in ["", "abc", "-1", "1.5", "0x10"] {
             let metadata = json!({ "resourceVersion": text });
             let error = revision_of(Some(&metadata), "metadata").unwrap_err();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_to_the_microsecond_and_read_in_any_precision() {
+    fn times_are_written_in_microseconds_and_read_in_any_precision() {
         let at = WallTime(1_767_225_600_123_456);
         assert_eq!(time_text(at), "2026-01-01T00:00:00.123456Z");
         assert_eq!(
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_names_what_it_cannot_read_and_where_it_goes_on() {
+    fn page_names_its_unreadable_objects_and_its_continue_token() {
         let list = json!({
             "metadata": {"resourceVersion": "9", "continue": "more"},
             "items": [{"good": true}, {"good": false}],
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_page_has_no_next() {
+    fn last_page_has_no_continue_token() {
         for next in [json!(null), json!("")] {
             let list = json!({"metadata": {"resourceVersion": "9", "continue": next}, "items": []});
             let page = page::<()>(list, |_| unreachable!("there are no items")).unwrap();

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_create_that_met_a_changing_quota_made_nothing() {
+    fn create_that_met_a_changing_quota_is_unavailable() {
         assert_eq!(
             answer(
                 Call::Create,
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_fails_may_have_written_but_changes_nothing_by_a_read() {
+    fn server_error_makes_a_write_ambiguous_and_a_read_unavailable() {
         for code in [500, 502, 503, 504, 408] {
             let message = "etcdserver: request timed out".to_owned();
             for call in [Call::Update, Call::Create] {
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_cannot_go_on_is_no_outage_and_no_refused_object() {
+    fn expired_continue_token_is_its_own_error() {
         let message = "The provided continue parameter is too old";
         for (code, reason) in [(400, "BadRequest"), (410, "Expired")] {
             let over = StoreError::ContinueTokenExpired(message.to_owned());
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_requests_means_that_nothing_was_done() {
+    fn too_many_requests_means_nothing_was_written() {
         for call in [Call::Read, Call::ReadNextPage, Call::Create, Call::Update] {
             assert!(matches!(
                 answer(call, 429, "TooManyRequests", "slow down"),
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_told_in_one_short_line() {
+    fn foreign_response_body_is_reported_in_one_short_line() {
         let body = "<html>\r\n\u{1b}[2J<p>no</p>\n".repeat(1_000);
         for call in [Call::Read, Call::Update] {
             let told = from_answer(call, StatusCode::BAD_GATEWAY, body.as_bytes()).to_string();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_never_told_that_another_write_came_first() {
+    fn read_never_fails_with_a_conflict() {
         for call in [Call::Read, Call::ReadNextPage] {
             let told = answer(call, 409, "Conflict", "modified");
             assert_eq!(told, StoreError::Unavailable("modified".to_owned()));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_namespace_is_named_with_what_to_do() {
+    fn missing_namespace_error_names_the_command_to_run() {
         let body = json!({"message": "namespaces \"team-a\" not found", "reason": "NotFound",
             "details": {"name": "team-a", "kind": "namespaces"}})
         .to_string();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_404_of_some_proxy_says_nothing_about_the_kind() {
+    fn proxys_404_does_not_count_as_a_missing_kind() {
         for (call, body) in [
             (Call::Update, "404 page not found"),
             (Call::Update, "{\"details\": {}}"),
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_server_without_our_kinds_says_how_to_install_them() {
+    fn missing_kinds_error_names_the_install_command() {
         let body = b"404 page not found\n";
         assert!(matches!(
             from_answer(Call::Read, StatusCode::NOT_FOUND, body),

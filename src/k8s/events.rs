@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_names_the_lock_the_pod_and_who_reports() {
+    fn event_names_the_lock_the_pod_and_the_reporter() {
         let expected = json!({
             "apiVersion": "events.k8s.io/v1", "kind": "Event",
             "metadata": {"name": "res.1", "namespace": "team-a"},
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn where_its_namespace_goes_it_is_about_that_and_known_as_what_it_would_be() {
+    fn event_of_a_terminating_namespace_regards_the_namespace() {
         let event = event_of_namespace(&note(), "me");
         let regarding = json!({"apiVersion": "v1", "kind": "Namespace", "name": "team-a"});
         assert_eq!(event["regarding"], regarding);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_looks_hashed_cannot_meet_another_ones_name() {
+    fn resource_that_looks_hashed_keeps_its_own_name() {
         let victim = name("Billing");
         assert_ne!(name(&victim), victim);
     }

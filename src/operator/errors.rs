@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_feed_is_refused_is_said_when_it_begins_and_then_every_half_minute() {
+    fn refused_feed_is_logged_at_once_and_every_half_minute() {
         let mut errors = ErrorLog::default();
         let mut logged = Vec::new();
         for second in 0..=60 {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_after_an_outage_is_said_at_once_and_counts_from_there() {
+    fn refusal_after_an_outage_is_logged_and_counted_from_then() {
         let mut errors = ErrorLog::default();
         let away = FeedEvent::<()>::Interrupted(StoreError::Unavailable("away".into()));
         let kind = FeedKind::Session;

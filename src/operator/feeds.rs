@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_a_backlog_and_of_what_is_told_each_turn_has_one() {
+    async fn each_turn_takes_a_finished_task_and_a_feed_event() {
         let (mut feeds, mut tasks) = (feeds(100), backlog(50).await);
         for turn in 0..50 {
             let (finished, item) = feeds.next_with(&mut tasks).await;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_finished_does_not_wait_for_what_is_told() {
+    async fn finished_tasks_do_not_wait_for_feed_events() {
         let (mut feeds, mut tasks) = (feeds(0), backlog(50).await);
         for turn in 0..50 {
             let (finished, item) = feeds.next_with(&mut tasks).await;

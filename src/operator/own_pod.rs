@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_another_or_none_is_named_with_the_flags_that_say_so() {
+    fn wrong_or_missing_own_pod_is_reported_with_its_flags() {
         assert_eq!(own().mismatch_with(Some(&found("u-0"))), None);
         for (found, words) in [
             (Some(found("u-1")), "has uid u-1, not u-0"),

@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pod_whose_containers_all_ended_for_good_has_ended() {
+    fn pod_has_ended_only_after_all_its_containers_ended_for_good() {
         let with = |containers: &[ContainerReport]| PodReport {
             containers: containers.to_vec(),
             ..ended()

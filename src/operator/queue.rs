@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_go_first_and_then_the_locks_that_others_wait_for() {
+    fn sessions_come_first_and_then_contended_locks() {
         let mut queue = Queue::default();
         let session = Key::Session(object_ref("s"));
         queue.push(lock("a"), Priority::Other);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_while_something_is_under_way_is_looked_at_after_it() {
+    fn change_during_a_reconcile_is_requeued_after_it() {
         let mut queue = Queue::default();
         queue.start(lock("a"));
         queue.push(lock("a"), Priority::Other);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_takes_the_place_of_a_timer() {
+    fn change_replaces_a_timer() {
         let mut queue = Queue::default();
         queue.requeue_at(lock("a"), at(5));
         queue.requeue_at(lock("b"), at(9));

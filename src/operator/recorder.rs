@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_no_room_is_found_again_when_there_is() {
+    fn news_over_the_limit_is_found_again_once_there_is_room() {
         let mut recorder = Recorder::default();
         let all = PENDING_MAX + 2;
         for number in 0..all {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_speaks_of_any_more_is_forgotten_and_nothing_is_told_twice() {
+    fn old_news_is_forgotten_and_no_news_is_recorded_twice() {
         let mut recorder = Recorder::default();
         for number in 0..=RECORDED_MAX {
             recorder.record(record(number));

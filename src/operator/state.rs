@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn feeds_list_anew_when_the_store_went_back_and_when_it_was_mended() {
+    fn feeds_relist_after_the_store_went_back_and_after_its_repair() {
         let mut state = State::default();
         for (revision, anew) in [
             (100, false),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_is_settled_only_by_what_was_asked_after_it() {
+    fn doubt_about_the_store_is_settled_only_by_a_later_read() {
         let mut state = State::default();
         state.mark_store_unverified(now(1).moment);
         assert_eq!(state.store, StoreStatus::Unverified);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_does_not_answer_stays_doubtful_and_is_asked_again() {
+    fn unanswered_read_leaves_the_store_doubtful_and_is_retried() {
         let mut state = State::default();
         state.mark_store_unverified(now(1).moment);
         let before = state.start_revision_check();

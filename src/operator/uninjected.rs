@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pod_that_runs_without_what_it_asks_for_is_kept() {
+    fn only_running_pods_without_their_sidecar_are_kept() {
         let asks = UninjectedPod::default();
         let over = UninjectedPod {
             has_ended: true,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_in_labelled_namespaces_but_for_the_two_where_nobody_is_injected() {
+    fn missing_sidecar_is_reported_in_labelled_namespaces_only() {
         let rules = Rules {
             report_uninjected: true,
             ..plan::tests::rules()
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_labelled_later_has_its_pods_looked_at() {
+    fn pods_are_checked_after_their_namespace_is_labelled() {
         let mut view = View::default();
         for namespace in ["n", "m"] {
             view.observe_uninjected_pod(there(namespace, "p", UninjectedPod::default(), 1));

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_has_no_bound() {
+    fn no_limit_without_other_waiters() {
         let mut share = FairShare::default();
         for _ in 0..100 {
             share.note_lease();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn others_wait_for_a_tenth_of_a_second_at_most() {
+    fn share_is_used_up_after_100_milliseconds() {
         let mut share = FairShare::default();
         share.note_others(true, at(1_000));
         assert!(!share.is_used_up(at(1_099)));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn others_wait_for_sixteen_leases_at_most() {
+    fn share_is_used_up_after_sixteen_leases() {
         let mut share = FairShare::default();
         share.note_lease();
         share.note_others(true, at(1_000));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn more_who_wait_do_not_begin_it_anew_and_nobody_ends_it() {
+    fn share_is_not_restarted_by_waiters_and_ends_with_the_last() {
         let mut share = FairShare::default();
         share.note_others(true, at(1_000));
         share.note_others(true, at(1_090));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_id_names_its_grant_and_its_place_in_it() {
+    fn lease_id_contains_its_grant_id_and_number() {
         let grant = GrantId::from("g1");
         let lease = LeaseId::of(&grant, 7);
         assert_eq!(lease.as_str(), "g1.7");

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_is_never_told_more_than_the_session_has() {
+    fn validity_never_exceeds_the_sessions() {
         let told = lease()
             .tell(at(100), at(101), Duration::from_secs(60), at(114))
             .unwrap();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_ttl_takes_back_nothing_that_was_told() {
+    fn shorter_ttl_shortens_no_earlier_promise() {
         let mut lease = lease();
         lease
             .tell(at(100), at(100), Duration::from_secs(10), at(114))
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_with_its_session_and_with_its_apps_silence() {
+    fn lease_ends_with_its_session_and_with_the_apps_silence() {
         let mut lease = lease();
         lease
             .tell(at(100), at(100), Duration::from_secs(10), at(114))
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_holds_ends_when_it_was_asked_to_and_not_by_silence() {
+    fn hold_ends_at_its_maximum_time_and_not_by_silence() {
         let mut lease = lease();
         lease.bind_to_connection(at(130));
         let ttl = Duration::from_secs(1);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_never_used_again_once_its_release_was_sent() {
+    fn grant_serves_no_lease_once_its_release_was_sent() {
         let mut tenure = Tenure::new(GrantId::from("g"), Token::from_raw(7000));
         let first = tenure.serve(at(1)).unwrap();
         assert_eq!((first.id.as_str(), first.token.get()), ("g.0", 7000));
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_grant_serves_nobody_and_its_lease_keeps_what_was_told() {
+    fn resumed_grant_serves_no_new_lease_and_keeps_its_promise() {
         let grant = GrantId::from("g");
         let mut tenure = Tenure::resumed(grant, Token::from_raw(7000));
         assert_eq!(tenure.serve(at(1)), None);

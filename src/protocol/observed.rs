@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_starts_the_count_anew() {
+    fn renewal_restarts_the_silence_count() {
         let ttl = SessionTtl::clamped(20);
         let first = Observed::join(None, V7, at(100));
         let renewed = Observed::join(Some(first), Sight::Version(Revision(8)), at(120));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_session_is_dead_only_after_its_ttl_was_waited_out() {
+    fn missing_session_expires_only_after_its_ttl() {
         let ttl = SessionTtl::clamped(20);
         let missing = Observed::join(
             Some(Observed::join(None, V7, at(50))),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoked_session_is_dead_at_once() {
+    fn revoked_session_has_expired_at_once() {
         let revoked = Observed::join(None, Sight::Revoked, at(1));
         assert_eq!(
             revoked.verdict(SessionTtl::clamped(120), at(1)),

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_handed_the_lock_waits_for_it_under_no_other_name() {
+    fn first_waiter_leaves_the_queue_under_every_grant_id() {
         let twice = Waiter {
             grant: GrantId::from("g1"),
             ..waiter(2)
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preferred_newcomer_goes_behind_the_preferred_and_before_all_others() {
+    fn preferred_waiter_joins_behind_the_last_preferred_one() {
         type Places<'a> = &'a [(usize, bool)];
         let entry = |(n, preferred): &(usize, bool)| Waiter {
             preferred: *preferred,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_under_another_pod_is_not_the_sessions() {
+    fn entry_of_another_pod_is_not_the_sessions() {
         let mut foreign = waiter(2);
         foreign.claimant.pod.uid = "m".into();
         let queue = Queue::from_entries(vec![waiter(1), foreign.clone()]);
@@ -249,21 +249,21 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_still_knows_who_is_in_it() {
+    fn full_queue_recognises_its_own_waiters() {
         let full = line(0..QUEUE_MAX);
         assert_eq!(full.join(waiter(99)), Join::Full);
         assert_eq!(full.join(waiter(5)), Join::Present(waiter(5).key()));
     }
 
     #[test]
-    fn who_is_ahead_would_be_handed_the_lock_first() {
+    fn entries_ahead_are_served_first() {
         assert_eq!(line([1, 2, 3]).ahead_of(&key(3)), line([1, 2]).entries());
         assert_eq!(line([1, 2]).ahead_of(&key(1)), line([]).entries());
         assert_eq!(line([1, 2]).ahead_of(&key(9)), line([1, 2]).entries());
     }
 
     #[test]
-    fn who_leaves_or_is_dead_changes_no_other_place() {
+    fn removed_entry_leaves_the_order_of_the_others() {
         assert_eq!(
             line([1, 2, 3]).without(&waiter(2).key()),
             Some(line([1, 3]))

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_is_due_after_a_third_and_tried_four_times_before_the_deadline() {
+    fn renewal_is_due_after_a_third_and_tried_four_times() {
         let keep_alive = KeepAlive::begun(at(0.0), SessionTtl::clamped(15));
         assert_eq!(keep_alive.renew_at(0.0), at(5.0));
         assert_eq!(keep_alive.renew_at(1.0), at(4.5));

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_a_grant_by_its_own_id_or_by_one_of_its_leases() {
+    fn release_request_names_a_grant_by_its_id_or_a_lease_id() {
         for (lease, names) in [
             ("g1", true),
             ("g1.0", true),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_is_asked_only_by_a_request_that_asks_and_names_its_grant() {
+    fn only_a_request_of_mode_ask_for_its_grant_reaches_the_app() {
         for (lease, mode, asks) in [
             ("g1", ReleaseMode::Ask, true),
             ("g2", ReleaseMode::Ask, false),

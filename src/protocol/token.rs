@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scale_follows_what_the_store_counts() {
+    fn scale_follows_the_size_of_the_revision() {
         for (revision, scaled) in [
             (0, 0),
             (24_289, 24_289_000),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_is_above_everything_the_session_saw_and_the_grant_before() {
+    fn token_base_exceeds_all_seen_revisions_and_the_last_grant() {
         assert_eq!(mint(5).base(Revision(7), Token::NONE), Ok(Token(7000)));
         assert_eq!(mint(9).base(Revision(7), Token::NONE), Ok(Token(9000)));
         assert_eq!(mint(5).base(Revision(7), Token(7000)), Ok(Token(8000)));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_of_the_store_is_noticed() {
+    fn jump_of_the_revision_is_detected() {
         assert!(Revision(24_289).leapt_to(Revision(1_000_024_290)));
         assert!(!Revision(24_289).leapt_to(Revision(24_290)));
         let now = 1_760_342_223_637_167_018;
@@ -346,14 +346,14 @@ mod tests {
     }
 
     #[test]
-    fn nanosecond_revisions_are_never_taken_for_a_bump() {
+    fn nanosecond_revisions_never_count_as_a_bump() {
         let now = 1_760_342_223_637_167_018;
         let token = mint(now).base(Revision(now), Token::NONE).unwrap();
         assert!(!mint(now).must_raise(token, Revision(now + 3_600_000_000_000)));
     }
 
     #[test]
-    fn a_list_that_went_back_is_noticed_and_forgets_nothing() {
+    fn list_with_an_older_revision_is_detected_and_lowers_nothing() {
         let mut seen = Seen::from_list(Revision(50));
         seen.note(Revision(40));
         assert_eq!(seen.highest(), Revision(50));

@@ -41,7 +41,7 @@ fn written(directory: &TempDir, count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_appended_is_there_for_the_next_process_which_goes_on_behind_it() {
+fn next_process_reads_appended_records_and_continues() {
     let directory = directory();
     assert_eq!(found(&directory), Past::Nothing);
     written(&directory, 3);
@@ -53,7 +53,7 @@ fn what_was_appended_is_there_for_the_next_process_which_goes_on_behind_it() {
 }
 
 #[test]
-fn it_is_for_its_owner_alone_and_for_one_process() {
+fn file_is_private_to_its_owner_and_to_one_process() {
     let directory = directory();
     written(&directory, 1);
     let mode = fs::metadata(directory.path().join(FILE)).unwrap();
@@ -65,7 +65,7 @@ fn it_is_for_its_owner_alone_and_for_one_process() {
 }
 
 #[test]
-fn replacing_leaves_nothing_of_what_was() {
+fn replacing_removes_all_old_records() {
     let directory = directory();
     written(&directory, 30);
     let mut file = open(&directory);
@@ -79,7 +79,7 @@ fn replacing_leaves_nothing_of_what_was() {
 }
 
 #[test]
-fn what_cannot_be_replaced_is_as_it_was_and_goes_on() {
+fn failed_replacement_leaves_the_file_usable() {
     let directory = directory();
     written(&directory, 3);
     let mut file = open(&directory);
@@ -99,7 +99,7 @@ fn what_cannot_be_replaced_is_as_it_was_and_goes_on() {
 }
 
 #[test]
-fn a_writer_that_dies_while_it_replaces_leaves_one_of_both() {
+fn crash_during_a_replacement_leaves_the_old_or_the_new_file() {
     let directory = directory();
     let old = written(&directory, 3);
     let (file, unfinished) = (
@@ -124,7 +124,7 @@ fn a_writer_that_dies_while_it_replaces_leaves_one_of_both() {
 }
 
 #[test]
-fn what_is_void_is_never_read_and_what_is_refused_is_kept_once() {
+fn void_file_is_never_read_and_a_refused_one_is_kept_once() {
     let directory = directory();
     written(&directory, 3);
     let mut file = open(&directory);
@@ -141,7 +141,7 @@ fn what_is_void_is_never_read_and_what_is_refused_is_kept_once() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_used_is_an_error_that_says_so() {
+fn unusable_directory_is_an_error_that_names_the_reason() {
     let directory = directory();
     let missing = directory.path().join("missing");
     let Err(error) = StateFile::open(&missing) else {
@@ -157,7 +157,7 @@ fn a_directory_that_cannot_be_used_is_an_error_that_says_so() {
 }
 
 #[test]
-fn what_is_no_file_is_not_waited_for() {
+fn non_regular_file_is_refused_without_waiting() {
     let directory = directory();
     let path = directory.path().join(FILE);
     // As good as a pipe, and made without a child process: one that is being started has a copy of
@@ -183,7 +183,7 @@ fn a_file_of_another_version_is_refused_by_name() {
 }
 
 #[test]
-fn a_writer_that_dies_in_a_write_leaves_what_it_had_answered() {
+fn crash_during_a_write_keeps_all_acknowledged_records() {
     let directory = directory();
     let two = written(&directory, 2);
     let three = written(&directory, 3);
@@ -215,7 +215,7 @@ fn a_writer_that_dies_in_a_write_leaves_what_it_had_answered() {
 }
 
 #[test]
-fn a_file_that_was_cut_anywhere_is_refused() {
+fn truncated_file_is_refused() {
     let directory = directory();
     let whole = written(&directory, 4);
     for cut in 0..whole.len() {
@@ -228,7 +228,7 @@ fn a_file_that_was_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn lines_that_were_taken_out_swapped_or_repeated_are_refused() {
+fn removed_swapped_or_repeated_lines_are_refused() {
     let directory = directory();
     let text = String::from_utf8(written(&directory, 4)).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -250,7 +250,7 @@ proptest! {
     /// In any place, to anything: it is refused, or reads as what was written. (Only the count can
     /// be changed so that it fits: to one less, which is what a dying writer leaves.)
     #[test]
-    fn a_changed_byte_is_never_read_as_something_else(
+    fn changed_byte_is_never_read_as_another_record(
         count in 0_usize..5,
         place in any::<prop::sample::Index>(),
         to in any::<u8>(),

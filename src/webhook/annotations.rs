@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn others_annotations_are_not_looked_at() {
+    fn foreign_annotations_are_ignored() {
         let others = [
             ("config.leasehold.devil/image", "a b"),
             ("leasehold.dev/sidecar-version", "0"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn each_known_one_is_read() {
+    fn each_known_annotation_is_read() {
         for Annotation { name, .. } in ANNOTATIONS {
             let refused = read_all(&[(name, "?")]).unwrap_err();
             assert!(!refused.contains("unknown annotation"), "{refused}");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_election_is_run_for_once_and_the_gates_without_being_asked() {
+    fn gate_election_is_always_run_for_and_duplicates_are_merged() {
         let names = |list: &[ElectionName]| -> Vec<String> {
             list.iter().map(|name| name.as_str().to_owned()).collect()
         };
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_said_at_once_and_not_at_length() {
+    fn all_bad_annotations_are_reported_together_in_short() {
         let long = "x".repeat(5_000);
         let refused = read_all(&[("ports", "80"), ("unix-socket", &long)]).unwrap_err();
         assert!(refused.contains("/ports is") && refused.contains("/unix-socket is"));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_be_anything_and_there_may_be_many() {
+    fn annotations_may_have_any_name_and_be_many() {
         let refused = read_all(&[("\u{1b}[2J\n", "x"), (&"y".repeat(5_000), "z")]).unwrap_err();
         assert!(
             refused.contains("config.leasehold.dev/\\u{1b}[2J\\n is"),

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_around_a_member_is_made_with_it() {
+    fn missing_parents_are_created_with_a_member() {
         let mut draft = Draft::new(json!({"spec": {"volumes": null}}));
         draft.member("/metadata/labels", "a/b", json!("1")).unwrap();
         draft.member("/metadata/labels", "c", json!("2")).unwrap();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays() {
+    fn existing_member_stays() {
         let mut draft = Draft::new(json!({"metadata": {"labels": {"a~/b": "1"}}}));
         let there = draft.member("/metadata/labels", "a~/b", json!("2"));
         assert_eq!(there, Err(json!("1")));

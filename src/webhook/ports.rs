@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_port_may_be_said() {
+    fn each_port_can_be_set_alone() {
         let of = |text| parse(text, Ports::default()).map(|ports| (ports.api, ports.admin));
         assert_eq!(of("api=9000"), Ok((9000, 7374)));
         assert_eq!(of("admin=9001 , api=9000"), Ok((9000, 9001)));

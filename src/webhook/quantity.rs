@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_amount_may_be_written_in_several_ways() {
+    fn spellings_of_one_quantity_are_equal() {
         for (one, other) in [
             ("1", "1000m"),
             ("1.5", "1500m"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubernetes_does_not_take_is_no_amount() {
+    fn quantity_that_kubernetes_refuses_is_refused() {
         for bad in [
             "",
             "m",

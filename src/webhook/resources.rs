@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn guaranteed_is_what_asks_for_all_that_it_may_use() {
+    fn guaranteed_means_requests_equal_limits() {
         for (json, guaranteed) in [
             (
                 r#"{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"1000m","memory":"1024Mi"}}"#,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_would_refuse_is_named() {
+    fn resources_the_api_server_would_refuse_are_named() {
         let above = resources(r#"{"requests":{"memory":"65Mi"},"limits":{"memory":"64Mi"}}"#);
         assert_eq!(
             above.check(),

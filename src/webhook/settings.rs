@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_all_that_must_be_said() {
+    fn image_is_the_only_required_setting() {
         let read = Injection::from_yaml("image: registry/leasehold:1").unwrap();
         assert_eq!(read.session_ttl.as_secs(), 15);
         assert_eq!((read.ports.api, read.ports.admin), (7373, 7374));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_is_refused_with_words_that_say_what_to_write() {
+    fn invalid_settings_file_is_refused_with_valid_values() {
         for (yaml, words) in [
             ("", "docs/injection.md"),
             ("[a]", "invalid type: sequence"),

@@ -1,5 +1,5 @@
-//! A round of client-go's leader election (`bench/leaderelection`): the leader behind a proxy, and
-//! some who would lead in its place with nothing in between.
+//! A round of client-go's leader election (`bench/leaderelection`): the leader is behind a proxy, and the other
+//! candidates are not.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::harness::{
 use crate::history::{History, Op};
 use crate::{LIMIT, Luck, kept_in};
 
-/// So many wait for the lead.
+/// The number of other candidates.
 const CANDIDATES: usize = 8;
 
 /// One lead from its beginning until another leads and it has ended.

@@ -1,11 +1,10 @@
-//! client-go's leader election and ours under the same bad luck: how often two led at one time, and
-//! for how long.
+//! client-go's leader election and ours under the same faults: how often two lead at one time, and for how long.
 //!
-//! A renewal reaches the API server, its answer takes long, and nothing after it arrives. client-go
-//! counts from the answer: it waits for its retry period and then allows itself a whole renew
-//! deadline anew (`LeaderElector.renew` in `k8s.io/client-go/tools/leaderelection`), while the others count
-//! from when they saw the renewal. We count from before the request was sent, and give an answer no more than a
-//! quarter of the time that is left: what comes later is not counted at all.
+//! A renewal reaches the API server, its answer is late, and nothing after it arrives. client-go counts from the
+//! answer: it waits for its retry period and then allows itself a whole renew deadline again (`LeaderElector.renew`
+//! in `k8s.io/client-go/tools/leaderelection`), while the other candidates count from when they saw the renewal. We
+//! count from before the request was sent, and give an answer at most a quarter of the time that is left: a later one
+//! is not counted at all.
 
 #![cfg(test)]
 
@@ -32,7 +31,7 @@ const ROUNDS: usize = 3;
 /// Longer than any take-over.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What a renewal meets: an answer that takes so long, and a client that gives up so late.
+/// The fault of a renewal: how late its answer is, and when the client times out.
 #[derive(Clone, Copy)]
 struct Luck {
     answer_late: Duration,
@@ -96,7 +95,7 @@ async fn row<F: Future<Output = Result<History>>>(
     Ok(Row { what, histories })
 }
 
-/// Where the table and the histories go; they stay, for whoever wants to look.
+/// Where the table and the histories are kept, for inspection.
 fn directory() -> PathBuf {
     harness::target_directory().join("comparison")
 }
@@ -111,7 +110,7 @@ fn kept_in(name: &str) -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// Whether an app was told more time than with its lock, which it is after a renewal.
+/// Whether an app was promised more time than with its lock, as after a renewal.
 fn told_more(history: &History) -> bool {
     let mut granted = 0;
     history.events.iter().any(|event| match &event.op {

@@ -1,5 +1,5 @@
-//! A round of ours: the holder's sidecar behind a proxy, and others who wait for the lock with nothing in
-//! between. The holder's app acts as long as it was told, and asks once a second.
+//! A round of ours: the holder's sidecar is behind a proxy, and the waiters are not. The holder's app acts for as
+//! long as it was promised, and asks once a second.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::history::{Event, History, HistoryFile, Op, Process, check_linearizabl
 use crate::{LIMIT, Luck, kept_in};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
-/// So many wait for the lock.
+/// The number of waiters.
 const WAITERS: usize = 2;
 /// An app and its part of the history.
 struct App {
@@ -50,20 +50,20 @@ pub(crate) async fn round(namespace: &Namespace, name: String, luck: Luck) -> Re
     let is_taken = &AtomicBool::new(false);
     let holding = holder.hold(&lease, until, is_taken);
     let waiting = waiters.iter_mut().map(|waiter| async move {
-        // Who waits in vain is in the history, too, and another one may have it.
+        // A waiter without a grant is in the history, too, and another one may have it.
         let granted = waiter.acquire(80).await?;
         granted.context("it waited in vain")?;
         is_taken.store(true, Ordering::Relaxed);
         anyhow::Ok(())
     });
     let first = futures::future::select_ok(waiting.map(Box::pin));
-    let (struck, held, taken) = tokio::join!(strike(&proxy, luck), holding, first);
+    let (injected, held, taken) = tokio::join!(inject(&proxy, luck), holding, first);
     taken?;
-    struck.and(held)?;
+    injected.and(held)?;
     // A renewal that never arrived would show nothing.
     let exchanges = proxy.exchanges();
-    let mut struck = exchanges.iter();
-    let is_done = struck.any(|it| {
+    let mut injected = exchanges.iter();
+    let is_done = injected.any(|it| {
         let is_late = matches!(it.fault, Some(Fault::AnswerLate(_)));
         is_late && it.status == Some(200)
     });
@@ -72,8 +72,8 @@ pub(crate) async fn round(namespace: &Namespace, name: String, luck: Luck) -> Re
     History::read_directory(&kept)
 }
 
-/// The next renewal's answer is late, and nothing after it arrives, nor does any watch tell.
-async fn strike(proxy: &Proxy, luck: Luck) -> Result<()> {
+/// The next renewal's answer is late, and neither a later one nor a watch event arrives.
+async fn inject(proxy: &Proxy, luck: Luck) -> Result<()> {
     proxy.fail(Class::Renew, 1, Fault::AnswerLate(luck.answer_late));
     proxy.fail(Class::Renew, usize::MAX, Fault::RequestLost);
     eventually("a renewal", LIMIT, async || {
@@ -151,7 +151,7 @@ fn nanos() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What an answer told, counted from before its request was sent.
+/// The deadline in an answer, counted from before its request was sent.
 fn believes_until(sent: u64, answer: &Answer) -> Result<u64> {
     let valid_for = answer.json["validForMs"].as_u64().context("validForMs")?;
     Ok(sent + valid_for * 1_000_000)

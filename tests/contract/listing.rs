@@ -27,7 +27,7 @@ pub(crate) async fn revisions_rise_over_both_kinds(adapter: &impl Adapter) {
     );
 }
 
-pub(crate) async fn a_listing_shows_everything_that_was_acknowledged(adapter: &impl Adapter) {
+pub(crate) async fn list_contains_every_acknowledged_write(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let mut written: BTreeMap<_, Revision> = BTreeMap::new();
     for n in 0..6 {
@@ -81,7 +81,7 @@ pub(crate) async fn all_pages_are_of_one_revision(adapter: &impl Adapter) {
     }
 }
 
-pub(crate) async fn a_place_that_no_listing_gave_is_refused(adapter: &impl Adapter) {
+pub(crate) async fn unknown_continue_token_is_an_error(adapter: &impl Adapter) {
     for place in ["nonsense", "1-7", "ffffffff-61"] {
         let answer = adapter.a().locks.list(2, Some(place)).await;
         assert!(
@@ -96,7 +96,7 @@ pub(crate) async fn the_locks_of_a_session_are_listed(adapter: &impl Adapter) {
     let one = a.make_and_take(&resource("one"), "g-1").await;
     let two = a.make_and_take(&resource("two"), "g-2").await;
     let others = b.make_and_take(&resource("three"), "g-3").await;
-    // Who waits does not hold.
+    // A waiter does not hold.
     a.take(&others, "g-4").await;
     let held = |page: Page<Lock>| {
         let held = page.items.into_iter();

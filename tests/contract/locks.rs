@@ -9,7 +9,7 @@ use leasehold::store::StoreError;
 
 use super::{AT, Adapter, resource};
 
-pub(crate) async fn a_lock_is_made_once(adapter: &impl Adapter) {
+pub(crate) async fn lock_is_created_once(adapter: &impl Adapter) {
     let (a, b, r) = (adapter.a(), adapter.b(), resource("tenant_123:billing"));
     assert!(a.locks.get(&r).await.expect("a read").is_none());
     let look = a.locks.get_with_revision(&r).await.expect("a look");
@@ -67,7 +67,7 @@ pub(crate) async fn a_write_on_an_older_version_is_a_conflict(adapter: &impl Ada
     assert_eq!((read.value, read.version), (held.value, held.version));
 }
 
-pub(crate) async fn of_many_writers_on_one_version_one_gets_through(adapter: &impl Adapter) {
+pub(crate) async fn one_of_many_writers_on_one_version_succeeds(adapter: &impl Adapter) {
     let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
     let mut lock = a.locks.create(&r).await.expect("a new lock");
     for round in 0..5 {
@@ -95,14 +95,14 @@ pub(crate) async fn of_many_writers_on_one_version_one_gets_through(adapter: &im
 
 /// Two writers of one change could both believe in it if the version did not tell them apart, so
 /// every write that matters changes something.
-pub(crate) async fn what_changes_nothing_consumes_no_revision(adapter: &impl Adapter) {
+pub(crate) async fn unchanged_write_consumes_no_revision(adapter: &impl Adapter) {
     let (a, r) = (adapter.a(), resource("r"));
     let held = a.make_and_take(&r, "g-a").await;
     let same = a.locks.update(&held, &held.value).await.expect("no change");
     assert_eq!((same.value, same.version), (held.value, held.version));
 }
 
-pub(crate) async fn resources_that_look_alike_are_different_locks(adapter: &impl Adapter) {
+pub(crate) async fn similar_resources_are_different_locks(adapter: &impl Adapter) {
     let a = adapter.a();
     let names = ["A:b", "a:b", "a-b", "a/b", "ü 日本", "%61:b", "a:b "];
     for (n, name) in names.iter().enumerate() {
@@ -116,9 +116,7 @@ pub(crate) async fn resources_that_look_alike_are_different_locks(adapter: &impl
     }
 }
 
-pub(crate) async fn a_lock_that_was_deleted_and_made_again_has_larger_tokens(
-    adapter: &impl Adapter,
-) {
+pub(crate) async fn recreated_lock_has_larger_tokens(adapter: &impl Adapter) {
     let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
     let mut tokens = Vec::new();
     for life in 0..4 {
@@ -129,7 +127,7 @@ pub(crate) async fn a_lock_that_was_deleted_and_made_again_has_larger_tokens(
         let made = b.locks.create(&r).await.expect("a new lock");
         assert_eq!(made.value.token, Token::NONE);
         assert!(made.version > free.version);
-        // What was decided on the life before does not touch this one.
+        // A write decided on the deleted object does not affect this one.
         let late = a.try_take(&free, "g-late").await;
         assert_eq!(late.err(), Some(StoreError::Conflict));
         adapter.delete_lock(&r).await;
@@ -139,7 +137,7 @@ pub(crate) async fn a_lock_that_was_deleted_and_made_again_has_larger_tokens(
     assert!(is_rising, "{tokens:?}");
 }
 
-pub(crate) async fn a_write_to_what_is_gone_finds_nothing(adapter: &impl Adapter) {
+pub(crate) async fn write_to_a_deleted_object_is_not_found(adapter: &impl Adapter) {
     let (a, r) = (adapter.a(), resource("r"));
     let made = a.locks.create(&r).await.expect("a new lock");
     adapter.delete_lock(&r).await;

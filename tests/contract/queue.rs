@@ -1,7 +1,7 @@
-//! Joining a lock's queue: the one write that goes to whatever the lock is by then.
+//! Joining a lock's queue: the one write that applies to any version of the lock.
 //!
-//! What was read before only says whether others waited: behind them the entry is added to the lock
-//! as the store finds it, and refused by the store's own rules.
+//! An earlier read only says whether others waited. Behind them the entry is added to the lock as the store has it,
+//! and the store's own rules may refuse it.
 
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::{QUEUE_MAX, Queue, Waiter};
@@ -50,7 +50,7 @@ fn names(lock: &Lock) -> Vec<&str> {
     waiters.map(|waiter| waiter.grant.as_str()).collect()
 }
 
-/// A waiter that joins by what was read is told to read again, and changes nothing.
+/// A late join gets a conflict and changes nothing.
 async fn refused(party: &Party, read: &Stored<Lock>, waiter: (usize, &str), now: &Stored<Lock>) {
     let late = party.try_join(read, waiter.0, waiter.1).await;
     assert_eq!(late.err(), Some(StoreError::Conflict), "{waiter:?}");
@@ -58,7 +58,7 @@ async fn refused(party: &Party, read: &Stored<Lock>, waiter: (usize, &str), now:
     assert_eq!((&found.value, found.version), (&now.value, now.version));
 }
 
-pub(crate) async fn who_joins_behind_others_stands_last_whatever_was_read(adapter: &impl Adapter) {
+pub(crate) async fn join_behind_others_is_last_on_any_version_read(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("r"), "g-a").await;
     let read = b.join(&held, 1, "g-1").await;
@@ -79,7 +79,7 @@ pub(crate) async fn who_joins_behind_others_stands_last_whatever_was_read(adapte
     let found = a.read(&joined.value.resource).await;
     assert_eq!((found.value, found.version), (expected, joined.version));
 
-    // The next holder's queue is as good: the lock went on, and the entry comes last all the same.
+    // The same for the next holder's queue: the lock has changed, and the entry comes last all the same.
     let handed = a.release(&joined, "g-a").await;
     let joined = a.join(&read, 4, "g-4").await;
     assert_eq!(joined.value.grant, handed.value.grant);
@@ -87,8 +87,8 @@ pub(crate) async fn who_joins_behind_others_stands_last_whatever_was_read(adapte
     assert_eq!(names(&joined.value), ["g-2", "g-3", "g-4"]);
 }
 
-/// What was decided on a lock is no reason to overwrite another's place.
-pub(crate) async fn of_many_who_join_at_once_all_get_a_place(adapter: &impl Adapter) {
+/// A concurrent decision on the lock overwrites no queue entry.
+pub(crate) async fn all_concurrent_joins_get_a_queue_entry(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("r"), "g-a").await;
     let read = b.join(&held, 1, "g-1").await;
@@ -110,7 +110,7 @@ pub(crate) async fn of_many_who_join_at_once_all_get_a_place(adapter: &impl Adap
     assert!(refused < 6, "{:?}", names(&found));
 }
 
-pub(crate) async fn nobody_joins_a_lock_that_is_free_by_now(adapter: &impl Adapter) {
+pub(crate) async fn free_lock_refuses_a_late_join(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("r"), "g-a").await;
     let read = b.take(&held, "g-b").await;
@@ -120,7 +120,7 @@ pub(crate) async fn nobody_joins_a_lock_that_is_free_by_now(adapter: &impl Adapt
     refused(a, &held, (1, "g-1"), &free).await;
 }
 
-pub(crate) async fn a_session_that_has_a_place_joins_no_second_time(adapter: &impl Adapter) {
+pub(crate) async fn queued_session_joins_no_second_time(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("r"), "g-a").await;
     let read = b.join(&held, 1, "g-1").await;
@@ -132,7 +132,7 @@ pub(crate) async fn a_session_that_has_a_place_joins_no_second_time(adapter: &im
 }
 
 /// A join that lands when its turn has come already.
-pub(crate) async fn a_grant_that_holds_the_lock_does_not_wait_for_it(adapter: &impl Adapter) {
+pub(crate) async fn holding_grant_joins_no_queue(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("r"), "g-a").await;
     let read = b.join(&held, 1, "g-1").await;
@@ -146,7 +146,7 @@ pub(crate) async fn a_grant_that_holds_the_lock_does_not_wait_for_it(adapter: &i
     refused(b, &second, (2, "g-2"), &second).await;
 }
 
-pub(crate) async fn the_thirty_third_does_not_join(adapter: &impl Adapter) {
+pub(crate) async fn thirty_third_waiter_does_not_join(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("r"), "g-a").await;
     let read = b.join(&held, 1, "g-1").await;
@@ -159,9 +159,7 @@ pub(crate) async fn the_thirty_third_does_not_join(adapter: &impl Adapter) {
     refused(b, &full, (QUEUE_MAX + 1, "g-late"), &full).await;
 }
 
-pub(crate) async fn a_preferred_candidate_joins_before_the_others_on_the_version_it_read(
-    adapter: &impl Adapter,
-) {
+pub(crate) async fn preferred_candidate_joins_first_on_the_version_it_read(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("election:r"), "g-a").await;
     let first = b.join(&held, 1, "g-1").await;
@@ -172,7 +170,7 @@ pub(crate) async fn a_preferred_candidate_joins_before_the_others_on_the_version
     let read = b.locks.join(&first, &preferred(2, "g-2")).await;
     let read = read.expect("a place before others");
     assert_eq!(names(&read.value), ["g-2", "g-1"]);
-    // Who does not wait as a preferred one joins on any version, and last.
+    // A waiter without preference joins on any version, and last.
     let last = a.join(&first, 3, "g-3").await;
     assert_eq!(names(&last.value), ["g-2", "g-1", "g-3"]);
     let read = b.locks.join(&last, &preferred(4, "g-4")).await;
@@ -182,7 +180,7 @@ pub(crate) async fn a_preferred_candidate_joins_before_the_others_on_the_version
     assert_eq!((found.value, found.version), (read.value, read.version));
 }
 
-pub(crate) async fn nobody_joins_a_lock_that_is_gone(adapter: &impl Adapter) {
+pub(crate) async fn deleted_lock_refuses_a_late_join(adapter: &impl Adapter) {
     let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
     let held = a.make_and_take(&r, "g-a").await;
     let read = b.take(&held, "g-b").await;

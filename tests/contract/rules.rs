@@ -1,4 +1,4 @@
-//! The invariants of a lock that a store guards whoever writes.
+//! The invariants of a lock that a store guards against every writer.
 
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::token::Token;
@@ -6,7 +6,7 @@ use leasehold::store::{StoreError, Stored};
 
 use super::{Adapter, Party, resource};
 
-/// Writes what breaks a rule, and looks whether anything came of it.
+/// Writes a violation of a rule, and checks that nothing changed.
 async fn refused(party: &Party, lock: &Stored<Lock>, next: &Lock) {
     let answer = party.locks.update(lock, next).await;
     assert!(matches!(answer, Err(StoreError::Invalid(_))), "{answer:?}");
@@ -14,7 +14,7 @@ async fn refused(party: &Party, lock: &Stored<Lock>, next: &Lock) {
     assert_eq!((&read.value, read.version), (&lock.value, lock.version));
 }
 
-pub(crate) async fn a_token_never_goes_back(adapter: &impl Adapter) {
+pub(crate) async fn token_never_decreases(adapter: &impl Adapter) {
     let a = adapter.a();
     let held = a.make_and_take(&resource("r"), "g-a").await;
     for token in [Token::NONE, Token::from_raw(held.value.token.get() - 1)] {

@@ -21,7 +21,7 @@ fn failures() -> RenewalFailures {
     }
 }
 
-pub(crate) async fn a_session_is_made_once_and_renewed(adapter: &impl Adapter) {
+pub(crate) async fn session_is_created_once_and_renewed(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let id = a.session_id();
     assert!(b.sessions.get(&id).await.expect("a read").is_none());

@@ -6,7 +6,7 @@ use leasehold::store::StoreError;
 
 use super::{Adapter, PATIENCE, SILENCE, next_event, next_gone, next_held, resource};
 
-pub(crate) async fn a_watch_tells_what_becomes_of_the_sessions_locks(adapter: &impl Adapter) {
+pub(crate) async fn watch_delivers_changes_of_the_sessions_locks(adapter: &impl Adapter) {
     let (a, b, r) = (adapter.a(), adapter.b(), resource("r"));
     let start = a.mint().await.seen.highest();
     let (mut told_a, mut told_b) = (a.watch(start).await, b.watch(start).await);
@@ -28,7 +28,7 @@ pub(crate) async fn a_watch_tells_what_becomes_of_the_sessions_locks(adapter: &i
     assert_eq!(next_gone(&mut told_b).await, (r, free.version));
 }
 
-pub(crate) async fn a_watch_tells_of_a_deleted_lock(adapter: &impl Adapter) {
+pub(crate) async fn watch_delivers_a_deletion(adapter: &impl Adapter) {
     let (a, r) = (adapter.a(), resource("r"));
     let mut told = a.watch(a.mint().await.seen.highest()).await;
     let held = a.make_and_take(&r, "g-a").await;
@@ -38,7 +38,7 @@ pub(crate) async fn a_watch_tells_of_a_deleted_lock(adapter: &impl Adapter) {
     assert!(gone == r && at > held.version);
 }
 
-pub(crate) async fn a_watch_sees_what_was_written_after_the_listing(adapter: &impl Adapter) {
+pub(crate) async fn watch_delivers_writes_after_the_list(adapter: &impl Adapter) {
     let a = adapter.a();
     let before = a.make_and_take(&resource("before"), "g-0").await;
     let page = a.locks.list_held_by(&a.session_id()).await;
@@ -57,7 +57,7 @@ pub(crate) async fn a_watch_sees_what_was_written_after_the_listing(adapter: &im
     assert_eq!(next_gone(&mut told).await, gone);
 }
 
-pub(crate) async fn a_watch_is_silent_about_others(adapter: &impl Adapter) {
+pub(crate) async fn watch_delivers_no_locks_of_other_sessions(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let mut told = a.watch(a.mint().await.seen.highest()).await;
     let others = b.make_and_take(&resource("others"), "g-1").await;
@@ -66,11 +66,11 @@ pub(crate) async fn a_watch_is_silent_about_others(adapter: &impl Adapter) {
     b.take(&free, "g-2").await;
     a.locks.create(&resource("free")).await.expect("a new lock");
     let mine = a.make_and_take(&resource("mine"), "g-3").await;
-    // Had anything of the others' been told, it would have come first.
+    // An event of another session would have come first.
     assert_eq!(next_held(&mut told).await.version, mine.version);
 }
 
-pub(crate) async fn a_watch_from_too_long_ago_is_refused(adapter: &impl Adapter) {
+pub(crate) async fn watch_from_a_compacted_revision_is_refused(adapter: &impl Adapter) {
     let a = adapter.a();
     a.make_and_take(&resource("r"), "g-a").await;
     let refused = match a.locks.watch(&a.session_id(), Revision(1)).await {
@@ -88,7 +88,7 @@ pub(crate) async fn a_watch_from_too_long_ago_is_refused(adapter: &impl Adapter)
 }
 
 /// A store that was put back is noticed by asking how far it is, and never by its watch.
-pub(crate) async fn a_watch_from_a_revision_to_come_is_open_and_silent(adapter: &impl Adapter) {
+pub(crate) async fn watch_from_a_future_revision_is_open_and_silent(adapter: &impl Adapter) {
     let listed = adapter.a().locks.list(1, None).await.expect("a listing");
     let to_come = Revision(listed.revision.0 + 1_000_000);
     let mut watch = adapter.a().watch(to_come).await;

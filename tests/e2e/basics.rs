@@ -1,4 +1,4 @@
-//! One lock between two pods: taken, refused, looked at, renewed, released, taken again.
+//! One lock between two pods: acquired, refused, read, renewed, released, acquired again.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn a_lock_moves_from_pod_to_pod_with_a_rising_token() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_lock_comes_back_with_a_larger_token() -> Result<()> {
+async fn recreated_lock_grants_a_larger_token() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("deleted", TakeOver::Peer, 15).await?;
     let mut last = 0;
     for _ in 0..3 {
@@ -76,7 +76,7 @@ async fn a_deleted_lock_comes_back_with_a_larger_token() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_app_that_falls_silent_loses_its_lock_after_its_own_ttl() -> Result<()> {
+async fn silent_app_loses_its_lock_after_its_own_ttl() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("silent", TakeOver::Peer, 30).await?;
     let body = json!({"resource": "res", "ttlSeconds": 1});
     let answer = a.acquire_with(&body).await?;
@@ -99,7 +99,7 @@ async fn an_app_that_falls_silent_loses_its_lock_after_its_own_ttl() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sidecar_that_is_told_to_end_releases_what_it_holds() -> Result<()> {
+async fn sigterm_lets_apps_release_and_ends_the_session() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("sigterm", TakeOver::Peer, 30).await?;
     let lease = a.acquire("res").await?.granted()?;
     let session = namespace.holding_session("res").await?.unwrap_or_default();
@@ -131,7 +131,7 @@ async fn a_repeated_request_gets_the_same_lease() -> Result<()> {
     let after = namespace.lock("res").await?.unwrap_or_default()["metadata"].clone();
     assert_eq!(after["resourceVersion"], version["resourceVersion"]);
 
-    // A repetition that comes after the release takes nothing anew.
+    // A repetition after the release acquires nothing.
     a.release_for_good(&again.id).await?;
     let free = namespace.lock("res").await?;
     let body = json!({"resource": "res", "ttlSeconds": 30, "requestId": "r-1"});

@@ -1,5 +1,5 @@
-//! The chart, installed by real Helm into a real API server: what it makes there, what an upgrade
-//! changes, what stays when it goes. No node: nothing runs but what a test starts.
+//! The chart, installed by real Helm into a real API server: what it creates, what an upgrade changes, what stays
+//! after an uninstall. No node exists: nothing runs but what a test starts.
 
 mod examples;
 mod lifecycle;

@@ -1,9 +1,8 @@
-//! Apps in other languages: each script of tests/clients, with its HTTP library as it comes, waits
-//! in line at one sidecar while an app of the other one holds the lock, and goes away from a line.
-//! Then the same on `leasehold dev`.
+//! Apps in other languages: each script of tests/clients, with an ordinary HTTP library, is queued at one sidecar
+//! while an app of another one holds the lock, and hangs up while queued. Then the same on `leasehold dev`.
 //!
-//! A runtime that this machine does not have is said to be missing, on a line that passing tests
-//! show too. One that is there must do: nothing that goes wrong with it is taken for its absence.
+//! A missing runtime is reported on a line that passing tests show too. An installed one must work: its failure never
+//! counts as its absence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,28 +17,28 @@ use crate::support::{BINARY, Pair, tell};
 
 /// A script takes 20 s, most of it waiting, and Java compiles its one first.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long the holder goes on, between two sidecars and in `leasehold dev`.
+/// How long the holder continues, between two sidecars and in `leasehold dev`.
 const HELD_SECONDS: [&str; 2] = ["12", "2"];
-/// How often a script's lock is granted: to A, to B who waited, and to A again. Once more where B's
-/// release arrives before the place that A left is removed: that grant is given back at once.
+/// How often a script's lock is granted: to A, to B after a wait, and to A again. Once more if B's release arrives
+/// before the entry that A left is removed: that grant is released at once.
 const GRANTS: std::ops::RangeInclusive<u64> = 3..=4;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_requests_waits_in_line_and_goes_away() -> Result<()> {
+async fn python_requests_is_queued_and_hangs_up() -> Result<()> {
     run("python", "client.py", python()?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn java_http_client_waits_in_line_and_goes_away() -> Result<()> {
+async fn java_http_client_is_queued_and_hangs_up() -> Result<()> {
     run("java", "Client.java", java()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_fetch_waits_in_line_and_goes_away() -> Result<()> {
+async fn node_fetch_is_queued_and_hangs_up() -> Result<()> {
     run("node", "client.mjs", node()).await
 }
 
-/// The program that runs a script and what it calls itself, or why there is none.
+/// The program that runs a script and its version, or the reason why it is missing.
 type Runtime = Result<(PathBuf, String), String>;
 
 async fn run(name: &str, script: &str, runtime: Runtime) -> Result<()> {
@@ -105,7 +104,7 @@ async fn in_one_process(name: &str, program: &Path, script: &Path) -> Result<()>
     to_the_end(&format!("client-{name}-dev"), &mut command).await
 }
 
-/// Runs a script, which says `passed` when all came as it should.
+/// Runs a script, which prints `passed` on success.
 async fn to_the_end(name: &str, command: &mut Command) -> Result<()> {
     // A proxy for the world outside is none for an app's own sidecar.
     command.env("NO_PROXY", "127.0.0.1");
@@ -148,7 +147,7 @@ fn python() -> Result<Runtime> {
                 .args(["-m", "venv", "--clear"])
                 .arg(&folder),
         )?;
-        // It tries again who is not reached, but not what breaks off.
+        // It retries refused connections, but not broken ones.
         let install = || {
             succeed(
                 Command::new(&python)
@@ -158,7 +157,7 @@ fn python() -> Result<Runtime> {
             )
         };
         install().or_else(|_| install()).or_else(|_| install())?;
-        // Last: an environment without it is made anew.
+        // Last: an environment without it is recreated.
         fs::copy(&wanted, &installed)?;
     }
     let versions = asked().context("requests must be there once it is installed")?;

@@ -22,7 +22,7 @@ async fn work(sidecar: &Sidecar, caller: usize) -> Result<()> {
     Ok(())
 }
 
-/// How many connections a new sidecar opens for so many callers at once.
+/// How many connections a new sidecar opens for this many concurrent callers.
 async fn opened(cluster: &Arc<Cluster>, namespace: &Namespace, callers: usize) -> Result<usize> {
     let relay = Relay::start(cluster, ROUND_TRIP).await?;
     let pod = namespace.pod(&format!("for-{callers}")).await?;

@@ -1,4 +1,4 @@
-//! Many who want one lock at the same time.
+//! Many callers of one lock at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -45,7 +45,7 @@ async fn visits(pod: Arc<Sidecar>, guarded: Arc<Guarded>) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_who_try_at_once_one_is_inside_and_tokens_rise() -> Result<()> {
+async fn concurrent_callers_hold_the_lock_one_at_a_time() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("contention").await?;
     let guarded = Arc::new(Guarded::default());
@@ -66,8 +66,7 @@ async fn of_many_who_try_at_once_one_is_inside_and_tokens_rise() -> Result<()> {
     Ok(())
 }
 
-/// What an app makes of a network that loses messages: it takes refusals for what they are and
-/// tries again. Gives how often it got in.
+/// An app behind a network that loses messages: it retries after refusals. Returns how often it held the lock.
 async fn visits_in_noise(pod: Arc<Sidecar>, guarded: Arc<Guarded>, time: Duration) -> Result<u64> {
     let until = now().after(time);
     let mut visits = 0;
@@ -116,7 +115,7 @@ async fn a_network_that_loses_messages_costs_time_and_no_safety() -> Result<()> 
         proxy.make_noise(seed, 0);
         ensure!(proxy.met() > 0, "no message was lost");
     }
-    // Nothing stays behind: what was granted without anybody's knowing is given back.
+    // Nothing stays behind: a grant that no caller received is released.
     eventually("the lock to be free", LIMIT, async || {
         let lock = namespace.lock("res").await.ok().flatten()?;
         let granted = lock["status"]["transitions"].as_u64()?;

@@ -1,4 +1,4 @@
-//! Elections on a real API server: who is told that it leads, and that no two are at one time.
+//! Elections on a real API server: each candidate learns whether it leads, and two never lead at one time.
 
 mod beliefs;
 mod candidates;
@@ -13,18 +13,18 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Namespace, PATIENCE, Pod, Sidecar, TakeOver, eventually, now};
-use crate::support::{BINARY, Pair, looked_after};
+use crate::support::{BINARY, Pair, with_operator};
 
 const LIMIT: Duration = PATIENCE;
 
 impl Sidecar {
-    /// Who leads, as this sidecar says.
+    /// The leader, as this sidecar reports it.
     async fn election(&self, name: &str) -> Result<Answer> {
         let path = format!("/v1/elections/{name}");
         self.call(Method::GET, &path, None).await
     }
 
-    /// Waits until this sidecar leads; gives what it says then.
+    /// Waits until this sidecar leads; returns its answer.
     pub(crate) async fn until_leader(&self, name: &str) -> Result<Value> {
         let what = format!("{} to lead", self.pod.name);
         eventually(&what, LIMIT, async || {
@@ -35,7 +35,7 @@ impl Sidecar {
     }
 }
 
-/// A sidecar that runs for an election by itself, whether its app asks or not.
+/// A sidecar that always runs for an election, whether or not its app asks.
 pub(crate) async fn candidate(pod: &Pod, name: &str, ttl_seconds: u64) -> Result<Sidecar> {
     let launch = Sidecar::launch(BINARY, pod).session_ttl(ttl_seconds);
     launch.arg("--elect-always").arg(name).start().await
@@ -50,8 +50,7 @@ pub(crate) async fn lock_of(namespace: &Namespace, name: &str) -> Result<Value> 
     lock.context("the lock of the election")
 }
 
-/// Waits until somebody leads and all the others wait. Of processes that were killed places may be
-/// left.
+/// Waits until one candidate leads and all the others wait. Killed processes may have left queue entries.
 pub(crate) async fn until_all_run(namespace: &Namespace, name: &str, count: usize) -> Result<()> {
     let what = format!("{count} pods that lead or wait");
     eventually(&what, LIMIT, async || {
@@ -75,7 +74,7 @@ async fn until_waiting(namespace: &Namespace, name: &str, count: usize) -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_leads_is_succeeded_when_its_readers_time_is_over() -> Result<()> {
+async fn lead_of_a_closed_connection_ends_with_its_readers_validity() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("election-hold", TakeOver::Peer, 15).await?;
     let path = "/v1/elections/jobs";
     a.election("jobs").await?.problem(404, "election_unknown")?;
@@ -109,7 +108,7 @@ async fn a_connection_that_leads_is_succeeded_when_its_readers_time_is_over() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_loses_the_lead_by_force_says_so_at_once_and_runs_again() -> Result<()> {
+async fn leader_removed_by_force_reports_it_and_runs_again() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("election-force", TakeOver::Peer, 15).await?;
     drop((a, b));
     let (a, b) = (namespace.pod("c").await?, namespace.pod("d").await?);
@@ -126,7 +125,7 @@ async fn who_loses_the_lead_by_force_says_so_at_once_and_runs_again() -> Result<
     let path = format!("distributedlocks/{object}/status");
     namespace.patch(&path, &free).await?;
     events.until("follower").await?;
-    // Both run again; what was on the record is not repeated.
+    // Both run again; recorded incidents are not repeated.
     let is_newer =
         |answer: &Value| answer["fencingToken"].as_u64() > first["fencingToken"].as_u64();
     eventually("somebody to lead again", LIMIT, async || {
@@ -144,7 +143,7 @@ async fn who_loses_the_lead_by_force_says_so_at_once_and_runs_again() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_steps_down_hands_the_lead_to_the_next_and_queues_behind() -> Result<()> {
+async fn leader_that_steps_down_hands_over_and_queues_last() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("election-step", TakeOver::Peer, 15).await?;
     drop((a, b));
     let (a, b) = (namespace.pod("c").await?, namespace.pod("d").await?);
@@ -164,8 +163,8 @@ async fn who_steps_down_hands_the_lead_to_the_next_and_queues_behind() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preferred_candidate_leads_next_and_takes_the_lead_from_nobody() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+async fn preferred_candidate_leads_next_and_preempts_no_leader() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("election-preferred").await?;
     let pods = [
         namespace.pod("a").await?,
@@ -202,7 +201,7 @@ async fn a_preferred_candidate_leads_next_and_takes_the_lead_from_nobody() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_names_and_fields_are_refused_and_reach_nobody() -> Result<()> {
+async fn bad_names_and_fields_are_refused_without_a_write() -> Result<()> {
     let Pair { namespace, a, .. } = Pair::start("election-bad", TakeOver::Peer, 15).await?;
     for bad in ["Jobs", "a_b", "a.b", "-a"] {
         a.election(bad).await?.problem(400, "election_invalid")?;

@@ -43,7 +43,7 @@ async fn an_outage_shorter_than_the_deadline_costs_nothing() -> Result<()> {
     Ok(())
 }
 
-/// An agent that loses its session to an outage, and what it went by.
+/// An agent that loses its session in an outage, and its last promise.
 struct Outage {
     namespace: Namespace,
     proxy: Proxy,
@@ -71,7 +71,7 @@ impl Outage {
         })
     }
 
-    /// Asks until the lease is lost. Gives until when the app could believe in it by what it was told.
+    /// Asks until the lease is lost. Returns until when the app could believe in it.
     async fn until_lost(&self) -> Result<Moment> {
         let mut believed = Moment::default();
         let lost = eventually("the lease to be lost", TTL * 3, async || {
@@ -90,8 +90,8 @@ impl Outage {
         Ok(believed)
     }
 
-    /// The loss is reported when no challenger may have started, and never believed beyond. What counts
-    /// is what was told before it, and not when the test came to ask.
+    /// The loss is reported when no challenger may have started, and never believed beyond. The last promise before
+    /// it counts, and not the time of the test's request.
     async fn is_reported_in_time(&self) -> Result<()> {
         let believed = self.until_lost().await?;
         let reported = now();
@@ -138,7 +138,7 @@ impl Outage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_longer_outage_is_reported_before_the_deadline_and_survived() -> Result<()> {
+async fn long_outage_is_reported_before_the_deadline_and_survived() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let outage = Outage::prepare(&cluster).await?;
     cluster.control_plane().kill_api_server().await?;
@@ -148,7 +148,7 @@ async fn a_longer_outage_is_reported_before_the_deadline_and_survived() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_hangs_is_no_better_than_one_that_is_gone() -> Result<()> {
+async fn hanging_api_server_is_handled_like_an_outage() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let outage = Outage::prepare(&cluster).await?;
     cluster.control_plane().freeze().await?;
@@ -158,7 +158,7 @@ async fn an_api_server_that_hangs_is_no_better_than_one_that_is_gone() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_network_is_no_better_either() -> Result<()> {
+async fn silent_network_is_handled_like_an_outage() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let outage = Outage::prepare(&cluster).await?;
     outage.proxy.pause();
@@ -168,7 +168,7 @@ async fn a_silent_network_is_no_better_either() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_while_the_store_is_away_is_done_when_it_is_back() -> Result<()> {
+async fn release_during_an_outage_completes_after_it() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("away").await?;
     let a = sidecar(&namespace.pod("a").await?, 120).await?;
@@ -193,7 +193,7 @@ async fn a_release_while_the_store_is_away_is_done_when_it_is_back() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_list_is_no_sign_of_a_store_that_went_back() -> Result<()> {
+async fn slow_list_does_not_count_as_a_store_that_went_back() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("slow").await?;
     let proxy = Proxy::start(&cluster).await?;
@@ -214,7 +214,7 @@ async fn a_slow_list_is_no_sign_of_a_store_that_went_back() -> Result<()> {
         .await?;
         a.release_for_good(&lease.id).await?;
         // So the list is older than what the agent has seen by the time that it comes.
-        proxy.let_go();
+        proxy.resume_held();
         anyhow::Ok(())
     };
     let (listed, written) = tokio::join!(a.call(Method::GET, "/v1/locks", None), write);
@@ -247,7 +247,7 @@ async fn a_caller_that_hangs_up_leaves_no_grant_behind() -> Result<()> {
     // The app is gone before the agent knows of its luck; this is the time that a closed connection has
     // to be noticed, of which nothing is to be seen from outside.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    proxy.let_go();
+    proxy.resume_held();
     let next = acquire_in_time(&b, "res", LIMIT).await?;
     assert_eq!(b.renew(&next.id).await?.granted()?.token, next.token);
     assert_eq!(proxy.count(Class::Release), 1);
@@ -255,7 +255,7 @@ async fn a_caller_that_hangs_up_leaves_no_grant_behind() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_into_a_hanging_etcd_is_granted_or_leaves_nothing() -> Result<()> {
+async fn write_to_a_hanging_etcd_leaves_no_orphaned_grant() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("etcd").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
@@ -269,7 +269,7 @@ async fn a_write_into_a_hanging_etcd_is_granted_or_leaves_nothing() -> Result<()
     assert!(answer.took < Duration::from_secs(12), "{answer:?}");
     cluster.control_plane().thaw_etcd().await?;
 
-    // The write that nobody waits for any more may land now; the agent gives it back.
+    // The write without a caller may land now; the agent releases it.
     let next = eventually("the lock to be free", LIMIT, async || {
         b.acquire("res").await.ok()?.granted().ok()
     });

@@ -1,11 +1,11 @@
-//! The operator's ports on a real API server, with the operator's rights. No operator runs beside them: a
-//! second one would write, and tell, what the tests do.
+//! The operator's ports on a real API server, with the operator's rights. No operator runs beside them: it would
+//! write what the tests write.
 
 mod candidates;
 mod feeds;
 mod labels;
 mod notes;
-mod trouble;
+mod outages;
 mod writes;
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn place(namespace: &Namespace, name: &str) -> ObjectRef {
     }
 }
 
-/// What a feed tells is about.
+/// The object of a feed's event.
 trait About {
     fn place(&self) -> &ObjectRef;
 }
@@ -78,7 +78,7 @@ fn line<T: About>(told: &FeedEvent<T>) -> String {
     }
 }
 
-/// All that a feed tells up to `last`, in lines.
+/// All events of a feed up to `last`, as lines.
 async fn lines_until<T: About>(feed: &mut Feed<T>, last: &str) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     loop {

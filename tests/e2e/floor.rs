@@ -1,5 +1,4 @@
-//! The oldest Kubernetes that we promise to run on: definitions, policies and the first things
-//! that anybody does.
+//! The oldest supported Kubernetes: definitions, policies and the basic calls.
 
 use anyhow::Result;
 

@@ -17,7 +17,7 @@ use crate::support::{BINARY, tell};
 
 const LIMIT: Duration = PATIENCE;
 const ELECTION: &str = "migration";
-/// A lead must not lapse by itself while many tests run.
+/// A lead must not expire while many tests run.
 const TTL_SECONDS: u64 = 15;
 
 /// A gate on its way, in the place of a pod's init container. Dropping it kills it.
@@ -97,7 +97,7 @@ fn text(path: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_second_pods_gate_opens_when_the_first_lets_go() -> Result<()> {
+async fn second_pods_gate_opens_after_the_first_stops() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("gate-order").await?;
     let a = candidate(&namespace.pod("a").await?, ELECTION, TTL_SECONDS).await?;
@@ -109,7 +109,7 @@ async fn the_second_pods_gate_opens_when_the_first_lets_go() -> Result<()> {
     until_all_run(&namespace, ELECTION, 2).await?;
     let gate = second.gate()?;
     gate.said("pod a leads").await?;
-    // The gate is no lock: who leads still does when it has come.
+    // The gate is not a lock: the leader still leads after it opened.
     let still = a.until_leader(ELECTION).await?;
     ensure!(still["leaseId"] == first["leaseId"], "{still}");
     gate.is_closed()?;
@@ -119,7 +119,7 @@ async fn the_second_pods_gate_opens_when_the_first_lets_go() -> Result<()> {
     let led = b.until_leader(ELECTION).await?;
     ensure!(led["fencingToken"].as_u64() > first["fencingToken"].as_u64());
     a.ended().await?;
-    // The sidecar goes on leading, so whoever asks again is let through too.
+    // The sidecar continues to lead, so another gate opens too.
     second.gate()?.opens().await
 }
 
@@ -130,7 +130,7 @@ async fn a_gate_outlives_its_sidecar() -> Result<()> {
     let a = candidate(&namespace.pod("a").await?, ELECTION, TTL_SECONDS).await?;
     a.until_leader(ELECTION).await?;
     let second = Reached::new(&namespace, "b").await?;
-    // There is no sidecar yet, nor is there its socket.
+    // Neither the sidecar nor its socket exists yet.
     let gate = second.gate()?;
     gate.said("No such file").await?;
     let b = second.launch().start().await?;
@@ -149,7 +149,7 @@ async fn a_gate_outlives_its_sidecar() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gate_whose_sidecar_hangs_stays_closed_while_another_pod_leads() -> Result<()> {
+async fn gate_of_a_hung_sidecar_stays_closed_while_another_pod_leads() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("gate-hung").await?;
     let first = Reached::new(&namespace, "a").await?;
@@ -171,7 +171,7 @@ async fn a_gate_whose_sidecar_hangs_stays_closed_while_another_pod_leads() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gate_ends_at_once_by_a_signal_and_leaves_nothing_behind() -> Result<()> {
+async fn gate_ends_at_once_on_sigterm() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("gate-signal").await?;
     let a = candidate(&namespace.pod("a").await?, ELECTION, TTL_SECONDS).await?;

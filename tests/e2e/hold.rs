@@ -1,5 +1,5 @@
-//! Locks that a connection holds: they come free with the app, and what an app was told is kept,
-//! whatever it does or does not read.
+//! Locks that are held by a connection: they are released with the app, and every promise to the app is kept, whether
+//! or not it reads.
 
 mod connections;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::{Event, TakeOver, now};
 use crate::support::{Pair, until_queued, until_renewed};
 
-/// How long those who wait in these tests do so at most.
+/// How long waiters in these tests wait at most.
 const WAIT_SECONDS: u64 = 120;
 
 fn hold_of(resource: &str) -> Value {
@@ -26,7 +26,7 @@ fn claims(events: &[Event], sent: Moment) -> Vec<Moment> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_app_that_is_killed_frees_its_lock_for_the_next_pod_at_once() -> Result<()> {
+async fn killed_holders_lock_goes_to_the_next_pod_at_once() -> Result<()> {
     const ROUNDS: usize = 10;
     let Pair { namespace, a, b } = Pair::start("hold-kill", TakeOver::Peer, 60).await?;
     let mut took = Vec::new();
@@ -51,7 +51,7 @@ async fn an_app_that_is_killed_frees_its_lock_for_the_next_pod_at_once() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_app_that_is_killed_while_it_waits_leaves_the_queue() -> Result<()> {
+async fn killed_waiter_leaves_the_queue() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("hold-leave", TakeOver::Peer, 60).await?;
     let lease = a.acquire("res").await?.granted()?;
     let app = b.curl_hold(&hold_of("res"))?;
@@ -65,7 +65,7 @@ async fn an_app_that_is_killed_while_it_waits_leaves_the_queue() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_app_holds_for_as_long_as_it_asked_for_and_no_longer() -> Result<()> {
+async fn frozen_app_holds_for_its_maximum_time_and_no_longer() -> Result<()> {
     // Longer than its session would live unrenewed.
     const MAX_HOLD: Duration = Duration::from_secs(12);
 
@@ -102,10 +102,10 @@ async fn a_frozen_app_holds_for_as_long_as_it_asked_for_and_no_longer() -> Resul
 /// The sidecar hangs too, so that its lock is taken over: what lies in the client's buffer is all
 /// that the client knows.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_reads_old_heartbeats_late_is_not_misled() -> Result<()> {
+async fn late_reader_of_old_heartbeats_is_not_misled() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("hold-sleepy", TakeOver::Peer, 9).await?;
     let mut sleepy = a.sleepy_hold(&hold_of("res")).await?;
-    // It is told of some renewals, and reads none of it.
+    // It receives heartbeats, and reads none of them.
     until_renewed(&namespace, "res", 5).await?;
     let renewed = now();
     a.freeze()?;
@@ -141,7 +141,7 @@ async fn a_client_that_reads_old_heartbeats_late_is_not_misled() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sidecar_that_is_told_to_stop_asks_its_holds_to_end() -> Result<()> {
+async fn stopping_sidecar_sends_release_requests_to_its_holds() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("hold-stop", TakeOver::Peer, 30).await?;
     let held = a.curl_hold(&hold_of("res"))?;
     held.until("acquired").await?;

@@ -8,7 +8,7 @@ use crate::harness::{Cluster, Served, TakeOver};
 use crate::support::sidecar;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_sidecar_makes_no_request_in_a_minute() -> Result<()> {
+async fn idle_sidecar_makes_no_request_in_a_minute() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("idle").await?;
     let pod = namespace.pod("a").await?;
@@ -16,7 +16,7 @@ async fn an_idle_sidecar_makes_no_request_in_a_minute() -> Result<()> {
         let served = cluster.control_plane().served()?.into_iter();
         Ok(served.filter(|one| one.pod_uid == pod.uid).collect())
     };
-    // Those of the harness itself, which looked whether the pod's rights are in effect.
+    // Those of the harness itself, which checked whether the pod's rights are in effect.
     let before = of_the_pod()?;
     let a = sidecar(&pod, 15).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;

@@ -39,11 +39,11 @@ pub(crate) async fn make(namespace: &Namespace, pod: &Value) -> Result<Value> {
     Ok(namespace.client.request(request).await?)
 }
 
-/// Pods whose classes of service say that it was kept, not only that something was accepted.
+/// Pods whose quality-of-service class shows that it was kept, not only that the pod was accepted.
 const GUARANTEED: [&str; 3] = ["guaranteed", "guaranteed-gate", "pod-resources"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_namespace_took_before_it_takes_with_the_sidecar() -> Result<()> {
+async fn injection_changes_neither_admission_nor_qos_class() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let restricted = namespace(&cluster, "restricted").await?;
     let privileged = namespace(&cluster, "privileged").await?;
@@ -80,9 +80,9 @@ async fn what_a_namespace_took_before_it_takes_with_the_sidecar() -> Result<()> 
     Ok(())
 }
 
-/// Quotas refuse containers that say nothing of what they count.
+/// Quotas refuse containers without the counted resources.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quota_and_a_limit_range_take_the_sidecar() -> Result<()> {
+async fn sidecar_is_accepted_under_a_quota_and_a_limit_range() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = namespace(&cluster, "restricted").await?;
     let objects = [

@@ -1,5 +1,5 @@
 //! Every write of the protocol (and the reads), lost, delayed and unanswered, each way once. In every cell of the
-//! table the lock is granted once, its caller knows, and what in fact succeeded is no error.
+//! table the lock is granted once, its caller knows, and a write that succeeded is not reported as an error.
 
 mod join;
 mod queue;
@@ -57,24 +57,24 @@ impl Cell {
     }
 
     /// One message of this class goes wrong.
-    fn strike(&self, class: Class) {
+    fn inject(&self, class: Class) {
         self.proxy.fail(class, 1, self.fault);
     }
 
     /// The first message that went wrong was of this class.
-    fn was_struck(&self, class: Class) -> Result<()> {
+    fn was_injected(&self, class: Class) -> Result<()> {
         let exchanges = self.proxy.exchanges();
-        let struck = exchanges.iter().find(|exchange| exchange.fault.is_some());
+        let injected = exchanges.iter().find(|exchange| exchange.fault.is_some());
         ensure!(
-            struck.is_some_and(|exchange| exchange.class == class),
+            injected.is_some_and(|exchange| exchange.class == class),
             "{exchanges:?}"
         );
         Ok(())
     }
 
-    /// The fault happened, and the store knows one grant of the lock after so many: this lease's.
+    /// The fault happened, and the store has this lease's grant after `transitions` grants.
     async fn granted_once(&self, class: Class, lease: &Lease, transitions: u64) -> Result<()> {
-        self.was_struck(class)?;
+        self.was_injected(class)?;
         let lock = self.namespace.lock("res").await?.unwrap_or_default();
         let status = &lock["status"];
         ensure!(status["holder"]["pod"] == "a", "{lock}");
@@ -93,23 +93,23 @@ async fn reads() -> Result<()> {
         row(async |cluster, fault| {
             let cell = Cell::start(&cluster, fault, 15).await?;
             if class == Class::GetLock {
-                // Without a session the lock is read by a LIST, which tells the revision too.
+                // Without a session the lock is read by a LIST, which returns the revision too.
                 cell.begin_session().await?;
             }
-            cell.strike(class);
+            cell.inject(class);
             let lease = cell.behind.acquire("res").await?.granted()?;
             cell.granted_once(class, &lease, 1).await
         })
         .await?;
     }
-    row(|cluster, fault| after_a_dead_holder(cluster, fault, Class::GetSession)).await
+    row(|cluster, fault| after_an_expired_holder(cluster, fault, Class::GetSession)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn create_session() -> Result<()> {
     row(async |cluster, fault| {
         let cell = Cell::start(&cluster, fault, 15).await?;
-        cell.strike(Class::CreateSession);
+        cell.inject(Class::CreateSession);
         let lease = cell.behind.acquire("res").await?.granted()?;
         cell.granted_once(Class::CreateSession, &lease, 1).await?;
         ensure!(cell.namespace.all("locksessions").await?.len() == 1);
@@ -123,7 +123,7 @@ async fn create_lock() -> Result<()> {
     row(async |cluster, fault| {
         let cell = Cell::start(&cluster, fault, 15).await?;
         cell.begin_session().await?;
-        cell.strike(Class::CreateLock);
+        cell.inject(Class::CreateLock);
         let lease = cell.behind.acquire("res").await?.granted()?;
         cell.granted_once(Class::CreateLock, &lease, 1).await
     })
@@ -135,7 +135,7 @@ async fn acquire() -> Result<()> {
     row(async |cluster, fault| {
         let cell = Cell::start(&cluster, fault, 15).await?;
         cell.begin_session().await?;
-        cell.strike(Class::Acquire);
+        cell.inject(Class::Acquire);
         let lease = cell.behind.acquire("res").await?.granted()?;
         cell.granted_once(Class::Acquire, &lease, 1).await
     })
@@ -147,8 +147,8 @@ async fn renew() -> Result<()> {
     row(async |cluster, fault| {
         let cell = Cell::start(&cluster, fault, 6).await?;
         let lease = cell.behind.acquire("res").await?.granted()?;
-        cell.strike(Class::Renew);
-        // The struck one and two more: no deadline was missed on the way.
+        cell.inject(Class::Renew);
+        // The injected one and two more: no deadline was missed on the way.
         let session = until_renewed(&cell.namespace, "res", 3).await?;
         cell.granted_once(Class::Renew, &lease, 1).await?;
         ensure!(session["status"].get("revoked").is_none(), "{session}");
@@ -160,21 +160,21 @@ async fn renew() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn revoke() -> Result<()> {
-    row(|cluster, fault| after_a_dead_holder(cluster, fault, Class::Revoke)).await
+    row(|cluster, fault| after_an_expired_holder(cluster, fault, Class::Revoke)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn take_over() -> Result<()> {
-    row(|cluster, fault| after_a_dead_holder(cluster, fault, Class::TakeOver)).await
+    row(|cluster, fault| after_an_expired_holder(cluster, fault, Class::TakeOver)).await
 }
 
-async fn after_a_dead_holder(cluster: Arc<Cluster>, fault: Fault, class: Class) -> Result<()> {
+async fn after_an_expired_holder(cluster: Arc<Cluster>, fault: Fault, class: Class) -> Result<()> {
     let cell = Cell::start(&cluster, fault, 15).await?;
     let dead = cell.other(3).await?;
     let first = dead.acquire("res").await?.granted()?;
     dead.kill9()?;
     cell.begin_session().await?;
-    cell.strike(class);
+    cell.inject(class);
     let lease = acquire_in_time(&cell.behind, "res", LIMIT).await?;
     ensure!(lease.token > first.token, "{lease:?} after {first:?}");
     cell.granted_once(class, &lease, 2).await?;
@@ -190,7 +190,7 @@ async fn release() -> Result<()> {
         let cell = Cell::start(&cluster, fault, 15).await?;
         let other = cell.other(15).await?;
         let first = cell.behind.acquire("res").await?.granted()?;
-        cell.strike(Class::Release);
+        cell.inject(Class::Release);
         let asked = now();
         let answer = cell.behind.release(&first.id).await?;
         // 202 says that the store has not confirmed it yet.
@@ -203,7 +203,7 @@ async fn release() -> Result<()> {
             (again.status == 204).then_some(())
         })
         .await?;
-        // A release that comes late must end nobody else's grant.
+        // A late release must end no other grant.
         tokio::time::sleep((LATE + Duration::from_secs(1)).saturating_sub(now().since(asked)))
             .await;
         ensure!(cell.proxy.count(Class::Release) >= 1);

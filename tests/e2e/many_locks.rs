@@ -9,7 +9,7 @@ use crate::support::{sidecar, until_renewed};
 
 const LOCKS: usize = 200;
 const RENEWALS: u64 = 3;
-/// In one of so many spans of that many renewals there is nothing but those.
+/// One of this many spans of that many renewals has no other writes.
 const SPANS: usize = 3;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,8 +36,8 @@ async fn a_pod_with_many_locks_writes_no_more_than_its_session() -> Result<()> {
     // A watch that was opened while all locks were taken may be on record late, or be opened again.
     let mut came = Vec::new();
     for _ in 0..SPANS {
-        // Before the requests are looked at here, and after them below: none is counted that is not
-        // in the session's own count too, but for one that is on its way.
+        // Before the requests are counted here, and after them below: each is also in the session's own count, except
+        // one that is under way.
         let before = renewals(1).await?;
         let known = of_the_pod()?.len();
         renewals(before + RENEWALS).await?;

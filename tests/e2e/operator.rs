@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::harness::{Cluster, Operator, PATIENCE, eventually, now};
 use crate::support::{
-    BINARY, looked_after, milliseconds, sidecar, told_of, until_described, until_queued,
+    BINARY, audit_lines_of, milliseconds, sidecar, until_described, until_queued, with_operator,
 };
 
 const TTL_SECONDS: u64 = 6;
@@ -29,8 +29,7 @@ const LIMIT: Duration = PATIENCE;
 /// How long the operator waits for a silent session, of its TTL.
 const SILENCE: f64 = 1.05;
 
-/// Two replicas whose lead may be silent for so long: the active one, and one that has seen
-/// everything and stands by.
+/// Two replicas with this session TTL: the active one, and a standby that has seen everything.
 async fn two(cluster: &Arc<Cluster>, ttl_seconds: u64) -> Result<(Operator, Operator)> {
     let ttl = ttl_seconds.to_string();
     let args = ["--session-ttl", ttl.as_str()];
@@ -56,8 +55,8 @@ async fn until_it_stands_by(cluster: &Arc<Cluster>, operator: &Operator) -> Resu
     .await
 }
 
-/// How long the store heard nothing of a session before it was revoked, by the wall clock of the one
-/// machine that all of this runs on.
+/// How long a session was silent before it was revoked, by the wall clock of the one machine that all of this runs
+/// on.
 fn silence_before_its_end(session: &Value) -> Result<Duration> {
     let status = &session["status"];
     let renewed = milliseconds(&status["renewedAt"]).context("no renewal")?;
@@ -66,8 +65,8 @@ fn silence_before_its_end(session: &Value) -> Result<Duration> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_holders_lock_is_handed_over_with_incident_event_and_audit_line() -> Result<()> {
-    let (cluster, operator) = looked_after().await?;
+async fn killed_holders_lock_is_handed_over_on_the_record() -> Result<()> {
+    let (cluster, operator) = with_operator().await?;
     let namespace = cluster.namespace("killed").await?;
     let a = sidecar(&namespace.pod("a").await?, TTL_SECONDS).await?;
     let b = sidecar(&namespace.pod("b").await?, TTL_SECONDS).await?;
@@ -89,7 +88,7 @@ async fn a_killed_holders_lock_is_handed_over_with_incident_event_and_audit_line
     assert_eq!(incident["token"], first.token);
 
     let line = eventually("a line of the audit log", LIMIT, async || {
-        told_of(&namespace, operator).pop()
+        audit_lines_of(&namespace, operator).pop()
     })
     .await?;
     assert_eq!(line["action"], "expire");

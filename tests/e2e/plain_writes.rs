@@ -1,7 +1,7 @@
-//! How long a plain write takes while a test goes on: what a bound of real time is compared with.
+//! How long a plain write takes while a test runs: bounds of real time are compared with that.
 //!
-//! The writes are the administrator's, of an object that nobody else looks at. So no fault of an agent
-//! makes them slow: where they are, the machine has no time for anybody.
+//! The administrator writes an object that no agent reads. So no bug of an agent makes these writes slow: if they
+//! are, the machine has too little time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -54,12 +54,12 @@ impl PlainWrites {
         let writing = tokio::spawn(async move {
             for count in 0_u64.. {
                 let change = json!({"data": {"count": count.to_string()}});
-                // Where the API server is away the time that this takes says so too.
+                // While the API server is unavailable, the duration of the write shows that too.
                 let _outcome = api
                     .patch(NAME, &PatchParams::default(), &Patch::Merge(&change))
                     .await;
                 locked(&told).end_at(now());
-                // It is due then, also where the machine stands still while this sleeps.
+                // It is due then, also if the machine stalls during this sleep.
                 locked(&told).under_way = Some(now().after(BETWEEN));
                 tokio::time::sleep(BETWEEN).await;
             }
@@ -67,8 +67,8 @@ impl PlainWrites {
         Ok(Self { noted, writing })
     }
 
-    /// What took from then until then took no longer than this. Where a plain write takes a tenth of it
-    /// the machine has no time for anybody, and ten of them are the bound.
+    /// The time between the two moments was shorter than this. If a plain write takes a tenth of it the machine is
+    /// too slow, and ten of them are the bound.
     pub(crate) fn must_be_within(
         &self,
         bound: Duration,

@@ -9,9 +9,9 @@
 
 mod bound;
 mod conditions;
+mod fixture;
 mod objects;
 mod operator;
 mod prefixes;
 mod requests;
-mod stage;
 mod world;

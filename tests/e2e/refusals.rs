@@ -1,5 +1,5 @@
-//! What an app is told when the cluster does not let its agent take a lock, or is not ready for
-//! any. Each leaves the store as it was.
+//! What an app receives when the cluster does not let its agent acquire a lock, or is not ready for any. Each leaves
+//! the store unchanged.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn a_missing_right_is_named() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_that_the_api_server_never_gave_is_no_place_to_list_on_from() -> Result<()> {
+async fn unknown_continue_token_is_refused() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("continue").await?;
     let a = sidecar(&namespace.pod("a").await?, 15).await?;
@@ -65,7 +65,7 @@ async fn another_resource_under_the_locks_name_is_a_collision() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_used_up_quota_is_said_to_be_one() -> Result<()> {
+async fn exhausted_quota_is_reported_as_one() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("quota").await?;
     let a = sidecar(&namespace.pod("a").await?, 15).await?;
@@ -102,10 +102,10 @@ async fn a_used_up_quota_is_said_to_be_one() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_namespace_is_named_with_what_to_do() -> Result<()> {
+async fn missing_namespace_error_names_the_command_to_run() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("there").await?;
-    // No pod is in a namespace that is not there; somebody who tries things out may name one.
+    // No pod is in a missing namespace; a user who tries things out may name one.
     let pod = Pod {
         namespace: "not-there".to_owned(),
         kubeconfig: cluster.control_plane().admin().clone(),
@@ -123,7 +123,7 @@ async fn a_missing_namespace_is_named_with_what_to_do() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_definitions_are_named_with_the_command_that_installs_them() -> Result<()> {
+async fn missing_crds_are_named_with_the_install_command() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("bare").await?;
     let a = sidecar(&namespace.pod("a").await?, 15).await?;

@@ -1,4 +1,4 @@
-//! A restored backup: as the runbook says, and as it says not to.
+//! A restored backup: as the runbook advises, and as it advises not to.
 
 use std::time::Duration;
 
@@ -37,10 +37,10 @@ async fn token_in_time(sidecar: &Sidecar, resource: &str) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
+async fn tokens_granted_after_the_backup_are_never_repeated() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("bumped").await?;
-    // Its session is in the backup, and it sees nothing of what comes after.
+    // Its session is in the backup, and it observes nothing of what comes after.
     let running = sidecar(&namespace.pod("running").await?, 120).await?;
     let busy = sidecar(&namespace.pod("busy").await?, 120).await?;
     token(&busy, "res").await?;
@@ -77,8 +77,8 @@ async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
     ensure!(version * 1000 < last, "{version} against {last}");
 
     let again = token_in_time(&running, "res").await?;
-    // A backup may have forgotten any grant, so an agent gives up what it holds in the step that
-    // shows it the leap, also what this one kept: nothing is waited for.
+    // A backup may have forgotten any grant, so an agent releases what it holds in the step that reveals the jump,
+    // also what this one kept: nothing is waited for.
     let given_up = running.get(&held.id).await?.problem(410, "lease_lost")?;
     ensure!(given_up.json["reason"] == "store_restored", "{given_up:?}");
     ensure!(
@@ -101,7 +101,7 @@ async fn tokens_given_after_the_backup_are_not_given_again() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_on() -> Result<()> {
+async fn grants_missing_from_the_backup_are_lost() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("forgotten").await?;
     // Long enough to outlive the restore; it is renewed every 30 s.
@@ -118,7 +118,7 @@ async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_o
         .restore_etcd(&snapshot, Some(BUMP))
         .await?;
 
-    // The store knows nothing of it, so another may have it; the token tells the two apart.
+    // The store knows nothing of it, so another pod may have it; the token tells the two apart.
     let b = sidecar(&namespace.pod("b").await?, 60).await?;
     let next = lease_in_time(&b, "new").await?;
     ensure!(next.token > new.token, "{next:?} after {new:?}");
@@ -143,7 +143,7 @@ async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_o
     let name = |session: &Value| session["metadata"]["name"].clone();
     ensure!(name(&renewed) != name(&session), "{renewed}");
 
-    // Nothing that the lost session left undone touches the other's grant.
+    // Unfinished work of the lost session leaves the other's grant alone.
     let lock = namespace.lock("new").await?.unwrap_or_default();
     ensure!(lock["status"]["token"] == next.token, "{lock}");
     b.renew(&next.id).await?.granted()?;
@@ -151,16 +151,16 @@ async fn grants_that_the_backup_has_forgotten_are_lost_by_a_session_that_lives_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_restore_without_the_bump_the_agent_stops_and_says_so() -> Result<()> {
+async fn agent_stops_after_a_restore_without_the_bump() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Peer).await?;
     let namespace = cluster.namespace("back").await?;
     let pod = namespace.pod("a").await?;
     let snapshot = cluster.control_plane().snapshot_etcd("back").await?;
-    // Its session is not in the backup, so it has to start anew, with a LIST.
+    // Its session is not in the backup, so it has to start a new one, with a LIST.
     let a = sidecar(&pod, 3).await?;
     let last = token_in_time(&a, "res").await?;
     for _ in 0..20 {
-        // On a busy machine it may start anew here already.
+        // On a busy machine it may start a new one here already.
         token_in_time(&a, "res").await?;
     }
     cluster

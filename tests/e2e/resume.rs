@@ -1,6 +1,6 @@
-//! A sidecar that is killed and started again with its state directory, within the deadline: what
-//! its apps had goes on. Where that cannot be known to be right it begins anew, says why, and
-//! whoever believes in the old leases is left alone until their time is up.
+//! A sidecar that is killed and started again with its state directory, within the deadline: the leases of its apps
+//! are resumed. If that may be wrong it starts a new session, logs the reason, and leaves the old grants alone until
+//! their deadline.
 
 mod crash_points;
 mod many;
@@ -76,7 +76,7 @@ impl Node {
         Ok(session.with_context(|| format!("{lock}"))?.to_owned())
     }
 
-    /// Changes the records, and has them say so with the right checksums.
+    /// Changes the records, with correct checksums.
     fn rewrite(&self, change: impl FnOnce(&mut Vec<Value>)) -> Result<()> {
         let mut file = StateFile::open(&self.state)?.context("nobody has it")?;
         let Past::Records(records) = file.read()? else {
@@ -105,8 +105,7 @@ async fn acquire(sidecar: &Sidecar, resource: &str) -> Result<(Lease, Moment)> {
     Ok((lease, told_until))
 }
 
-/// What a renewal says, once it is known what goes on; until then it is 503 with a time to come
-/// again.
+/// The answer to a renewal, once it is known which leases continue; until then it is 503 with Retry-After.
 async fn renewed(sidecar: &Sidecar, lease: &Lease) -> Result<crate::harness::Answer> {
     let answer = eventually("it is known what goes on", LIMIT, async || {
         let answer = sidecar.renew(&lease.id).await.ok()?;
@@ -126,11 +125,11 @@ fn lines(sidecar: &Sidecar, words: &str) -> Vec<Value> {
     lines.filter(of_it).collect()
 }
 
-const GOES_ON: &str = "resumed session from state file";
-const BEGINS_ANEW: &str = "ignoring state file";
+const RESUMED: &str = "resumed session from state file";
+const STARTS_NEW_SESSION: &str = "ignoring state file";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_apps_had_goes_on_through_two_deaths() -> Result<()> {
+async fn leases_are_resumed_after_two_crashes() -> Result<()> {
     let node = Node::new("resumed").await?;
     let mut a = node.start().await?;
     let body = json!({"resource": "res-0", "ownerId": "worker", "ttlSeconds": 60,
@@ -160,14 +159,14 @@ async fn what_the_apps_had_goes_on_through_two_deaths() -> Result<()> {
         ensure!(repeated.json["ownerId"] == "worker", "{repeated:?}");
         a.release_for_good(&released.id).await?;
         ensure!(node.session_of("res-0").await? == session);
-        ensure!(lines(&a, GOES_ON).len() == 1, "{}", a.log());
-        let goes_on = &lines(&a, GOES_ON)[0];
+        ensure!(lines(&a, RESUMED).len() == 1, "{}", a.log());
+        let goes_on = &lines(&a, RESUMED)[0];
         ensure!(goes_on["leases"] == 5 && goes_on["lost"] == 0, "{goes_on}");
         other.acquire("res-1").await?.problem(409, "lock_held")?;
     }
     let checked = a.verify("res-1", leases[1].token).await?.expect(200)?;
     ensure!(checked.json["exact"] == true, "{checked:?}");
-    // Kept alive, and given up as ever.
+    // Renewed, and released as usual.
     tokio::time::sleep(Duration::from_secs(TTL_SECONDS)).await;
     a.renew(&leases[1].id).await?.granted()?;
     a.release(&leases[1].id).await?.expect(204)?;
@@ -178,7 +177,7 @@ async fn what_the_apps_had_goes_on_through_two_deaths() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_sidecar_leaves_nothing_to_go_on_with() -> Result<()> {
+async fn stopped_sidecar_leaves_nothing_to_resume() -> Result<()> {
     let node = Node::new("stopped").await?;
     let a = node
         .launch(&node.pod)
@@ -193,12 +192,12 @@ async fn a_stopped_sidecar_leaves_nothing_to_go_on_with() -> Result<()> {
     let a = node.start().await?;
     a.renew(&lease.id).await?.problem(404, "lease_unknown")?;
     ensure!(acquire(&a, "res").await?.0.token > lease.token);
-    ensure!(lines(&a, BEGINS_ANEW).is_empty(), "{}", a.log());
+    ensure!(lines(&a, STARTS_NEW_SESSION).is_empty(), "{}", a.log());
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_connection_held_is_kept_for_as_long_as_its_app_was_told() -> Result<()> {
+async fn hold_is_kept_until_its_promise_ends_after_a_crash() -> Result<()> {
     let node = Node::new("held").await?;
     let a = node.start().await?;
     let asked = now();
@@ -225,13 +224,13 @@ async fn what_a_connection_held_is_kept_for_as_long_as_its_app_was_told() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_cannot_be_used_is_said_at_the_start() -> Result<()> {
+async fn unusable_state_directory_is_reported_at_the_start() -> Result<()> {
     let node = Node::new("unusable").await?;
     std::fs::remove_dir(&node.state)?;
     let error = node.start().await.err().context("it must not start")?;
     let words = format!("{error:#}");
     ensure!(words.contains("does not exist"), "{words}");
-    // A file is none, whoever asks.
+    // A file is not a directory.
     std::fs::write(&node.state, "")?;
     let error = node.start().await.err().context("it must not start")?;
     ensure!(format!("{error:#}").contains("does not exist"), "{error:#}");
@@ -239,7 +238,7 @@ async fn a_directory_that_cannot_be_used_is_said_at_the_start() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_process_has_a_session_of_its_own_and_the_first_goes_on() -> Result<()> {
+async fn second_process_has_its_own_session_beside_the_first() -> Result<()> {
     let node = Node::new("second").await?;
     let first = node.start().await?;
     let lease = acquire(&first, "res").await?.0;

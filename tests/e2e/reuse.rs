@@ -1,5 +1,5 @@
-//! One grant, many leases: an app that comes back, and callers of one pod who wait for each other.
-//! What that costs the API server is counted where its requests pass.
+//! One grant, many leases: an app that returns, and callers of one pod that wait for each other. The cost is counted
+//! in requests to the API server.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn of_locks(proxy: &Proxy) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_app_that_comes_back_costs_the_api_server_nothing() -> Result<()> {
+async fn reacquiring_a_kept_lock_writes_nothing() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("kept").await?;
     let proxy = Proxy::start(&cluster).await?;
@@ -63,7 +63,7 @@ async fn an_app_that_comes_back_costs_the_api_server_nothing() -> Result<()> {
     let reads = 20;
     ensure!(of_locks(&proxy) == requests + reads, "only verifying asks");
     ensure!(grant(&namespace).await? == before, "nothing was written");
-    // Nobody asked to keep it any longer.
+    // No caller asked to keep it any longer.
     a.release_for_good(&lease.id).await?;
     let plain = a.acquire("res").await?.granted()?;
     a.release_for_good(&plain.id).await?;
@@ -72,7 +72,7 @@ async fn an_app_that_comes_back_costs_the_api_server_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kept_lock_goes_to_whoever_asks_for_it_elsewhere() -> Result<()> {
+async fn kept_lock_goes_to_a_caller_in_another_pod() -> Result<()> {
     for wait in [0, WAIT_SECONDS] {
         let Pair { namespace, a, b } = Pair::start("kept-given", TakeOver::Peer, 15).await?;
         let first = a.acquire_with(&kept(0)).await?.granted()?;
@@ -144,7 +144,7 @@ async fn callers_of_one_pod_are_served_from_one_grant() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_line_of_a_pod_is_not_served_from_a_grant_that_a_person_took() -> Result<()> {
+async fn grant_removed_by_hand_serves_no_local_caller() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("kept-taken", TakeOver::Peer, 15).await?;
     let first = a.acquire_with(&kept(0)).await?.granted()?;
     a.release_for_good(&first.id).await?;
@@ -189,7 +189,7 @@ async fn a_kept_lock_ends_with_its_sidecar() -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many callers stand in a sidecar's lines.
+/// Waits until this many callers wait in a sidecar.
 async fn until_waiting(sidecar: &Sidecar, count: usize) -> Result<()> {
     let line = format!("leasehold_callers_in_line {count}\n");
     eventually(&format!("{count} callers in line"), LIMIT, async || {

@@ -23,7 +23,7 @@ struct Objects {
 
 impl Objects {
     async fn new() -> Self {
-        // Without an operator: it would free, mark and revoke what is made up here.
+        // Without an operator: it would free, mark and revoke these fake objects.
         let cluster = Cluster::shared(TakeOver::Strict).await.expect("a cluster");
         let namespace = cluster.namespace("rules").await.expect("a namespace");
         let lock = json!({"metadata": {"name": "l"}, "spec": {"resource": "l"}});
@@ -89,7 +89,7 @@ fn held() -> Value {
 }
 
 #[tokio::test]
-async fn a_token_never_goes_back_and_never_vanishes() {
+async fn token_neither_decreases_nor_vanishes() {
     let objects = Objects::new().await;
     objects.lock(held()).await.expect("a first grant");
     let words = "status.token can never be removed or decreased";
@@ -119,7 +119,7 @@ async fn a_token_never_goes_back_and_never_vanishes() {
 }
 
 #[tokio::test]
-async fn what_a_lock_guards_never_changes_and_is_bounded() {
+async fn resource_of_a_lock_is_immutable_and_bounded() {
     let objects = Objects::new().await;
     let patch = Patch::Merge(json!({"spec": {"resource": "m"}}));
     let patched = objects
@@ -144,7 +144,7 @@ async fn what_a_lock_guards_never_changes_and_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_sessions_end_is_final() {
+async fn end_of_a_session_is_final() {
     let objects = Objects::new().await;
     objects
         .session(json!({"renewals": 2}))

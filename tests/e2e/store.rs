@@ -1,6 +1,6 @@
-//! What only the `k8s` adapter has to keep, on a real API server and with a pod's own rights. The
-//! rest is in the contract. No operator runs here: it would write to locks and sessions that nobody
-//! has, between a read and the write that is decided on it.
+//! What only the `k8s` adapter has to keep, on a real API server and with a pod's own rights. The rest is in the
+//! contract. No operator runs here: it would write to unused locks and sessions, between a read and the write that
+//! depends on it.
 
 #![allow(
     clippy::panic,
@@ -123,7 +123,7 @@ async fn a_session_is_owned_by_its_pod() {
 }
 
 #[tokio::test]
-async fn refusals_say_what_is_known() {
+async fn refusals_name_their_cause() {
     let cluster = Cluster::shared(TakeOver::Strict).await.expect("a cluster");
     let namespace = cluster.namespace("store").await.expect("a namespace");
     let a = namespace.pod("a").await.expect("a pod");
@@ -152,7 +152,7 @@ async fn refusals_say_what_is_known() {
 }
 
 #[tokio::test]
-async fn a_quota_that_is_used_up_is_named() {
+async fn exhausted_quota_is_named() {
     let cluster = Cluster::shared(TakeOver::Strict).await.expect("a cluster");
     let namespace = cluster.namespace("store").await.expect("a namespace");
     let a = namespace.pod("a").await.expect("a pod");

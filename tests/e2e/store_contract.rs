@@ -89,7 +89,7 @@ impl Adapter for ApiServer {
         deleted.expect("a deletion");
     }
 
-    /// The policies allow it to nobody, except where the namespace is going.
+    /// The policies allow it to no client, unless the namespace is terminating.
     async fn delete_held_lock(&self, resource: &Resource) {
         let namespaces = Api::<NamespaceObject>::all(self.namespace.client.clone());
         let (name, params) = (object_name(resource), DeleteParams::default());

@@ -18,10 +18,9 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 /// Held by tests that keep the whole machine busy for a while: one at a time.
 pub(crate) static BUSY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// A strict cluster with one operator, which tests share; started by the first who asks. It is
-/// another one than `Cluster::shared` gives: there strict mode has no operator, for those who have a
-/// reason to be without.
-pub(crate) async fn looked_after() -> Result<(Arc<Cluster>, &'static Operator)> {
+/// A strict cluster with one operator, which tests share; started by the first one. It is not the one of
+/// `Cluster::shared`: there strict mode has no operator, for tests that need its absence.
+pub(crate) async fn with_operator() -> Result<(Arc<Cluster>, &'static Operator)> {
     static SHARED: OnceCell<Result<(Arc<Cluster>, Operator), String>> = OnceCell::const_new();
 
     let start = async || {
@@ -39,10 +38,10 @@ pub(crate) async fn looked_after() -> Result<(Arc<Cluster>, &'static Operator)> 
     }
 }
 
-/// The shared cluster of a mode as it is to be run: in strict mode an operator looks after it.
+/// The shared cluster of a mode as it is meant to run: in strict mode with an operator.
 pub(crate) async fn complete(mode: TakeOver) -> Result<Arc<Cluster>> {
     match mode {
-        TakeOver::Strict => Ok(looked_after().await?.0),
+        TakeOver::Strict => Ok(with_operator().await?.0),
         TakeOver::Peer => Cluster::shared(mode).await,
     }
 }
@@ -97,7 +96,7 @@ pub(crate) async fn acquire_in_time(
     answer.await??.granted()
 }
 
-/// Waits until so many stand in a lock's queue; gives their entries.
+/// Waits until a lock's queue has this many entries; returns them.
 pub(crate) async fn until_queued(
     namespace: &Namespace,
     lock: &str,
@@ -131,13 +130,13 @@ pub(crate) async fn until_described(
 }
 
 /// What an operator's audit log says of a namespace: the end of an operator's lead is in it too.
-pub(crate) fn told_of(namespace: &Namespace, operator: &Operator) -> Vec<Value> {
+pub(crate) fn audit_lines_of(namespace: &Namespace, operator: &Operator) -> Vec<Value> {
     let lines = operator.audit().into_iter();
     let ours = lines.filter(|line| line["namespace"] == *namespace.name);
     ours.collect()
 }
 
-/// Looks at a lease until it is lost.
+/// Polls a lease until it is lost.
 pub(crate) async fn until_lost(sidecar: &Sidecar, lease: &str, limit: Duration) -> Result<Answer> {
     eventually("the lease to be lost", limit, async || {
         let answer = sidecar.get(lease).await;
@@ -148,7 +147,7 @@ pub(crate) async fn until_lost(sidecar: &Sidecar, lease: &str, limit: Duration) 
     .problem(410, "lease_lost")
 }
 
-/// Waits until nobody holds a lock; gives it.
+/// Waits until a lock is free; returns it.
 pub(crate) async fn until_free(namespace: &Namespace, lock: &str) -> Result<Value> {
     let what = format!("{lock} to be free");
     eventually(&what, PATIENCE, async || {
@@ -158,7 +157,7 @@ pub(crate) async fn until_free(namespace: &Namespace, lock: &str) -> Result<Valu
     .await
 }
 
-/// Waits until the session that holds a lock was renewed so often; gives the session.
+/// Waits until the session that holds a lock was renewed this often; returns the session.
 pub(crate) async fn until_renewed(
     namespace: &Namespace,
     lock: &str,

@@ -1,4 +1,4 @@
-//! A holder that dies or hangs, and who may take its lock.
+//! A holder that crashes or hangs, and which agents may take its lock over.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::support::{Pair, acquire_in_time, milliseconds, until_lost, until_rene
 /// Long enough for an answer on a busy machine to be short beside a tenth of it.
 const TTL_SECONDS: u64 = 6;
 const TTL: Duration = Duration::from_secs(TTL_SECONDS);
-/// Where a window around a part of the TTL is looked at, it is to be wide beside such an answer.
+/// A measured window around a part of the TTL has to be wide compared with such an answer.
 const LONG_TTL_SECONDS: u64 = 20;
 const LONG_TTL: Duration = Duration::from_secs(LONG_TTL_SECONDS);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_holders_lock_is_taken_after_one_ttl_and_before_one_and_a_fifth() -> Result<()> {
+async fn expired_holders_lock_is_taken_over_within_1_to_1_2_ttl() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("killed", TakeOver::Peer, LONG_TTL_SECONDS).await?;
     let first = a.acquire("res").await?.granted()?;
     until_renewed(&namespace, "res", 1).await?;
@@ -33,7 +33,7 @@ async fn a_dead_holders_lock_is_taken_after_one_ttl_and_before_one_and_a_fifth()
         "the dead app could still believe in its lease"
     );
     let taken_at = Timestamp::now().as_millisecond();
-    // A renewal may have landed between the look and the kill.
+    // A renewal may have landed between the read and the kill.
     let name = session["metadata"]["name"].as_str().unwrap_or_default();
     let session = namespace.session(name).await?.unwrap_or_default();
     let since_renewal = taken_at - milliseconds(&session["status"]["renewedAt"])?;
@@ -57,7 +57,7 @@ async fn a_dead_holders_lock_is_taken_after_one_ttl_and_before_one_and_a_fifth()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_hung_for_two_ttls_wakes_without_its_lock() -> Result<()> {
+async fn holder_frozen_for_two_ttls_wakes_without_its_lock() -> Result<()> {
     let Pair { a, b, .. } = Pair::start("hung", TakeOver::Peer, TTL_SECONDS).await?;
     let first = a.acquire("res").await?.granted()?;
     a.freeze()?;
@@ -116,7 +116,7 @@ async fn in_strict_mode_a_refusal_points_to_the_operator() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_living_holder_keeps_its_lock_for_as_long_as_it_renews() -> Result<()> {
+async fn holder_keeps_its_lock_while_it_renews() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("alive", TakeOver::Peer, 9).await?;
     let lease = a.acquire("res").await?.granted()?;
     let mut renewed = 0;
@@ -131,7 +131,7 @@ async fn a_living_holder_keeps_its_lock_for_as_long_as_it_renews() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_whose_session_was_revoked_hears_of_it_with_its_next_renewal() -> Result<()> {
+async fn revoked_holder_learns_of_it_with_its_next_renewal() -> Result<()> {
     let Pair { namespace, a, .. } =
         Pair::start("revoked", TakeOver::Peer, LONG_TTL_SECONDS).await?;
     let lease = a.acquire("res").await?.granted()?;
@@ -152,14 +152,14 @@ async fn a_holder_whose_session_was_revoked_hears_of_it_with_its_next_renewal() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_session_is_dead_only_when_it_was_missing_for_a_ttl() -> Result<()> {
+async fn missing_session_expires_only_after_a_ttl() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("missing", TakeOver::Peer, 3).await?;
     let first = a.acquire("res").await?.granted()?;
     b.acquire("res").await?.problem(409, "lock_held")?;
     let session = namespace.holding_session("res").await?.unwrap_or_default();
     let name = session["metadata"]["name"].as_str().unwrap_or_default();
     a.kill9()?;
-    // Long since expired by now, for who had looked at it all the while.
+    // Long since expired by now, for an agent that had observed it all the while.
     tokio::time::sleep(Duration::from_secs(4)).await;
     namespace
         .kubectl(&["delete", "locksession", name])

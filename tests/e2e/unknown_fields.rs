@@ -65,14 +65,14 @@ async fn fields_of_a_newer_version_survive_a_sidecars_writes() -> Result<()> {
     b.acquire("res").await?.granted()?;
     let lock = namespace.lock("res").await?.unwrap_or_default();
     assert_eq!(lock["status"]["newer"], newer["status"]["newer"], "{lock}");
-    // What was said about the last holder is not true of the next one.
+    // Fields of the last holder do not apply to the next one.
     assert!(lock["status"]["holder"].get("newer").is_none(), "{lock}");
     Ok(())
 }
 
 // What the API server does for us, whatever we send: sidecars rely on it, and keep no managedFields.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_record_of_who_wrote_what_survives_writes_that_leave_it_out() -> Result<()> {
+async fn managed_fields_survive_writes_without_them() -> Result<()> {
     let Pair { namespace, a, .. } = Pair::start("managed", TakeOver::Peer, 15).await?;
     let lease = a.acquire("res").await?.granted()?;
     let by_a_person = json!({"metadata": {"labels": {"team": "billing"}}});
@@ -93,7 +93,7 @@ async fn the_record_of_who_wrote_what_survives_writes_that_leave_it_out() -> Res
     Ok(())
 }
 
-/// Who wrote which fields: the object's `managedFields` without their times, in any order.
+/// Which client wrote which fields: the object's `managedFields` without their times, in any order.
 fn writers(object: &Value) -> Result<Vec<String>> {
     let entries = object["metadata"]["managedFields"].as_array();
     let mut writers = Vec::new();

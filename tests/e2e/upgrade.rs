@@ -18,7 +18,7 @@ use crate::support::{
 
 const TTL_SECONDS: u64 = 6;
 
-/// Who is of which version.
+/// Which process has which version.
 struct Stop {
     name: &'static str,
     operator: String,
@@ -87,7 +87,7 @@ async fn work(cluster: &Arc<Cluster>, stop: &Stop) -> Result<()> {
     ensure!(lost.json["reason"] == "force_released", "{}", lost.json);
     until_described(&namespace, "forced", "ForceReleased").await?;
 
-    // Apps ask in both pods, as each does that acts by the answer. Who runs without that may lead first.
+    // Apps ask in both pods, as apps do that act on the answer. A candidate without that may lead first.
     let leads = async |of: &Sidecar| {
         let answer = of.call(Method::GET, "/v1/elections/jobs", None).await;
         let answer = answer.ok().map(|answer| answer.json);

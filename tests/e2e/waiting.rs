@@ -1,18 +1,18 @@
-//! Waiting in line: an app asks once, and its answer comes when the lock is had.
+//! Waiting in the queue: an app asks once, and is answered when it has the lock.
 
 mod crowd;
-mod dead;
+mod expired;
+mod faults;
 mod hang_ups;
-mod line;
+mod queue;
 mod requests;
-mod trouble;
 
 use anyhow::{Result, ensure};
 
 use crate::harness::{Namespace, Served, Sidecar, TakeOver};
 use crate::support::{Pair, until_queued};
 
-/// How long the callers in these tests wait at most. Nothing of what they wait for takes so long.
+/// How long the callers in these tests wait at most. All that they wait for takes less.
 const WAIT_SECONDS: u64 = 120;
 
 /// The writes that a pod made so far, as the API server counts them.
@@ -24,7 +24,7 @@ fn writes_of(namespace: &Namespace, pod: &Sidecar) -> Result<Vec<Served>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_is_one_write_and_the_releasers() -> Result<()> {
+async fn hand_over_is_one_write_by_the_releaser() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("transfer", TakeOver::Peer, 60).await?;
     let first = a.acquire("res").await?.granted()?;
     let waiting = b.wait_for("res", WAIT_SECONDS).await?;

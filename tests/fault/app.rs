@@ -1,15 +1,14 @@
-//! An app as a process of its own: it takes locks of its pod's sidecar in every way there is, writes with the
-//! token to what they guard, renews, lets go, and records each step in its history.
+//! An app as a process of its own: it acquires locks from its pod's sidecar by every call of the API, writes with the
+//! token to what they guard, renews, releases, and records each step in its history.
 //!
-//! It is this test's binary, started again with one test of it named. It does what the README tells apps to: it
-//! acts only while `validForMs`, counted from before it sent the request, is not over, and it never trusts a
-//! lease that it was told is lost. What it cannot help is that time passes between looking at the clock and the
-//! arrival of a write; that is what the fence is for.
+//! It is this test's binary, started again with one test named. It does what the README tells apps to do: it acts
+//! only within `validForMs`, counted from before it sent the request, and never trusts a lease after its loss. It
+//! cannot prevent that time passes between reading the clock and the arrival of a write: the fence is for that.
 
 mod calls;
+mod expired;
 mod guarded;
 mod hold;
-mod told;
 mod work;
 
 use std::path::PathBuf;
@@ -19,7 +18,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::history::Op;
-use crate::journal::{Journal, now_ns};
+use crate::recorder::{Recorder, now_ns};
 
 /// Where a process finds its [`Config`].
 pub(crate) const CONFIG: &str = "LEASEHOLD_FAULT_APP";
@@ -37,18 +36,18 @@ pub(crate) struct Config {
     pub(crate) served_by: String,
     /// Where the registers are.
     pub(crate) register: String,
-    /// What it locks and writes to.
+    /// The resources that it locks and writes to.
     pub(crate) resources: Vec<String>,
-    /// Decides what it does.
+    /// Seed of its decisions.
     pub(crate) seed: u64,
     /// Where its history goes.
     pub(crate) histories: PathBuf,
     /// It ends when this file is there.
     pub(crate) finish: PathBuf,
-    /// So many seconds are counted in its pod while a hundred pass: it shares its sidecar's clock, and tells its
-    /// history what that comes to in true time.
+    /// How many seconds its pod's clock counts in a hundred: it shares its sidecar's clock, and records true time in
+    /// its history.
     pub(crate) clock_percent: u64,
-    /// It believes so much longer than it was told: only to see that this is noticed.
+    /// By how much it exceeds its deadline: a control, to show that this is detected.
     pub(crate) overtrust_ms: u64,
     /// All its work takes long.
     pub(crate) works_long: bool,
@@ -68,7 +67,7 @@ pub(crate) struct Held {
 /// The running app.
 pub(crate) struct App {
     config: Config,
-    journal: Journal,
+    recorder: Recorder,
     http: reqwest::Client,
     dice: fastrand::Rng,
     written: u64,
@@ -80,7 +79,7 @@ async fn process() -> Result<()> {
     let config = std::env::var(CONFIG).with_context(|| format!("{CONFIG} says what to do"))?;
     let config: Config = serde_json::from_str(&config)?;
     let mut app = App {
-        journal: Journal::begin(&config.histories, &config.name)?,
+        recorder: Recorder::begin(&config.histories, &config.name)?,
         http: reqwest::Client::new(),
         dice: fastrand::Rng::with_seed(config.seed),
         written: 0,
@@ -92,7 +91,7 @@ async fn process() -> Result<()> {
 impl App {
     async fn live(&mut self) -> Result<()> {
         let served_by = Op::served_by(&self.config.served_by);
-        self.journal.info(served_by)?;
+        self.recorder.info(served_by)?;
         while !self.config.finish.exists() {
             let which = self.dice.usize(..self.config.resources.len());
             let resource = self.config.resources[which].clone();
@@ -122,7 +121,7 @@ impl App {
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
 
-    /// Until when the app may act that was told this in answer to a request of that time.
+    /// Until when the app may act after an answer to a request of that time.
     fn belief(&self, sent: u64, valid_for_ms: u64) -> u64 {
         let told_ns = valid_for_ms * 1_000_000 * 100 / self.config.clock_percent;
         sent + told_ns + self.config.overtrust_ms * 1_000_000

@@ -1,9 +1,8 @@
-//! Clocks that lie, by libfaketime: one that runs fast or slow, a wall clock that leaps, and one that leaps
-//! forth as after a sleep.
+//! Wrong clocks, by libfaketime: one that runs fast or slow, a wall clock that jumps, and one that jumps forward as
+//! after a sleep.
 //!
-//! libfaketime begins anew with each process that it is loaded into. So a process with a rate of its own forgets,
-//! when it is started again, by how much the one before was ahead; it must not be given that one's state file,
-//! which no real clock would do to it.
+//! libfaketime starts over in each process. So a restarted process forgets by how much the earlier one was ahead. It
+//! must not get that one's state file, which no real clock would do to it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use leasehold::protocol::time::Moment;
 use crate::harness::eventually;
 use crate::world::LIMIT;
 
-/// What a process is told about the time.
+/// The clock of a process.
 pub(crate) struct Clock {
     kind: Kind,
     /// What libfaketime reads once a second, where something can change.
@@ -27,26 +26,26 @@ pub(crate) struct Clock {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// All clocks count so many seconds while a hundred pass.
+    /// All clocks count this many seconds in a hundred.
     Rate(u64),
-    /// The wall clock alone may leap.
+    /// Only the wall clock may jump.
     Wall,
-    /// All clocks may leap forth.
+    /// All clocks may jump forward.
     All,
 }
 
 impl Clock {
-    /// One that counts so many seconds while a hundred pass.
+    /// A clock that counts this many seconds in a hundred.
     pub(crate) fn running(directory: &Path, percent: u64) -> Result<Self> {
         Self::new(directory, Kind::Rate(percent))
     }
 
-    /// One whose wall clock may leap.
+    /// A clock whose wall clock may jump.
     pub(crate) fn with_wall(directory: &Path) -> Result<Self> {
         Self::new(directory, Kind::Wall)
     }
 
-    /// One that may leap forth.
+    /// A clock that may jump forward.
     pub(crate) fn leaping(directory: &Path) -> Result<Self> {
         Self::new(directory, Kind::All)
     }
@@ -89,18 +88,18 @@ impl Clock {
         }
     }
 
-    /// Whether it may leap forth.
+    /// Whether it may jump forward.
     pub(crate) fn may_leap(&self) -> bool {
         self.kind == Kind::All
     }
 
-    /// Leaps forth; it is seen within two seconds: whole ones have to differ by more than one.
+    /// Jumps forward. This takes effect within two seconds: whole seconds have to differ by more than one.
     pub(crate) fn leap(&mut self, seconds: u64) -> Result<()> {
         self.ahead += i64::try_from(seconds)?;
         self.write()
     }
 
-    /// The wall clock leaps, if it can by itself; says so.
+    /// Moves the wall clock, if only that can jump; returns a description.
     pub(crate) fn leap_wall(&mut self, seconds: i64) -> Result<Option<String>> {
         if self.kind != Kind::Wall {
             return Ok(None);
@@ -141,8 +140,8 @@ fn library() -> Result<PathBuf> {
 }
 
 /// What a process saw of the time.
-struct Looks {
-    /// What it counted while a hundred seconds passed.
+struct Readings {
+    /// What it counted in a hundred seconds.
     percent: u64,
     /// By how many seconds it counted more than passed.
     ahead: u64,
@@ -150,49 +149,49 @@ struct Looks {
     wall: i64,
 }
 
-/// What the line begins with that tells two looks at the clock.
-const LOOKS: &str = "looks: ";
-/// How long lies between the looks, in hundredths of a second: a hundredth more or less is a third of a percent.
+/// How the line begins that reports both readings.
+const READINGS: &str = "looks: ";
+/// The time between the readings, in hundredths of a second: an error of one is a third of a percent.
 const BETWEEN: u64 = 300;
-/// Where the process says that it has looked once, and is told to look again only later.
-const MEETING: &str = "LEASEHOLD_FAULT_MEETING";
+/// Where the process reports its first reading, and waits before its second.
+const RENDEZVOUS: &str = "LEASEHOLD_FAULT_MEETING";
 
-/// Starts a process under a clock that looks at it twice; between the looks this is done.
-async fn looks_of(
+/// Starts a process under a clock that reads it twice; `between` runs between the readings.
+async fn readings_of(
     clock: Option<&mut Clock>,
     meanwhile: impl FnOnce(&mut Clock) -> Result<()>,
-) -> Result<Looks> {
-    let meeting = tempfile::tempdir()?;
+) -> Result<Readings> {
+    let rendezvous = tempfile::tempdir()?;
     let through = clock.as_ref().map(|clock| clock.through());
     let mut words = through.transpose()?.unwrap_or_default();
     words.push(std::env::current_exe()?.display().to_string());
     let (first, others) = words.split_first().context("a command")?;
     let mut command = Command::new(first);
-    command.args(others).env(MEETING, meeting.path());
-    command.args(["--exact", "clock::two_looks", "--ignored", "--nocapture"]);
+    command.args(others).env(RENDEZVOUS, rendezvous.path());
+    command.args(["--exact", "clock::two_readings", "--ignored", "--nocapture"]);
     let looking = tokio::task::spawn_blocking(move || command.output());
     let mut done = Ok(());
     if let Some(clock) = clock {
-        let looked = meeting.path().join("looked");
+        let looked = rendezvous.path().join("looked");
         let is_there = async || looked.exists().then_some(());
         done = eventually("the first look", LIMIT, is_there).await;
         done = done.and_then(|()| meanwhile(clock));
     }
     // Also where that failed: the process must not wait for it for ever.
-    std::fs::write(meeting.path().join("go-on"), "")?;
+    std::fs::write(rendezvous.path().join("go-on"), "")?;
     done?;
     let said = String::from_utf8(looking.await??.stdout)?;
-    let line = said.lines().find_map(|line| line.strip_prefix(LOOKS));
+    let line = said.lines().find_map(|line| line.strip_prefix(READINGS));
     let mut words = line.context(said.clone())?.split(' ');
     let mut next = || words.next().context("three numbers");
-    Ok(Looks {
+    Ok(Readings {
         percent: next()?.parse()?,
         ahead: next()?.parse()?,
         wall: next()?.parse()?,
     })
 }
 
-/// By the kernel's own count, which nobody fakes: hundredths of a second since the start.
+/// By the kernel's own counter, which is never faked: hundredths of a second since the start.
 fn uptime() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/uptime")?;
     let first = text.split(' ').next().context("a number")?;
@@ -200,7 +199,7 @@ fn uptime() -> Result<u64> {
 }
 
 /// Both at one time: what passed, in hundredths, and what our clock counts.
-fn look() -> Result<(u64, Moment)> {
+fn read_clocks() -> Result<(u64, Moment)> {
     loop {
         let (passed, counted) = (uptime()?, SystemClock.now());
         if uptime()? == passed {
@@ -211,29 +210,29 @@ fn look() -> Result<(u64, Moment)> {
 
 #[test]
 #[ignore = "it is a process that the next tests start"]
-fn two_looks() -> Result<()> {
-    let meeting = PathBuf::from(std::env::var_os(MEETING).context(MEETING)?);
-    let (began, counted) = look()?;
-    std::fs::write(meeting.join("looked"), "")?;
-    while !meeting.join("go-on").exists() {
+fn two_readings() -> Result<()> {
+    let rendezvous = PathBuf::from(std::env::var_os(RENDEZVOUS).context(RENDEZVOUS)?);
+    let (began, counted) = read_clocks()?;
+    std::fs::write(rendezvous.join("looked"), "")?;
+    while !rendezvous.join("go-on").exists() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let go_on = uptime()?;
     while uptime()? < go_on + BETWEEN {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let (ended, now) = look()?;
+    let (ended, now) = read_clocks()?;
     let passed = ended - began;
     let counted = u64::try_from(now.since(counted).as_millis())?;
     let percent = (counted * 10 + passed / 2) / passed;
     let ahead = counted.saturating_sub(passed * 10) / 1_000;
     let wall = SystemClock.wall().0 / 1_000_000;
-    writeln!(std::io::stdout(), "\n{LOOKS}{percent} {ahead} {wall}")?;
+    writeln!(std::io::stdout(), "\n{READINGS}{percent} {ahead} {wall}")?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_clocks_count_what_they_are_told() -> Result<()> {
+async fn fault_clocks_run_at_their_configured_rate() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let at = directory.path();
     let mut clocks = [
@@ -243,23 +242,23 @@ async fn fault_clocks_count_what_they_are_told() -> Result<()> {
         (Some(Clock::leaping(at)?), 100),
     ];
     for (clock, percent) in &mut clocks {
-        let seen = looks_of(clock.as_mut(), |_| Ok(())).await?.percent;
+        let seen = readings_of(clock.as_mut(), |_| Ok(())).await?.percent;
         ensure!(seen.abs_diff(*percent) < 2, "{seen}, not {percent}");
     }
     Ok(())
 }
 
-/// It runs when its clock leaps, as sidecars do.
+/// The clock jumps within a running process, as those of sidecars do.
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_clocks_leap_within_a_running_process() -> Result<()> {
+async fn fault_clocks_jump_within_a_running_process() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let mut leaping = Clock::leaping(directory.path())?;
-    let seen = looks_of(Some(&mut leaping), |clock| clock.leap(50)).await?;
+    let seen = readings_of(Some(&mut leaping), |clock| clock.leap(50)).await?;
     ensure!((49..=51).contains(&seen.ahead), "{} s ahead", seen.ahead);
     let mut wall = Clock::with_wall(directory.path())?;
     let true_wall = SystemClock.wall().0 / 1_000_000;
     let leap = |clock: &mut Clock| clock.leap_wall(90_000).map(drop);
-    let seen = looks_of(Some(&mut wall), leap).await?;
+    let seen = readings_of(Some(&mut wall), leap).await?;
     ensure!(seen.ahead == 0, "{} s ahead", seen.ahead);
     let off = seen.wall - true_wall - 90_000;
     ensure!((0..120).contains(&off), "the wall clock is off by {off} s");

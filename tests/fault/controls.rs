@@ -1,12 +1,11 @@
-//! That a run can fail: what must be noticed is done on purpose, each in a world of its own, and the history
-//! is looked at while it goes on.
+//! Negative controls: each run breaks one rule on purpose, and a check must detect it while the run continues.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use crate::history::History;
-use crate::journal::{claim, now_ns};
+use crate::recorder::{claim, now_ns};
 use crate::register::Fence;
 use crate::run::tell;
 use crate::schedule::{Kind, Schedule};
@@ -15,38 +14,38 @@ use crate::world::{Place, Plan, World};
 
 /// Longer than sessions and silent leases live.
 const OUTLIVES: Duration = Duration::from_secs(8);
-/// How long what it had in its hands may take to arrive.
+/// How long a pending write may take to arrive.
 const ARRIVES: Duration = Duration::from_secs(1);
 /// How long after it happened an event is in its file at the latest.
 const WRITTEN: Duration = Duration::from_secs(1);
-/// How often; somebody else has to want the lock in time, which once may not be so.
+/// How often; another app has to want the lock in time, which may not be so each time.
 const TIMES: usize = 16;
 
 /// Something that must be noticed.
 struct Control {
     about: &'static str,
     plan: Plan,
-    /// What is done to apps, sidecars and pods, in turn, until it is noticed.
+    /// The faults that are injected in turn, until the violation is detected.
     kinds: &'static [Kind],
     /// For how long.
     lasts: Duration,
-    /// One of these must be said of it, whatever else follows from it.
+    /// The violation must contain one of these.
     words: &'static [&'static str],
 }
 
 impl Control {
-    /// Stops apps, sidecars and pods until a check says what it has to.
+    /// Stops apps, sidecars and pods until a check reports the expected violation.
     async fn must_be_noticed(self) -> Result<()> {
         let place = Place::new(self.about)?;
         let mut world = World::start(&place, self.plan).await?;
         claim(&place.histories(), self.plan.seed)?;
-        world.until_looked_after().await?;
+        world.until_operator_leads().await?;
         world.start_apps()?;
         let mut schedule = Schedule::new(self.plan.seed);
         for (times, kind) in (1..=TIMES).zip(self.kinds.iter().cycle()) {
-            let remedy = world.strike(*kind, &mut schedule).await?;
+            let undo = world.inject(*kind, &mut schedule).await?;
             tokio::time::sleep(self.lasts).await;
-            world.heal(remedy).await?;
+            world.undo(undo).await?;
             tokio::time::sleep(ARRIVES).await;
             // The apps go on writing while their files are read, one after the other.
             world.register.tell_logs()?;
@@ -69,7 +68,7 @@ impl Control {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_control_a_register_that_looks_at_no_token_is_noticed() -> Result<()> {
+async fn fault_control_register_without_token_check_is_detected() -> Result<()> {
     let control = Control {
         about: "takes-all",
         plan: Plan {
@@ -85,7 +84,7 @@ async fn fault_control_a_register_that_looks_at_no_token_is_noticed() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_control_apps_that_believe_two_seconds_too_long_are_noticed() -> Result<()> {
+async fn fault_control_apps_past_their_deadline_are_detected() -> Result<()> {
     let control = Control {
         about: "overtrust",
         plan: Plan {
@@ -99,10 +98,10 @@ async fn fault_control_apps_that_believe_two_seconds_too_long_are_noticed() -> R
     control.must_be_noticed().await
 }
 
-/// Only an app that still wants its lock listens for so long. One that asks has sent a renewal to the silent
-/// sidecar, and learns from its own patience that its time is over.
+/// Only an app that still wants its lock listens for that long. An app without a stream has sent a renewal to the
+/// silent sidecar, and learns from its own timeout that its deadline has passed.
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_control_a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
+async fn fault_control_silent_sidecar_is_detected() -> Result<()> {
     let control = Control {
         about: "silent",
         plan: Plan {
@@ -120,7 +119,7 @@ async fn fault_control_a_sidecar_that_says_nothing_is_noticed() -> Result<()> {
 /// It takes a lock from who is cut off and still believes. Few locks: somebody always wants each.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a binary with the seeded bugs: make fault"]
-async fn fault_control_an_impatient_operator_is_noticed() -> Result<()> {
+async fn fault_control_impatient_operator_is_detected() -> Result<()> {
     let control = Control {
         about: "impatient",
         plan: Plan {

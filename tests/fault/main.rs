@@ -1,7 +1,7 @@
-//! Faults on the real control plane: our binaries and the apps as processes, killed, stopped, cut off and
-//! lied to, for as long as is asked, and then what the apps believed, wrote and were told is checked.
+//! Faults on the real control plane: our binaries and the apps as processes, killed, stopped, cut off and given wrong
+//! clocks. Then the histories of the apps are checked.
 //!
-//! One seed decides what is done to whom; when it takes effect is up to the machine. `make fault`.
+//! One seed decides which fault affects which process; when it takes effect depends on the machine. `make fault`.
 
 #![cfg(test)]
 
@@ -15,14 +15,14 @@ mod seed;
 mod app;
 mod clock;
 mod controls;
-mod journal;
+mod injection;
 mod network;
-mod pulse;
+mod recorder;
 mod register;
 mod run;
 mod schedule;
-mod seat;
+mod stall_detector;
 mod stops;
-mod strike;
+mod test_pod;
 mod verdict;
 mod world;

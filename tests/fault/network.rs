@@ -1,5 +1,5 @@
-//! A network of a pod's own, where root is: a namespace with one wire to this machine, which can be pulled. What is
-//! sent meanwhile is repeated by TCP and arrives late, as it does behind a real partition.
+//! A network namespace for a pod, if the test runs as root: one wire connects it to this machine, and can be cut. TCP
+//! repeats what is sent meanwhile, and it arrives late, as behind a real partition.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::harness::{Process, eventually};
 
-/// So many nets of four addresses are in 10.213.0.0/16.
+/// The number of nets of four addresses in 10.213.0.0/16.
 const NETS: u32 = 1 << 14;
 /// How many of them may be others'.
 const TRIES: u32 = 8;
@@ -70,7 +70,7 @@ impl Network {
             .to_vec()
     }
 
-    /// How often something was sent in vain so far, and again.
+    /// The number of retransmissions so far.
     pub(crate) fn sent_again(&self) -> Result<usize> {
         let counts = std::fs::read_to_string(format!("/proc/{}/net/snmp", self.holder.id()))?;
         let mut lines = counts.lines().filter(|line| line.starts_with("Tcp:"));
@@ -88,8 +88,8 @@ impl Network {
     }
 }
 
-/// Makes the wire, whose name is this machine's and so makes its addresses ours alone: another run beside this
-/// one has another number.
+/// Creates the wire. Its name is unique on this machine, and so are its addresses: a concurrent run has another
+/// number.
 fn make_wire(id: u32) -> Result<u32> {
     let mut last = None;
     for tried in 0..TRIES {

@@ -1,8 +1,8 @@
-//! What the locks guard: a register and a log for each resource, behind HTTP, with a fence. It takes a write with a
-//! token that is not below the highest that it has taken, and answers 412 to an older one.
+//! What the locks guard: a register and a log for each resource, behind HTTP, with a fence. It accepts a write with a
+//! token that is not below the highest accepted one, and answers 412 to an older one.
 //!
-//! A log is read, with a token too, before something is put at its end: two who do that at one time would put it
-//! at the same place, and what the first had put would be gone.
+//! An app reads the length of a log, with its token, before it appends: two concurrent apps would use the same index,
+//! and the first entry would be lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::history::{Entry, Op};
-use crate::journal::{Journal, now_ns};
+use crate::recorder::{Recorder, now_ns};
 
 /// A write, as an app sends it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,18 +29,18 @@ pub(crate) struct Write {
     pub(crate) token: u64,
     /// What; no two writes write the same.
     pub(crate) value: String,
-    /// Who.
+    /// The process.
     pub(crate) process: String,
 }
 
-/// What is to be put into a log, as an app sends it; without it, how long is the log?
+/// An entry for a log, as an app sends it; without an entry the length of the log is returned.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Put {
     /// Where.
     pub(crate) log: String,
     /// With this token.
     pub(crate) token: u64,
-    /// At which place, and what.
+    /// The index and the entry.
     pub(crate) entry: Option<(usize, String)>,
 }
 
@@ -49,14 +49,14 @@ pub(crate) struct Put {
 pub(crate) struct Content {
     /// The token of the last write; 0 if there was none.
     pub(crate) token: u64,
-    /// What was written.
+    /// The written value.
     pub(crate) value: String,
 }
 
-/// Whether a register looks at tokens.
+/// Whether a register checks tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {
-    /// As it should.
+    /// It checks them.
     Checks,
     /// It takes whatever comes: only to see that this is noticed.
     TakesAll,
@@ -70,7 +70,7 @@ pub(crate) struct Register {
     serving: JoinHandle<()>,
 }
 
-/// Who wrote last, and when.
+/// The last writer, and when it wrote.
 #[derive(Clone, Debug)]
 pub(crate) struct LastWrite {
     pub(crate) process: String,
@@ -90,11 +90,11 @@ struct Kept {
     /// By registers.
     refused: usize,
     last: BTreeMap<String, LastWrite>,
-    journal: Journal,
+    recorder: Recorder,
 }
 
 impl Register {
-    /// Starts one, whose decisions become a history in this directory.
+    /// Starts one, with a history of its decisions in this directory.
     pub(crate) async fn start(fence: Fence, histories: &Path) -> Result<Self> {
         let kept = Kept {
             highest: BTreeMap::new(),
@@ -102,7 +102,7 @@ impl Register {
             logs: BTreeMap::new(),
             refused: 0,
             last: BTreeMap::new(),
-            journal: Journal::begin(histories, "register")?,
+            recorder: Recorder::begin(histories, "register")?,
         };
         let shared = Arc::new(Shared {
             fence,
@@ -131,7 +131,7 @@ impl Register {
         self.shared.with(|kept| {
             for (log, entries) in &kept.logs {
                 let (log, entries) = (log.clone(), entries.clone());
-                kept.journal.info(Op::Log { log, entries })?;
+                kept.recorder.info(Op::Log { log, entries })?;
             }
             Ok(())
         })
@@ -142,7 +142,7 @@ impl Register {
         self.shared.with(|kept| kept.refused)
     }
 
-    /// Who wrote last to each register.
+    /// The last write to each register.
     pub(crate) fn last_writes(&self) -> Vec<LastWrite> {
         self.shared
             .with(|kept| kept.last.values().cloned().collect())
@@ -198,7 +198,7 @@ impl Kept {
             self.refused += 1;
         }
         let decided = Op::decided(&write.register, write.token, &write.value, accepted);
-        self.journal.info(decided)?;
+        self.recorder.info(decided)?;
         Ok(accepted)
     }
 }

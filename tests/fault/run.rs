@@ -1,7 +1,7 @@
-//! The long run: trouble, one after the other and sometimes two at once, for as long as is asked.
+//! The long run: faults, one after the other and sometimes two at once.
 //!
-//! `FAULT_SEED` does the same to the same again, `FAULT_MINUTES` says for how long. When what is done takes effect
-//! is up to the machine, so a seed repeats the faults and not the run.
+//! `FAULT_SEED` repeats the same faults, `FAULT_MINUTES` is the duration. When a fault takes effect depends on the
+//! machine, so a seed repeats the faults and not the run.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -13,14 +13,14 @@ use leasehold::protocol::time::Moment;
 
 use crate::harness::now;
 use crate::history::{History, check_linearizable};
-use crate::journal::claim;
+use crate::injection::Undo;
+use crate::recorder::claim;
 use crate::schedule::{Kind, Schedule};
-use crate::strike::Remedy;
-use crate::verdict::{Counts, are_enough_taken_over, nobody_panicked, porcupine};
-use crate::world::{Place, Plan, World, forget_all_but, named};
+use crate::verdict::{Counts, are_enough_taken_over, no_process_panicked, porcupine};
+use crate::world::{Place, Plan, World, keep_latest_runs, named};
 
 const MINUTES: f64 = 10.0;
-/// The histories and logs of so many runs are kept.
+/// The number of runs whose histories and logs are kept.
 const KEPT: usize = 5;
 /// How often pods are stopped once more where too few came of that, and for how long: longer than sessions
 /// live.
@@ -37,13 +37,13 @@ fn from_env<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {
     }
 }
 
-/// Unlike what is printed by a macro, this is shown when the test passes too.
+/// Unlike the output of a macro, this is shown when the test passes too.
 pub(crate) fn tell(line: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }
 
-/// What was done so far.
-struct Done {
+/// The faults so far.
+struct Progress {
     began: Moment,
     kinds: BTreeSet<Kind>,
     /// What the test's own hands failed to do.
@@ -51,7 +51,7 @@ struct Done {
     injections: usize,
 }
 
-impl Done {
+impl Progress {
     fn count(&mut self, kind: Kind) {
         self.kinds.insert(kind);
         self.injections += 1;
@@ -65,35 +65,35 @@ impl Done {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "ten minutes and a control plane of its own: make fault"]
-async fn fault_whatever_befalls_them_apps_believe_one_at_a_time() -> Result<()> {
+async fn fault_apps_hold_each_lock_one_at_a_time_under_faults() -> Result<()> {
     let seed = from_env("FAULT_SEED")?.unwrap_or_else(|| fastrand::u64(..));
     let minutes = from_env("FAULT_MINUTES")?.unwrap_or(MINUTES);
     tell(&format!("FAULT_SEED={seed} FAULT_MINUTES={minutes}"))?;
-    forget_all_but("run", KEPT - 1)?;
+    keep_latest_runs("run", KEPT - 1)?;
     let place = Place::new(&named("run", seed))?;
     tell(&format!(
         "histories and logs: {}",
         place.directory.display()
     ))?;
     let ended = run(seed, Duration::from_secs_f64(minutes * 60.0), &place).await;
-    // What was done when stands above.
+    // The faults are printed above.
     ended.with_context(|| format!("FAULT_SEED={seed}, see {}", place.directory.display()))
 }
 
 async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
     let mut world = World::start(place, Plan::sound(seed)).await?;
     claim(&place.histories(), seed)?;
-    world.until_looked_after().await?;
+    world.until_operator_leads().await?;
     world.start_apps()?;
-    let done = trouble(&mut world, seed, lasts).await?;
-    stop_until_it_is_enough(&mut world, seed, lasts).await?;
-    world.until_looked_after().await?;
+    let done = inject_faults(&mut world, seed, lasts).await?;
+    freeze_pods_until_enough(&mut world, seed, lasts).await?;
+    world.until_operator_leads().await?;
     world.finish().await?;
-    world.until_all_are_given_again().await?;
+    world.until_all_are_granted_again().await?;
     world.register.tell_logs()?;
     // What apps say lies beside their histories.
-    nobody_panicked(&place.logs())?;
-    nobody_panicked(&place.histories())?;
+    no_process_panicked(&place.logs())?;
+    no_process_panicked(&place.histories())?;
     let history = History::read_directory(&place.histories())?;
     let counts = Counts {
         kinds: done.kinds.len(),
@@ -115,26 +115,26 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
     counts.suffice(lasts)
 }
 
-/// A stopped app's write is stale only if somebody else wanted the lock meanwhile, which in a short run may never
-/// have been so; and how many locks the dead had, of all that was done to them, is up to the machine.
-async fn stop_until_it_is_enough(world: &mut World, seed: u64, lasted: Duration) -> Result<()> {
+/// A stopped app's write is stale only if another app acquired the lock meanwhile, which a short run may lack. The
+/// number of locks of killed processes depends on the machine.
+async fn freeze_pods_until_enough(world: &mut World, seed: u64, lasted: Duration) -> Result<()> {
     let mut schedule = Schedule::new(seed);
     for _ in 0..STOPS {
         let are_enough = are_enough_taken_over(&world.place.logs(), lasted)?;
         if world.register.refused() > 0 && are_enough {
             return Ok(());
         }
-        let remedy = world.strike(Kind::HangPod, &mut schedule).await?;
+        let undo = world.inject(Kind::HangPod, &mut schedule).await?;
         tokio::time::sleep(STOPPED).await;
-        world.heal(remedy).await?;
+        world.undo(undo).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     Ok(())
 }
 
-async fn trouble(world: &mut World, seed: u64, lasts: Duration) -> Result<Done> {
+async fn inject_faults(world: &mut World, seed: u64, lasts: Duration) -> Result<Progress> {
     let mut schedule = Schedule::new(seed);
-    let mut done = Done {
+    let mut done = Progress {
         began: now(),
         kinds: BTreeSet::new(),
         failed: BTreeSet::new(),
@@ -144,23 +144,23 @@ async fn trouble(world: &mut World, seed: u64, lasts: Duration) -> Result<Done> 
     while now() < ends {
         let next = schedule.next();
         let met = world.met()?;
-        let mut struck = Vec::new();
+        let mut injected = Vec::new();
         for kind in [Some(next.kind), next.and].into_iter().flatten() {
             let kind = world.possible(kind);
-            let remedy = world.strike(kind, &mut schedule).await;
-            let remedy = remedy.with_context(|| format!("{kind:?}"))?;
-            done.tell(&format!("{kind:?} for {:?}: {remedy}", next.lasts))?;
-            struck.push((kind, remedy));
+            let undo = world.inject(kind, &mut schedule).await;
+            let undo = undo.with_context(|| format!("{kind:?}"))?;
+            done.tell(&format!("{kind:?} for {:?}: {undo}", next.lasts))?;
+            injected.push((kind, undo));
         }
         tokio::time::sleep(next.lasts).await;
-        while let Some((kind, remedy)) = struck.pop() {
-            let told = remedy.to_string();
-            let is_failed = matches!(remedy, Remedy::Failed(_));
-            let is_done = !is_failed && !matches!(remedy, Remedy::Missed(_));
+        while let Some((kind, undo)) = injected.pop() {
+            let told = undo.to_string();
+            let is_failed = matches!(undo, Undo::Failed(_));
+            let is_done = !is_failed && !matches!(undo, Undo::Missed(_));
             if is_failed {
                 done.failed.insert(kind);
             }
-            world.heal(remedy).await.with_context(|| told)?;
+            world.undo(undo).await.with_context(|| told)?;
             if is_done && kind.is_of_messages() && world.met()? == met {
                 done.tell(&format!("nothing met {kind:?}"))?;
             } else if is_done {

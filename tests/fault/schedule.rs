@@ -1,11 +1,11 @@
-//! What is to be done when: a seed decides, and every kind has its turn before one comes again.
+//! The schedule of faults: a seed decides, and every kind is used before one is repeated.
 
 use std::time::Duration;
 
-/// The kinds of trouble, and how often each comes in a deck: those that bring most come more than once.
+/// The kinds of faults, and how often each is in the deck: the most productive ones more than once.
 macro_rules! kinds {
     ($($(#[$says:meta])* $kind:ident $times:literal,)*) => {
-        /// A kind of trouble.
+        /// A kind of fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum Kind {
             $($(#[$says])* $kind,)*
@@ -21,17 +21,17 @@ kinds! {
     KillSidecar 1,
     /// The same, and it comes back without.
     ForgetSidecar 3,
-    /// A sidecar is stopped, mostly for longer than its session lives, and goes on.
+    /// A sidecar is stopped, mostly for longer than its session is valid, and continues.
     HangSidecar 2,
     /// kill -9 of an app.
     KillApp 1,
     /// An app is stopped with a write in its hands, for longer than its lease lives.
     HangApp 2,
-    /// A whole pod is stopped, sidecar and apps, with a write in its hands, and goes on.
+    /// A whole pod is stopped, sidecar and apps, with a pending write, and continues.
     HangPod 2,
     /// kill -9 of a replica of the operator.
     KillOperator 1,
-    /// A replica of the operator is stopped and goes on.
+    /// A replica of the operator is stopped and continues.
     HangOperator 1,
     /// kill -9 of the API server.
     KillApiServer 1,
@@ -41,7 +41,7 @@ kinds! {
     RestartApiServer 1,
     /// kill -9 of etcd.
     KillEtcd 1,
-    /// etcd hangs: what was sent to it is done afterwards.
+    /// etcd hangs: requests are applied afterwards.
     HangEtcd 1,
     /// etcd forgets its history.
     CompactEtcd 1,
@@ -51,25 +51,25 @@ kinds! {
     Noise 1,
     /// Writes arrive, and their answers come late or not at all.
     LateAnswers 1,
-    /// Writes arrive late: after their sender gave up, or after its session is over.
+    /// Writes arrive late: after their sender timed out, or after its session is over.
     LateRequests 1,
     /// Nothing passes between a pod, or a replica of the operator, and the API server.
     Partition 2,
-    /// A pod's own network is gone: it reaches neither API server nor register.
+    /// A pod's own network is cut: it reaches neither API server nor register.
     CutPod 1,
-    /// Watches that are open tell nothing more.
+    /// Open watches deliver nothing more.
     StallWatches 1,
-    /// The wall clock of a sidecar leaps, back or forth.
+    /// The wall clock of a sidecar jumps, back or forward.
     WallClockLeaps 1,
-    /// The clock of a sidecar leaps forth, the one that counts.
+    /// The clock of a sidecar that leases count on jumps forward.
     ClockLeaps 1,
     /// Pods lose their right to locks, and get it back.
     TakeRights 1,
-    /// The operator loses its rights, and gets them back.
+    /// The operator loses its rights, and they are restored.
     TakeOperatorsRights 1,
-    /// A lock is deleted, as the policy tells people to.
+    /// A lock is deleted, as the policy advises.
     DeleteLock 1,
-    /// A held lock is gone from the store, past every policy.
+    /// A held lock is removed from the store, past every policy.
     LoseLock 1,
     /// A lock's holder is wiped out by hand.
     WipeStatus 1,
@@ -93,7 +93,7 @@ impl Kind {
     }
 }
 
-/// What may come on top of another trouble: it needs nobody's answer.
+/// Faults that may come with another one: they need no answer of a server.
 const ON_TOP: [Kind; 7] = [
     KillSidecar,
     ForgetSidecar,
@@ -104,7 +104,7 @@ const ON_TOP: [Kind; 7] = [
     HangOperator,
 ];
 
-/// So many of a hundred troubles come with another one.
+/// The percentage of faults that come with another one.
 const TOGETHER: u32 = 30;
 
 /// The schedule of a run.
@@ -113,11 +113,11 @@ pub(crate) struct Schedule {
     deck: Vec<Kind>,
 }
 
-/// The next thing to do.
+/// The next fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Next {
     pub(crate) kind: Kind,
-    /// What comes on top of it.
+    /// A second fault at the same time.
     pub(crate) and: Option<Kind>,
     /// For how long.
     pub(crate) lasts: Duration,
@@ -134,7 +134,7 @@ impl Schedule {
         }
     }
 
-    /// What comes next.
+    /// The next entry of the schedule.
     pub(crate) fn next(&mut self) -> Next {
         if self.deck.is_empty() {
             let cards = DECK.iter();
@@ -146,7 +146,7 @@ impl Schedule {
         let on_top = self.dice.choice(ON_TOP).filter(|_| self.is(TOGETHER));
         let lasts = match kind {
             HangApp | HangPod | CutPod => self.between(5_500, 8_500),
-            // Long enough for somebody to take over.
+            // Long enough for a take-over.
             ForgetSidecar | HangSidecar => self.between(3_500, 7_500),
             // It takes up to two seconds until all have seen it.
             ClockLeaps => self.between(2_500, 5_000),

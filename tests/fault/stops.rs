@@ -1,5 +1,5 @@
-//! Who of a seat does not run, and since when: in the history, from before somebody is stopped until after it runs
-//! again. What is told too late is excused by that, by a machine that stood still (`pulse`), and by nothing else.
+//! Which process of a pod is stopped, and since when: in the history, from before the stop until after the process
+//! runs again. This and a stalled machine (`stall_detector`) excuse a late notification, and nothing else does.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,43 +7,43 @@ use std::path::Path;
 use anyhow::Result;
 
 use crate::history::Op;
-use crate::journal::Journal;
+use crate::recorder::Recorder;
 
-/// The stops of one seat.
+/// The stops of one pod.
 pub(crate) struct Stops {
     /// What the history calls its sidecar.
     pub(crate) sidecar: String,
-    /// Nobody records them: only to see that this is noticed.
+    /// The stops are not recorded: a control, to show that this is detected.
     are_secret: bool,
-    journal: Journal,
+    recorder: Recorder,
     /// Those that are not over.
     open: BTreeMap<String, u64>,
 }
 
 impl Stops {
-    /// Of the seat of this number, with a history in this directory.
+    /// Of the pod of this number, with a history in this directory.
     pub(crate) fn begin(histories: &Path, number: usize, are_secret: bool) -> Result<Self> {
         Ok(Self {
             sidecar: format!("sidecar-{number}"),
             are_secret,
-            journal: Journal::begin(histories, &format!("seat-{number}"))?,
+            recorder: Recorder::begin(histories, &format!("pod-{number}"))?,
             open: BTreeMap::new(),
         })
     }
 
-    /// Before somebody is stopped or killed.
+    /// Before a process is stopped or killed.
     pub(crate) fn stops(&mut self, who: &str) -> Result<()> {
         if !self.are_secret && !self.open.contains_key(who) {
-            let operation = self.journal.invoke(Op::stop(who))?;
+            let operation = self.recorder.invoke(Op::stop(who))?;
             self.open.insert(who.to_owned(), operation);
         }
         Ok(())
     }
 
-    /// After it was let go on, or started again.
+    /// After a process continued or was started again.
     pub(crate) fn runs(&mut self, who: &str) -> Result<()> {
         match self.open.remove(who) {
-            Some(operation) => self.journal.ok(operation, Op::stop(who)),
+            Some(operation) => self.recorder.ok(operation, Op::stop(who)),
             None => Ok(()),
         }
     }

@@ -1,4 +1,5 @@
-//! What came of a run: what must never be in its history, and what must be in it for the run to mean anything.
+//! The evaluation of a run: what its history must never contain, and what it must contain for the run to mean
+//! anything.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,16 +15,16 @@ use crate::history::{History, Phase, Summary};
 /// What the numbers are for.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// How many grants of the dead have to be ended in that time.
+/// How many grants of expired holders have to be ended in that time.
 const TAKE_OVERS: usize = 50;
 
-/// What a run that lasts so long has to have of what ten minutes must have.
+/// The share of `wanted` for a run of that duration.
 fn share_of(wanted: usize, lasted: Duration) -> usize {
     let seconds = |it: Duration| usize::try_from(it.as_secs()).unwrap_or(usize::MAX);
     wanted * seconds(lasted.min(TEN_MINUTES)) / seconds(TEN_MINUTES)
 }
 
-/// Whether so long a run has enough of what comes of dead holders.
+/// Whether a run of that duration has enough take-overs.
 pub(crate) fn are_enough_taken_over(logs: &Path, lasted: Duration) -> Result<bool> {
     Ok(take_overs(logs)? >= share_of(TAKE_OVERS, lasted))
 }
@@ -40,7 +41,7 @@ pub(crate) struct Counts {
     pub(crate) injections: usize,
     /// Grants that were ended because their holder was dead.
     pub(crate) take_overs: usize,
-    /// Requests of which nobody knows what became.
+    /// Requests of unknown outcome.
     pub(crate) unknown: usize,
     /// What the history has in it.
     pub(crate) told: Summary,
@@ -58,7 +59,7 @@ impl Counts {
         })
     }
 
-    /// Whether enough happened in so long: ten minutes must have all of it, a shorter run its share.
+    /// Whether enough happened: ten minutes must have all of it, a shorter run its share.
     pub(crate) fn suffice(&self, lasted: Duration) -> Result<()> {
         for (what, seen, wanted) in [
             ("kinds", self.kinds, 24),
@@ -114,8 +115,8 @@ impl fmt::Display for Counts {
     }
 }
 
-/// A task of ours that died is started again, and nothing else would tell of it.
-pub(crate) fn nobody_panicked(logs: &Path) -> Result<()> {
+/// A task of ours that panicked is restarted, and only the log shows it.
+pub(crate) fn no_process_panicked(logs: &Path) -> Result<()> {
     for entry in logs.read_dir()? {
         let path = entry?.path();
         let log = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
@@ -125,7 +126,7 @@ pub(crate) fn nobody_panicked(logs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends for which the operators have a line, each once: a line is told again rather than never.
+/// The ends in the operators' audit logs, each once: a line may be repeated rather than lost.
 fn take_overs(logs: &Path) -> Result<usize> {
     let mut ends = BTreeSet::new();
     for entry in logs.read_dir()? {

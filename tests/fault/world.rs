@@ -13,41 +13,41 @@ use crate::clock::Clock;
 use crate::harness::{
     Cluster, Namespace, Operator, Pod, Proxy, TakeOver, eventually, keep_logs_in, target_directory,
 };
-use crate::journal::Journal;
 use crate::network::Network;
-use crate::pulse::Pulse;
+use crate::recorder::Recorder;
 use crate::register::{Fence, Register};
-use crate::seat::{Equipment, Seat};
+use crate::stall_detector::StallDetector;
 use crate::stops::Stops;
+use crate::test_pod::{Equipment, TestPod};
 
 /// Our binary.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 /// The shortest that there is: more happens in ten minutes.
 pub(crate) const TTL_SECONDS: u64 = 3;
-const SEATS: usize = 6;
-const APPS_A_SEAT: usize = 2;
-/// So many locks there are. No fewer than seats: in the end each gives one.
+const PODS: usize = 6;
+const APPS_PER_POD: usize = 2;
+/// The number of locks. No fewer than pods: in the end each pod grants one.
 const RESOURCES: usize = 8;
-/// How long apps may take to notice that it is over, or to end what they wait for.
+/// How long apps may take to notice the end of the run, or to end their waits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// All of it.
 pub(crate) struct World {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) namespace: Namespace,
-    pub(crate) operators: Vec<OperatorSeat>,
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) operators: Vec<Replica>,
+    pub(crate) pods: Vec<TestPod>,
     pub(crate) register: Register,
     pub(crate) resources: Vec<String>,
-    /// What people do, in the history.
-    pub(crate) people: Journal,
+    /// The actions of the administrator, in the history.
+    pub(crate) admin: Recorder,
     operators_bug: Option<&'static str>,
-    _pulse: Pulse,
+    _stall_detector: StallDetector,
     pub(crate) place: Place,
 }
 
 /// Where a replica of the operator runs.
-pub(crate) struct OperatorSeat {
+pub(crate) struct Replica {
     pod: Pod,
     /// Between it and the API server.
     pub(crate) proxy: Proxy,
@@ -62,20 +62,20 @@ pub(crate) struct Plan {
     /// Decides what the apps do.
     pub(crate) seed: u64,
     pub(crate) fence: Fence,
-    /// So much longer do apps believe than they were told.
+    /// By how much apps exceed their deadline.
     pub(crate) overtrust_ms: u64,
-    /// The history does not say who was stopped: only to see that this is noticed.
+    /// The history has no stops: a control, to show that this is detected.
     pub(crate) secret_stops: bool,
-    /// All work takes long: who is struck has a lock, and wants it for longer than it is struck.
+    /// All work takes long: an affected app holds a lock, and wants it for longer than the fault lasts.
     pub(crate) works_long: bool,
-    /// So many locks there are.
+    /// The number of locks.
     pub(crate) resources: usize,
     /// A seeded bug that the operators have. `LEASEHOLD_SEEDED` is the path of a binary that knows it.
     pub(crate) operators_bug: Option<&'static str>,
 }
 
 impl Plan {
-    /// One that is as it should be.
+    /// Without any deviation.
     pub(crate) const fn sound(seed: u64) -> Self {
         Self {
             seed,
@@ -89,7 +89,7 @@ impl Plan {
     }
 }
 
-/// Where a run leaves what is to be looked at.
+/// Where a run leaves its files.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
@@ -113,7 +113,7 @@ impl Place {
         self.directory.join("history")
     }
 
-    /// What sidecars and operators said.
+    /// The logs of sidecars and operators.
     pub(crate) fn logs(&self) -> PathBuf {
         self.directory.join("logs")
     }
@@ -134,7 +134,7 @@ impl World {
             let pod = cluster.operator_pod(&format!("operator-{number}")).await?;
             let proxy = Proxy::start(&cluster).await?;
             let clock = rate.map(|rate| Clock::running(&place.directory, rate));
-            operators.push(OperatorSeat {
+            operators.push(Replica {
                 pod: pod.through(&proxy.url)?,
                 proxy,
                 clock: clock.transpose()?,
@@ -146,27 +146,27 @@ impl World {
         let mut world = Self {
             cluster,
             operators,
-            seats: Vec::new(),
+            pods: Vec::new(),
             register: Register::start(plan.fence, &histories).await?,
             resources: (0..plan.resources).map(|n| format!("r{n}")).collect(),
-            people: Journal::begin(&histories, "people")?,
+            admin: Recorder::begin(&histories, "admin")?,
             operators_bug: plan.operators_bug,
-            _pulse: Pulse::begin(&histories)?,
+            _stall_detector: StallDetector::begin(&histories)?,
             namespace,
             place: place.clone(),
         };
         for number in 0..2 {
             world.start_operator(number).await?;
         }
-        for number in 0..SEATS {
-            let seat = world.seat(number, plan).await?;
-            world.seats.push(seat);
-            world.seats[number].start_sidecar(false).await?;
+        for number in 0..PODS {
+            let pod = world.pod(number, plan).await?;
+            world.pods.push(pod);
+            world.pods[number].start_sidecar(false).await?;
         }
         Ok(world)
     }
 
-    async fn seat(&self, number: usize, plan: Plan) -> Result<Seat> {
+    async fn pod(&self, number: usize, plan: Plan) -> Result<TestPod> {
         let pod = self.namespace.pod(&format!("pod-{number}")).await?;
         let directory = &self.place.directory;
         let clock = match number {
@@ -185,13 +185,13 @@ impl World {
             None => "127.0.0.1".to_owned(),
         };
         let clock_percent = clock.as_ref().map_or(100, Clock::percent);
-        let apps = (0..APPS_A_SEAT).map(|app| app::Config {
+        let apps = (0..APPS_PER_POD).map(|app| app::Config {
             name: format!("app-{number}{app}"),
             sidecar: String::new(),
             served_by: String::new(),
             register: format!("http://{us}:{}", self.register.port),
             resources: self.resources.clone(),
-            seed: plan.seed ^ ((number * APPS_A_SEAT + app + 1) as u64) << 32,
+            seed: plan.seed ^ ((number * APPS_PER_POD + app + 1) as u64) << 32,
             histories: self.place.histories(),
             finish: self.place.finish(),
             clock_percent,
@@ -205,14 +205,14 @@ impl World {
         };
         let state = directory.join(format!("state-{number}"));
         let stops = Stops::begin(&self.place.histories(), number, plan.secret_stops)?;
-        Seat::new(&pod, equipment, state, stops, apps)
+        TestPod::new(&pod, equipment, state, stops, apps)
     }
 
     /// Starts all apps.
     pub(crate) fn start_apps(&mut self) -> Result<()> {
-        for seat in &mut self.seats {
-            for app in 0..APPS_A_SEAT {
-                seat.start_app(app)?;
+        for pod in &mut self.pods {
+            for app in 0..APPS_PER_POD {
+                pod.start_app(app)?;
             }
         }
         Ok(())
@@ -220,7 +220,7 @@ impl World {
 
     /// Starts a replica of the operator.
     pub(crate) async fn start_operator(&mut self, number: usize) -> Result<()> {
-        let seat = &mut self.operators[number];
+        let replica = &mut self.operators[number];
         // Idle locks are deleted within the run, and made again.
         let args = [
             "--session-ttl",
@@ -230,7 +230,7 @@ impl World {
             "--keep-sessions-seconds",
             "10",
         ];
-        let through = seat.clock.as_ref().map(Clock::through);
+        let through = replica.clock.as_ref().map(Clock::through);
         let mut through = through.transpose()?.unwrap_or_default();
         let mut binary = BINARY.to_owned();
         if let Some(bug) = self.operators_bug {
@@ -238,16 +238,16 @@ impl World {
             let bug = format!("LEASEHOLD_SEEDED_BUG={bug}");
             through.splice(0..0, ["env".to_owned(), bug]);
         }
-        let started = Operator::start_through(&through, &binary, &seat.pod, &args).await?;
-        seat.running = Some(started);
+        let started = Operator::start_through(&through, &binary, &replica.pod, &args).await?;
+        replica.running = Some(started);
         Ok(())
     }
 
     /// Waits until one of the operators is the active one and has seen everything.
-    pub(crate) async fn until_looked_after(&self) -> Result<()> {
+    pub(crate) async fn until_operator_leads(&self) -> Result<()> {
         eventually("an active operator", LIMIT, async || {
-            for seat in &self.operators {
-                let running = seat.running.as_ref()?;
+            for replica in &self.operators {
+                let running = replica.running.as_ref()?;
                 if running.metric("leasehold_operator_leading").await.ok()? > 0.0 {
                     return Some(());
                 }
@@ -257,24 +257,24 @@ impl World {
         .await
     }
 
-    /// Which app wrote last before any other thing happened: (seat, app).
+    /// Which app wrote last: (pod, app).
     pub(crate) fn last_writer(&self) -> Option<(usize, usize)> {
         let last = self.register.last_writes();
         let latest = last.into_iter().max_by_key(|write| write.at)?;
-        let seats = self.seats.iter().enumerate();
-        let mut apps = seats.flat_map(|(seat, it)| {
+        let pods = self.pods.iter().enumerate();
+        let mut apps = pods.flat_map(|(pod, it)| {
             let apps = it.apps.iter().enumerate();
-            apps.map(move |(app, slot)| (seat, app, slot))
+            apps.map(move |(app, slot)| (pod, app, slot))
         });
-        let (seat, app, _) = apps.find(|(_, _, slot)| slot.lived_as(&latest.process))?;
-        Some((seat, app))
+        let (pod, app, _) = apps.find(|(_, _, slot)| slot.is_process_of(&latest.process))?;
+        Some((pod, app))
     }
 
-    /// Tells the apps that it is over, and waits until each has ended well.
+    /// Ends the apps, and waits until each has ended well.
     pub(crate) async fn finish(&mut self) -> Result<()> {
         std::fs::write(self.place.finish(), "")?;
-        for seat in &self.seats {
-            for app in &seat.apps {
+        for pod in &self.pods {
+            for app in &pod.apps {
                 let Some(process) = app.process() else {
                     continue;
                 };
@@ -285,17 +285,17 @@ impl World {
         Ok(())
     }
 
-    /// When all is well and everybody has let go, each lock is given to who asks for it, and each sidecar that
-    /// can be asked from here has one to give: who has a network of its own listens in there.
-    pub(crate) async fn until_all_are_given_again(&self) -> Result<()> {
-        let seats = self.seats.iter().filter(|seat| seat.network.is_none());
-        for (resource, seat) in self.resources.iter().zip(seats.cycle()) {
+    /// When all apps have released, each lock is granted once more, by a sidecar that can be reached from here: one
+    /// with a network of its own cannot.
+    pub(crate) async fn until_all_are_granted_again(&self) -> Result<()> {
+        let pods = self.pods.iter().filter(|pod| pod.network.is_none());
+        for (resource, pod) in self.resources.iter().zip(pods.cycle()) {
             let body = json!({"resource": resource, "ttlSeconds": 5, "waitSeconds": 20});
             eventually(
                 &format!("{resource} to be given again"),
                 LIMIT,
                 async || {
-                    let sidecar = seat.sidecar()?;
+                    let sidecar = pod.sidecar()?;
                     let lease = sidecar.acquire_with(&body).await.ok()?.granted().ok()?;
                     sidecar.release(&lease.id).await.ok()?.expect(204).ok()
                 },
@@ -314,8 +314,8 @@ pub(crate) fn named(about: &str, seed: u64) -> String {
         .to_string()
 }
 
-/// Removes what all but so many of the latest runs left.
-pub(crate) fn forget_all_but(about: &str, kept: usize) -> Result<()> {
+/// Removes all but the latest runs.
+pub(crate) fn keep_latest_runs(about: &str, kept: usize) -> Result<()> {
     let directory = target_directory().join("fault").join(about);
     if !directory.exists() {
         return Ok(());

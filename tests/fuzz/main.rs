@@ -111,7 +111,7 @@ fn state_file() {
 
 /// A fault that no input of the corpus comes to.
 #[test]
-fn what_is_in_no_seed_is_found_by_mutation() {
+fn mutation_finds_a_fault_outside_the_corpus() {
     const RUNS: u64 = 6;
 
     fn deep(input: &[u8]) -> Outcome {

@@ -1,7 +1,7 @@
-//! The API server's own record of the requests that it got from service accounts.
+//! The API server's own record of the requests from service accounts.
 //!
-//! Written by the server itself, before it serves the request: what is not in here did not reach
-//! it. Requests of administrators are left out; tests make many.
+//! The server writes it before it serves the request: a request that is missing here did not reach it. Requests of
+//! administrators are left out; tests make many.
 
 use std::path::Path;
 

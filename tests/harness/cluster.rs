@@ -25,10 +25,10 @@ pub(crate) const OPERATOR_NAMESPACE: &str = "leasehold-system";
 /// The operator's service account.
 pub(crate) const OPERATOR_ACCOUNT: &str = "leasehold-operator";
 const RBAC: &str = "charts/leasehold/files/rbac";
-/// What is installed only where a test asks for it.
+/// What is installed only for tests that ask for it.
 const LEADER_LABELS: &str = "operator-leader-labels.yaml";
 
-/// Who may take over from a dead holder: which of the two policy sets is installed.
+/// Which processes may take over from an expired holder: this selects one of the two policy sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakeOver {
     /// Only the operator.
@@ -44,8 +44,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The one that the tests of this process share, started by the first who asks. For tests
-    /// that leave its control plane alone.
+    /// The cluster that the tests of this process share, started by the first one. For tests that leave its control
+    /// plane alone.
     pub(crate) async fn shared(mode: TakeOver) -> Result<Arc<Self>> {
         static STRICT: OnceCell<Result<Arc<Cluster>, String>> = OnceCell::const_new();
         static PEER: OnceCell<Result<Arc<Cluster>, String>> = OnceCell::const_new();
@@ -69,7 +69,7 @@ impl Cluster {
         cluster.map(Arc::new)
     }
 
-    /// One of one's own, whose control plane may be stopped, frozen and restored.
+    /// A cluster of the test's own, whose control plane may be stopped, frozen and restored.
     pub(crate) async fn fresh(mode: TakeOver) -> Result<Arc<Self>> {
         Self::fresh_on(KubeVersion::from_env()?, mode).await
     }
@@ -187,7 +187,7 @@ impl Cluster {
         namespace.pod_with_rights(name, OPERATOR_ACCOUNT).await
     }
 
-    /// Takes what is the operator's in all namespaces; it stays a candidate in its own.
+    /// Removes the operator's rights in all namespaces; it stays a candidate in its own.
     pub(crate) async fn take_operators_rights(&self) -> Result<()> {
         Api::<ClusterRoleBinding>::all(self.admin().await?)
             .delete("leasehold-operator", &DeleteParams::default())
@@ -202,7 +202,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets the operator label the pods of those who lead, which is off by default.
+    /// Lets the operator label the pods of leaders, which is off by default.
     pub(crate) async fn allow_leader_labels(&self) -> Result<()> {
         let client = self.admin().await?;
         apply_file(&client, &repository(RBAC).join(LEADER_LABELS)).await?;
@@ -256,7 +256,7 @@ impl Namespace {
         }))?;
         let bindings = Api::<RoleBinding>::namespaced(self.client.clone(), &self.name);
         match bindings.create(&PostParams::default(), &object).await {
-            // It is the same one: nobody else makes any.
+            // It is the same object: only this harness creates it.
             Err(kube::Error::Api(refused)) if refused.code == 409 => Ok(()),
             made => Ok(made.map(drop)?),
         }

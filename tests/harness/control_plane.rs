@@ -31,7 +31,7 @@ const ADMIN_TOKEN: &str = "admin-of-the-test";
 
 /// The address of the node that `tests/node/enter.sh` makes of this machine.
 pub(crate) const NODE_ADDRESS: &str = "10.99.0.1";
-/// Those who run a cluster, with the groups that they need. Each one's password is its name.
+/// The users of a cluster, with the groups that they need. The password of each is its name.
 const COMPONENTS: [(&str, &str); 4] = [
     ("system:node:node-1", "system:nodes"),
     ("system:kube-proxy", ""),
@@ -61,8 +61,8 @@ impl Purpose {
         }
     }
 
-    /// What kubelet and pods count on: an address in the endpoints of `kubernetes`; a kubelet that may
-    /// write what is its own; and a way to run commands in containers.
+    /// What kubelet and pods depend on: an address in the endpoints of `kubernetes`; a kubelet that may write its own
+    /// objects; and a way to run commands in containers.
     const fn flags(self) -> &'static [&'static str] {
         match self {
             Self::ManyTests | Self::OneTest | Self::Measuring => &[
@@ -138,7 +138,7 @@ impl ControlPlane {
         self.directory.join("certs/apiserver.crt")
     }
 
-    /// A place for files of this instance.
+    /// A directory for files of this instance.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -175,7 +175,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Kills the API server: connections break, nobody says anything.
+    /// Kills the API server: connections break without a message.
     pub(crate) async fn kill_api_server(&self) -> Result<()> {
         match self.api_server.lock().await.take() {
             Some(process) => process.kill(),
@@ -205,12 +205,12 @@ impl ControlPlane {
         signal(&self.api_server, Signal::CONT).await
     }
 
-    /// Makes etcd hang: the API server answers what it can, late and unclearly.
+    /// Makes etcd hang: the API server's answers are late and unclear.
     pub(crate) async fn freeze_etcd(&self) -> Result<()> {
         signal(&self.etcd_process, Signal::STOP).await
     }
 
-    /// Lets a frozen etcd go on; what was sent to it meanwhile is done now.
+    /// Lets a frozen etcd continue; it applies what was sent meanwhile.
     pub(crate) async fn thaw_etcd(&self) -> Result<()> {
         signal(&self.etcd_process, Signal::CONT).await
     }
@@ -246,7 +246,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// The same, with what it was; nothing if it was not there.
+    /// The same, and returns the removed object, if any.
     pub(crate) async fn take_from_etcd(&self, object: &str) -> Result<Option<serde_json::Value>> {
         let key = format!("/registry/leasehold.dev/{object}");
         let removed = self.etcd.remove(&key).await?;
@@ -254,8 +254,8 @@ impl ControlPlane {
         Ok(removed.transpose()?)
     }
 
-    /// Restores a backup: stops everything, puts the data in place, starts everything. With
-    /// `bump` the store's revision leaps by so much, as it should.
+    /// Restores a backup: stops everything, replaces the data, starts everything. With `bump` the store's revision is
+    /// raised by that, as the runbook advises.
     pub(crate) async fn restore_etcd(&self, snapshot: &Path, bump: Option<u64>) -> Result<()> {
         self.stop_api_server().await?;
         let mut etcd = self.etcd_process.lock().await;

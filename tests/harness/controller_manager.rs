@@ -1,5 +1,5 @@
-//! A real kube-controller-manager with the one controller that a test needs, and what it takes for
-//! granted: pods that run on a node. No kubelet runs them; the administrator says that they do.
+//! A real kube-controller-manager with the one controller that a test needs, and what it takes for granted: pods that
+//! run on a node. No kubelet runs them; the administrator writes their status.
 
 use std::process::Command;
 

@@ -15,7 +15,7 @@ use super::wait::{PATIENCE, eventually};
 /// How long etcd may take to start or stop.
 const LIMIT: Duration = PATIENCE;
 
-/// Where an instance keeps its data, and what is numbered in it.
+/// The data directory of an instance, and the numbers of its ports.
 pub(crate) struct Etcd {
     directory: PathBuf,
     binaries: Binaries,
@@ -40,8 +40,7 @@ impl Etcd {
         format!("unix://{}", self.socket().display())
     }
 
-    /// Starts it and waits until it takes connections: an API server that finds nobody there
-    /// tries again only after a second.
+    /// Starts it and waits until it accepts connections: an API server without an etcd retries only after a second.
     pub(crate) async fn start(&self) -> Result<Process> {
         // What a killed one left behind.
         let _absent = std::fs::remove_file(self.socket());
@@ -82,7 +81,7 @@ impl Etcd {
         Ok(file)
     }
 
-    /// Removes what is stored under a key, behind the API server's back, and gives it if there was something.
+    /// Removes a key, behind the API server's back, and returns the value, if any.
     pub(crate) async fn remove(&self, key: &str) -> Result<Option<String>> {
         let removed = run(self.etcdctl(&["del", "--prev-kv", key])).await?;
         // How many, then each with its key.
@@ -92,7 +91,7 @@ impl Etcd {
         Ok(value)
     }
 
-    /// Forgets all history: who watches from before now cannot go on.
+    /// Compacts all history: older watches cannot continue.
     pub(crate) async fn compact(&self) -> Result<()> {
         let status = run(self.etcdctl(&["endpoint", "status", "--write-out=json"])).await?;
         let status: serde_json::Value = serde_json::from_str(&status)?;
@@ -111,8 +110,7 @@ impl Etcd {
         command
     }
 
-    /// Puts a backup in the place of the stopped etcd's data, as docs/ tells people to; without
-    /// `bump` as it tells them not to.
+    /// Replaces the stopped etcd's data with a backup, as docs/ advise; without `bump` as they advise not to.
     pub(crate) async fn restore(&self, snapshot: &Path, bump: Option<u64>) -> Result<()> {
         self.restores.fetch_add(1, Ordering::Relaxed);
         let mut command = tokio::process::Command::new(&self.binaries.etcdutl);
@@ -143,7 +141,7 @@ impl Etcd {
     }
 }
 
-/// Runs a command to its good end, and gives what it printed.
+/// Runs a command that must succeed, and returns its output.
 async fn run(mut command: tokio::process::Command) -> Result<String> {
     let output = command.kill_on_drop(true).output().await?;
     let said = String::from_utf8_lossy(&output.stderr);

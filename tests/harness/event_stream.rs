@@ -16,7 +16,7 @@ use super::process::{Process, directory};
 use super::sidecar::Sidecar;
 use super::wait::{eventually, now};
 
-/// How long a curl has to be told something, or to end.
+/// How long a curl may take to receive something, or to end.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// One event.
@@ -35,8 +35,7 @@ impl Event {
     }
 }
 
-/// Whole events in the order in which they came. What is around them, as the sizes of chunks, is
-/// passed over.
+/// Whole events in their order. Everything around them, such as the sizes of chunks, is skipped.
 pub(crate) fn events_in(text: &str) -> Result<Vec<Event>> {
     let mut lines = text.lines();
     let mut events = Vec::new();
@@ -64,7 +63,7 @@ pub(crate) struct Curl {
     process: Process,
 }
 
-/// A client that reads its stream when it is asked to.
+/// A client that reads its stream only on demand.
 pub(crate) struct SleepyClient {
     stream: TcpStream,
     sent: Moment,
@@ -117,12 +116,12 @@ impl Sidecar {
 }
 
 impl Curl {
-    /// What it has been told so far.
+    /// The events that it received so far.
     pub(crate) fn events(&self) -> Result<Vec<Event>> {
         events_in(&self.process.log())
     }
 
-    /// Waits until it is told this.
+    /// Waits until it receives this event.
     pub(crate) async fn until(&self, name: &str) -> Result<Event> {
         let what = format!("the event {name}");
         let found = eventually(&what, LIMIT, async || {
@@ -159,7 +158,7 @@ impl Curl {
 }
 
 impl SleepyClient {
-    /// When it sent its request: what it is told counts from there.
+    /// When it sent its request: validity counts from there.
     pub(crate) const fn sent(&self) -> Moment {
         self.sent
     }

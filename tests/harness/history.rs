@@ -1,4 +1,4 @@
-//! Every state that a lock object went through, as the API server tells it.
+//! Every state of a lock object, as a watch delivers it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl Namespace {
 }
 
 impl History {
-    /// What was told so far.
+    /// The states so far.
     pub(crate) fn states(&self) -> Vec<Value> {
         let states = self.states.lock();
         states.unwrap_or_else(PoisonError::into_inner).clone()

@@ -46,12 +46,12 @@ impl Kubeconfig {
         })
     }
 
-    /// A client. It belongs to the runtime that it is made in, so each test makes its own.
+    /// A client. It belongs to the runtime that it is created in, so each test creates its own.
     pub(crate) async fn client(&self) -> Result<kube::Client> {
         Ok(kube::Client::try_from(self.config().await?)?)
     }
 
-    /// What a client of one's own is made from.
+    /// The configuration for a client of the test's own.
     pub(crate) async fn config(&self) -> Result<kube::Config> {
         let file = KubeconfigFile::read_from(&self.path)?;
         let options = KubeConfigOptions::default();
@@ -76,7 +76,7 @@ impl Kubeconfig {
     }
 }
 
-/// What kubectl said, or another program.
+/// The output of kubectl, or of another program.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     command: String,
@@ -87,7 +87,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// What came of a command.
+    /// The result of a command.
     pub(crate) fn of(command: String, output: &std::process::Output) -> Self {
         Self {
             command,
@@ -97,7 +97,7 @@ impl Output {
         }
     }
 
-    /// What it printed, if it succeeded.
+    /// Its output, if it succeeded.
     pub(crate) fn ok(self) -> Result<String> {
         let Self {
             command, stderr, ..
@@ -111,7 +111,7 @@ impl Output {
         Ok(serde_json::from_str(&self.ok()?)?)
     }
 
-    /// What it was told, if it was refused.
+    /// The error message, if it was refused.
     pub(crate) fn refused(self) -> Result<String> {
         let Self {
             command, stdout, ..

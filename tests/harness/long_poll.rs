@@ -1,7 +1,7 @@
-//! A caller that waits for a lock on a connection of its own, and may go away from it.
+//! A caller that waits for a lock on a connection of its own, and may hang up.
 //!
-//! The request is written by hand: an HTTP client would close the connection when and how it
-//! likes, and when and how is what the tests of hanging up are about.
+//! The request is written by hand: an HTTP client would close the connection at a time of its own, and the tests of
+//! hanging up depend on that time.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -21,8 +21,7 @@ pub(crate) struct LongPoll {
 }
 
 impl Sidecar {
-    /// Waits for a lock so many seconds, for an app whose name is the pod's and that is silent for
-    /// 60 s at most.
+    /// Waits for a lock for this many seconds, for an app that has the pod's name and is silent for at most 60 s.
     pub(crate) async fn wait_for(&self, resource: &str, wait_seconds: u64) -> Result<LongPoll> {
         let body = json!({"resource": resource, "ownerId": self.pod.name, "ttlSeconds": 60,
             "waitSeconds": wait_seconds});
@@ -69,8 +68,8 @@ impl LongPoll {
         answer.context("the connection ended without an answer")
     }
 
-    /// Says that nothing more comes, and reads what there is until the other side closes too. A
-    /// full answer arrived although its client hung up; without one nobody was told anything.
+    /// Closes the writing side, and reads until the other side closes too. A full answer arrived although its client
+    /// hung up; without one no client received the grant.
     pub(crate) async fn close_half(mut self) -> Result<Option<Answer>> {
         self.stream.shutdown().await?;
         self.read_to_end().await

@@ -1,5 +1,4 @@
-//! Who is a member of something, after each change that a watch told of: pods with a label, addresses of
-//! a Service.
+//! The members of something, after each change that a watch delivered: pods with a label, addresses of a Service.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +15,7 @@ use super::wait::eventually;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Those that were members, after each change that a watch told of.
+/// The members after each change that a watch delivered.
 pub(crate) struct Membership {
     states: Arc<Mutex<Vec<Vec<String>>>>,
     watching: JoinHandle<()>,
@@ -56,7 +55,7 @@ impl Membership {
         Ok(Self { states, watching })
     }
 
-    /// The pods behind a Service, as its slices tell.
+    /// The pods behind a Service, from its slices.
     pub(crate) async fn of_service(namespace: &Namespace, service: &str) -> Result<Self> {
         let path = format!(
             "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?watch=true\
@@ -71,7 +70,7 @@ impl Membership {
         states.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether this pod is the only one, as far as the watch has told.
+    /// Whether this pod is the only member, as far as the watch has delivered.
     pub(crate) fn is_only(&self, pod: &str) -> bool {
         let states = self.states();
         states
@@ -84,7 +83,7 @@ impl Membership {
         eventually(&what, LIMIT, async || self.is_only(pod).then_some(())).await
     }
 
-    /// What was seen; none of it may be two at one time.
+    /// All observed sets; none may have two members at one time.
     pub(crate) fn checked(&self) -> Result<Vec<Vec<String>>> {
         ensure!(!self.watching.is_finished(), "the watch must have gone on");
         let states = self.states();

@@ -23,8 +23,8 @@ impl Deref for Operator {
 }
 
 impl Operator {
-    /// Starts one in a pod of the operator's, with further arguments, and waits until it listens.
-    /// `binary` is ours; who includes this knows its path.
+    /// Starts one in a pod of the operator's, with further arguments, and waits until it listens. `binary` is ours;
+    /// the including test knows its path.
     pub(crate) async fn start(binary: &str, pod: &Pod, args: &[&str]) -> Result<Self> {
         Self::start_through(&[], binary, pod, args).await
     }

@@ -1,8 +1,7 @@
 //! Ports for servers that stop and start again at the same address.
 //!
-//! A port that the kernel lent once may be anybody's by the time a server wants it back: another
-//! test's listener, or the near end of some connection. So these are from below the range that the
-//! kernel lends from, each offered once.
+//! A port that the kernel assigned once may be used by another socket when a server wants it back. So these are from
+//! below the range that the kernel assigns from, each offered once.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -14,7 +13,7 @@ const FIRST: u16 = 20_000;
 /// The range ends before this: Linux lends from 32768 on (`net.ipv4.ip_local_port_range`).
 const END: u16 = 32_000;
 
-/// A port that nobody listens on now, and that nobody is lent later.
+/// A port that is free now, and that the kernel assigns to no other socket later.
 pub(crate) fn own_port() -> Result<u16> {
     static OFFERED: AtomicU16 = AtomicU16::new(0);
 

@@ -122,7 +122,7 @@ impl Process {
         Ok(child.try_wait()?)
     }
 
-    /// Fails with its last words if it has ended by itself.
+    /// Fails with the end of its output if it has ended.
     pub(crate) fn must_run(&self) -> Result<()> {
         let exited = self.exited()?;
         let (name, said) = (&self.name, self.last_words());
@@ -177,14 +177,14 @@ impl Process {
         Ok(Duration::from_millis(10 * ticks))
     }
 
-    /// Everything that it has said so far.
+    /// Its output so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// The end of what it has said, for an error message.
+    /// The end of its output, for an error message.
     pub(crate) fn last_words(&self) -> String {
         let log = self.log();
         let lines: Vec<_> = log.lines().collect();

@@ -1,8 +1,7 @@
-//! A plain-HTTP proxy between one sidecar and the API server, which loses and delays messages by
-//! what they mean. The caller's credentials pass through; the way to the API server is TLS.
+//! A plain-HTTP proxy between one sidecar and the API server, which loses and delays messages by their meaning. The
+//! caller's credentials pass through; the connection to the API server is TLS.
 //!
-//! It never repeats a request, and what it has once sent on is done whether or not its client
-//! waits for it.
+//! It never repeats a request, and a forwarded request completes whether or not its client waits for it.
 
 #[path = "proxy/classify.rs"]
 mod classify;
@@ -51,7 +50,7 @@ pub(crate) struct Proxy {
 /// A request that came by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
-    /// What it meant.
+    /// The meaning of the request.
     pub(crate) class: Class,
     /// When it came.
     pub(crate) at: Moment,
@@ -67,7 +66,7 @@ struct Shared {
     state: Mutex<State>,
     paused: watch::Sender<bool>,
     /// Whether the messages that a rule holds back may go.
-    let_go: watch::Sender<bool>,
+    held_may_pass: watch::Sender<bool>,
     /// How many messages did not pass as they should.
     met: AtomicUsize,
 }
@@ -108,7 +107,7 @@ impl Proxy {
             client: ClientBuilder::new(service, config.default_namespace).build(),
             state: Mutex::default(),
             paused: watch::Sender::new(false),
-            let_go: watch::Sender::new(false),
+            held_may_pass: watch::Sender::new(false),
             met: AtomicUsize::new(0),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -134,14 +133,14 @@ impl Proxy {
         self.shared.state().rules.lift_all();
     }
 
-    /// From now on makes so many of a hundred requests go wrong, in any way; none with 0.
+    /// From now on makes this percentage of requests fail, in any way; none with 0.
     pub(crate) fn make_noise(&self, seed: u64, percent: u32) {
         self.shared.state().rules.make_noise(seed, percent);
     }
 
     /// Lets the messages go that a rule held back, and holds no more of them.
-    pub(crate) fn let_go(&self) {
-        self.shared.let_go.send_replace(true);
+    pub(crate) fn resume_held(&self) {
+        self.shared.held_may_pass.send_replace(true);
     }
 
     /// Lets nothing pass any more, in either direction; connections stay open.
@@ -154,8 +153,8 @@ impl Proxy {
         self.shared.paused.send_replace(false);
     }
 
-    /// Passes nothing more to the watches that are open now; their connections stay open. What is
-    /// opened from now on is not concerned.
+    /// Passes nothing more to the watches that are open now; their connections stay open. Later watches are not
+    /// affected.
     pub(crate) fn stall_watches(&self) {
         std::mem::take(&mut self.shared.state().watches).cancel();
     }
@@ -200,7 +199,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     });
     let connection =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // An error of the service closes the connection without an answer: that is what it is for.
+    // An error of the service closes the connection without an answer, as intended.
     let _outcome = connection.await;
 }
 
@@ -220,8 +219,8 @@ impl Shared {
             _ => {}
         }
         let request = self.outgoing(parts, &body)?;
-        // In a task of its own: hyper drops this future when the client hangs up, and a request
-        // that was sent must not be undone by that.
+        // In a task of its own: hyper drops this future when the client hangs up, and a request that was sent must
+        // not be cancelled by that.
         let answered = tokio::spawn(Arc::clone(&self).forward(request, index, class, fault));
         let answer = answered.await??;
         self.until_resumed().await;
@@ -233,7 +232,7 @@ impl Shared {
                 Ok(answer)
             }
             Some(Fault::AnswerHeld) => {
-                self.until_let_go().await;
+                self.until_held_pass().await;
                 Ok(answer)
             }
             _ => Ok(answer),
@@ -248,7 +247,7 @@ impl Shared {
         let body = serde_json::from_slice(body).unwrap_or_default();
         let mut state = self.state();
         let class = state.memory.classify(&parts.method, &parts.uri, &body);
-        let fault = state.rules.strike(class);
+        let fault = state.rules.next_fault(class);
         if fault.is_some() {
             self.note_met();
         }
@@ -280,7 +279,7 @@ impl Shared {
     ) -> Result<Response<AnswerBody>> {
         match fault {
             Some(Fault::RequestLate(delay)) => tokio::time::sleep(delay).await,
-            Some(Fault::RequestHeld) => self.until_let_go().await,
+            Some(Fault::RequestHeld) => self.until_held_pass().await,
             _ => {}
         }
         let (parts, body) = self.client.send(request).await?.into_parts();
@@ -320,10 +319,10 @@ impl Shared {
         self.met.fetch_add(1, Ordering::Relaxed);
     }
 
-    async fn until_let_go(&self) {
+    async fn until_held_pass(&self) {
         // The sender lives as long as this.
-        let mut let_go = self.let_go.subscribe();
-        let _gone = let_go.wait_for(|may_go| *may_go).await;
+        let mut held_may_pass = self.held_may_pass.subscribe();
+        let _gone = held_may_pass.wait_for(|may_go| *may_go).await;
     }
 
     async fn until_resumed(&self) {
@@ -336,7 +335,7 @@ impl Shared {
     }
 }
 
-/// What the API server itself says when it gives up on a request.
+/// The API server's own answer when a request times out.
 fn gateway_timeout() -> Response<AnswerBody> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

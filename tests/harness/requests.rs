@@ -1,8 +1,8 @@
-//! How many requests for our kinds, and for those that the operator looks at or writes beside them,
-//! the API server has counted itself: `apiserver_request_total`.
+//! How many requests for our kinds, and for those that the operator reads or writes beside them, the API server has
+//! counted itself: `apiserver_request_total`.
 //!
-//! It counts a request when that ends, a watch too. Those that are still open are in another
-//! metric, and are counted here as if they had ended.
+//! It counts a request, also a watch, when it ends. Open ones are in another metric, and are counted here as if they
+//! had ended.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ const OTHERS: [&str; 2] = ["resource=\"pods\"", "group=\"events.k8s.io\""];
 const ENDED: &str = "apiserver_request_total{";
 const OPEN: &str = "apiserver_longrunning_requests{";
 
-/// Counts by what was asked for, like `PUT distributedlocks/status 409`.
+/// Counts by request, like `PUT distributedlocks/status 409`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Requests(BTreeMap<String, u64>);
 
 impl Requests {
-    /// As of now, of whoever made them. `admin` needs the right to read `/metrics`.
+    /// As of now, from all clients. `admin` needs the right to read `/metrics`.
     pub(crate) async fn counted(admin: &Client) -> Result<Self> {
         let text = metrics(admin).await?;
         Ok(Self::read(&text, |line| line.contains(OURS)))
@@ -50,7 +50,7 @@ impl Requests {
         Self(counts)
     }
 
-    /// What came since.
+    /// The requests since then.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let came = self.0.iter().map(|(what, count)| {
             let then = before.0.get(what).copied().unwrap_or(0);
@@ -64,7 +64,7 @@ impl Requests {
         self.0.values().sum()
     }
 
-    /// Those of them that change something, done or refused.
+    /// The writes among them, successful or refused.
     pub(crate) fn writes(&self) -> u64 {
         let writes = self.0.iter().filter(|(what, _)| {
             let verb = what.split(' ').next().unwrap_or_default();

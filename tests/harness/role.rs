@@ -20,16 +20,16 @@ const ENDS_WITHIN: Duration = Duration::from_secs(30);
 /// How much of a log is shown when a test fails.
 const LINES_SHOWN: usize = 100;
 
-/// Where the logs of roles stay, once somebody said so.
+/// Where the logs of roles stay, once a test chose a directory.
 static KEPT_LOGS: OnceLock<PathBuf> = OnceLock::new();
 
 /// Keeps the logs of all roles that this process starts from now on, and does not show them.
 pub(crate) fn keep_logs_in(directory: &Path) {
-    // Whoever said so first has its way.
+    // The first choice stays.
     let _already = KEPT_LOGS.set(directory.to_owned());
 }
 
-/// A program, started by another one, which becomes it, or by itself.
+/// A program, started directly or by another one that becomes it.
 pub(super) fn through(by: &[String], program: &Path) -> Command {
     let Some((first, others)) = by.split_first() else {
         return Command::new(program);
@@ -50,8 +50,8 @@ pub(crate) struct Role {
 }
 
 impl Role {
-    /// Starts a role in a pod, with further arguments, and waits until it listens; gives the
-    /// addresses, each with what is there.
+    /// Starts a role in a pod, with further arguments, and waits until it listens; returns the addresses, each with
+    /// its API.
     pub(crate) async fn start(
         name: &'static str,
         mut command: Command,
@@ -75,7 +75,7 @@ impl Role {
         let what = format!("the {name} to listen");
         let listening = eventually(&what, PATIENCE, async || {
             let found = addresses(&process.log());
-            // It is the last one that is told of.
+            // It is logged last.
             let is_all = found.iter().any(|(what, _)| what == "admin");
             let ended = process.exited().ok().flatten().is_some();
             (is_all || ended).then_some(found)
@@ -125,7 +125,7 @@ impl Role {
         self.process.kill()
     }
 
-    /// Fails with its last words if it has ended by itself.
+    /// Fails with the end of its output if it has ended.
     pub(crate) fn must_run(&self) -> Result<()> {
         self.process.must_run()
     }
@@ -150,7 +150,7 @@ impl Role {
         self.process.wait(ENDS_WITHIN).await
     }
 
-    /// All that it has said so far: its log, one JSON document a line, and what it printed.
+    /// Its output so far: its log, one JSON document a line, and what it printed.
     pub(crate) fn log(&self) -> String {
         self.process.log()
     }
@@ -181,7 +181,7 @@ impl Drop for Role {
             let (name, pod) = (self.name, &self.pod.name);
             let log = self.log();
             let lines: Vec<_> = log.lines().collect();
-            // Thousands of lines hide what failed, and who keeps a run's output may cut it.
+            // Thousands of lines hide the failure, and a stored output may be cut.
             let left_out = lines.len().saturating_sub(LINES_SHOWN);
             let end = lines[left_out..].join("\n");
             println!("--- log of the {name} of {pod}, without its first {left_out} lines:\n{end}");

@@ -1,4 +1,4 @@
-//! Our binary as a separate process, in the place of a pod's sidecar, and its HTTP API.
+//! Our binary as a separate process, instead of a pod's sidecar, and its HTTP API.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ impl Launch {
         }
     }
 
-    /// With the log that a user gets by default, and not all there is.
+    /// With the default log level, and not all levels.
     pub(crate) fn default_log(self) -> Self {
         Self {
             log_level: "info",
@@ -99,7 +99,7 @@ impl Launch {
 }
 
 impl Sidecar {
-    /// How to start one for a pod. `binary` is ours; who includes this knows its path.
+    /// How to start one for a pod. `binary` is ours; the including test knows its path.
     pub(crate) fn launch(binary: &str, pod: &Pod) -> Launch {
         Launch {
             binary: binary.into(),
@@ -117,15 +117,13 @@ impl Sidecar {
         Self::launch(binary, pod).start().await
     }
 
-    /// Tries to take a lock, for an app whose name is the pod's and that is silent for 60 s at
-    /// most.
+    /// Tries to acquire a lock, for an app that has the pod's name and is silent for at most 60 s.
     pub(crate) async fn acquire(&self, resource: &str) -> Result<Answer> {
         let body = json!({"resource": resource, "ownerId": self.pod.name, "ttlSeconds": 60});
         self.acquire_with(&body).await
     }
 
-    /// The same, for an app that may be silent for an hour: what comes before it speaks again takes
-    /// as long as the machine needs.
+    /// The same, for an app that may be silent for an hour: the next call may come as late as the machine needs.
     pub(crate) async fn acquire_for_long(&self, resource: &str) -> Result<Answer> {
         let body = json!({"resource": resource, "ownerId": self.pod.name, "ttlSeconds": 3600});
         self.acquire_with(&body).await
@@ -162,7 +160,7 @@ impl Sidecar {
         Ok(now().since(asked))
     }
 
-    /// Looks at a lease.
+    /// Reads a lease.
     pub(crate) async fn get(&self, lease: &str) -> Result<Answer> {
         self.call(Method::GET, &format!("/v1/locks/{lease}"), None)
             .await
@@ -243,7 +241,7 @@ impl Answer {
         Ok(self)
     }
 
-    /// The problem's code; empty where there is no problem.
+    /// The problem's code; empty without a problem.
     pub(crate) fn code(&self) -> &str {
         self.json["code"].as_str().unwrap_or_default()
     }

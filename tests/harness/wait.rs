@@ -6,18 +6,18 @@ use anyhow::{Result, bail};
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::protocol::time::Moment;
 
-/// A limit that is no claim: only so that what would never come ends a test at last. A test that would
-/// pass must not fail for the machine's speed.
+/// A limit that is not a claim: it only ends a test that would wait for ever. A test that would pass must not fail
+/// because the machine is slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-/// How long between the first looks at a condition.
+/// The pause between the first polls of a condition.
 const POLL: Duration = Duration::from_millis(20);
-/// And between later ones: who waits for long must not keep the machine from what is waited for.
+/// And between later ones: polling must not take the machine's time.
 const LATER_POLL: Duration = Duration::from_millis(50);
 
-/// Looks until `probe` gives something, for at most `limit`.
+/// Polls until `probe` returns something, for at most `limit`.
 ///
 /// # Errors
-/// When the time is up; `what` says what was waited for.
+/// When the time is up; `what` names the condition.
 pub(crate) async fn eventually<T>(
     what: &str,
     limit: Duration,

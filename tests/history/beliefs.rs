@@ -1,8 +1,7 @@
-//! Who believed when, and where two did at one time.
+//! The intervals in which apps believed to hold a lock, and their overlaps.
 //!
-//! An app believes from when it has read an answer until what that told, or until it begins to
-//! release, is told of the loss, or stops by itself. Sorting the beliefs is all the work there is:
-//! n log n.
+//! An app believes from when it has read an answer until the deadline in it, or until it begins to release, is
+//! notified of the loss, or stops acting. Sorting the beliefs is all the work: n log n.
 
 use std::collections::BTreeMap;
 
@@ -137,8 +136,8 @@ pub(super) fn grants_begun(joined: &Joined) -> BTreeMap<&str, usize> {
     begun
 }
 
-/// The leases that somebody overrode: whose grant was ended, as far as that is known, or may have existed
-/// when that happened. It may have been kept without a lease, and give another before its agent knows.
+/// The overridden leases: their grant was ended, as far as that is known, or may have existed when that happened. A
+/// grant may have been kept without a lease, and serve another before its agent knows.
 pub(super) fn is_overridden(
     history: &History,
     joined: &Joined,

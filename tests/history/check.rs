@@ -20,7 +20,7 @@ const PRINTED: usize = 10;
 pub(crate) struct Summary {
     /// All events.
     pub(crate) events: usize,
-    /// Leases that an app was told of.
+    /// Leases that were returned to an app.
     pub(crate) leases: usize,
     /// The grants that these are of.
     pub(crate) grants: usize,
@@ -30,15 +30,15 @@ pub(crate) struct Summary {
     pub(crate) accepted: usize,
     /// Fenced writes, and entries, that were refused as stale.
     pub(crate) refused: usize,
-    /// Fenced writes of which nobody knows.
+    /// Fenced writes of unknown outcome.
     pub(crate) unknown: usize,
-    /// What was read in registers.
+    /// Reads of registers.
     pub(crate) reads: usize,
-    /// Entries in logs that were acknowledged, and looked for.
+    /// Acknowledged entries in logs that were checked.
     pub(crate) appended: usize,
-    /// Leases that their apps were told are lost.
+    /// Leases whose loss was notified to their apps.
     pub(crate) lost: usize,
-    /// How often an app listened beyond its time, and was to be told within what the run claims.
+    /// How often an app listened beyond its deadline, and had to be notified within the time that the run claims.
     pub(crate) owed: usize,
     /// For how long it waited at most.
     pub(crate) waited: Duration,
@@ -81,7 +81,7 @@ impl History {
         beliefs::overlaps(self, &Joined::of(self), 0, |_, _| false)
     }
 
-    /// What there is in it.
+    /// What it contains.
     pub(crate) fn summary(&self) -> Summary {
         let joined = Joined::of(self);
         let told = |lease: &&Lease| !lease.told.is_empty();
@@ -110,7 +110,7 @@ impl History {
         }
     }
 
-    /// How often its machine stood still.
+    /// How often its machine stalled.
     pub(crate) fn stalls(&self) -> usize {
         let stops = Joined::of(self).stops;
         stops.get(EVERYONE).map_or(0, Vec::len)
@@ -137,7 +137,7 @@ impl History {
     }
 }
 
-/// What was refused as stale, as its app was told or as the register says.
+/// The stale writes that were refused, by the answer to the app or by the register's record.
 fn refused(joined: &Joined) -> usize {
     let told = joined.writes.iter();
     let told = told.filter(|write| write.accepted == Some(false));
@@ -149,7 +149,7 @@ fn refused(joined: &Joined) -> usize {
     told.chain(decided).collect::<BTreeSet<_>>().len()
 }
 
-/// For how long each app listened that was to be told of the end of its time.
+/// For how long each app listened that had to be notified after its deadline.
 fn owed(history: &History, joined: &Joined) -> Vec<Duration> {
     let Some(within) = joined.claims.loss_told_within_ns else {
         return Vec::new();

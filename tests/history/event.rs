@@ -5,21 +5,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Who does not run where the machine stands still.
+/// The name of all processes, for a stalled machine.
 pub(crate) const EVERYONE: &str = "everyone";
 
-/// What a process did or was told, and when.
+/// What a process did or was answered, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Event {
     /// When: before a request is sent, after its answer was read.
     pub(crate) at: u64,
-    /// Who. One that was killed and started again has another name.
+    /// The process. One that was killed and started again has another name.
     pub(crate) process: String,
     /// Joins an invocation with its outcome; unique in its process.
     pub(crate) operation: u64,
     /// Where in the operation this is.
     pub(crate) phase: Phase,
-    /// What was done.
+    /// The operation.
     #[serde(flatten)]
     pub(crate) op: Op,
 }
@@ -36,11 +36,11 @@ pub(crate) enum Phase {
     Fail,
     /// Whether it happened is not known. So it is with an operation that has no outcome at all.
     Unknown,
-    /// Something that happened at this moment, and is no request.
+    /// Something that happened at this moment, and is not a request.
     Info,
 }
 
-/// What is done. An outcome repeats what its invocation said, and adds what the answer told.
+/// The operation. An outcome repeats its invocation, and adds what was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub(crate) enum Op {
@@ -59,14 +59,14 @@ pub(crate) enum Op {
         /// only tokens protect there.
         #[serde(default = "yes")]
         exclusion: bool,
-        /// Whose time is over and who still listens is told of the loss, or of more time, within so long:
-        /// less whatever time it, or who serves it, did not run. Absent where that is not recorded.
+        /// An app that still listens beyond its deadline is notified of the loss, or of more time, within this time,
+        /// less the time in which it or its sidecar did not run. Absent where that is not recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         loss_told_within_ns: Option<u64>,
     },
     /// Asks for a lock; `ok` with a lease, `fail` when it is held by another.
     Acquire {
-        /// What is locked.
+        /// The resource.
         resource: String,
         /// The lease's id.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,19 +74,19 @@ pub(crate) enum Op {
         /// Its fencing token. Absent where the lock has none (client-go's election).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<u64>,
-        /// Until when the app may act: what the answer told, counted from before the request that
-        /// opened it was sent. The largest number that there is: until further notice.
+        /// Until when the app may act: the validity in the answer, counted from before its request was sent. The
+        /// largest number: until further notice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         believes_until: Option<u64>,
     },
-    /// Asks for more time, or is told by a stream that there is; `fail` when the lease is lost.
+    /// Asks for more time, or is notified of it by a stream; `fail` when the lease is lost.
     Renew {
         /// The lease's id.
         lease: String,
         /// As with an acquire.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         believes_until: Option<u64>,
-        /// The app asked for less time than before: then it may be told less.
+        /// The app asked for less time than before: then its deadline may be earlier.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         asks_less: bool,
     },
@@ -99,23 +99,23 @@ pub(crate) enum Op {
     Write {
         /// Where: what the lock guards. Several may be guarded by one lock.
         register: String,
-        /// The lease that it was done under.
+        /// The lease of the write.
         lease: String,
         /// Its token.
         token: u64,
-        /// What was written: unique in its register.
+        /// The written value: unique in its register.
         value: String,
     },
-    /// A fenced entry in a log; `ok` it is there, `fail` refused as stale. Who appends has asked
-    /// the log for its length with its token before, by which the log refuses all older ones.
+    /// A fenced entry in a log; `ok` it is there, `fail` refused as stale. An app that appends has read the log's
+    /// length with its token before, by which the log refuses all older ones.
     Append {
         /// Where.
         log: String,
-        /// The lease that it was done under.
+        /// The lease of the entry.
         lease: String,
         /// Its token.
         token: u64,
-        /// What was appended: unique in its log.
+        /// The entry: unique in its log.
         value: String,
     },
     /// All that a log has in it. `info`.
@@ -125,14 +125,14 @@ pub(crate) enum Op {
         /// In its order.
         entries: Vec<Entry>,
     },
-    /// Reads a register; `ok` with what was written last, nothing if nothing was.
+    /// Reads a register; `ok` with the last written value, if any.
     Read {
         /// Where.
         register: String,
         /// The token of the write that it saw.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<u64>,
-        /// What it saw.
+        /// The value that was read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         value: Option<String>,
     },
@@ -142,7 +142,7 @@ pub(crate) enum Op {
         register: String,
         /// The token it came with.
         token: u64,
-        /// What was written.
+        /// The written value.
         value: String,
     },
     /// The same of one that it refused. `info`.
@@ -151,10 +151,10 @@ pub(crate) enum Op {
         register: String,
         /// The token it came with.
         token: u64,
-        /// What was to be written.
+        /// The value to be written.
         value: String,
     },
-    /// The app was told that its lease is lost, by an event or by 410. `info`.
+    /// The app was notified that its lease is lost, by an event or by 410. `info`.
     Lost {
         /// The lease's id.
         lease: String,
@@ -164,18 +164,18 @@ pub(crate) enum Op {
         /// The lease's id.
         lease: String,
     },
-    /// The stream of events that the app listens to has ended: it is told nothing more. `info`.
+    /// The stream of events that the app listens to has ended: it is not notified of anything more. `info`.
     StreamEnd {
         /// The lease's id.
         lease: String,
     },
-    /// Who serves this process. `info`.
+    /// The sidecar that serves this process. `info`.
     ServedBy {
         /// Its sidecar, in all its lives.
         sidecar: String,
     },
-    /// Somebody does not run, because it was killed or stopped with a signal, or its machine stood still: from
-    /// before that until it ran again, or for good.
+    /// A process does not run, because it was killed or stopped with a signal, or its machine stalled: from before
+    /// that until it ran again, or for good.
     Stop {
         /// A process of this history, a sidecar, or [`EVERYONE`].
         who: String,
@@ -203,7 +203,7 @@ pub(crate) enum Op {
 pub(crate) struct Entry {
     /// The token it came with.
     pub(crate) token: u64,
-    /// What it says.
+    /// The value.
     pub(crate) value: String,
 }
 
@@ -219,7 +219,7 @@ pub(crate) enum OverriddenBy {
     Wipe,
     /// Its status was edited by hand.
     Edit,
-    /// The clock that an agent counts on leapt, which no real clock does while its app runs.
+    /// The clock that an agent counts on jumped, which no correct clock does while its app runs.
     ClockLeap,
     /// The session object was deleted.
     DeleteSession,
@@ -298,7 +298,7 @@ impl Op {
         }
     }
 
-    /// What was read in a register.
+    /// The value that was read in a register.
     pub(crate) fn saw(register: &str, token: u64, value: &str) -> Self {
         Self::Read {
             register: register.to_owned(),
@@ -335,7 +335,7 @@ impl Op {
         }
     }
 
-    /// An app is told that its lease is lost.
+    /// An app is notified that its lease is lost.
     pub(crate) fn lost(lease: &str) -> Self {
         Self::Lost {
             lease: lease.to_owned(),
@@ -369,7 +369,7 @@ impl Op {
         }
     }
 
-    /// A sidecar's clock leaps.
+    /// A sidecar's clock jumps.
     pub(crate) fn clock_leaps(sidecar: &str) -> Self {
         Self::Override {
             resource: None,
@@ -386,14 +386,14 @@ impl Op {
         }
     }
 
-    /// Who serves a process.
+    /// The sidecar that serves a process.
     pub(crate) fn served_by(sidecar: &str) -> Self {
         Self::ServedBy {
             sidecar: sidecar.to_owned(),
         }
     }
 
-    /// Somebody does not run.
+    /// A process does not run.
     pub(crate) fn stop(who: &str) -> Self {
         Self::Stop {
             who: who.to_owned(),

@@ -1,8 +1,8 @@
-//! What was written: no register takes an older token after a newer one, ever; and nobody is
-//! refused while it believes. n log n.
+//! Fenced writes: no register accepts an older token after a newer one, and no holder is refused while it believes. n
+//! log n.
 //!
-//! Apps know when their writes began and were answered, which leaves open in what order those
-//! were done that overlap. A register that records its decisions itself closes that.
+//! Apps know when their writes began and were answered, which leaves the order of overlapping writes open. A register
+//! that records its decisions closes that gap.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -36,11 +36,11 @@ impl HistoryFile {
 pub(crate) struct History {
     /// The events by time; those of one moment in the order in which they were recorded.
     pub(crate) events: Vec<Event>,
-    /// Where each of them stands: `FILE:LINE`, or its place in a history that was never a file.
+    /// The position of each event: `FILE:LINE`, or its index in a history without files.
     places: Vec<(usize, usize)>,
     files: Vec<PathBuf>,
-    /// How many files end in a line that their process was killed in. Their event is not known,
-    /// and what it was to record had not begun, or is an outcome that nobody saw.
+    /// How many files end in a line that a kill interrupted. Its event is not known: the request had not begun, or
+    /// the outcome was never used.
     pub(crate) torn: usize,
 }
 
@@ -60,7 +60,7 @@ impl History {
     /// Reads the files of a run.
     ///
     /// # Errors
-    /// A line that is no event, named by file and number; but the last one of a file may be torn.
+    /// A line that is not an event, named by file and number; only the last line of a file may be torn.
     pub(crate) fn read(paths: &[PathBuf]) -> Result<Self> {
         let mut history = Self::default();
         for path in paths {
@@ -109,8 +109,8 @@ impl History {
         Ok(())
     }
 
-    /// By time. Of what two files say of one moment the beginnings come first: then neither is said
-    /// to have been over before the other began. One file's order is what its process did.
+    /// Sorts by time. Of two events in two files at one moment the invocation comes first: so neither counts as ended
+    /// before the other began. Events of one file keep their order.
     fn sort(&mut self) {
         let several = self.files.len() > 1;
         let mut order: Vec<usize> = (0..self.events.len()).collect();
@@ -133,7 +133,7 @@ impl History {
         self
     }
 
-    /// Where an event stands, for people.
+    /// The position of an event, for messages.
     pub(crate) fn place(&self, index: usize) -> String {
         let (file, line) = self.places[index];
         match self.files.get(file).and_then(|path| path.file_name()) {

@@ -50,7 +50,7 @@ fn one_of_each() -> Vec<Event> {
 }
 
 #[test]
-fn what_was_written_is_read_in_the_order_of_time() {
+fn written_events_are_read_in_order_of_time() {
     let directory = tempfile::tempdir().unwrap();
     let (mut first, mut second) = (Process::new("a"), Process::new("b"));
     let a = HistoryFile::open(&directory.path().join("a.jsonl")).unwrap();
@@ -65,7 +65,7 @@ fn what_was_written_is_read_in_the_order_of_time() {
     assert_eq!(history.events[..23], one_of_each());
     let last: Vec<_> = history.events[23..].iter().map(|event| event.at).collect();
     assert_eq!(last, [26, 30, 30]);
-    // Of two files nobody knows which was first within one nanosecond.
+    // The order of two files within one nanosecond is unknown.
     assert_eq!(history.events[24].phase, Phase::Invoke);
     assert_eq!(history.place(24), "b.jsonl:2");
     assert_eq!(history.torn, 0);
@@ -82,7 +82,7 @@ fn lines_read_as_in_the_file_that_is_committed() {
 }
 
 #[test]
-fn the_last_line_of_a_process_that_was_killed_may_be_torn() {
+fn last_line_of_a_killed_process_may_be_torn() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.jsonl");
     let mut text = serde_json::to_string(&one_of_each()[1]).unwrap();

@@ -1,4 +1,4 @@
-//! A history of somebody's: `HISTORY=DIRECTORY cargo test --test history given -- --ignored --nocapture`.
+//! Checks any history: `HISTORY=DIRECTORY cargo test --test history given -- --ignored --nocapture`.
 
 use std::path::Path;
 

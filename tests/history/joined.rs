@@ -1,7 +1,7 @@
 //! A history by leases and writes: invocations joined with their outcomes.
 //!
-//! Nothing is judged here but whether the history is one: an outcome of nothing, or an `ok` that
-//! says too little, is a fault of who recorded it.
+//! Only the form of the history is checked here: an outcome without an invocation, or an incomplete `ok`, is a bug of
+//! the recorder.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use super::event::{Entry, Event, Op, OverriddenBy, Phase};
 use super::file::History;
 use super::violation::Violation;
 
-/// An answer that told an app until when it may act.
+/// An answer that returned a deadline to an app.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     /// The event that the request began with.
@@ -24,7 +24,7 @@ pub(super) struct Told {
 /// Everything about one lease.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lease {
-    /// The app that was told of it.
+    /// The app that holds it.
     pub(super) process: String,
     pub(super) resource: String,
     pub(super) token: Option<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Lease {
     pub(super) released: Option<usize>,
     /// Where a release was confirmed first.
     pub(super) release_confirmed: Option<usize>,
-    /// Where the app was told first that it is lost.
+    /// The first event that notified the app of its loss.
     pub(super) lost: Option<usize>,
     /// Where the app's stream of events ended first.
     pub(super) stream_end: Option<usize>,
@@ -51,13 +51,13 @@ pub(super) struct Write {
     pub(super) value: String,
     pub(super) invoked: usize,
     pub(super) answered: Option<usize>,
-    /// Whether it was accepted, where the answer says so.
+    /// Whether it was accepted, if the answer says so.
     pub(super) accepted: Option<bool>,
     /// An entry in a log, which is then what `register` names.
     pub(super) is_append: bool,
 }
 
-/// What a register saw or said: a read of an app, or its own record of a write.
+/// A decision of a register: read by an app, or recorded by the register for a write.
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     pub(super) register: String,
@@ -103,14 +103,14 @@ pub(super) struct Joined {
     pub(super) leases: BTreeMap<String, Lease>,
     pub(super) writes: Vec<Write>,
     pub(super) reads: Vec<Read>,
-    /// What logs had in them, and where that was said.
+    /// The contents of logs, with their events.
     pub(super) logs: Vec<(String, Vec<Entry>, usize)>,
     /// By register, in its order.
     pub(super) decisions: BTreeMap<String, Vec<Decision>>,
     pub(super) overridden: Vec<Overridden>,
-    /// Who serves a process.
+    /// The sidecar of each process.
     pub(super) served_by: BTreeMap<String, String>,
-    /// When somebody did not run: from, until.
+    /// When a process did not run: from, until.
     pub(super) stops: BTreeMap<String, Vec<(u64, u64)>>,
     /// What makes it no history.
     pub(super) malformed: Vec<Violation>,
@@ -125,7 +125,7 @@ struct Joining<'h> {
 }
 
 impl Joined {
-    /// Joins what came before nothing was claimed any more.
+    /// Joins the events before the first restore without a bump, after which nothing is claimed.
     pub(super) fn of(history: &History) -> Self {
         let mut joining = Joining {
             history,
@@ -157,7 +157,7 @@ impl Joined {
         joining.joined
     }
 
-    /// Whether the clock of who serves an app leapt in this time.
+    /// Whether the clock of an app's sidecar jumped in this time.
     pub(super) fn clock_leapt(&self, app: &str, time: RangeInclusive<u64>) -> bool {
         let sidecar = self.served_by.get(app);
         self.overridden.iter().any(|it| {
@@ -294,7 +294,7 @@ impl<'h> Joining<'h> {
                 let served_by = &mut self.joined.served_by;
                 served_by.insert(event.process.clone(), sidecar.clone());
             }
-            // A stream tells of more time without having been asked.
+            // A stream reports more time without a request.
             Op::Renew { .. } => self.tell(index, index, &event.op),
             _ => self.malformed("an operation cannot be `info`", index),
         }

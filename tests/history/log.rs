@@ -1,5 +1,5 @@
-//! What logs have in them in the end: tokens never go back along a log, what was acknowledged is there once, and what
-//! was refused is not.
+//! The contents of logs in the end: tokens never decrease along a log, each acknowledged entry is there once, and a
+//! refused one is not.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) fn check(history: &History, joined: &Joined) -> Vec<Violation> {
     violations.collect()
 }
 
-/// The entries that are known to be in a log that was told.
+/// The entries that are known to be in a log.
 pub(super) fn acknowledged(joined: &Joined) -> usize {
     let appends = joined.writes.iter().filter(|write| write.is_append);
     let is_told = |write: &&Write| {

@@ -1,5 +1,5 @@
-//! What an app is told of its lease: no yes after its end, no less than was told before, and a
-//! loss in time. n log n.
+//! What an app learns of its lease: no confirmation after its end, no earlier deadline than before, and each loss in
+//! time. n log n.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::file::History;
 use super::joined::{Joined, Lease, Told};
 use super::violation::Violation;
 
-/// Validity is told in whole milliseconds, rounded down.
+/// Validity is returned in whole milliseconds, rounded down.
 const ROUNDED_NS: u64 = 1_000_000;
 
 pub(super) fn check(
@@ -29,7 +29,7 @@ pub(super) fn check(
     violations
 }
 
-/// Nobody who asks after the app was told of the loss, or of the release, hears yes.
+/// No request that an app sends after the loss, or the release, is confirmed.
 fn after_its_end(history: &History, id: &str, lease: &Lease) -> Option<Violation> {
     let ends = [lease.lost, lease.release_confirmed];
     let over = ends.into_iter().flatten().min()?;
@@ -39,9 +39,9 @@ fn after_its_end(history: &History, id: &str, lease: &Lease) -> Option<Violation
     Some(Violation::of(history, what, &lines))
 }
 
-/// An answer moves no deadline back, but where the clock that it counts on leapt meanwhile. Told is what is left
-/// from the arrival of the request, and the app counts from when it sent it: what lies between is at most the time
-/// until the answer.
+/// An answer moves no deadline back, unless the clock that it counts on jumped meanwhile. An answer has the time left
+/// from the arrival of the request, and the app counts from when it sent it: the difference is at most the time until
+/// the answer.
 fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec<Violation> {
     let at = |event: usize| history.events[event].at;
     let mut by_request = lease.told.clone();
@@ -79,16 +79,16 @@ fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec
     violations
 }
 
-/// What there was to tell an app whose time was over.
+/// A notification that was due to an app beyond its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owed {
     /// The last word it had had.
     last: usize,
-    /// Since when it had nothing to do but to listen, and it and who serves it ran.
+    /// Since when it only listened, and both it and its sidecar ran.
     from: u64,
-    /// When it has to be told.
+    /// The deadline of the notification.
     by: u64,
-    /// Where it was told of the loss, of more time, or that there is nothing more to hear.
+    /// The event that notified it of the loss, of more time, or of the end of the stream.
     told: Option<usize>,
 }
 
@@ -100,10 +100,10 @@ impl Owed {
     }
 }
 
-/// What was owed to the app of a lease, each time when it listened beyond what it had been told; nothing to one
-/// that stopped by itself, let go, or never ran for so long. An app listens from when it has seen that its
-/// time is over. It counts from when it sent its request, and who serves it from when that came: where one of them
-/// did not run in between, the other's deadline is so much later.
+/// The notifications that were due for a lease, one for each time that its app listened beyond its deadline. None is
+/// due to an app that stopped, released, or never ran for that long. An app listens from when it notices that its
+/// deadline passed. It counts from when it sent its request, and its sidecar from the arrival: if one of them did not
+/// run in between, the other's deadline is later by that time.
 pub(super) fn owed(history: &History, joined: &Joined, lease: &Lease, within: u64) -> Vec<Owed> {
     let at = |event: usize| history.events[event].at;
     let end = history.events.last().map_or(0, |last| last.at);
@@ -152,8 +152,8 @@ fn stopped_in(joined: &Joined, who: &[Option<&str>], from: u64, until: u64) -> u
     inside.sum()
 }
 
-/// The first time from then on by which all of them ran for so long without a break, on a machine that also ran
-/// for so long, with breaks or without.
+/// The first time by which all of them ran for that long without a break, on a machine that also ran for that long,
+/// with or without breaks.
 fn ran_for(joined: &Joined, who: &[Option<&str>], from: u64, within: u64) -> u64 {
     let who = who.iter().flatten();
     let stops = who.filter_map(|who| joined.stops.get(*who)).flatten();
@@ -174,7 +174,7 @@ fn ran_for(joined: &Joined, who: &[Option<&str>], from: u64, within: u64) -> u64
     by
 }
 
-/// Where the run claims it: a loss is told by the deadline that it is about.
+/// If the run claims it: a loss is notified by its deadline.
 fn told_late(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Option<Violation> {
     let within = joined.claims.loss_told_within_ns?;
     let owed = owed(history, joined, lease, within);
@@ -190,7 +190,7 @@ fn told_late(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Opt
     })
 }
 
-/// Once somebody was told of a newer token of the resource, no older lease is confirmed.
+/// After a newer token of the resource was returned, no older lease is confirmed.
 fn after_anothers(
     history: &History,
     joined: &Joined,
@@ -220,7 +220,7 @@ fn after_anothers(
     violations
 }
 
-/// Of each resource, the largest token that had been told by each answer of an acquire.
+/// Of each resource, the largest token that had been returned by each answer of an acquire.
 fn newest_by_answer(joined: &Joined) -> BTreeMap<&str, Vec<(usize, u64)>> {
     let mut newest: BTreeMap<&str, Vec<(usize, u64)>> = BTreeMap::new();
     for lease in joined.leases.values() {

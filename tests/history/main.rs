@@ -5,8 +5,8 @@
 #[path = "../history.rs"]
 mod history;
 
+mod builder;
 mod files;
 mod given;
 mod right;
-mod story;
 mod wrong;

@@ -5,11 +5,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Checks the files of a directory for linearizability and gives what it says.
+/// Checks the files of a directory for linearizability and returns the output.
 ///
 /// # Errors
-/// What is not linearizable, in its words and with a picture beside the files; what it could not
-/// decide in time; and that it is not there.
+/// A history that is not linearizable, with a message and a picture beside the files; a check that timed out; a
+/// missing checker.
 pub(crate) fn check_linearizable(porcupine: &Path, directory: &Path) -> Result<String> {
     let mut command = Command::new(porcupine);
     let picture = directory.join("not-linearizable.html");

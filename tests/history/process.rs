@@ -18,7 +18,7 @@ impl Process {
         }
     }
 
-    /// What it is called.
+    /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -28,7 +28,7 @@ impl Process {
         self.begin(at, Phase::Invoke, op)
     }
 
-    /// Something that happened at this moment and is no request.
+    /// Something that happened at this moment and is not a request.
     pub(crate) fn info(&mut self, at: u64, op: Op) -> Event {
         self.begin(at, Phase::Info, op)
     }

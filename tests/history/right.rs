@@ -1,343 +1,344 @@
-//! Histories that look odd and are right: a checker that refuses them would be of no use.
+//! Histories that look wrong and are right: a checker must not refuse them.
 
 use std::time::Duration;
 
 use leasehold::clock::{Clock, SystemClock};
 
+use super::builder::{End, HistoryBuilder};
 use super::history::{History, Op, OverriddenBy};
-use super::story::{End, Story};
 
-fn is_right(story: &Story) {
-    assert_eq!(story.violations(), [] as [&str; 0]);
+fn is_right(builder: &HistoryBuilder) {
+    assert_eq!(builder.violations(), [] as [&str; 0]);
 }
 
 #[test]
 fn one_after_the_other() {
-    let mut story = Story::default();
-    story.acquire("a", 0..10, 1000, 100);
-    story
+    let mut builder = HistoryBuilder::default();
+    builder.acquire("a", 0..10, 1000, 100);
+    builder
         .renew("a", 50..60, 1000, 150)
         .write("a", 60..70, 1000, End::Ok);
-    story
+    builder
         .release("a", 80..90, 1000)
-        .in_vain("b", 70..75, End::Fail);
-    story
+        .acquire_not_granted("b", 70..75, End::Fail);
+    builder
         .acquire("b", 20..85, 2000, 120)
         .write("b", 90..95, 2000, End::Ok);
-    is_right(&story);
-    let summary = story.history().check().unwrap();
+    is_right(&builder);
+    let summary = builder.history().check().unwrap();
     assert_eq!(
         (summary.leases, summary.accepted, summary.refused),
         (2, 2, 0)
     );
 }
 
-/// The answer was lost; the lock was taken, nobody believes, and it is taken over later.
+/// The answer was lost; the lock was acquired, no app believes, and it is taken over later.
 #[test]
 fn an_acquire_without_an_answer_that_did_happen() {
     for end in [End::Unknown, End::Never] {
-        let mut story = Story::default();
-        story
-            .in_vain("a", 0..10, end)
+        let mut builder = HistoryBuilder::default();
+        builder
+            .acquire_not_granted("a", 0..10, end)
             .acquire("b", 20..30, 2000, 90);
-        is_right(&story);
+        is_right(&builder);
     }
 }
 
 /// Its answer came, and it is the one that was asked for before the other one's.
 #[test]
-fn who_waits_in_line_since_before_may_have_the_smaller_token() {
-    let mut story = Story::default();
-    story
+fn earlier_queued_caller_may_have_the_smaller_token() {
+    let mut builder = HistoryBuilder::default();
+    builder
         .acquire("a", 0..50, 1000, 60)
         .acquire("b", 5..100, 2000, 120);
-    story.acquire("c", 4..70, 1500, 90);
-    is_right(&story);
+    builder.acquire("c", 4..70, 1500, 90);
+    is_right(&builder);
 }
 
 #[test]
 fn a_late_write_is_refused() {
-    let mut story = Story::default();
-    story
+    let mut builder = HistoryBuilder::default();
+    builder
         .acquire("a", 0..10, 1000, 100)
         .acquire("b", 50..110, 2000, 200);
-    story
+    builder
         .write("b", 110..120, 2000, End::Ok)
         .write("a", 130..140, 1000, End::Fail);
-    story
+    builder
         .decided(115, 2000, ("b", 110), true)
         .decided(135, 1000, ("a", 130), false);
-    is_right(&story);
+    is_right(&builder);
 }
 
 /// A write of an app that was killed may be done at any time, or never.
 #[test]
 fn a_write_without_an_answer_is_done_or_not() {
-    let mut story = Story::default();
-    story
+    let mut builder = HistoryBuilder::default();
+    builder
         .acquire("a", 0..10, 1000, 100)
         .write("a", 20..30, 1000, End::Unknown);
-    story
+    builder
         .acquire("b", 105..110, 2000, 200)
         .write("b", 110..120, 2000, End::Ok);
-    is_right(&story);
-    story
+    is_right(&builder);
+    builder
         .decided(115, 2000, ("b", 110), true)
         .decided(135, 1000, ("a", 20), false);
-    is_right(&story);
+    is_right(&builder);
 }
 
 /// Those that overlap have no order.
 #[test]
 fn two_writes_at_one_time_are_done_in_any_order() {
-    let mut story = Story::default();
-    story
+    let mut builder = HistoryBuilder::default();
+    builder
         .acquire("a", 0..10, 1000, 100)
         .acquire("b", 105..110, 2000, 200);
-    story
+    builder
         .write("a", 90..140, 1000, End::Ok)
         .write("b", 110..120, 2000, End::Ok);
-    is_right(&story);
+    is_right(&builder);
 }
 
 #[test]
-fn what_a_person_overrode_is_not_claimed() {
+fn overridden_grant_makes_no_claim() {
     use OverriddenBy::{Delete, DeleteSession, Edit, Force, Restore, Wipe};
     for by in [Force, Delete, Wipe, Edit, DeleteSession, Restore] {
-        let mut story = Story::default();
-        story.acquire("a", 0..10, 1000, 100).overridden(20, by);
-        story
+        let mut builder = HistoryBuilder::default();
+        builder.acquire("a", 0..10, 1000, 100).overridden(20, by);
+        builder
             .acquire("b", 30..40, 2000, 100)
             .renew("a", 50..60, 1000, 110);
-        story
+        builder
             .write("b", 45..50, 2000, End::Ok)
             .write("a", 60..70, 1000, End::Fail);
-        is_right(&story);
-        assert_eq!(story.history().summary().overridden, 1);
+        is_right(&builder);
+        assert_eq!(builder.history().summary().overridden, 1);
     }
 }
 
 #[test]
-fn a_grant_that_is_known_to_be_ended_is_not_claimed() {
+fn grant_known_to_be_ended_makes_no_claim() {
     for end in [End::Ok, End::Unknown, End::Never] {
-        let mut story = Story::default();
-        story
+        let mut builder = HistoryBuilder::default();
+        builder
             .acquire("a", 0..10, 1000, 100)
             .ends(20..25, "1000", end);
-        story.acquire("b", 30..40, 2000, 100);
-        is_right(&story);
+        builder.acquire("b", 30..40, 2000, 100);
+        is_right(&builder);
     }
 }
 
 #[test]
-fn a_sidecar_whose_clock_leaps_is_excused() {
-    let mut story = Story::default();
-    story.info("a", 0, Op::served_by("s"));
-    story.acquire("a", 0..10, 1000, 100);
-    story
+fn sidecar_whose_clock_jumped_is_excused() {
+    let mut builder = HistoryBuilder::default();
+    builder.info("a", 0, Op::served_by("s"));
+    builder.acquire("a", 0..10, 1000, 100);
+    builder
         .info("person", 20, Op::clock_leaps("s"))
         .acquire("b", 30..40, 2000, 100);
-    is_right(&story);
+    is_right(&builder);
 }
 
 #[test]
-fn a_sidecar_whose_clock_leapt_tells_less() {
-    let mut story = Story::default();
-    story.info("a", 0, Op::served_by("s"));
-    story.acquire("a", 0..10, 1000, 100);
-    story.info("person", 20, Op::clock_leaps("s"));
-    story.renew("a", 30..31, 1000, 50);
-    is_right(&story);
+fn validity_may_shrink_after_a_clock_jump() {
+    let mut builder = HistoryBuilder::default();
+    builder.info("a", 0, Op::served_by("s"));
+    builder.acquire("a", 0..10, 1000, 100);
+    builder.info("person", 20, Op::clock_leaps("s"));
+    builder.renew("a", 30..31, 1000, 50);
+    is_right(&builder);
 }
 
 /// It was kept when the lock was deleted, and its agent did not know yet: the fence refuses it.
 #[test]
-fn a_further_lease_of_a_grant_that_a_person_ended() {
-    let mut story = Story::default();
-    story
+fn later_lease_of_an_overridden_grant_is_right() {
+    let mut builder = HistoryBuilder::default();
+    builder
         .acquire_lease("a", 0..10, "g.0", 1000, 20)
         .overridden(30, OverriddenBy::Delete)
         .acquire("b", 40..50, 2000, 100)
         .acquire_lease("a", 60..70, "g.1", 1001, 100);
-    is_right(&story);
+    is_right(&builder);
 }
 
 #[test]
 fn clocks_that_are_out_of_bounds_leave_the_tokens() {
-    let mut story = Story::default();
-    story.claims(0, false, None);
-    story
+    let mut builder = HistoryBuilder::default();
+    builder.claims(0, false, None);
+    builder
         .acquire("a", 0..10, 1000, 100)
         .acquire("b", 20..40, 2000, 100);
-    story
+    builder
         .write("b", 45..50, 2000, End::Ok)
         .write("a", 60..70, 1000, End::Fail);
-    is_right(&story);
+    is_right(&builder);
 }
 
 #[test]
-fn beliefs_may_overlap_by_what_clocks_may_differ() {
-    let mut story = Story::default();
-    story.claims(10, true, None);
-    story
+fn beliefs_may_overlap_by_the_clock_tolerance() {
+    let mut builder = HistoryBuilder::default();
+    builder.claims(10, true, None);
+    builder
         .acquire("a", 0..10, 1000, 100)
         .acquire("b", 20..90, 2000, 200);
-    is_right(&story);
+    is_right(&builder);
 }
 
 #[test]
 fn a_repeated_request_has_the_same_lease() {
-    let mut story = Story::default();
-    story
+    let mut builder = HistoryBuilder::default();
+    builder
         .acquire("a", 0..10, 1000, 100)
         .acquire("a", 20..30, 1000, 110);
-    is_right(&story);
+    is_right(&builder);
 }
 
 /// Each counts from when its app sent it; the request of the second took longer.
 #[test]
-fn an_answer_to_a_slow_request_may_tell_less() {
-    let mut story = Story::default();
-    story
+fn answer_to_a_slow_request_may_shorten_validity() {
+    let mut builder = HistoryBuilder::default();
+    builder
         .acquire("a", 0..1, 1000, 100)
         .renew("a", 20..45, 1000, 80);
-    is_right(&story);
-    let mut story = Story::default();
+    is_right(&builder);
+    let mut builder = HistoryBuilder::default();
     let less = |until| Op::Renew {
         lease: "1000".to_owned(),
         believes_until: until,
         asks_less: true,
     };
-    story
+    builder
         .acquire("a", 0..1, 1000, 100)
         .info("a", 3, less(Some(50_000_000)));
-    story.renew("a", 20..21, 1000, 50);
-    is_right(&story);
+    builder.renew("a", 20..21, 1000, 50);
+    is_right(&builder);
 }
 
-/// Not only the release: an app that is told of the loss, or stops by itself, believes no more.
+/// Not only a release ends a belief: so does a notified loss, or an app that stops acting.
 #[test]
-fn who_was_told_of_a_loss_believes_no_more() {
-    let mut story = Story::default();
-    story
+fn notified_loss_ends_the_apps_belief() {
+    let mut builder = HistoryBuilder::default();
+    builder
         .claims(0, true, Some(5))
         .acquire("a", 0..10, 1000, 100)
         .lost("a", 50, 1000);
-    story
+    builder
         .acquire("b", 40..60, 2000, 100)
         .info("b", 80, Op::believes_end("2000"));
-    story
+    builder
         .acquire("c", 85..90, 3000, 150)
-        .renew_in_vain("c", 100..110, 3000, End::Fail);
-    story.acquire("d", 110..120, 4000, 200);
-    is_right(&story);
+        .renew_not_granted("c", 100..110, 3000, End::Fail);
+    builder.acquire("d", 110..120, 4000, 200);
+    is_right(&builder);
 }
 
-/// Who let go, did not run, has nobody who runs to tell it, or whose stream has ended, is owed nothing.
+/// No notification is due to an app that released or did not run, whose sidecar does not run, or whose stream has
+/// ended.
 #[test]
-fn who_cannot_be_told_of_a_loss_is_not() {
-    let told = |excuse: fn(&mut Story) -> &mut Story| {
-        let mut story = Story::default();
-        story
+fn unreachable_app_need_not_be_notified_of_a_loss() {
+    let told = |excuse: fn(&mut HistoryBuilder) -> &mut HistoryBuilder| {
+        let mut builder = HistoryBuilder::default();
+        builder
             .claims(0, true, Some(50))
             .info("a", 0, Op::served_by("s"));
-        story.acquire("a", 0..10, 1000, 100);
-        excuse(&mut story).in_vain("b", 300..305, End::Fail);
-        is_right(&story);
+        builder.acquire("a", 0..10, 1000, 100);
+        excuse(&mut builder).acquire_not_granted("b", 300..305, End::Fail);
+        is_right(&builder);
     };
-    told(|story| story.release("a", 140..141, 1000));
-    // Busy beyond its time, and by more than it may take to be told.
-    told(|story| {
-        let story = story.info("a", 200, Op::believes_end("1000"));
-        story.release("a", 200..201, 1000)
+    told(|builder| builder.release("a", 140..141, 1000));
+    // Busy beyond its deadline, and for longer than a notification may take.
+    told(|builder| {
+        let builder = builder.info("a", 200, Op::believes_end("1000"));
+        builder.release("a", 200..201, 1000)
     });
-    told(|story| story.stopped("a", 90..260, End::Ok));
-    told(|story| story.stopped("s", 90..120, End::Ok).lost("a", 170, 1000));
-    told(|story| {
-        let story = story.stopped("s", 145..146, End::Ok);
-        story.stopped("s", 160..180, End::Ok).lost("a", 230, 1000)
+    told(|builder| builder.stopped("a", 90..260, End::Ok));
+    told(|builder| builder.stopped("s", 90..120, End::Ok).lost("a", 170, 1000));
+    told(|builder| {
+        let builder = builder.stopped("s", 145..146, End::Ok);
+        builder.stopped("s", 160..180, End::Ok).lost("a", 230, 1000)
     });
-    told(|story| story.stopped("s", 120..1_000, End::Never));
-    told(|story| {
-        story
+    told(|builder| builder.stopped("s", 120..1_000, End::Never));
+    told(|builder| {
+        builder
             .stopped("everyone", 110..200, End::Ok)
             .lost("a", 240, 1000)
     });
-    told(|story| story.info("a", 60, Op::stream_end("1000")));
-    told(|story| story.renew("a", 120..130, 1000, 280));
-    // Its requests take so long that whatever it is told is over by then.
-    told(|story| {
-        let story = story.renew("a", 20..130, 1000, 110);
-        story
+    told(|builder| builder.info("a", 60, Op::stream_end("1000")));
+    told(|builder| builder.renew("a", 120..130, 1000, 280));
+    // Its requests take so long that each validity is over on arrival.
+    told(|builder| {
+        let builder = builder.renew("a", 20..130, 1000, 110);
+        builder
             .renew("a", 60..170, 1000, 150)
             .release("a", 210..211, 1000)
     });
     // It had something else to do and saw only then that its time was over.
-    told(|story| {
-        let story = story.info("a", 200, Op::believes_end("1000"));
-        story.lost("a", 250, 1000)
+    told(|builder| {
+        let builder = builder.info("a", 200, Op::believes_end("1000"));
+        builder.lost("a", 250, 1000)
     });
 }
 
-/// It did not run when it was asked, so its deadline is so much later.
+/// The sidecar did not run when it was asked, so its deadline is later by that time.
 #[test]
-fn a_sidecar_counts_from_when_it_ran_again() {
-    let mut story = Story::default();
-    story
+fn sidecar_counts_from_when_it_ran_again() {
+    let mut builder = HistoryBuilder::default();
+    builder
         .claims(0, true, Some(50))
         .info("a", 0, Op::served_by("s"));
-    story
+    builder
         .stopped("s", 1..81, End::Ok)
         .acquire("a", 0..90, 1000, 100)
         .lost("a", 230, 1000);
-    is_right(&story);
+    is_right(&builder);
 }
 
-/// From then on not even tokens are claimed; what came before was right.
+/// From then on not even tokens are claimed; everything before was right.
 #[test]
 fn a_restore_without_the_bump_ends_every_claim() {
-    let mut story = Story::default();
-    story.acquire("a", 0..10, 2000, 100);
-    story.info(
+    let mut builder = HistoryBuilder::default();
+    builder.acquire("a", 0..10, 2000, 100);
+    builder.info(
         "person",
         20,
         Op::overridden(None, OverriddenBy::RestoreWithoutBump),
     );
-    story.acquire_lease("b", 30..40, "other", 2000, 100);
-    is_right(&story);
+    builder.acquire_lease("b", 30..40, "other", 2000, 100);
+    is_right(&builder);
 }
 
-/// What nobody knows of is there or not, and what comes later need not be.
+/// An entry of unknown outcome may be there or not, and later entries may be missing.
 #[test]
-fn a_log_has_what_was_acknowledged() {
+fn log_contains_all_acknowledged_entries() {
     for entries in [
         &[("a", 1000), ("c", 3000)][..],
         &[("a", 1000), ("b", 2000), ("c", 3000)],
     ] {
-        let mut story = Story::default();
-        story
+        let mut builder = HistoryBuilder::default();
+        builder
             .append("a", 0..10, 1000, End::Ok)
             .append("b", 20..30, 2000, End::Unknown)
             .append("c", 40..50, 3000, End::Ok)
             .append("d", 60..70, 2500, End::Fail)
             .log(80, entries)
             .append("e", 90..95, 4000, End::Ok);
-        is_right(&story);
-        assert_eq!(story.history().summary().appended, 2);
+        is_right(&builder);
+        assert_eq!(builder.history().summary().appended, 2);
     }
 }
 
-/// The shortest of some times that a check of a history of so many turns took.
+/// The shortest time that a check of a history of this many turns took.
 fn check_of(turns: u64) -> Duration {
-    let mut story = Story::default();
+    let mut builder = HistoryBuilder::default();
     for turn in 0..turns {
         let (from, token) = (turn * 100, (turn + 1) * 1000);
-        story.acquire("a", from + 1..from + 10, token, from + 60);
-        story.renew("a", from + 20..from + 22, token, from + 90);
-        story.write("a", from + 25..from + 30, token, End::Ok);
-        story.release("a", from + 80..from + 99, token);
+        builder.acquire("a", from + 1..from + 10, token, from + 60);
+        builder.renew("a", from + 20..from + 22, token, from + 90);
+        builder.write("a", from + 25..from + 30, token, End::Ok);
+        builder.release("a", from + 80..from + 99, token);
     }
-    let history = story.history();
+    let history = builder.history();
     let times = (0..5).map(|_| {
         let begun = SystemClock.now();
         assert_eq!(history.violations(), []);
@@ -348,13 +349,13 @@ fn check_of(turns: u64) -> Duration {
 
 /// No bound on how long it takes, but on how that grows: what compares each with each takes 64 times as long.
 #[test]
-fn eight_times_as_many_events_take_hardly_more_than_eight_times_as_long() {
+fn check_time_grows_about_linearly_with_the_events() {
     let (some, more) = (check_of(1_500), check_of(12_000));
     println!("12,000 and 96,000 events were checked in {some:?} and {more:?}");
     assert!(more < some * 32, "{some:?}, {more:?}");
 }
 
 #[test]
-fn a_history_of_nothing_is_right() {
+fn empty_history_is_right() {
     assert_eq!(History::default().check().unwrap().events, 0);
 }

@@ -1,6 +1,6 @@
-//! Fencing tokens: each belongs to one lease, and who asked after another had the lock has a
-//! larger one. Holds over everything, also what a person overrode; but a further lease of a grant that a
-//! person ended has that grant's token, while its agent does not know yet. n log n.
+//! Fencing tokens: each belongs to one lease, and a request after another lease was granted gets a larger one. Holds
+//! over everything, also overridden grants; but a later lease of an overridden grant has that grant's token, while
+//! its agent does not know yet. n log n.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::file::History;
 use super::joined::{Joined, Lease};
 use super::violation::Violation;
 
-/// A lease's token, from the request that it came of to the answer that told it first.
+/// A lease's token, from its request to the first answer with it.
 #[derive(Clone, Copy)]
 struct Grant<'j> {
     lease: &'j str,

@@ -7,9 +7,9 @@ use super::file::History;
 /// Something in a history that must not be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
-    /// What is wrong.
+    /// The violation, in words.
     pub(crate) what: String,
-    /// The events that show it, each with its place.
+    /// The events that show it, each with its position.
     pub(crate) lines: Vec<String>,
 }
 

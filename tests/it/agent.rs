@@ -1,5 +1,4 @@
-//! The agent on a store in memory and a clock of our own: what it does when time passes, and
-//! what it leaves behind.
+//! The agent on a store in memory and a manual clock: what it does when time passes, and what it leaves behind.
 
 mod being_deleted;
 mod defences;
@@ -56,7 +55,7 @@ impl Pod {
         Self::with(config, store, clock.clone(), Arc::new(clock))
     }
 
-    /// A pod whose clock is tokio's own: in a test with paused time, waiting takes no time.
+    /// A pod on tokio's own clock: in a test with paused time, waiting takes no time.
     fn in_paused_time(name: &str, store: &MemoryStore) -> Self {
         let config = Config::new(pod_ref(name));
         Self::with(
@@ -136,7 +135,7 @@ async fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn an_agent_asks_nothing_of_the_store_before_the_first_acquire() {
+async fn agent_makes_no_request_before_the_first_acquire() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let _metrics = pod.agent.metrics().encode();
@@ -145,7 +144,7 @@ async fn an_agent_asks_nothing_of_the_store_before_the_first_acquire() {
 }
 
 #[tokio::test]
-async fn a_known_lock_is_taken_with_one_write_and_no_read() {
+async fn known_lock_is_acquired_with_one_write_and_no_read() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let first = pod.lease("r").await;
@@ -157,7 +156,7 @@ async fn a_known_lock_is_taken_with_one_write_and_no_read() {
 }
 
 #[tokio::test]
-async fn renewing_and_reading_a_lease_ask_nothing_of_the_store() {
+async fn renewing_and_reading_a_lease_make_no_request() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -170,7 +169,7 @@ async fn renewing_and_reading_a_lease_ask_nothing_of_the_store() {
 }
 
 #[tokio::test]
-async fn a_machine_that_slept_past_the_deadline_believes_in_nothing_when_it_wakes() {
+async fn machine_that_slept_past_the_deadline_wakes_without_a_lease() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -194,7 +193,7 @@ async fn a_machine_that_slept_past_the_deadline_believes_in_nothing_when_it_wake
 }
 
 #[tokio::test]
-async fn a_session_that_nobody_needs_is_ended() {
+async fn unneeded_session_is_ended() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |config| {
         config.session_ttl = leasehold::protocol::time::SessionTtl::clamped(3);
@@ -215,7 +214,7 @@ async fn a_session_that_nobody_needs_is_ended() {
 }
 
 #[tokio::test]
-async fn a_stopping_agent_takes_nothing_new_and_waits_for_the_release() {
+async fn stopping_agent_grants_nothing_and_waits_for_the_release() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -253,7 +252,7 @@ async fn apps_ended_frees_everything_at_once() {
 }
 
 #[tokio::test]
-async fn a_dead_holder_is_taken_over_from_only_after_its_silence_was_seen_for_long_enough() {
+async fn expired_holder_is_taken_over_only_after_a_full_silence() {
     let store = MemoryStore::default();
     let dead = Pod::new("dead", &store, |_| {});
     let old = dead.lease("r").await;
@@ -266,8 +265,7 @@ async fn a_dead_holder_is_taken_over_from_only_after_its_silence_was_seen_for_lo
         "the count begins with the first sight"
     );
     other.clock.advance(Duration::from_millis(15_740));
-    // The clock leapt past the challenger's own session too: it begins another, and still may not
-    // revoke.
+    // The clock jumped past the challenger's own session too: it begins another, and still may not revoke.
     assert!(held(other.acquire("r").await), "taken over too early");
     assert!(store.session(&session).unwrap().revoked.is_none());
     other.clock.advance(Duration::from_millis(10));
@@ -301,7 +299,7 @@ async fn the_same_request_twice_at_once_gets_one_lease() {
 }
 
 #[tokio::test]
-async fn a_caller_that_hangs_up_loses_nothing_for_the_one_who_repeats_its_request() {
+async fn hang_up_does_not_release_the_lease_of_a_repeated_request() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     {
@@ -312,7 +310,7 @@ async fn a_caller_that_hangs_up_loses_nothing_for_the_one_who_repeats_its_reques
     let Ok(Acquired::Granted { lease, .. }) = pod.acquire_as("r", Some("id-1")).await else {
         panic!("the repetition was not granted");
     };
-    // Whoever got the lease first, nobody releases it under the one who was told of it.
+    // Whichever call got the lease first, it is not released under the call that returned it.
     tokio::time::sleep(Duration::from_millis(100)).await;
     pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
     assert!(!pod.is_free("r"));
@@ -336,7 +334,7 @@ async fn a_caller_that_hangs_up_leaves_no_grant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_answer_nobody_heard_is_answered_when_it_is_repeated() {
+async fn undelivered_answer_is_kept_for_a_repeated_request() {
     for repeated_after in [0, 9, 11] {
         let store = MemoryStore::default();
         let pod = Pod::in_paused_time("a", &store);
@@ -363,7 +361,7 @@ async fn a_request_whose_answer_nobody_heard_is_answered_when_it_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_store_that_went_back_grants_nothing_until_it_has_caught_up() {
+async fn store_that_went_back_grants_nothing_until_it_caught_up() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -381,7 +379,7 @@ async fn a_store_that_went_back_grants_nothing_until_it_has_caught_up() {
 }
 
 #[tokio::test]
-async fn a_lease_whose_lock_was_deleted_is_lost_as_soon_as_the_agent_sees_it() {
+async fn lease_is_lost_as_soon_as_its_lock_is_seen_deleted() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -394,14 +392,14 @@ async fn a_lease_whose_lock_was_deleted_is_lost_as_soon_as_the_agent_sees_it() {
 }
 
 #[tokio::test]
-async fn an_own_grant_that_nobody_awaits_is_released_and_not_served() {
+async fn late_grant_without_a_caller_is_released_and_not_served() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let other = pod.lease("other").await;
     let first = pod.lease("r").await;
     let grant = store.lock("r").unwrap().grant.unwrap();
     pod.agent.release(&first.lease).await.unwrap();
-    // A write of this agent's that landed after everybody had given up on it.
+    // A write of this agent's that landed after all callers had left.
     store.edit_lock("r", |lock| {
         let late = leasehold::protocol::ids::GrantId::from("late");
         lock.grant = Some(leasehold::protocol::lock::Grant { id: late, ..grant });

@@ -1,6 +1,5 @@
-//! The alerts and their runbooks: each names metrics that there are, has both kinds of cases in
-//! tests/alerts, and a page that says what to do. Whether the rules fire when they should is
-//! promtool's to say (`make alerts`).
+//! The alerts and their runbooks: each names existing metrics, has both kinds of cases in tests/alerts, and a page
+//! with the remedy. promtool checks whether the rules fire when they should (`make alerts`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -84,7 +83,7 @@ fn agent() -> Agent {
     )
 }
 
-/// Takes a lock that is free, ready to wait for so long.
+/// Acquires a free lock, with this limit for a wait.
 async fn acquire(agent: &Agent, resource: &str, wait: Duration) {
     let request = AcquireRequest {
         resource: Resource::parse(resource).unwrap(),
@@ -153,7 +152,7 @@ fn labels(pairs: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn every_metric_that_an_alert_looks_at_is_there_from_the_start() {
+async fn every_metric_of_an_alert_exists_from_the_start() {
     let metrics = metrics();
     for alert in alerts() {
         let named = Named::all_in(text(&alert["expr"]));
@@ -165,8 +164,8 @@ async fn every_metric_that_an_alert_looks_at_is_there_from_the_start() {
 }
 
 #[tokio::test]
-async fn every_metric_that_the_dashboard_shows_is_there() {
-    // How long an acquire took is told by its outcome, so there must have been one.
+async fn every_metric_of_the_dashboard_exists() {
+    // The duration of an acquire is labelled with its outcome, so one must have happened.
     let agent = agent();
     acquire(&agent, "tried", Duration::ZERO).await;
     acquire(&agent, "waited-for", Duration::from_secs(1)).await;
@@ -179,7 +178,7 @@ async fn every_metric_that_the_dashboard_shows_is_there() {
         .filter_map(|panel| panel["targets"].as_array());
     let mut shown = 0;
     for target in targets.flatten() {
-        // Which namespaces are looked at is chosen on the dashboard.
+        // The namespaces are selected on the dashboard.
         let query = target["expr"].as_str().unwrap();
         let query = query.replace("namespace=~\"$namespace\"", "");
         for named in Named::all_in(&query.replace("{}", "")) {
@@ -191,7 +190,7 @@ async fn every_metric_that_the_dashboard_shows_is_there() {
 }
 
 #[tokio::test]
-async fn a_metric_or_a_value_that_there_is_not_is_noticed() {
+async fn missing_metric_or_label_value_is_detected() {
     let metrics = metrics();
     let query = r#"rate(leasehold_leases{pod="a"}[5m]) > leasehold_lease or leasehold_leases_lost_total{reason=~"app_silent|bored"}"#;
     let named = Named::all_in(query);
@@ -222,7 +221,7 @@ async fn a_quantile_can_pass_its_threshold() {
 }
 
 #[test]
-fn every_alert_is_tried_where_it_fires_and_where_it_is_silent() {
+fn every_alert_has_a_firing_and_a_silent_case() {
     let cases = yaml(CASES);
     let mut fires = BTreeSet::new();
     let mut is_silent = BTreeSet::new();
@@ -258,7 +257,7 @@ fn runbooks() -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_alert_says_how_bad_it_is_and_leads_to_a_page_of_its_own() {
+fn every_alert_has_a_severity_and_its_own_runbook() {
     for alert in alerts() {
         let name = text(&alert["alert"]);
         let severity = text(&alert["labels"]["severity"]);
@@ -287,7 +286,7 @@ fn every_alert_says_how_bad_it_is_and_leads_to_a_page_of_its_own() {
 }
 
 #[test]
-fn every_runbook_is_in_the_index_and_its_links_lead_somewhere() {
+fn every_runbook_is_in_the_index_and_its_links_resolve() {
     let runbooks = runbooks();
     let (_, index) = runbooks
         .iter()
@@ -305,10 +304,10 @@ fn every_runbook_is_in_the_index_and_its_links_lead_somewhere() {
 }
 
 #[tokio::test]
-async fn every_metric_and_file_that_a_runbook_names_is_there() {
+async fn every_metric_and_file_named_in_a_runbook_exists() {
     let metrics = metrics();
     for (name, page) in runbooks() {
-        // Only what is named as code, and whole: an alternation of a grep is no name.
+        // Only whole names in code: an alternation of a grep is not a name.
         let code = page.split('`').skip(1).step_by(2);
         let words = code.flat_map(|code| code.split_whitespace());
         for word in words.filter(|word| word.starts_with("leasehold_")) {

@@ -1,5 +1,4 @@
-//! The certificate of the webhook: what is decided about it, what several replicas make of that
-//! together, and what connections see.
+//! The certificate of the webhook: decisions about it, several replicas together, and what connections see.
 
 mod files;
 mod keeper;

@@ -1,5 +1,5 @@
-//! The chart's own files, without Helm: versions are one, and each value is described, checked by the
-//! schema and has a default. What comes out of them is `tests/chart/check.sh`'s to compare.
+//! The chart's own files, without Helm: versions agree, and each value is described, checked by the schema and has a
+//! default. `tests/chart/check.sh` compares the rendered files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,13 +27,13 @@ fn the_chart_has_the_version_of_the_program() {
 }
 
 #[test]
-fn the_schema_knows_the_values_that_there_are_and_no_others() {
+fn schema_has_exactly_the_values_of_the_chart() {
     let schema: Value = serde_json::from_str(&read(SCHEMA)).unwrap();
     let values: Value = serde_yaml::from_str(&read(VALUES)).unwrap();
     assert_eq!(known(&schema, ""), set(&values, &schema, ""));
 }
 
-/// The paths that a schema knows. What it leaves open, such as labels, is one.
+/// The paths of a schema. An open part, such as labels, is one.
 fn known(schema: &Value, path: &str) -> BTreeSet<String> {
     let Some(properties) = fields(schema) else {
         return BTreeSet::from([path.to_owned()]);

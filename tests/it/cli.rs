@@ -1,5 +1,4 @@
-//! The command line: what it refuses, what it prints, and a sidecar that starts and stops with no
-//! API server to be found.
+//! The command line: what it refuses, what it prints, and a sidecar that starts and stops without an API server.
 
 mod gate;
 mod listeners;
@@ -23,7 +22,7 @@ fn run(args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_wrong_flag_is_a_usage_error_that_names_it() {
+fn wrong_flag_is_a_usage_error_that_names_it() {
     let prefixes: Vec<_> = (0..51).map(|n| format!("--metrics-prefix=p{n}")).collect();
     let prefixes: Vec<_> = prefixes.iter().map(String::as_str).collect();
     let too_long = format!("--unix-socket=/{}", "x".repeat(107));
@@ -77,9 +76,9 @@ fn a_wrong_flag_is_a_usage_error_that_names_it() {
     );
 }
 
-/// The kubelet tells the pods of a namespace of its Services: `leasehold-compat` is one with this variable.
+/// The kubelet sets variables for the Services of a namespace: `leasehold-compat` is one with this variable.
 #[test]
-fn the_variables_of_a_service_are_no_flags() {
+fn service_variables_are_not_read_as_flags() {
     let mut sidecar = leasehold(&["sidecar", "--pod-uid=u", "--pod-name=p"]);
     let output = sidecar
         .arg("--kubeconfig=/nonexistent")
@@ -93,7 +92,7 @@ fn the_variables_of_a_service_are_no_flags() {
 }
 
 #[test]
-fn a_failure_is_one_line_that_says_what_to_do() {
+fn failure_is_one_line_with_the_remedy() {
     let missing = run(&[
         "sidecar",
         "--pod-uid=u",
@@ -265,7 +264,7 @@ async fn head(connection: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn a_kubeconfigs_proxy_is_used_and_its_token_may_end_with_a_line_break() {
+async fn kubeconfig_proxy_is_used_and_its_token_trimmed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = listener.local_addr().unwrap();
     let served = tokio::spawn(proxy_and_server(listener));
@@ -286,8 +285,8 @@ async fn a_kubeconfigs_proxy_is_used_and_its_token_may_end_with_a_line_break() {
 }
 
 #[tokio::test]
-async fn a_sidecar_without_its_api_server_serves_says_so_and_stops_cleanly() {
-    // Nobody listens there.
+async fn sidecar_without_an_api_server_serves_and_stops_cleanly() {
+    // No server listens there.
     let mut sidecar = Stranded::start(kubeconfig("server: 'http://127.0.0.1:9'", ""));
     let starting = sidecar.logged("sidecar starting");
     assert_eq!(starting["namespace"], "team-a");

@@ -1,7 +1,7 @@
-//! The committed CRDs are what the code generates, also those that the chart installs: a chart can read
-//! no file outside of itself. `make generate` writes them anew.
+//! The committed CRDs are what the code generates, also those that the chart installs: a chart cannot read files
+//! outside of itself. `make generate` rewrites them.
 //!
-//! It does not ask an API server whether it takes them; the e2e tests install them.
+//! No API server is asked to accept them here; the e2e tests install them.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::drift::assert_committed;
 const FOLDERS: [&str; 2] = ["crds", "charts/leasehold/files/crds"];
 
 #[test]
-fn the_committed_lock_definition_is_the_generated_one() {
+fn committed_lock_crd_is_the_generated_one() {
     for folder in FOLDERS {
         let file = format!("{folder}/distributedlocks.leasehold.dev.yaml");
         assert_committed(&file, &crd::lock_as_yaml().unwrap());
@@ -21,7 +21,7 @@ fn the_committed_lock_definition_is_the_generated_one() {
 }
 
 #[test]
-fn the_committed_session_definition_is_the_generated_one() {
+fn committed_session_crd_is_the_generated_one() {
     for folder in FOLDERS {
         let file = format!("{folder}/locksessions.leasehold.dev.yaml");
         assert_committed(&file, &crd::session_as_yaml().unwrap());
@@ -30,7 +30,7 @@ fn the_committed_session_definition_is_the_generated_one() {
 
 /// The help text and the HTTP API cannot use the constant, and prose does not.
 #[test]
-fn one_command_installs_the_definitions_wherever_it_is_told() {
+fn install_command_for_crds_is_the_same_everywhere() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tellers = ["docs/install.md", "src/http/explain.rs"];
     for teller in tellers {

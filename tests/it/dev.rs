@@ -1,5 +1,5 @@
-//! `leasehold dev` as a process of its own: what it says, what it refuses, what a kill -9 leaves,
-//! what becomes of its directory, and the faults that tests may ask for.
+//! `leasehold dev` as a process of its own: its output, its errors, what a kill -9 leaves, its data directory, and
+//! the faults that tests may request.
 
 mod connections;
 mod crashes;
@@ -130,7 +130,7 @@ impl Dev {
         self.post("/v1/locks/acquire", body).await
     }
 
-    /// Takes a lock that nobody holds.
+    /// Acquires a free lock.
     async fn acquire(&self, resource: &str) -> Value {
         let (status, lease) = self.try_acquire(resource).await;
         assert_eq!(status, 200, "{lease}");
@@ -167,7 +167,7 @@ impl Drop for Dev {
     }
 }
 
-/// Looks again and again until there is something.
+/// Polls until there is a value.
 async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let start = SystemClock.now();
     loop {
@@ -191,7 +191,7 @@ fn path_of(lease: &Value) -> String {
 }
 
 #[tokio::test]
-async fn it_says_where_it_listens_and_what_to_try() {
+async fn dev_prints_its_address_and_a_command_to_try() {
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &[]).await;
     let said = dev.said("stdout");
@@ -206,7 +206,7 @@ async fn it_says_where_it_listens_and_what_to_try() {
 }
 
 #[tokio::test]
-async fn without_a_directory_it_takes_the_state_directory() {
+async fn data_directory_defaults_to_the_state_directory() {
     let home = tempfile::tempdir().unwrap();
     for (name, below) in [
         ("HOME", ".local/state/leasehold"),
@@ -237,7 +237,7 @@ async fn a_second_process_on_one_directory_is_refused() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_refused_and_left_as_it_is() {
+async fn damaged_file_is_refused_and_left_unchanged() {
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &[]).await;
     let lease = dev.acquire("demo").await;

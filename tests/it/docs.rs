@@ -16,7 +16,7 @@ use crate::markdown::{ON_A_CLUSTER, Page, page, root, shape};
 use crate::messages::retired_in;
 use pages::{anchors, links, pages};
 
-/// What is run here: a page, and its sections (all, if none is named).
+/// A page to run, and its sections (all, if none is named).
 const WITHOUT_A_CLUSTER: [(&str, &[&str]); 2] = [
     ("README.md", &["Quickstart without a cluster", "Use it"]),
     ("docs/tutorials/first-lock.md", &[]),
@@ -244,7 +244,7 @@ impl Drop for Dev {
 }
 
 #[test]
-fn a_broken_link_and_other_output_are_noticed() {
+fn broken_links_and_changed_output_are_detected() {
     assert_eq!(
         target_of("docs/tutorials/a.md", "../../README.md"),
         "README.md"

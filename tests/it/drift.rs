@@ -1,4 +1,4 @@
-//! What is generated is committed as it is generated; `make generate` rewrites it.
+//! Generated files are committed as they are generated; `make generate` rewrites them.
 
 use std::path::Path;
 

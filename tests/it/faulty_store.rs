@@ -1,4 +1,4 @@
-//! The store that fails on demand: faithful where nothing fails, and faults that do what they say.
+//! The store that fails on demand: transparent without faults, and exact with them.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ fn is_away<T>(answer: Result<T, StoreError>) {
 }
 
 #[tokio::test]
-async fn nothing_reaches_a_store_that_is_away_and_its_watches_end() {
+async fn unavailable_store_receives_nothing_and_its_watches_end() {
     let faulty = Faulty::new();
     let (a, r) = (&faulty.a, resource("r"));
     let held = a.make_and_take(&r, "g-a").await;
@@ -103,7 +103,7 @@ async fn nothing_reaches_a_store_that_is_away_and_its_watches_end() {
 }
 
 #[tokio::test]
-async fn a_fault_that_comes_while_a_watch_is_opened_ends_it() {
+async fn fault_during_the_opening_of_a_watch_ends_it() {
     let clock = ManualClock::default();
     let of_faults = clock.clone();
     let faults = TimedFaults::new(move || of_faults.now());
@@ -121,7 +121,7 @@ async fn a_fault_that_comes_while_a_watch_is_opened_ends_it() {
 }
 
 #[tokio::test]
-async fn only_renewals_fail_when_only_renewals_are_to_fail() {
+async fn renewal_fault_affects_renewals_only() {
     let faulty = Faulty::new();
     let a = &faulty.a;
     let made = a.sessions.create(&a.session()).await.unwrap();

@@ -1,5 +1,5 @@
-//! The HTTP API over a real socket, on a store in memory: what it answers, what it refuses and in
-//! which words, and that a refusal leaves the store as it was.
+//! The HTTP API over a real socket, on a store in memory: answers, refusals with their messages, and that a refusal
+//! leaves the store unchanged.
 
 mod connections;
 mod elections;
@@ -113,8 +113,7 @@ impl Sidecar {
         format!("/v1/locks/{}", acquired.body["leaseId"].as_str().unwrap())
     }
 
-    /// From now on the store answers this with an error, and a second passes each time: whoever
-    /// tries again gives up in the end.
+    /// From now on the store answers matching calls with an error, and a second passes each time: retries end.
     fn fail_slowly(&self, failing: impl Fn(Call) -> bool + Send + 'static, error: StoreError) {
         let clock = self.clock.clone();
         self.store.on_call(move |call| {
@@ -146,7 +145,7 @@ impl Drop for Sidecar {
 }
 
 impl Answer {
-    /// Asserts that it is a problem document of this kind whose detail has these words in it.
+    /// Asserts that it is a problem document of this kind whose detail contains these words.
     #[track_caller]
     fn is_problem(&self, status: u16, code: &str, words: &str) -> &Self {
         assert_eq!(self.status, status, "{self:?}");

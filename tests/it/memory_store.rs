@@ -27,7 +27,7 @@ pub(crate) use late::LateJoin;
 pub(crate) use leasehold::store::faulty::Call;
 use watches::Watch;
 
-/// What becomes of a call: none lets it through; an error is answered instead, and nothing done.
+/// Decides on a call: `None` lets it through; an error is returned instead, without an effect.
 pub(crate) type Hook = Box<dyn FnMut(Call) -> Option<StoreError> + Send>;
 
 #[derive(Default)]
@@ -41,9 +41,9 @@ struct Control {
     unreadable: Option<Resource>,
     being_deleted: Option<Resource>,
     watches: Vec<Watch>,
-    /// A watch goes on from wherever its reader left off, whatever happened meanwhile.
+    /// A watch continues from its reader's last position, whatever happened meanwhile.
     has_no_compaction: bool,
-    /// Watches break off at the first event that they would tell.
+    /// Watches break off at the next event.
     watches_break: bool,
     /// The round trip of each call.
     latency: Duration,
@@ -194,14 +194,14 @@ impl MemoryStore {
         self.control().unreadable = Some(resource(name));
     }
 
-    /// Holds back every later call of this kind, before or after it is done.
+    /// Holds back every later call of this kind, before or after it is applied.
     pub(crate) fn hold(&self, call: Call, half: Half) -> Gate {
         let gate = Gate::new(call, half);
         self.control().gate = Some(gate.clone());
         gate
     }
 
-    /// Lets each later call take so long.
+    /// Delays each later call by this.
     pub(crate) fn slow_down(&self, latency: Duration) {
         self.control().latency = latency;
     }
@@ -246,7 +246,7 @@ impl MemoryStore {
         self.control().watches.len()
     }
 
-    /// Writes a session, as somebody does who has no business with it.
+    /// Writes a session, as a foreign client does.
     pub(crate) fn touch_session(&self, id: &SessionId) {
         let current = at_once(SessionStore::get(&self.store, id)).expect("a session");
         let mut touched = current.value.clone();
@@ -264,8 +264,8 @@ impl MemoryStore {
         self.set_revision(|now| now + revisions);
     }
 
-    /// The same without a word: no later watch is told that its past is gone, as by a restore
-    /// without `--mark-compacted`.
+    /// The same without a notice: no later watch is refused as expired, as after a restore without
+    /// `--mark-compacted`.
     pub(crate) fn go_forward_in_silence(&self, revisions: u64) {
         self.control().has_no_compaction = true;
         self.go_forward(revisions);
@@ -301,7 +301,7 @@ impl MemoryStore {
         }
     }
 
-    /// One call: held back, refused or done, and its answer lost or held back.
+    /// One call: held back, refused or applied, and its answer lost or held back.
     async fn serve<T>(
         &self,
         call: Call,

@@ -1,5 +1,5 @@
-//! The committed docs/openapi.json is what the code generates (`make generate` writes it anew), and it
-//! says what a client generator needs.
+//! The committed docs/openapi.json is what the code generates (`make generate` rewrites it), and contains what a
+//! client generator needs.
 
 use leasehold::http::openapi_document;
 use leasehold::protocol::ids::{
@@ -141,7 +141,7 @@ fn the_bounds_are_those_that_are_checked() {
 }
 
 #[test]
-fn every_reference_leads_somewhere() {
+fn every_reference_resolves() {
     let description: Value = serde_json::from_str(&openapi_document()).unwrap();
     let mut open = vec![&description];
     let mut references = 0;

@@ -1,4 +1,4 @@
-//! The operator's loop on a cluster that is made up: who acts, what is told, and what is told again.
+//! The operator's loop on a fake cluster: which replica acts, what is recorded, and what is recorded again.
 
 mod bindings;
 mod cluster;
@@ -17,7 +17,7 @@ async fn settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_does_not_lead_watches_and_the_next_leader_need_not_watch_anew() {
+async fn standby_watches_and_acts_at_once_when_it_leads() {
     let cluster = Cluster::start().await;
     cluster.hold("res", "a");
     tokio::time::sleep(TTL * 2).await;
@@ -30,7 +30,7 @@ async fn a_replica_that_does_not_lead_watches_and_the_next_leader_need_not_watch
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_renewal_was_not_heard_of_yet_is_not_revoked() {
+async fn session_with_an_unseen_renewal_is_not_revoked() {
     let cluster = Cluster::start().await;
     cluster.lead(true);
     cluster.hold("res", "a");
@@ -49,7 +49,7 @@ async fn whose_renewal_was_not_heard_of_yet_is_not_revoked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_dead_predecessor_may_not_have_told_is_told_again_and_the_rest_is_not() {
+async fn new_leader_records_only_unrecorded_incidents() {
     let cluster = Cluster::start().await;
     cluster.incident("told", IncidentKind::Expired);
     cluster.incident("untold", IncidentKind::Expired);
@@ -87,7 +87,7 @@ async fn incident_seen_on_a_watch_is_recorded_whatever_its_date() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_leader_recorded_what_its_predecessor_saw_whatever_its_date() {
+async fn next_leader_records_an_old_incident_of_its_predecessor() {
     let cluster = Cluster::start().await;
     settled().await;
     cluster.incident_at("res", IncidentKind::Expired, LONG_AGO);
@@ -98,7 +98,7 @@ async fn next_leader_recorded_what_its_predecessor_saw_whatever_its_date() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_told_before_it_is_known_what_was_told() {
+async fn nothing_is_recorded_before_existing_events_are_known() {
     let cluster = Cluster::start().await;
     cluster.incident("res", IncidentKind::PodEnded);
     cluster.notes_fail(Some(StoreError::Unavailable("away".into())));
@@ -112,7 +112,7 @@ async fn nothing_is_told_before_it_is_known_what_was_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nobody_says_what_was_told_everything_is_told_in_the_end() {
+async fn everything_is_recorded_if_events_cannot_be_listed() {
     let cluster = Cluster::start().await;
     cluster.incident("res", IncidentKind::PodEnded);
     cluster.notes_fail(Some(StoreError::Denied("no list".into())));
@@ -121,7 +121,7 @@ async fn where_nobody_says_what_was_told_everything_is_told_in_the_end() {
     assert_eq!(cluster.lines().len(), 1);
 }
 
-/// A reclaim whose writes fail like this is tried again with pauses, and done once they work.
+/// A reclaim with failing writes is retried with pauses, and done once they work.
 async fn is_tried_again_with_pauses(error: StoreError) {
     let cluster = Cluster::start().await;
     cluster.lead(true);
@@ -136,22 +136,22 @@ async fn is_tried_again_with_pauses(error: StoreError) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_fails_is_tried_again_with_pauses_until_it_is_done() {
+async fn failed_write_is_retried_with_backoff() {
     is_tried_again_with_pauses(StoreError::DeniedByPolicy("no".into())).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_with_nothing_newer_behind_it_is_tried_again_with_pauses() {
+async fn conflict_without_a_newer_version_is_retried_with_backoff() {
     is_tried_again_with_pauses(StoreError::Conflict).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_may_have_happened_is_looked_after_and_tried_again_with_pauses() {
+async fn ambiguous_write_is_retried_with_backoff() {
     is_tried_again_with_pauses(StoreError::Ambiguous("500".into())).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_went_back_is_noticed_although_its_watch_goes_on_in_silence() {
+async fn store_that_went_back_is_detected_with_a_silent_watch() {
     let cluster = Cluster::start().await;
     cluster.lead(true);
     cluster.hold("res", "a");
@@ -165,13 +165,13 @@ async fn a_store_that_went_back_is_noticed_although_its_watch_goes_on_in_silence
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_went_back_gets_no_write_until_it_is_restored_again() {
+async fn store_that_went_back_gets_no_write_until_restored_again() {
     let cluster = Cluster::start().await;
     cluster.lead(true);
     cluster.hold("res", "a");
     settled().await;
     let revision = cluster.set_revision(5);
-    cluster.list_anew();
+    cluster.relist();
     tokio::time::sleep(TTL * 2).await;
     assert_eq!(cluster.writes(), 0);
     assert!(
@@ -190,8 +190,7 @@ async fn a_store_that_went_back_gets_no_write_until_it_is_restored_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pod_that_leads_is_labelled_by_the_active_replica_and_by_the_next_one_only_if_need_be()
-{
+async fn leader_is_labelled_and_not_written_again_by_the_next_replica() {
     let cluster = Cluster::start().await;
     cluster.hold("election:jobs", "a");
     cluster.lead(true);
@@ -241,7 +240,7 @@ async fn unready_leader_is_asked_once_to_resign_for_a_ready_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lost_the_lead_leaves_what_it_could_not_do_to_the_next_one() {
+async fn replica_without_the_lead_leaves_pending_work_to_the_next() {
     let cluster = Cluster::start().await;
     cluster.lead(true);
     cluster.hold("res", "a");
@@ -260,7 +259,7 @@ async fn who_lost_the_lead_leaves_what_it_could_not_do_to_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_unreadable_before_the_lead_was_won_is_told_too() {
+async fn object_unreadable_before_the_lead_is_reported() {
     let cluster = Cluster::start().await;
     cluster.unreadable("res");
     settled().await;
@@ -283,20 +282,20 @@ async fn many_unreadable_locks_of_a_namespace_get_few_events() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_is_no_note_of_what_the_audit_log_did_not_take() {
+async fn no_event_without_its_audit_line() {
     let cluster = Cluster::start().await;
     cluster.incident("res", IncidentKind::Expired);
     cluster.break_down(Part::Audit);
     cluster.lead(true);
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(cluster.notes(), 0);
-    cluster.mend(Part::Audit);
+    cluster.repair(Part::Audit);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((cluster.lines().len(), cluster.notes()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_label_that_may_not_be_given_is_tried_again_with_pauses() {
+async fn refused_label_is_retried_with_backoff() {
     let cluster = Cluster::start().await;
     cluster.hold("election:jobs", "a");
     cluster.writes_fail(Some(StoreError::Denied("no right".into())));
@@ -307,7 +306,7 @@ async fn a_label_that_may_not_be_given_is_tried_again_with_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_may_not_list_is_no_candidate_and_says_what_to_do() {
+async fn replica_that_may_not_list_is_not_a_candidate() {
     let cluster = Cluster::start_without([Part::Locks]).await;
     settled().await;
     cluster.refuse();
@@ -322,14 +321,14 @@ async fn a_replica_that_may_not_list_is_no_candidate_and_says_what_to_do() {
     for word in words {
         assert!(why.contains(word), "{why}");
     }
-    cluster.list_anew();
+    cluster.relist();
     settled().await;
     assert!(cluster.stands());
     assert_eq!(cluster.why_not_ready(), "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_what_it_has_to_see_gives_the_lead_up_until_it_is_not() {
+async fn replica_releases_its_lead_while_it_may_not_list() {
     let cluster = Cluster::start().await;
     cluster.lead(true);
     settled().await;
@@ -351,7 +350,7 @@ async fn who_is_refused_what_it_has_to_see_gives_the_lead_up_until_it_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_made_together_with_its_lock_gets_its_note_too() {
+async fn request_created_with_its_lock_gets_an_event() {
     let cluster = Cluster::start().await;
     cluster.lead(true);
     settled().await;
@@ -359,7 +358,7 @@ async fn a_request_that_is_made_together_with_its_lock_gets_its_note_too() {
     settled().await;
     assert_eq!(cluster.notes(), 1);
     assert!(cluster.lines().is_empty());
-    cluster.list_anew();
+    cluster.relist();
     settled().await;
     assert_eq!(cluster.notes(), 1);
 }

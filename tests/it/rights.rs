@@ -1,6 +1,6 @@
-//! The rights that we ship, word by word: whoever widens one changes this file, so it is seen.
+//! The rights that we ship, word by word: a change that widens one changes this file, so it is visible.
 //!
-//! That they are enough is shown by `e2e`, where nobody has others.
+//! `e2e` shows that they are enough: its processes have no others.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +37,7 @@ const RULES: &[&str] = &[
     "leasehold-view: leasehold.dev locksessions: get list watch",
 ];
 
-/// Who has which role where.
+/// The bindings of each role.
 const BINDINGS: &[&str] = &[
     "leasehold-operator everywhere: ServiceAccount leasehold-system/leasehold-operator",
     "leasehold-operator-accounts everywhere: ServiceAccount leasehold-system/leasehold-operator",
@@ -59,7 +59,7 @@ const AGGREGATED: &[&str] = &[
 ];
 
 #[test]
-fn the_roles_that_we_ship_give_these_rights_and_no_others() {
+fn shipped_roles_grant_exactly_these_rights() {
     let mut given: Vec<String> = Vec::new();
     for (_, role) in shipped().iter().filter(|(kind, _)| kind.ends_with("Role")) {
         let name = text(&role["metadata"]["name"]);
@@ -99,7 +99,7 @@ fn rights(rule: &Value) -> Vec<String> {
 }
 
 #[test]
-fn kubernetes_own_roles_get_these_of_ours_and_no_others() {
+fn default_kubernetes_roles_aggregate_exactly_these_roles() {
     let mut aggregated: Vec<String> = Vec::new();
     for (_, object) in shipped() {
         let name = text(&object["metadata"]["name"]);
@@ -118,7 +118,7 @@ fn kubernetes_own_roles_get_these_of_ours_and_no_others() {
 }
 
 #[test]
-fn the_roles_that_we_ship_are_bound_to_the_operator_only() {
+fn shipped_roles_are_bound_to_the_operator_only() {
     let mut bound: Vec<String> = Vec::new();
     for (_, binding) in shipped()
         .iter()
@@ -145,7 +145,7 @@ fn the_roles_that_we_ship_are_bound_to_the_operator_only() {
 }
 
 #[test]
-fn nothing_but_rights_is_shipped_among_the_rights() {
+fn rights_directory_contains_rights_only() {
     for (kind, object) in shipped() {
         let known = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
         assert!(known.contains(&&*kind), "{object}");

@@ -23,7 +23,7 @@ fn the_table_has_every_bug_of_the_patch_and_no_other() {
 
 /// No table starts those: the world of faults gives the bug to operators of its own.
 #[test]
-fn a_seeded_bug_of_the_faults_has_a_control_there() {
+fn every_seeded_bug_of_rung_fault_has_a_control() {
     let controls = include_str!("../fault/controls.rs");
     let table = bugs::table();
     let of_faults: Vec<_> = table.iter().filter(|row| row.rung == "fault").collect();

@@ -1,5 +1,5 @@
-//! The house rules that a compiler does not check: who may import whom, who may ask the time, who
-//! prints, and how long a file gets.
+//! The house rules that a compiler does not check: imports, the clock, output, the length of files and the names of
+//! tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const LINES_MAX: usize = 500;
+const TEST_NAME_MAX: usize = 60;
 
-/// What each part of the crate may import of the crate, and the crates that only some may see.
-/// What is not listed may import everything (`cli`).
+/// What each part of the crate may import of the crate, and the crates that only some parts may use. An unlisted part
+/// may import everything (`cli`).
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("protocol", &["protocol"]),
     ("clock", &["protocol"]),
@@ -197,7 +198,7 @@ fn the_protocol_knows_only_the_standard_library() {
 }
 
 #[test]
-fn a_crate_is_seen_only_where_it_belongs() {
+fn restricted_crates_are_used_only_by_their_modules() {
     for source in shipped() {
         for (name, parts) in SEEN_BY {
             assert!(
@@ -210,7 +211,7 @@ fn a_crate_is_seen_only_where_it_belongs() {
 }
 
 #[test]
-fn only_the_clock_asks_what_time_it_is() {
+fn only_the_clock_module_reads_the_time() {
     for source in shipped().iter().filter(|source| source.part() != "clock") {
         for call in [
             "Instant::now",
@@ -224,8 +225,7 @@ fn only_the_clock_asks_what_time_it_is() {
     }
 }
 
-/// The parts that do the same each time in a simulation: what they are told in which order, and
-/// chance, decide everything.
+/// The parts that are deterministic in a simulation: only the order of their inputs and the seed decide.
 fn deterministic() -> Vec<Source> {
     let mut sources = shipped();
     sources.retain(|source| ["agent", "operator"].contains(&source.part().as_str()));
@@ -233,7 +233,7 @@ fn deterministic() -> Vec<Source> {
 }
 
 #[test]
-fn agent_and_operator_leave_nothing_to_a_hasher_or_to_chance() {
+fn agent_and_operator_use_no_hash_maps_and_no_own_randomness() {
     for source in deterministic() {
         // `Random` is their port; the order of a hashed map differs from process to process.
         for word in ["HashMap", "HashSet", "fastrand::", "uuid::Uuid", "new_v4"] {
@@ -244,7 +244,7 @@ fn agent_and_operator_leave_nothing_to_a_hasher_or_to_chance() {
 }
 
 #[test]
-fn agent_and_operator_begin_each_task_where_it_can_be_stopped() {
+fn agent_and_operator_spawn_tasks_in_one_place() {
     for source in deterministic() {
         let path = source.path.display();
         for word in ["tokio::spawn", "spawn_blocking", "spawn_local", "thread::"] {
@@ -260,7 +260,7 @@ fn agent_and_operator_begin_each_task_where_it_can_be_stopped() {
     }
 }
 
-/// What follows each `select!` that does not say in which order it looks.
+/// The code after each `select!` that is not biased.
 fn unordered_selects(code: &str) -> Vec<&str> {
     let after = code.split("select!").skip(1);
     after
@@ -275,7 +275,7 @@ fn unordered_selects(code: &str) -> Vec<&str> {
 }
 
 #[test]
-fn agent_and_operator_look_in_one_order_at_what_may_happen_first() {
+fn every_select_of_agent_and_operator_is_biased() {
     for source in deterministic() {
         let code = source.code();
         let unordered = unordered_selects(&code);
@@ -316,7 +316,7 @@ fn only_the_output_prints() {
 }
 
 #[test]
-fn every_file_says_what_it_is_and_fits_a_head() {
+fn every_file_has_a_header_and_at_most_500_lines() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for source in sources_under(&src())
         .into_iter()
@@ -335,6 +335,51 @@ fn every_file_says_what_it_is_and_fits_a_head() {
     }
 }
 
+/// The names of the test functions in a source. Those of the store's contract become tests by a macro.
+fn test_names(text: &str) -> Vec<&str> {
+    let is_test = |line: &&str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+    let facts = text.lines().filter_map(|line| {
+        let (name, arguments) = line.strip_prefix("pub(crate) async fn ")?.split_once('(')?;
+        (arguments.is_empty() || arguments.starts_with("adapter:")).then_some(name)
+    });
+    let mut lines = text.lines().map(str::trim_start);
+    let mut names: Vec<_> = facts.collect();
+    while lines.find(is_test).is_some() {
+        let name = lines.find_map(|line| {
+            let after = line.strip_prefix("async ").unwrap_or(line);
+            let (name, _) = after.strip_prefix("fn ")?.split_once('(')?;
+            Some(name)
+        });
+        names.extend(name);
+    }
+    names
+}
+
+/// Whether a test is named by a fact that fits a line, and not by a question.
+fn is_test_name(name: &str) -> bool {
+    let is_question = name.starts_with("what_") || name.starts_with("who_");
+    name.len() <= TEST_NAME_MAX && !is_question
+}
+
+#[test]
+fn test_names_are_short_facts() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let (ours, others) = (sources_under(&src()), sources_under(&tests));
+    let mut count = 0;
+    for source in ours.iter().chain(&others) {
+        let path = source.path.display();
+        for name in test_names(&source.text) {
+            count += 1;
+            let length = name.len();
+            assert!(
+                is_test_name(name),
+                "{path}: {name} has {length} characters or asks a question"
+            );
+        }
+    }
+    assert!(count > 1_000, "only {count} tests were found");
+}
+
 #[test]
 fn the_binaries_are_thin() {
     let main = fs::read_to_string(src().join("main.rs")).unwrap();
@@ -342,12 +387,17 @@ fn the_binaries_are_thin() {
 }
 
 #[test]
-fn the_rules_notice_what_they_forbid() {
+fn tidy_rules_detect_violations() {
     assert!(names("use kube::Client;", "kube"));
     assert!(!names("use crate::not_kube::Client;", "kube"));
     assert!(!names("use crate::kube::Client;", "kube"));
     let code = "use crate::{admin, store::LockStore};\nuse crate::k8s::connect;";
     assert_eq!(imports(code), ["admin", "store", "k8s"]);
+    let tests = "#[test]\n#[ignore]\nfn one() {\n    fn two() {}\n}\n/// It waits.\n#[tokio::test(x)]\nasync fn three() {}\npub(crate) async fn fact(adapter: &impl Adapter) {}";
+    assert_eq!(test_names(tests), ["fact", "one", "three"]);
+    assert!(is_test_name(&"a".repeat(TEST_NAME_MAX)));
+    assert!(!is_test_name(&"a".repeat(TEST_NAME_MAX + 1)));
+    assert!(!is_test_name("what_is_read") && !is_test_name("who_waits"));
     let code = "select! {\n    biased;\n    a => {}\n}\nselect! {\n    b => {}\n}";
     assert_eq!(unordered_selects(code), [" {\n    b => {}\n}"]);
 }

@@ -1,5 +1,4 @@
-//! The injecting webhook: what it makes of real pods, what it may never do to any pod, and what it
-//! answers over HTTP.
+//! The injecting webhook: its result for real pods, what it may never do to any pod, and its answers over HTTP.
 
 mod goldens;
 mod properties;

@@ -4,7 +4,7 @@ use leasehold::protocol::lock::{Decision, Refusal};
 
 use crate::node::{Call, Node, Return, Role};
 use crate::rules::Rules;
-use crate::world::{Action, Line, Pace, World};
+use crate::world::{Action, Channel, Pace, World};
 
 impl World {
     /// Every step that can be taken now, in a fixed order.
@@ -17,9 +17,9 @@ impl World {
             for lock in 0..rules.locks {
                 self.app_actions(index, node, lock, rules, to);
                 self.lock_actions(index, node, lock, rules, to);
-                self.network_actions(index, Line::Lock(lock), to);
+                self.network_actions(index, Channel::Lock(lock), to);
             }
-            self.network_actions(index, Line::Session, to);
+            self.network_actions(index, Channel::Session, to);
             self.crash_actions(index, node, rules, to);
         }
         for stray in 0..self.strays.len() {
@@ -40,7 +40,7 @@ impl World {
         to: &mut Vec<Action>,
     ) {
         let now = self.now(index);
-        let desk = &node.desks[lock];
+        let client = &node.clients[lock];
         if node.role == Role::Operator {
             return;
         }
@@ -55,11 +55,11 @@ impl World {
         if !rules.apps_ask_on && node.can_be_told_more(lock, now, rules) {
             to.push(Action::AskAgain(index, lock));
         }
-        let heard = node.is_up() || (node.believes(lock, now) && !desk.outlived);
-        if desk.lease.is_some() && heard {
+        let heard = node.is_up() || (node.believes(lock, now) && !client.outlived);
+        if client.lease.is_some() && heard {
             to.push(Action::End(index, lock));
         }
-        if desk.want.is_some() && self.left.hang_ups > 0 {
+        if client.want.is_some() && self.left.hang_ups > 0 {
             to.push(Action::HangUp(index, lock));
         }
         if node.can_give_up(lock, now) {
@@ -141,33 +141,33 @@ impl World {
     }
 
     fn refuses(node: &Node, lock: usize, rules: &Rules) -> bool {
-        let desk = &node.desks[lock];
-        let idle = desk.call.is_none() && !desk.must_read && desk.leaving.is_none();
-        let asked = desk.want.as_ref().filter(|want| idle && !want.waits);
-        let read = asked.zip(desk.known()).zip(node.session_id());
+        let client = &node.clients[lock];
+        let idle = client.call.is_none() && !client.must_read && client.leaving.is_none();
+        let asked = client.want.as_ref().filter(|want| idle && !want.waits);
+        let read = asked.zip(client.known()).zip(node.session_id());
         read.is_some_and(|((want, (at, stored)), session)| {
             let claim = rules.claim(want.grant.clone(), session.clone());
             stored.acquire(*at, &node.mint(rules), &claim) == Decision::Refused(Refusal::Held)
         })
     }
 
-    fn network_actions(&self, index: usize, line: Line, to: &mut Vec<Action>) {
+    fn network_actions(&self, index: usize, channel: Channel, to: &mut Vec<Action>) {
         let up = self.nodes[index].is_up();
-        let given_up = match self.call(index, line) {
+        let given_up = match self.call(index, channel) {
             None => return,
             Some(Call::Sent(_)) => {
-                to.push(Action::Apply(index, line));
+                to.push(Action::Apply(index, channel));
                 true
             }
             Some(Call::Answered { of_write, .. }) => {
                 if up {
-                    to.push(Action::Answer(index, line));
+                    to.push(Action::Answer(index, channel));
                 }
                 *of_write
             }
         };
         if up && given_up && self.left.timeouts > 0 {
-            to.push(Action::TimeOut(index, line));
+            to.push(Action::TimeOut(index, channel));
         }
     }
 

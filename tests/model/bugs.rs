@@ -1,12 +1,12 @@
 //! The negative controls: each bug must make the checker find a counterexample. A check that
 //! cannot fail shows nothing.
 
-/// What a broken agent (or app) does in place of the right thing.
+/// What a broken agent (or app) does instead of the right thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// A renewal counts from its answer and not from before it was sent.
     ValidityFromAnswer,
-    /// The app counts what it was told from the answer and not from when it asked.
+    /// The app counts its validity from the answer and not from when it asked.
     AppCountsFromAnswer,
     /// The token comes from the lock's own revision; neither the highest revision seen nor that
     /// of the granting write counts.
@@ -23,8 +23,8 @@ pub(crate) enum Bug {
     GrantReusedAfterRelease,
     /// A process that resumes takes any renewal that it reads for its own.
     ResumeTrustsARead,
-    /// A process that resumes with an older copy of its state releases at once what is not in it, also
-    /// under a later lease.
+    /// A process that resumes with an older copy of its state releases at once what is missing from it, also under a
+    /// later lease.
     OrphansReleasedAtOnce,
 }
 
@@ -62,19 +62,19 @@ mod tests {
     }
 
     #[test]
-    fn validity_counted_from_the_answer_is_noticed() {
+    fn validity_counted_from_the_answer_is_detected() {
         let rules = with(Bug::ValidityFromAnswer, one_late());
         violates("validity from the answer", EXCLUSION, rules);
     }
 
     #[test]
-    fn an_app_that_counts_from_the_answer_is_noticed() {
+    fn app_that_counts_from_the_answer_is_detected() {
         let rules = with(Bug::AppCountsFromAnswer, Budget::default());
         violates("app counts from the answer", EXCLUSION, rules);
     }
 
     #[test]
-    fn a_token_from_the_locks_own_revision_is_noticed() {
+    fn token_from_the_locks_own_revision_is_detected() {
         for property in [TOKENS, FENCING] {
             let rules = one_restore(Bug::TokenFromOwnRevisionAlone);
             violates("own revision alone", property, rules);
@@ -82,25 +82,25 @@ mod tests {
     }
 
     #[test]
-    fn a_bumped_restore_that_raises_nothing_is_noticed() {
+    fn unnoticed_bump_of_a_restore_is_detected() {
         let rules = one_restore(Bug::BumpNotNoticed);
         violates("bump not noticed", TOKENS, rules);
     }
 
     #[test]
-    fn a_take_over_before_the_revocation_is_noticed() {
+    fn take_over_before_the_revocation_is_detected() {
         let rules = with(Bug::TakeOverBeforeRevoke, one_late());
         violates("take-over before revoke", EXCLUSION, rules);
     }
 
     #[test]
-    fn a_renewal_without_precondition_is_noticed() {
+    fn renewal_without_precondition_is_detected() {
         let rules = with(Bug::RenewalWithoutPrecondition, one_late());
         violates("renewal without precondition", EXCLUSION, rules);
     }
 
     #[test]
-    fn an_absent_session_taken_for_dead_at_once_is_noticed() {
+    fn missing_session_expired_at_once_is_detected() {
         let one_delete = Budget {
             session_deletes: 1,
             ..Budget::default()
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_reused_after_its_release_was_sent_is_noticed() {
+    fn grant_reused_after_its_release_is_detected() {
         let rules = Rules {
             tries_each: 1,
             renewals_each: 0,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumption_that_trusts_any_renewal_is_noticed() {
+    fn resumption_that_trusts_any_renewal_is_detected() {
         let crash = Budget {
             crashes: 1,
             ..one_late()
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn orphans_of_an_older_state_released_at_once_are_noticed() {
+    fn orphans_released_at_once_are_detected() {
         let crash = Budget {
             crashes: 1,
             ..Budget::default()
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_released_under_a_later_lease_than_that_on_file_is_noticed() {
+    fn grant_released_under_an_unrecorded_lease_is_detected() {
         let crash = Budget {
             crashes: 1,
             ..Budget::default()
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_where_nobody_takes_over_is_noticed() {
+    fn cluster_without_take_overs_is_detected() {
         let rules = Rules {
             peers_take_over: false,
             waiters_outlast: true,

@@ -1,4 +1,4 @@
-//! What must hold in every state, and running the checker to its end.
+//! The properties of every state, and running the checker to its end.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::RwLock;
@@ -9,7 +9,7 @@ use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::QUEUE_MAX;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::ledger::Flaw;
+use crate::lock_history::Violation;
 use crate::rules::Rules;
 use crate::world::{Action, World};
 
@@ -19,15 +19,14 @@ pub(crate) const EXCLUSION: &str = "one app believes at a time";
 pub(crate) const TOKENS: &str = "tokens rise";
 /// A fenced resource never takes an older token's write after a newer one's.
 pub(crate) const FENCING: &str = "a fenced resource goes forward";
-/// Whoever is told of a lease has time left.
+/// A lease that is returned has validity left.
 pub(crate) const TOLD: &str = "a lease that is told is not over";
 /// The lock as it is stored keeps its own rules.
 pub(crate) const SOUND: &str = "stored locks are sound";
-/// When nothing more can happen, nobody who is alive still waits. Every step uses something up
-/// (a budget, a revision, time before the next deadline), so every run ends, and this says that
-/// everybody is served, refused or gone in the end: liveness, for processes that are slow for any
-/// finite time. (Not stateright's `eventually`, which can miss a counterexample where two paths
-/// meet.)
+/// In a final state no live process still waits. Every step uses something up (a budget, a revision, time before the
+/// next deadline), so every run ends, and this says that every waiter is served, refused or gone in the end:
+/// liveness, for processes that are slow for any finite time. (Not stateright's `eventually`, which can miss a
+/// counterexample where two paths meet.)
 pub(crate) const SERVED: &str = "nobody waits for ever";
 
 /// The model that the checker walks through.
@@ -71,17 +70,18 @@ impl Model for Checked {
         vec![
             Property::always(EXCLUSION, |_, world| one_believes(world)),
             Property::always(TOKENS, |_, world: &World| {
-                !world.flaws.contains(&Flaw::TokensDoNotRise)
+                !world.flaws.contains(&Violation::TokensDoNotRise)
             }),
             Property::always(FENCING, |_, world: &World| {
-                !world.flaws.contains(&Flaw::OldWriteTaken)
+                !world.flaws.contains(&Violation::OldWriteTaken)
             }),
             Property::always(TOLD, |_, world: &World| {
-                !world.flaws.contains(&Flaw::ToldTooLate)
+                !world.flaws.contains(&Violation::ToldTooLate)
             }),
             Property::always(SOUND, |_, world: &World| {
                 let mut stored = world.store.locks.iter().flatten();
-                !world.flaws.contains(&Flaw::UnsoundWrite) && stored.all(|(_, lock)| is_sound(lock))
+                !world.flaws.contains(&Violation::UnsoundWrite)
+                    && stored.all(|(_, lock)| is_sound(lock))
             }),
             Property::always(SERVED, |model: &Self, world| {
                 !someone_waits(world) || {
@@ -115,7 +115,7 @@ fn is_sound(lock: &Lock) -> bool {
 
 fn someone_waits(world: &World) -> bool {
     world.nodes.iter().any(|node| {
-        let waits = node.desks.iter().any(|desk| desk.want.is_some());
+        let waits = node.clients.iter().any(|client| client.want.is_some());
         node.is_up() && waits
     })
 }

@@ -1,11 +1,11 @@
 //! Real time and the nodes' clocks.
 //!
-//! Only the model knows real time. Each node has a clock of its own, with its own start and its
-//! own rate; the slow and the fast rate are 5 % apart, which is all that the design allows. The
-//! protocol under test only ever gets a node's own readings.
+//! Only the model knows real time. Each node has a clock of its own, with its own start and its own rate; the slow
+//! and the fast rate are 5 % apart, which is all that the design allows. The protocol under test only gets a node's
+//! own readings.
 //!
-//! Every state is told as if its real time were zero: what lies ahead and behind matters, not how
-//! long the run has lasted. So runs that differ only in that meet in one state.
+//! Every state is stored as if its real time were zero: only distances in time matter, not how long the run has
+//! lasted. So runs that differ only in that reach one state.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl NodeClock {
         Moment::since_boot(self.boot)
     }
 
-    /// How far the clock gets in this real time.
+    /// How far the clock advances in this real time.
     pub(crate) fn counts(self, real: Duration) -> Duration {
         real * self.rate / 20
     }
@@ -51,7 +51,7 @@ impl NodeClock {
 }
 
 #[test]
-fn nothing_is_rounded() {
+fn node_clock_rounds_nothing() {
     use leasehold::protocol::time::SessionTtl;
 
     let ttl = SessionTtl::clamped(TTL_SECONDS);

@@ -13,10 +13,10 @@ mod app;
 mod bugs;
 mod checks;
 mod clock;
-mod desk;
-mod ledger;
+mod elapse;
+mod lock_client;
+mod lock_history;
 mod node;
-mod passing;
 mod properties;
 mod rules;
 mod session;
@@ -90,7 +90,7 @@ fn sessions_that_follow_each_other() {
     holds("sessions", rules, &["take over", "time passes"]);
 }
 
-/// Answers that never come, writes that land long after their senders gave up.
+/// Answers that never come, writes that land long after their senders timed out.
 #[test]
 fn unanswered_writes() {
     let rules = Rules {
@@ -149,8 +149,8 @@ fn older_state() {
     );
 }
 
-/// Processes that come back with a copy of their state file from when an earlier lease of a grant was
-/// served: that is ended once more while somebody believes in a later one.
+/// Processes that resume with a copy of their state file from when an earlier lease of a grant was served: the app
+/// ends that lease again while another one believes in a later lease.
 #[test]
 fn earlier_lease() {
     let rules = Rules {
@@ -174,8 +174,8 @@ fn earlier_lease() {
     );
 }
 
-/// Three apps in line: hand-over, hanging up, a queue entry or a grant that nobody awaits; a join
-/// that lands when its turn is over.
+/// Three queued apps: hand-over, hanging up, a queue entry or a grant without a caller; a join that lands after its
+/// turn.
 #[test]
 fn queue_and_hand_over() {
     let rules = Rules {
@@ -198,9 +198,9 @@ fn queue_and_hand_over() {
     holds("queue", rules, &takes);
 }
 
-/// The lock is handed to the dead, and whoever is alive gets it from there.
+/// The lock is handed to crashed waiters, and a live one gets it from there.
 #[test]
-fn hand_over_to_the_dead() {
+fn hand_over_to_crashed_waiters() {
     let rules = Rules {
         agents: 3,
         renewals_each: 0,
@@ -214,9 +214,9 @@ fn hand_over_to_the_dead() {
     holds("dead heads", rules, &["crash for good", "join the queue"]);
 }
 
-/// Only the operator takes over; whoever waits long enough is served.
+/// Only the operator takes over; every waiter that waits long enough is served.
 #[test]
-fn operator_serves_those_who_wait() {
+fn operator_serves_all_waiters() {
     let rules = Rules {
         operator: true,
         peers_take_over: false,
@@ -238,7 +238,7 @@ fn operator_serves_those_who_wait() {
 
 /// No operator at all: peers serve themselves.
 #[test]
-fn peers_serve_those_who_wait() {
+fn peers_serve_all_waiters() {
     let rules = Rules {
         renewals_each: 0,
         waiters_outlast: true,
@@ -283,8 +283,8 @@ fn silent_apps() {
     holds("silent", rules, &takes);
 }
 
-/// Lock objects that people delete or force, that the operator tidies up, that a backup brings
-/// back at their old revisions: tokens rise, and the resource goes forward.
+/// Lock objects that an administrator deletes or forces, that the operator deletes, that a backup restores at their
+/// old revisions: tokens rise, and the resource goes forward.
 #[test]
 fn tokens_over_deletes_and_restores() {
     let rules = Rules {
@@ -327,7 +327,7 @@ fn tokens_of_many_leases_over_a_restore() {
     holds("many leases", rules, &["ask", "restore", "rebase"]);
 }
 
-/// A restore meets writes whose senders have given up on them.
+/// A restore meets writes whose senders have timed out.
 #[test]
 fn tokens_of_unanswered_writes_over_a_restore() {
     let rules = Rules {

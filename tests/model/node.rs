@@ -1,9 +1,8 @@
 //! A node: a clock, the agent (or the operator) that runs there, and the apps beside it.
 //!
-//! What is here is state; `session.rs` and `desk.rs` are how the agent drives the protocol with
-//! it. Agent and app are never forced to take a step, so a pause (SIGSTOP) of either, of any
-//! length and between any two steps, needs no action of its own: it is every run in which others
-//! and the time go on meanwhile.
+//! This file has the state; `session.rs` and `lock_client.rs` drive the protocol with it. Agent and app are never
+//! forced to take a step. So a pause (SIGSTOP) of either, of any length and between any two steps, needs no action of
+//! its own: it is every run in which only others and time advance meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,17 +29,17 @@ pub(crate) struct Node {
     pub(crate) sessions_begun: u8,
     /// Grant ids made; it names the next one.
     pub(crate) grants_named: u8,
-    /// What is left of the renewals of this run; an agent without any hangs for good.
+    /// The renewals left in this run; an agent without any hangs for good.
     pub(crate) renewals_left: u8,
     pub(crate) seen: Option<Seen>,
     pub(crate) live: Option<Live>,
     /// Until when apps may believe what a state file does not say.
     pub(crate) promised: Option<Moment>,
-    pub(crate) desks: Vec<Desk>,
+    pub(crate) clients: Vec<LockClient>,
     pub(crate) apps: Vec<App>,
 }
 
-/// Who runs on a node.
+/// What runs on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Role {
     /// An agent with its app.
@@ -54,7 +53,7 @@ pub(crate) enum Role {
 pub(crate) enum Return {
     /// With its state file.
     WithState,
-    /// With a copy of it from before its leases were given.
+    /// With a copy of it from before its leases were granted.
     WithOlderState,
     /// With a copy of it from when an earlier lease of a grant was served.
     WithEarlierLease,
@@ -106,17 +105,17 @@ pub(crate) enum Call {
 
 /// What an agent does about one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Desk {
+pub(crate) struct LockClient {
     pub(crate) want: Option<Want>,
     /// The grant, from when it was first served.
     pub(crate) tenure: Option<Tenure>,
-    /// Resumed: what is left of the grant's tokens is spent.
+    /// Resumed: the rest of the grant's tokens is spent.
     pub(crate) spent: bool,
     pub(crate) lease: Option<Lease>,
-    /// Its app ended that lease before the crash. Who believes was told of a later one, which the
-    /// agent does not know.
+    /// Its app ended that lease before the crash. The app that believes has a later one, which the agent does not
+    /// know.
     pub(crate) outlived: bool,
-    /// A grant or a queue entry that is being given up until it is seen gone.
+    /// A grant or a queue entry that is being released until it is seen gone.
     pub(crate) leaving: Option<GrantId>,
     pub(crate) view: View,
     /// Other sessions, as far as the lock names them, by name.
@@ -183,12 +182,12 @@ impl Node {
 
     /// Whether anything hangs on the session, so that its deadlines matter.
     pub(crate) fn is_busy(&self) -> bool {
-        self.desks.iter().any(Desk::is_busy)
+        self.clients.iter().any(LockClient::is_busy)
     }
 
     /// Whether an older copy of its state file can know a lease that is not the last of its grant.
     pub(crate) fn has_earlier_lease(&self) -> bool {
-        self.keep().is_some() && self.desks.iter().any(Desk::has_earlier_lease)
+        self.keep().is_some() && self.clients.iter().any(LockClient::has_earlier_lease)
     }
 
     pub(crate) fn believes(&self, lock: usize, now: Moment) -> bool {
@@ -198,7 +197,7 @@ impl Node {
     }
 }
 
-impl Desk {
+impl LockClient {
     pub(crate) fn idle() -> Self {
         Self {
             want: None,
@@ -227,12 +226,11 @@ impl Desk {
         served.is_some_and(|(tenure, (_, lock))| tenure.last_token() > lock.token)
     }
 
-    /// The lease that its grant served before the last one, as a process that resumes takes it up: told
-    /// until then at the most.
+    /// The lease that its grant served before the last one, as a resumed process has it: promised until then at most.
     pub(crate) fn earlier_lease(&self, told: Moment, now: Moment, ttl: Duration) -> Option<Lease> {
         let tenure = self.tenure.as_ref().filter(|_| self.has_earlier_lease())?;
         let (_, lock) = self.known()?;
-        // With three or more, which of them it is makes no difference to anybody.
+        // With three or more, it makes no difference which of them it is.
         let id = LeaseId::of(tenure.grant(), 0);
         Some(Lease::resumed(id, lock.token, told, now, ttl))
     }
@@ -255,7 +253,7 @@ impl Desk {
 }
 
 impl App {
-    /// It was told that it may act until then; what it was told before still holds.
+    /// It may act until then; an earlier promise still holds.
     pub(crate) fn believe(&mut self, until: Moment) {
         self.believes_until = self.believes_until.max(Some(until));
     }

@@ -72,7 +72,7 @@ struct Run {
     backup: Option<(u64, Option<(Revision, Lock)>)>,
     seen: [Seen; AGENTS],
     grants: u64,
-    /// The base of the last grant that anybody was told of.
+    /// The base of the last grant that was returned to an app.
     told: Option<Token>,
 }
 
@@ -117,14 +117,13 @@ impl Run {
         written
     }
 
-    /// The lock was written by one agent; whoever holds it is told, with a larger token first
-    /// where that is due.
+    /// The lock was written by one agent; the holder is answered, with a larger token first where that is due.
     fn written(&mut self, writer: usize, lock: &Lock) -> Result<(), TestCaseError> {
         let held_before = self
             .stored
             .as_ref()
             .and_then(|(_, lock)| lock.grant.clone());
-        // The writer judges by what it had seen before this write, as must the receiver.
+        // Writer and receiver judge by what the writer had seen before this write.
         let receiver = lock.holder_session().map(number_of);
         let mint = self.mint(receiver.unwrap_or(writer));
         let written = self.write(writer, lock.clone());
@@ -231,7 +230,7 @@ impl Run {
         Ok(())
     }
 
-    /// A backup is restored in time: the runbook's bump has room for so many writes.
+    /// A backup is restored in time: the runbook's bump has room for that many writes.
     fn others(&mut self, writes: u64) {
         let room = self.backup.as_ref().map_or(u64::MAX, |(at, _)| at + ROOM);
         if self.revision + writes < room || matches!(self.scale, Scale::Nanoseconds) {
@@ -239,8 +238,8 @@ impl Run {
         }
     }
 
-    /// Only a store that counts its writes is restored with a bump; one that numbers them by the
-    /// time goes on above the backup by itself, but its lost tokens are not in reach of this.
+    /// Only a store that counts its writes is restored with a bump. One that numbers them by the time continues above
+    /// the backup automatically; its lost tokens are out of scope here.
     fn restore(&mut self) {
         if let (Scale::Counted, Some((revision, stored))) = (self.scale, self.backup.take()) {
             self.revision = revision + BUMP;
@@ -279,8 +278,8 @@ proptest! {
         tokens_rise_over(&steps, Scale::Nanoseconds, floor)?;
     }
 
-    /// Renewals go out, are written and answered after any time; a challenger reads now and then.
-    /// Whenever it may revoke a version, the holder who had nothing newer written has stopped.
+    /// Renewals are sent, written and answered after any time; a challenger reads now and then. Whenever it may
+    /// revoke a version, a holder without a newer written renewal has stopped.
     #[test]
     fn a_holder_stops_before_any_challenger_may_revoke(
         ttl in 3_u64..=120,
@@ -308,7 +307,7 @@ proptest! {
             let mut seen_at = written + shares(to_reader);
             let received = local(seen_at, challenger_rate);
             let mut seen = Observed::join(observed, sight, received);
-            // Reading the same again starts nothing anew.
+            // Reading the same version again restarts nothing.
             for gap in reads.by_ref().take(2) {
                 seen_at += shares(gap);
                 seen = Observed::join(Some(seen), sight, local(seen_at, challenger_rate));

@@ -1,4 +1,4 @@
-//! One configuration of the model: who takes part, what may go wrong and how often.
+//! One configuration of the model: the participants, what may go wrong and how often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,10 @@ use crate::node::Return;
 /// How many of each fault a run may have. Every budget is shared by all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Budget {
-    /// Requests or answers that take time, any time. All others take none: a process that
-    /// steps later, or a time that goes on between two steps, needs no budget.
+    /// Requests or answers that take any time. All others take none: a process that steps later, or time that passes
+    /// between two steps, needs no budget.
     pub(crate) late: u8,
-    /// Late writes that their senders give up waiting for. What was given up may still be applied
-    /// at any later time, or never.
+    /// Late writes whose senders time out. Such a write may still be applied at any later time, or never.
     pub(crate) timeouts: u8,
     pub(crate) crashes: u8,
     /// A person deletes a session object.
@@ -57,15 +56,15 @@ pub(crate) struct Rules {
     pub(crate) ttl: SessionTtl,
     /// How long a lease may go on without its app's asking again, in seconds.
     pub(crate) app_ttl_seconds: u64,
-    /// Whether every app asks again as soon as there is more to be told (which for exclusion is
-    /// the worst that it can do), or does so or not.
+    /// Whether every app asks again as soon as it can be promised more (which for exclusion is the worst that it can
+    /// do), or may also not ask.
     pub(crate) apps_ask_on: bool,
     /// How often an app asks for a lock, beside the first time.
     pub(crate) tries_each: u8,
     pub(crate) renewals_each: u8,
     pub(crate) sessions_each: u8,
-    /// Whether agents whose apps wait renew in time by themselves, as often as it takes. Else a
-    /// waiter ends with its renewals, and waiting for ever would never be seen.
+    /// Whether agents with waiting apps renew in time automatically, as often as it takes. Otherwise a wait ends with
+    /// its renewals, and waiting for ever would never be seen.
     pub(crate) waiters_outlast: bool,
     /// Whether apps wait in the queue, fail at once when the lock is held, or do either.
     pub(crate) waits: &'static [bool],
@@ -80,7 +79,7 @@ pub(crate) struct Rules {
     pub(crate) names: Names,
 }
 
-/// What objects carry for people; the protocol decides nothing by it.
+/// Informational fields of objects; the protocol decides nothing by them.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     owner: OwnerId,

@@ -9,14 +9,14 @@ use leasehold::protocol::time::{Moment, WallTime};
 use leasehold::protocol::token::Revision;
 
 use crate::bugs::Bug;
-use crate::node::{Call, Desk, Live, Node, Role};
+use crate::node::{Call, Live, LockClient, Node, Role};
 use crate::rules::Rules;
 use crate::store::{Answer, Precondition, Store, Versioned, Write};
 
 /// What became of the session after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It goes on.
+    /// The session continues.
     Continues,
     /// It is over; all that hangs on it is lost.
     Over,
@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
 impl Node {
     /// Whether a session has to be begun (or begun again after an unanswered create).
     pub(crate) fn can_begin(&self, rules: &Rules) -> bool {
-        let wanted = self.desks.iter().any(|desk| desk.want.is_some());
+        let wanted = self.clients.iter().any(|client| client.want.is_some());
         match &self.live {
             None => wanted && self.sessions_begun < rules.sessions_each,
             Some(live) => {
@@ -34,8 +34,8 @@ impl Node {
         }
     }
 
-    /// Sends the create, and lists the locks for the highest revision (the caller passes it): an
-    /// answer that comes later shows no more than this one, so one step is enough.
+    /// Sends the create, and lists the locks for the highest revision (which the caller passes): a later answer shows
+    /// no more than this one, so one step is enough.
     pub(crate) fn begin(&mut self, name: usize, now: Moment, listed: Revision, rules: &Rules) {
         if self.live.is_none() {
             self.live = Some(Live {
@@ -102,7 +102,7 @@ impl Node {
     /// Whether it waits, and renews as often as it takes.
     pub(crate) fn outlasts(&self, store: &Store, rules: &Rules) -> bool {
         let ready = |live: &Live| live.keep.is_some() && live.call.is_none() && !live.must_read;
-        let waits = self.desks.iter().any(|desk| desk.want.is_some());
+        let waits = self.clients.iter().any(|client| client.want.is_some());
         let holds = store
             .locks
             .iter()
@@ -118,20 +118,23 @@ impl Node {
         self.has_expired() && !self.live.as_ref().is_some_and(awaits)
     }
 
-    /// Forgets what nothing will ask for again: a desk where nothing goes on, and the session of
-    /// an agent that is done, unless the store still names it.
+    /// Forgets what is never read again: a client without a lease or claim, and the session of a finished agent,
+    /// unless the store still names it.
     pub(crate) fn forget(&mut self, named: bool) {
         if self.role == Role::Operator || !self.is_up() {
             return;
         }
-        for desk in &mut self.desks {
-            if !desk.is_busy() && desk.call.is_none() {
-                *desk = Desk::idle();
+        for client in &mut self.clients {
+            if !client.is_busy() && client.call.is_none() {
+                *client = LockClient::idle();
             }
         }
         let on_its_way = self.live.as_ref().is_some_and(|live| live.call.is_some());
         let done = self.apps.iter().all(|app| app.tries_left == 0)
-            && self.desks.iter().all(|desk| *desk == Desk::idle());
+            && self
+                .clients
+                .iter()
+                .all(|client| *client == LockClient::idle());
         if done && !named && !on_its_way {
             self.live = None;
             self.seen = None;
@@ -182,8 +185,8 @@ impl Live {
             None => !self.resuming,
             Some((_, copy)) => found.1.renewals > copy.renewals,
         };
-        // A process that resumes cannot tell its own unanswered renewal from one that it had
-        // sent before it crashed and that landed since: only an answer counts.
+        // A resumed process cannot tell its own unanswered renewal from one that it had sent before it crashed and
+        // that landed since: only an answer counts.
         let certain = !(self.resuming && was_read) || rules.bug == Some(Bug::ResumeTrustsARead);
         self.copy = Some(found);
         if landed && certain {

@@ -9,13 +9,13 @@ use leasehold::protocol::token::{Mint, Revision, Seen};
 
 use crate::app::app_ttl;
 use crate::bugs::Bug;
-use crate::desk::Intent;
-use crate::ledger::Flaw;
-use crate::node::{Call, Desk, Return};
+use crate::lock_client::Intent;
+use crate::lock_history::Violation;
+use crate::node::{Call, LockClient, Return};
 use crate::rules::Rules;
 use crate::session::Outcome;
 use crate::store::{Answer, Precondition, Store, Write};
-use crate::world::{Action, Line, Pace, World};
+use crate::world::{Action, Channel, Pace, World};
 
 /// How far the runbook raises the revision of a restored store.
 const BUMP: u64 = 1_000_000_000;
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    fn step(&mut self, action: &Action, rules: &Rules) -> Result<(), Flaw> {
+    fn step(&mut self, action: &Action, rules: &Rules) -> Result<(), Violation> {
         match action {
             Action::Advance => {
                 self.advance(rules);
@@ -60,30 +60,30 @@ impl World {
             | Action::Renew(node, pace)
             | Action::ReadOwnSession(node, pace) => {
                 self.session_step(action, rules);
-                self.travel(*node, Line::Session, *pace, rules)
+                self.travel(*node, Channel::Session, *pace, rules)
             }
             Action::ReadLock(node, lock, pace)
             | Action::ReadRival(node, lock, _, pace)
             | Action::Write(node, lock, _, pace) => {
                 self.lock_step(action, rules);
-                self.travel(*node, Line::Lock(*lock), *pace, rules)
+                self.travel(*node, Channel::Lock(*lock), *pace, rules)
             }
             Action::NoticeExpiry(node) => {
                 self.session_over(*node, rules);
                 Ok(())
             }
             Action::Refuse(node, lock) => {
-                self.nodes[*node].desks[*lock].want = None;
+                self.nodes[*node].clients[*lock].want = None;
                 Ok(())
             }
             Action::GiveUp(node, lock) => {
                 self.nodes[*node].give_up(*lock);
                 Ok(())
             }
-            Action::Answer(node, line) => self.answered(*node, *line, rules),
+            Action::Answer(node, channel) => self.answered(*node, *channel, rules),
             Action::WriteFenced(lock, write) => {
-                let ledger = &mut self.ledgers[*lock];
-                ledger.fenced_write(ledger.given[*write])
+                let history = &mut self.ledgers[*lock];
+                history.fenced_write(history.given[*write])
             }
             _ => {
                 self.fault_step(action, rules);
@@ -92,13 +92,13 @@ impl World {
         }
     }
 
-    /// Time goes on to the next deadline. A session whose own has passed is over: its agent can
-    /// do nothing with it any more, so it does not matter when it notices. Only while a renewal
-    /// is unanswered it does: the answer may come before the agent looks at its clock.
+    /// Time advances to the next deadline. A session with a passed deadline is over: its agent can do nothing with
+    /// it, so it does not matter when it notices. It matters only while a renewal is unanswered: the answer may come
+    /// before the agent reads its clock.
     fn advance(&mut self, rules: &Rules) {
         let real = self.next_due(rules).expect("only then is it a step");
         for node in 0..self.nodes.len() {
-            self.nodes[node].passes(real, rules);
+            self.nodes[node].elapse(real, rules);
             if self.nodes[node].outlasts(&self.store, rules) {
                 self.renew_meanwhile(node, rules);
             } else if self.nodes[node].has_expired_for_good() {
@@ -112,12 +112,12 @@ impl World {
         let now = self.now(node);
         self.nodes[node].renewals_left += 1;
         self.nodes[node].renew(now, rules);
-        self.arrive(node, Line::Session);
-        self.answered(node, Line::Session, rules)
+        self.arrive(node, Channel::Session);
+        self.answered(node, Channel::Session, rules)
             .expect("a waiter is told nothing");
     }
 
-    fn app_step(&mut self, action: &Action, rules: &Rules) -> Result<(), Flaw> {
+    fn app_step(&mut self, action: &Action, rules: &Rules) -> Result<(), Violation> {
         match *action {
             Action::Ask(node, lock, waits) => {
                 let now = self.now(node);
@@ -165,14 +165,14 @@ impl World {
     fn lock_step(&mut self, action: &Action, rules: &Rules) {
         match action {
             Action::ReadLock(node, lock, _) => {
-                let desk = &mut self.nodes[*node].desks[*lock];
-                desk.call = Some(Call::Answered {
+                let client = &mut self.nodes[*node].clients[*lock];
+                client.call = Some(Call::Answered {
                     answer: self.store.read_lock(*lock),
                     of_write: false,
                 });
             }
             Action::ReadRival(node, lock, id, _) => {
-                self.nodes[*node].desks[*lock].call = Some(Call::Answered {
+                self.nodes[*node].clients[*lock].call = Some(Call::Answered {
                     answer: self.store.read_session(id),
                     of_write: false,
                 });
@@ -180,10 +180,11 @@ impl World {
             Action::Write(node, lock, intent, _) => {
                 let plans = self.nodes[*node].plans(*lock, self.now(*node), rules);
                 let plan = plans.into_iter().find(|(planned, _)| planned == intent);
-                let desk = &mut self.nodes[*node].desks[*lock];
-                desk.call = plan.map(|(_, write)| Call::Sent(write));
+                let client = &mut self.nodes[*node].clients[*lock];
+                client.call = plan.map(|(_, write)| Call::Sent(write));
                 let reused = rules.bug == Some(Bug::GrantReusedAfterRelease);
-                if let (Intent::Release, Some(tenure), false) = (intent, &mut desk.tenure, reused) {
+                if let (Intent::Release, Some(tenure), false) = (intent, &mut client.tenure, reused)
+                {
                     tenure.release_sent();
                 }
             }
@@ -192,41 +193,47 @@ impl World {
     }
 
     /// Sends a request on its way: to its end, or to where it is late.
-    fn travel(&mut self, node: usize, line: Line, pace: Pace, rules: &Rules) -> Result<(), Flaw> {
+    fn travel(
+        &mut self,
+        node: usize,
+        channel: Channel,
+        pace: Pace,
+        rules: &Rules,
+    ) -> Result<(), Violation> {
         if pace != Pace::AtOnce {
             self.left.late -= 1;
         }
         if pace != Pace::LateRequest {
-            self.arrive(node, line);
+            self.arrive(node, channel);
         }
         match pace {
-            Pace::AtOnce => self.answered(node, line, rules),
+            Pace::AtOnce => self.answered(node, channel, rules),
             Pace::LateRequest | Pace::LateAnswer => Ok(()),
         }
     }
 
     /// A write reaches the store; a read has been there.
-    fn arrive(&mut self, node: usize, line: Line) {
-        let Some(Call::Sent(write)) = self.call(node, line).cloned() else {
+    fn arrive(&mut self, node: usize, channel: Channel) {
+        let Some(Call::Sent(write)) = self.call(node, channel).cloned() else {
             return;
         };
         let call = Some(Call::Answered {
             answer: self.apply(&write),
             of_write: true,
         });
-        match line {
-            Line::Session => self.nodes[node].live.as_mut().expect("it sent").call = call,
-            Line::Lock(lock) => self.nodes[node].desks[lock].call = call,
+        match channel {
+            Channel::Session => self.nodes[node].live.as_mut().expect("it sent").call = call,
+            Channel::Lock(lock) => self.nodes[node].clients[lock].call = call,
         }
     }
 
-    fn answered(&mut self, node: usize, line: Line, rules: &Rules) -> Result<(), Flaw> {
+    fn answered(&mut self, node: usize, channel: Channel, rules: &Rules) -> Result<(), Violation> {
         let now = self.now(node);
-        let Some(Call::Answered { answer, .. }) = self.take_call(node, line) else {
+        let Some(Call::Answered { answer, .. }) = self.take_call(node, channel) else {
             unreachable!("an answer was on its way");
         };
-        match line {
-            Line::Session => {
+        match channel {
+            Channel::Session => {
                 let outcome = self.nodes[node].session_answered(answer, now, rules);
                 if outcome == Outcome::Over || self.nodes[node].has_expired_for_good() {
                     self.session_over(node, rules);
@@ -236,7 +243,7 @@ impl World {
                 }
                 Ok(())
             }
-            Line::Lock(lock) => {
+            Channel::Lock(lock) => {
                 let of_lock = matches!(answer, Answer::Lock(_));
                 self.nodes[node].lock_answered(lock, answer, now, rules);
                 if of_lock {
@@ -252,29 +259,29 @@ impl World {
         self.strays.extend(on_its_way);
     }
 
-    fn take_call(&mut self, node: usize, line: Line) -> Option<Call> {
+    fn take_call(&mut self, node: usize, channel: Channel) -> Option<Call> {
         let node = &mut self.nodes[node];
-        match line {
-            Line::Session => node.live.as_mut()?.call.take(),
-            Line::Lock(lock) => node.desks[lock].call.take(),
+        match channel {
+            Channel::Session => node.live.as_mut()?.call.take(),
+            Channel::Lock(lock) => node.clients[lock].call.take(),
         }
     }
 
     fn fault_step(&mut self, action: &Action, rules: &Rules) {
         match action {
-            Action::Apply(node, line) => self.arrive(*node, *line),
-            Action::TimeOut(node, line) => {
+            Action::Apply(node, channel) => self.arrive(*node, *channel),
+            Action::TimeOut(node, channel) => {
                 self.left.timeouts -= 1;
-                if let Some(Call::Sent(write)) = self.take_call(*node, *line) {
+                if let Some(Call::Sent(write)) = self.take_call(*node, *channel) {
                     self.strays.push(write);
                 }
-                match line {
-                    Line::Session => {
+                match channel {
+                    Channel::Session => {
                         let session = self.nodes[*node].live.as_mut().expect("it sent");
-                        // Who resumes tries again, on the same version.
+                        // A resuming process tries again, on the same version.
                         session.must_read = !session.resuming;
                     }
-                    Line::Lock(lock) => self.nodes[*node].desks[*lock].must_read = true,
+                    Channel::Lock(lock) => self.nodes[*node].clients[*lock].must_read = true,
                 }
             }
             Action::ApplyStray(stray) => {
@@ -300,14 +307,14 @@ impl World {
         if let (Some(lock), Answer::Lock(Some((_, written)))) = (lock, &answer) {
             self.ledgers[lock].written(written);
             if before.is_some_and(|(_, before)| !follows(&before, written)) {
-                self.flaws.insert(Flaw::UnsoundWrite);
+                self.flaws.insert(Violation::UnsoundWrite);
             }
         }
         answer
     }
 
-    /// Says when this step is a join that lands although its grant was released before: one that
-    /// nobody awaits, under an id that has had its turn.
+    /// Returns whether this step is a join that lands although its grant was released before: one without a caller,
+    /// under an id that was already served.
     pub(crate) fn join_after_its_turn(&self, action: &Action) -> Option<&'static str> {
         let Action::ApplyStray(stray) = action else {
             return None;
@@ -322,7 +329,7 @@ impl World {
         lands.then_some("join after its turn")
     }
 
-    /// What is only in memory is gone; what was sent is still on its way.
+    /// What is only in memory is lost; what was sent is still under way.
     fn crash(&mut self, index: usize, way: Return, rules: &Rules) {
         self.left.crashes -= 1;
         let now = self.now(index);
@@ -331,21 +338,21 @@ impl World {
         node.seen = None;
         let told = node.keep().map(KeepAlive::valid_until);
         let mut calls: Vec<Option<Call>> = Vec::new();
-        for desk in &mut node.desks {
-            let before = std::mem::replace(desk, Desk::idle());
+        for client in &mut node.clients {
+            let before = std::mem::replace(client, LockClient::idle());
             let earlier = told.filter(|_| way == Return::WithEarlierLease);
             let earlier = earlier.and_then(|told| before.earlier_lease(told, now, app_ttl(rules)));
             calls.push(before.call);
             if way == Return::WithState {
-                desk.spent = before.tenure.is_some();
-                desk.leaving = before.leaving.filter(|_| desk.spent);
-                desk.tenure = before.tenure;
-                desk.lease = before.lease;
+                client.spent = before.tenure.is_some();
+                client.leaving = before.leaving.filter(|_| client.spent);
+                client.tenure = before.tenure;
+                client.lease = before.lease;
             } else if earlier.is_some() {
-                desk.spent = true;
-                desk.outlived = true;
-                desk.tenure = before.tenure;
-                desk.lease = earlier;
+                client.spent = true;
+                client.outlived = true;
+                client.tenure = before.tenure;
+                client.lease = earlier;
             }
         }
         match &mut node.live {
@@ -373,7 +380,7 @@ impl World {
         node.down = None;
         node.note_list(self.store.revision);
         if node.live.is_none() {
-            node.desks.iter_mut().for_each(Desk::drop_tenure);
+            node.clients.iter_mut().for_each(LockClient::drop_tenure);
         }
     }
 
@@ -399,7 +406,7 @@ impl World {
         }
     }
 
-    /// The operator carries out a person's request: the grant ends, whoever waits is next.
+    /// The operator carries out a forced release: the grant ends, and the first waiter is next.
     fn force_release(&mut self, lock: usize, rules: &Rules) {
         self.left.forces -= 1;
         self.ledgers[lock].overridden = true;
@@ -426,8 +433,8 @@ impl World {
         let backup = self.backup.as_ref().expect("there is a backup");
         self.store = Store::clone(backup);
         self.store.revision = Revision(backup.revision.0 + BUMP);
-        for ledger in &mut self.ledgers {
-            ledger.overridden = true;
+        for history in &mut self.ledgers {
+            history.overridden = true;
         }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) type Versioned<T> = (Revision, Arc<T>);
 pub(crate) struct Store {
     /// Of the last write.
     pub(crate) revision: Revision,
-    /// The lock objects; none where there is no object.
+    /// The lock objects; `None` where no object exists.
     pub(crate) locks: Vec<Option<Versioned<Lock>>>,
     /// The session objects.
     pub(crate) sessions: BTreeMap<SessionId, Versioned<Session>>,
@@ -49,11 +49,11 @@ pub(crate) enum Write {
         /// What is written; a create keeps no status, as in Kubernetes.
         value: Arc<Lock>,
     },
-    /// One more place in a lock's queue, on whatever version it is at.
+    /// One more entry in a lock's queue, on any version.
     Join {
         /// Which lock.
         lock: usize,
-        /// Who joins.
+        /// The waiter that joins.
         waiter: Waiter,
     },
     /// Of a session object.

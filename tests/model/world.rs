@@ -10,9 +10,9 @@ use leasehold::protocol::time::Moment;
 use leasehold::protocol::token::Seen;
 
 use crate::clock::NodeClock;
-use crate::desk::{Intent, verdict};
-use crate::ledger::{Flaw, Ledger};
-use crate::node::{App, Call, Desk, Node, Return, Role};
+use crate::lock_client::{Intent, verdict};
+use crate::lock_history::{LockHistory, Violation};
+use crate::node::{App, Call, LockClient, Node, Return, Role};
 use crate::rules::{Budget, Rules};
 use crate::store::{Store, Write};
 
@@ -23,17 +23,17 @@ pub(crate) struct World {
     /// The last backup that was taken.
     pub(crate) backup: Option<Arc<Store>>,
     pub(crate) nodes: Vec<Node>,
-    /// Writes whose senders gave up waiting; each may be applied at any later time, or never.
+    /// Writes whose senders timed out; each may be applied at any later time, or never.
     pub(crate) strays: Vec<Write>,
-    pub(crate) ledgers: Vec<Ledger>,
+    pub(crate) ledgers: Vec<LockHistory>,
     pub(crate) left: Budget,
     /// What went wrong on the way here.
-    pub(crate) flaws: BTreeSet<Flaw>,
+    pub(crate) flaws: BTreeSet<Violation>,
 }
 
 /// Which of an agent's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Line {
+pub(crate) enum Channel {
     /// That for its own session.
     Session,
     /// That for a lock.
@@ -54,7 +54,7 @@ pub(crate) enum Pace {
 /// One step. A node comes first, then a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// Time goes on to the next moment at which anything can become due.
+    /// Time advances to the next moment at which anything can become due.
     Advance,
     Ask(usize, usize, bool),
     AskAgain(usize, usize),
@@ -69,11 +69,11 @@ pub(crate) enum Action {
     Write(usize, usize, Intent, Pace),
     /// The agent answers an app that does not wait: the lock is held.
     Refuse(usize, usize),
-    /// The agent gives up on a silent app.
+    /// The agent releases the lease of a silent app.
     GiveUp(usize, usize),
-    Apply(usize, Line),
-    Answer(usize, Line),
-    TimeOut(usize, Line),
+    Apply(usize, Channel),
+    Answer(usize, Channel),
+    TimeOut(usize, Channel),
     ApplyStray(usize),
     LoseStray(usize),
     Crash(usize, Return),
@@ -84,7 +84,7 @@ pub(crate) enum Action {
     TidyUp(usize),
     TakeBackup,
     Restore,
-    /// A write with the n-th token given for the lock reaches the resource, however late.
+    /// A write with the n-th token returned for the lock reaches the resource, however late.
     WriteFenced(usize, usize),
 }
 
@@ -135,8 +135,7 @@ impl Action {
 }
 
 impl World {
-    /// The world at its beginning: every app has just asked. One that asks later is one whose
-    /// agent only begins later.
+    /// The world at its beginning: every app has just asked. An app that asks later is one whose agent begins later.
     pub(crate) fn new(rules: &Rules, fast_clocks: usize) -> Self {
         let store = Store::new(rules.locks);
         let nodes = (0..rules.nodes())
@@ -154,7 +153,7 @@ impl World {
                 seen: (node >= rules.agents).then(|| Seen::from_list(store.revision)),
                 live: None,
                 promised: None,
-                desks: vec![Desk::idle(); rules.locks],
+                clients: vec![LockClient::idle(); rules.locks],
                 apps: vec![
                     App {
                         tries_left: rules.tries_each + 1,
@@ -169,16 +168,16 @@ impl World {
             backup: None,
             nodes,
             strays: Vec::new(),
-            ledgers: vec![Ledger::default(); rules.locks],
+            ledgers: vec![LockHistory::default(); rules.locks],
             left: rules.budget,
             flaws: BTreeSet::new(),
         };
         for node in 0..rules.agents {
             for lock in 0..rules.locks {
                 let now = world.now(node);
-                let ledger = &mut world.ledgers[lock];
+                let history = &mut world.ledgers[lock];
                 world.nodes[node]
-                    .ask(lock, rules.waits[0], now, rules, ledger)
+                    .ask(lock, rules.waits[0], now, rules, history)
                     .expect("nothing is told yet");
             }
         }
@@ -189,12 +188,12 @@ impl World {
         self.nodes[node].clock.now()
     }
 
-    /// The request of this line.
-    pub(crate) fn call(&self, node: usize, line: Line) -> Option<&Call> {
+    /// The request of this channel.
+    pub(crate) fn call(&self, node: usize, channel: Channel) -> Option<&Call> {
         let node = &self.nodes[node];
-        match line {
-            Line::Session => node.live.as_ref()?.call.as_ref(),
-            Line::Lock(lock) => node.desks[lock].call.as_ref(),
+        match channel {
+            Channel::Session => node.live.as_ref()?.call.as_ref(),
+            Channel::Lock(lock) => node.clients[lock].call.as_ref(),
         }
     }
 
@@ -220,20 +219,21 @@ impl World {
                     due.push(keep.renew_at(0.0));
                 }
             }
-            for (lock, desk) in node.desks.iter().enumerate() {
+            for (lock, client) in node.clients.iter().enumerate() {
                 due.extend(
-                    desk.lease
+                    client
+                        .lease
                         .as_ref()
                         .map(leasehold::protocol::lease::Lease::gives_up_at),
                 );
                 if !node.challenges(lock, rules) {
                     continue;
                 }
-                let Some(holder) = desk.known().and_then(|(_, lock)| lock.grant.as_ref()) else {
+                let Some(holder) = client.known().and_then(|(_, lock)| lock.grant.as_ref()) else {
                     continue;
                 };
                 let ttl = holder.holder.session_ttl;
-                due.extend(desk.rivals.iter().filter_map(|rival| {
+                due.extend(client.rivals.iter().filter_map(|rival| {
                     match verdict(rival, ttl, now, rules) {
                         Verdict::MayLive { until } => Some(until),
                         Verdict::MayRevoke(_) | Verdict::Dead => None,

@@ -1,4 +1,4 @@
-//! Pods with an injected sidecar, and what their apps do: they ask it by curl, in their own container.
+//! Pods with an injected sidecar, and their apps: they call it by curl, in their own container.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -63,7 +63,7 @@ pub(crate) struct Wanted {
     pub(crate) pre_stop: Value,
 }
 
-/// A pod whose app runs a script, and which asks for the sidecar.
+/// A pod whose app runs a script, and which requests the sidecar.
 pub(crate) fn asking_pod(name: &str, script: &str, wanted: &Wanted) -> Value {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name,
@@ -97,7 +97,7 @@ impl Machine {
         self.app_of(namespace, name).await
     }
 
-    /// A pod that somebody made, when it is ready.
+    /// A created pod, once it is ready.
     pub(crate) async fn app_of(&'static self, namespace: &Namespace, name: &str) -> Result<App> {
         App::of(self, &namespace.until_ready(name).await?)
     }
@@ -145,7 +145,7 @@ impl App {
         self.ask("POST", "/v1/locks/acquire", &body).await
     }
 
-    /// Takes a lock for a turn, as soon as the store answers and whoever had it before has let go of it.
+    /// Takes a lock in turn, as soon as the store answers and the previous holder has released it.
     pub(crate) async fn take(&self, resource: &str) -> Result<Value> {
         let what = format!("{} to take {resource}", self.name);
         let lease = eventually(&what, LIMIT, async || match self.acquire(resource).await {

@@ -16,7 +16,7 @@ use crate::pods::LIMIT;
 const HOLD: &str = "call /v1/locks/hold '{\"resource\":\"orders\"}'
 exec sleep infinity";
 
-/// A pod that waits for the lock `orders` by a hold, when it stands in the queue; what it says.
+/// A pod that waits for the lock `orders` by a hold, once it is queued; returns its log.
 async fn waiter(leasehold: &'static Leasehold, namespace: &Namespace) -> Result<Log> {
     let wanted = Wanted::default();
     let b = leasehold.machine.app(namespace, "b", HOLD, &wanted).await?;
@@ -28,7 +28,7 @@ async fn waiter(leasehold: &'static Leasehold, namespace: &Namespace) -> Result<
 /// The stream is a process of its own here, so that its death is that of the container. It takes some
 /// 10 ms, and longer where the two cores have other work for a moment: of five times the middle one counts.
 #[tokio::test]
-async fn a_container_that_is_killed_with_a_hold_hands_over_at_once() -> Result<()> {
+async fn killed_container_with_a_hold_hands_over_at_once() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let mut took = Vec::new();
     for _ in 0..5 {
@@ -61,7 +61,7 @@ async fn killed_with_a_hold(leasehold: &'static Leasehold) -> Result<Duration> {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_is_killed_alone_goes_on_with_its_leases() -> Result<()> {
+async fn killed_sidecar_resumes_its_leases() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let namespace = leasehold.namespace("death").await?;
     let wanted = Wanted::default();
@@ -116,7 +116,7 @@ async fn a_sidecar_that_is_killed_alone_goes_on_with_its_leases() -> Result<()> 
 
 /// What a node does that kills for memory. The pod's end is seen by the kubelet, and then by the operator.
 #[tokio::test]
-async fn a_pod_whose_processes_are_all_killed_is_reclaimed_when_that_is_reported() -> Result<()> {
+async fn killed_pods_lock_is_reclaimed_after_its_end_is_reported() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let namespace = leasehold.namespace("death").await?;
     let wanted = Wanted {
@@ -130,7 +130,7 @@ async fn a_pod_whose_processes_are_all_killed_is_reclaimed_when_that_is_reported
     a.acquire("orders").await?.with(200)?;
     let mut waits = waiter(leasehold, &namespace).await?;
 
-    // The sidecar first, and both before anybody can start it again.
+    // The sidecar first, and both before the kubelet can start it again.
     let (sidecar, app) = (a.process("leasehold")?, a.process("app")?);
     let killed = Timestamp::now();
     kill_process(sidecar, Signal::KILL)?;
@@ -150,7 +150,7 @@ async fn a_pod_whose_processes_are_all_killed_is_reclaimed_when_that_is_reported
         between(killed, got)?
     ))?;
     ensure!(after_report.as_secs_f64() < 2.0, "it took {after_report:#}");
-    // Nobody released it: the operator took it from a pod that was reported as ended.
+    // No process released it: the operator reclaimed it from a pod that was reported as ended.
     let lock = namespace
         .lock("orders")
         .await?

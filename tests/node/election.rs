@@ -1,4 +1,4 @@
-//! Three replicas elect one of them, through a rolling update, and a Service leads to whoever it is.
+//! Three replicas elect one of them, through a rolling update, and a Service selects the leader.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::harness::{Membership, Namespace, eventually, now};
 use crate::install::Leasehold;
 use crate::pods::LIMIT;
 
-/// Says on port 8080 who it is, and asks all the time whether it leads. The moments are those of the one
-/// clock that all pods have, the machine's, in hundredths of a second.
+/// Serves its name on port 8080, and asks all the time whether it leads. The times are those of the one clock that
+/// all pods share, the machine's, in hundredths of a second.
 const SCRIPT: &str = r#"trap 'read end _ </proc/uptime; echo "stopped $end"; exit 0' TERM
 mkdir /tmp/www; hostname >/tmp/www/index.html; httpd -p 8080 -h /tmp/www
 while :; do
@@ -25,7 +25,7 @@ done"#;
 /// What /proc/uptime leaves out.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A replica was told that it leads, and acts on it for so long, by the machine's clock.
+/// A replica was answered that it leads, and acts on it until then, by the machine's clock.
 #[derive(Debug)]
 struct Claim {
     token: u64,
@@ -35,7 +35,7 @@ struct Claim {
 }
 
 #[tokio::test]
-async fn three_replicas_elect_one_through_a_rolling_update_and_the_service_follows() -> Result<()> {
+async fn rolling_update_keeps_one_leader_behind_the_service() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let namespace = leasehold.namespace("election").await?;
     make(&namespace).await?;
@@ -87,7 +87,7 @@ async fn make(namespace: &Namespace) -> Result<()> {
     namespace.apply(&deployment).await
 }
 
-/// What each replica that ever was has said, readable also when it is gone.
+/// The output of each replica, readable also when it is gone.
 #[derive(Default)]
 struct Replicas(BTreeMap<String, Log>);
 
@@ -119,7 +119,7 @@ impl Replicas {
         .await
     }
 
-    /// All that they were told of a lead of their own, and of how many answers.
+    /// All leads that they were answered, and the number of answers.
     fn claims(&mut self) -> Result<(Vec<Claim>, usize)> {
         let (mut claims, mut asked) = (Vec::new(), 0);
         for (pod, log) in &mut self.0 {
@@ -165,7 +165,7 @@ fn moment(word: &str) -> Result<Duration> {
     Ok(Duration::from_secs_f64(word.parse()?))
 }
 
-/// Who led by which token, in their order: no two at a time, and each later one by a larger token.
+/// The leaders by token, in order: no two at a time, and each later one with a larger token.
 fn one_at_a_time(claims: &[Claim]) -> Result<BTreeMap<u64, String>> {
     let mut terms: BTreeMap<u64, (String, Duration, Duration)> = BTreeMap::new();
     for one in claims {
@@ -186,7 +186,7 @@ fn one_at_a_time(claims: &[Claim]) -> Result<BTreeMap<u64, String>> {
     Ok(terms.map(|(token, (pod, ..))| (token, pod)).collect())
 }
 
-/// Waits until the Service leads to the leader, and to nobody else; gives its name.
+/// Waits until the Service selects the leader alone; returns its name.
 async fn until_followed(namespace: &Namespace, service: &Membership) -> Result<String> {
     let address = namespace.get("service", "leader").await?["spec"]["clusterIP"].clone();
     let address = address.as_str().context("a Service must have an address")?;

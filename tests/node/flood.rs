@@ -1,7 +1,7 @@
-//! A namespace that asks the API server for lists as fast as it can, beside one whose leases are to go on.
+//! A namespace that lists as fast as the API server allows, beside one whose leases must continue.
 //!
-//! The chart's flow control is on, as by default: the flood waits in its own namespace's lines, and
-//! renewals have a level of their own.
+//! The chart's flow control is on, as by default: the flood waits in its own namespace's queues, and renewals have a
+//! priority level of their own.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -54,7 +54,7 @@ async fn a_flood_of_lists_from_one_namespace_costs_another_no_lease() -> Result<
         answered.1,
         Duration::from_secs_f64(waited) / requests.max(1)
     ))?;
-    // On average somebody always waited: more came than the level has room for.
+    // On average a request always waited: more came than the level has room for.
     ensure!(
         waited > FLOOD.as_secs_f64(),
         "that was no flood: {waited} s"
@@ -122,13 +122,13 @@ async fn slowest_turn(app: &App) -> Result<(usize, Duration)> {
 
 async fn take_and_release(app: &App) -> Result<Duration> {
     let began = now();
-    // What may suffer is how long it takes.
+    // Only its duration may suffer.
     let lease = app.take("turn").await?;
     app.let_go(&lease).await?;
     Ok(now().since(began))
 }
 
-/// Who holds `orders`, and by which token.
+/// The holder of `orders`, and its token.
 async fn grant(namespace: &Namespace) -> Result<Value> {
     let lock = namespace.lock("orders").await?.context("no such lock")?;
     let status = &lock["status"];

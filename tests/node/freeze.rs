@@ -1,4 +1,4 @@
-//! A node that stands still: nobody reports anything, and only time shows that its pods are gone.
+//! A frozen node: no component reports anything, and only elapsed time shows that its pods are gone.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::install::Leasehold;
 const TTL: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn a_frozen_kubelet_and_its_containers_lose_their_locks_after_one_ttl() -> Result<()> {
+async fn frozen_node_loses_its_locks_after_one_ttl() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let machine = leasehold.machine;
     let namespace = leasehold.namespace("freeze").await?;
@@ -54,7 +54,7 @@ exec sleep infinity";
     ensure!(took > TTL * 6 / 10, "it took only {took:?}");
     ensure!(took < TTL * 14 / 10, "it took {took:?}");
 
-    // The one that was frozen is told when it wakes up.
+    // The frozen app learns of the loss when it wakes up.
     let id = lease["leaseId"]
         .as_str()
         .context("a lease must have an id")?;

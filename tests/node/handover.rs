@@ -30,7 +30,7 @@ const WAIT: &str =
     "call /v1/locks/acquire '{\"resource\":\"orders\",\"ttlSeconds\":60,\"waitSeconds\":240}'
 echo \"had $(now)\"
 exec sleep infinity";
-/// Says that it is alive until it is killed.
+/// Reports that it is alive until it is killed.
 const LIVE: &str = "while :; do echo \"alive $(now)\"; sleep 0.05; done";
 
 /// From one moment to a later one.
@@ -105,7 +105,7 @@ impl Pair {
         Ok(())
     }
 
-    /// When the next one had the lock, once all that the first app said is in its log.
+    /// When the next one had the lock, after the whole output of the first app is in its log.
     async fn had(&mut self) -> Result<String> {
         let (_, had) = self.waits.until("had ").await?;
         let gone = ["wait", "--for=delete", "pod/a", "--timeout=60s"];
@@ -295,7 +295,7 @@ while :; do echo "alive $(now) $(call "/v1/locks/$id/renew" '{}' 2>&1)"; sleep 0
     Ok(())
 }
 
-/// `alive TIME` of a line that goes on with an answer.
+/// `alive TIME` of a line that continues with an answer.
 fn mark(line: &str) -> Result<&str> {
     let end = line.match_indices(' ').nth(1).map(|(end, _)| end);
     Ok(&line[..end.context("it must have a time")?])

@@ -1,7 +1,7 @@
-//! `helm upgrade` that replaces the operator's pods, under apps that hold locks and while pods are made.
+//! `helm upgrade` that replaces the operator's pods, under apps that hold locks and while pods are created.
 //!
-//! There is no earlier release. Sidecars "of the version before" are therefore of the same binary under
-//! another tag: what is shown is that an upgrade leaves them as they are, and that both get on.
+//! No earlier release exists. The "previous" sidecars are therefore the same binary under another tag: an upgrade
+//! leaves them unchanged, and both versions work together.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
@@ -22,7 +22,7 @@ use crate::parts::{self, IMAGE};
 use crate::pods::LIMIT;
 
 const BEFORE: &str = "0.0.0-before";
-/// So many of the pods that are really made may be on their way: the namespace's quota has room for more.
+/// How many created pods may be pending: the namespace's quota has room for more.
 const AT_ONCE: usize = 4;
 
 /// Has one lock by a connection and one by renewals, and takes a third again and again: a word for each
@@ -38,11 +38,11 @@ while :; do
   sleep 0.2
 done"#;
 const GOOD: &str = "renewed 200 released 204";
-/// The lease is over, and the store hears of it a little later.
+/// The lease is over, and the store learns of it a little later.
 const GOOD_TOO: &str = "renewed 200 released 202";
 
 #[tokio::test]
-async fn an_upgrade_rolls_the_operator_without_a_lost_lock_or_a_refused_pod() -> Result<()> {
+async fn helm_upgrade_loses_no_lock_and_refuses_no_pod() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let machine = leasehold.machine;
     // As long as its tag is another one, so are the sidecars of new pods.
@@ -115,8 +115,8 @@ async fn tag_before(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Asks for pods, which must not be made without a sidecar, one after the other until it is done. A refusal
-/// is an error. While [`AT_ONCE`] of them are on their way the API server only says what the next would be.
+/// Creates pods, which must all get a sidecar, one after the other until the upgrade is done. A refusal is an error.
+/// While [`AT_ONCE`] of them are pending further requests are dry runs.
 async fn make_pods(namespace: &Namespace, is_done: &Cell<bool>) -> Result<u32> {
     let pods = Api::<Pod>::namespaced(namespace.client.clone(), &namespace.name);
     let mut on_their_way = VecDeque::new();
@@ -169,7 +169,7 @@ fn sidecar_image(pod: &Value) -> Result<&str> {
     sidecar["image"].as_str().context("an image")
 }
 
-/// Who holds a lock, and by which token.
+/// The holder of a lock, and its token.
 async fn grant(namespace: &Namespace, lock: &str) -> Result<Value> {
     let lock = namespace.lock(lock).await?.context("no such lock")?;
     let status = &lock["status"];

@@ -27,7 +27,7 @@ pub(crate) struct Leasehold {
 }
 
 impl Leasehold {
-    /// Installed by the first who asks.
+    /// Installed by the first test.
     pub(crate) async fn installed() -> Result<&'static Self> {
         static SHARED: OnceCell<Result<Leasehold, String>> = OnceCell::const_new();
 
@@ -104,7 +104,7 @@ impl Leasehold {
         match output.ok() {
             Ok(said) => Ok(said),
             Err(error) => {
-                // What is not ready says why.
+                // A part that is not ready logs the reason.
                 let pods = system.kubectl(&["describe", "pods"]).await?.ok()?;
                 let logs = [
                     "logs",
@@ -136,8 +136,8 @@ impl Leasehold {
         Ok(namespace)
     }
 
-    /// Waits until pods are given the sidecar there. That a replica is ready is known a moment before the
-    /// API server's way to it is laid, and until then it refuses who asks.
+    /// Waits until pods get the sidecar. A replica is ready a moment before the API server can reach it, and until
+    /// then requests are refused.
     pub(crate) async fn until_injected(&self, namespace: &Namespace) -> Result<()> {
         let pods = Api::<Pod>::namespaced(namespace.client.clone(), &namespace.name);
         let pod = serde_json::from_value(asking_pod("asking", "exit 0", &Wanted::default()))?;

@@ -37,7 +37,7 @@ async fn a_job_with_a_lock_completes_and_another_fails() -> Result<()> {
         .await?;
     let token = &lock["status"]["token"];
     ensure!(token.as_u64() > Some(0), "nobody had it: {lock}");
-    // Who ended without a release is on record, and who released is not.
+    // An end without a release is recorded, and a release is not.
     let incidents = lock["status"]["incidents"].as_array();
     let mut ended = Vec::new();
     for incident in incidents.into_iter().flatten() {
@@ -50,7 +50,7 @@ async fn a_job_with_a_lock_completes_and_another_fails() -> Result<()> {
     Ok(())
 }
 
-/// The sidecar ended by itself, and long before what the app was promised had run out.
+/// The sidecar ended long before the app's promise was over.
 async fn stopped_without_delay(namespace: &Namespace, job: &str) -> Result<()> {
     let selector = format!("job={job}");
     let pods = ["get", "pods", "-l", &selector, "-o", "json"];

@@ -26,7 +26,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The one that the tests of this process share, started by the first who asks.
+    /// The machine that the tests of this process share, started by the first one.
     pub(crate) async fn shared() -> Result<&'static Self> {
         static SHARED: OnceCell<Result<Machine, String>> = OnceCell::const_new();
 
@@ -80,8 +80,8 @@ impl Machine {
         Ok(client.request(request).await?)
     }
 
-    /// Stops those who would take a node for dead when they see it again after a while without an API
-    /// server. In clusters they stop by themselves, because they lose their own election.
+    /// Stops the controllers that would treat a node as lost after a time without an API server. In clusters they
+    /// stop automatically, because they lose their own election.
     pub(crate) async fn stop_controllers(&self) -> Result<()> {
         match self.controllers.lock().await.take() {
             Some(process) => process.kill(),

@@ -60,7 +60,7 @@ async fn a_pod_whose_app_does_not_run_does_not_lead() -> Result<()> {
     let crashes = asking_pod("crashes", LEADS_AND_CRASHES, &wanted(Value::Null));
     namespace.apply(&crashes).await?;
     let first = until_leads(&namespace, "crashes").await?;
-    // What is not ready can lead: its app asks.
+    // A pod that is not ready can lead: its app asks.
     let never = json!({"exec": {"command": ["false"]}, "periodSeconds": 1});
     namespace
         .apply(&asking_pod("asks", ASKS, &wanted(never)))
@@ -113,7 +113,7 @@ async fn the_operator_moves_a_lead_to_a_pod_that_is_ready() -> Result<()> {
         (status["waiters"][0]["pod"] == "unready").then_some(())
     })
     .await?;
-    // Now there is somebody to lead. It is the last in the queue.
+    // Now another pod can lead. It is the last in the queue.
     namespace.apply(&candidate("serves", "true")).await?;
     let status = until_leads(&namespace, "serves").await?;
     let incidents = status["incidents"].as_array().into_iter().flatten();

@@ -1,5 +1,5 @@
-//! Five minutes without an API server: nothing that runs is any the worse, nothing new is given, and whoever
-//! holds a lock is told in time that it is over. It runs on a node of its own (`both.sh`), because it idles.
+//! Five minutes without an API server: nothing that runs is harmed, nothing new is granted, and each holder is
+//! notified in time that its lease is over. It runs on a node of its own (`both.sh`), because it idles.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::harness::{Namespace, eventually};
 use crate::install::Leasehold;
 use crate::pods::{LIMIT, condition};
 
-/// Longer than a node may be silent, and than the token of a sidecar that asks anew is believed.
+/// Longer than a node may be silent, and than the token of a sidecar is trusted without a new check.
 const OUTAGE: Duration = Duration::from_secs(300);
 /// How often the apps ask meanwhile.
 const EVERY: Duration = Duration::from_secs(15);
 /// How long a refusal may take: a client's patience.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How late the news of a loss may be on a busy machine. What binds is the deadline that was told before.
+/// How late a loss may be notified on a busy machine. The deadline that was promised before counts.
 const LATE: Duration = Duration::from_secs(2);
 
 /// The Service by which pods reach the API server.
@@ -29,7 +29,7 @@ const HOLD: &str = "echo opened; call /v1/locks/hold '{\"resource\":\"held\"}'
 exec sleep infinity";
 
 #[tokio::test]
-async fn five_minutes_without_an_api_server_unready_and_restart_nothing() -> Result<()> {
+async fn five_minutes_outage_makes_no_pod_unready_or_restart() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let (machine, namespace) = (leasehold.machine, leasehold.namespace("outage").await?);
     // A real app's readiness may hang on its sidecar's.
@@ -57,7 +57,7 @@ async fn five_minutes_without_an_api_server_unready_and_restart_nothing() -> Res
     let back = Timestamp::now();
     machine.start_controllers().await?;
     during?;
-    told_in_time(&mut holds, gone)?;
+    notified_in_time(&mut holds, gone)?;
 
     until_given(&apps, &leased, back).await?;
     let began = Timestamp::now();
@@ -99,8 +99,8 @@ async fn outlast(asker: &App, leased: &Value, end: Timestamp) -> Result<()> {
     ))
 }
 
-/// The stream said `at-risk`, and `lost` when what it had told before was over.
-fn told_in_time(holds: &mut Log, gone: Timestamp) -> Result<()> {
+/// The stream had `at-risk`, and `lost` when its last promise was over.
+fn notified_in_time(holds: &mut Log, gone: Timestamp) -> Result<()> {
     let (opened, _) = holds.find("opened")?.context("it must say so")?;
     let (risk, _) = holds.find("event: at-risk")?.context("no at-risk")?;
     let (lost, _) = holds.find("event: lost")?.context("no lost")?;
@@ -131,8 +131,8 @@ fn told_in_time(holds: &mut Log, gone: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Locks are given again, one that nobody had and those that were lost, as soon as pods reach the API server.
-/// That is up to kube-proxy, which like all of Kubernetes' own clients tries more and more seldom.
+/// Locks are granted again, a free one and those that were lost, as soon as pods reach the API server. That depends
+/// on kube-proxy, which retries more and more rarely, as all of Kubernetes' own clients do.
 async fn until_given(apps: &[App], leased: &Value, back: Timestamp) -> Result<()> {
     eventually("pods to reach the API server", 5 * LIMIT, async || {
         let connected = tokio::net::TcpStream::connect(API_SERVER).await;
@@ -167,7 +167,7 @@ async fn until_given(apps: &[App], leased: &Value, back: Timestamp) -> Result<()
     ))
 }
 
-/// The kubelet, the scheduler and the controllers have caught up, too, and have said what they saw.
+/// The kubelet, the scheduler and the controllers have caught up, too, and have reported their state.
 async fn until_a_new_pod_runs(namespace: &Namespace) -> Result<()> {
     let pod = asking_pod("new", "exec sleep infinity", &Wanted::default());
     namespace.apply(&pod).await?;
@@ -202,7 +202,7 @@ fn vitals(pod: &Value) -> Result<Value> {
     ]))
 }
 
-/// The operator can do nothing without an API server, which is no reason to restart it either.
+/// The operator can do nothing without an API server, which is not a reason to restart it either.
 async fn operators_stayed(leasehold: &Leasehold) -> Result<()> {
     for operator in leasehold.operators().await? {
         let status = &operator["status"]["containerStatuses"][0];

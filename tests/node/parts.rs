@@ -1,7 +1,6 @@
-//! The programs that make a node, and the files that they read. README.md says why the
-//! settings are as they are.
+//! The programs of a node, and the files that they read. README.md has the reasons for the settings.
 //!
-//! Everything that they write is in one folder, or where `enter.sh` put folders of the node's own.
+//! All their files are in one directory, or where `enter.sh` mounted the node's own directories.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +12,7 @@ use crate::harness::{ControlPlane, Kubeconfig, NODE_ADDRESS, Process, target_dir
 
 /// The node's name.
 pub(crate) const NODE: &str = "node-1";
-/// The image of the pods' apps, and of their sandboxes: what it runs by default sleeps.
+/// The image of the pods' apps, and of their sandboxes: by default it sleeps.
 pub(crate) const APP_IMAGE: &str = "registry.test/app:1";
 /// Our image, as the chart names it by default.
 pub(crate) const IMAGE: &str = concat!("ghcr.io/leasehold/leasehold:", env!("CARGO_PKG_VERSION"));
@@ -111,7 +110,7 @@ fn path() -> Result<String> {
     Ok(format!("{}:{machine}", built.display()))
 }
 
-/// One bridge, whose address is the pods' way to the node and to Services.
+/// One bridge, whose address connects the pods with the node and with Services.
 fn network(folder: &Folder) -> String {
     json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
         "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
@@ -125,7 +124,7 @@ pub(crate) fn start_kubelet(folder: &Folder, access: &Kubeconfig) -> Result<Proc
     let cgroup = std::env::var("LEASEHOLD_NODE_CGROUP").context("enter.sh must name a cgroup")?;
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-        // Whoever reaches it is on this machine.
+        // Only this machine can reach it.
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
         "address": NODE_ADDRESS, "readOnlyPort": 0, "healthzPort": 0,
@@ -133,7 +132,7 @@ pub(crate) fn start_kubelet(folder: &Folder, access: &Kubeconfig) -> Result<Proc
         "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{cgroup}"), "failCgroupV1": false,
         "failSwapOn": false, "oomScoreAdj": 0, "makeIPTablesUtilChains": false,
         "podLogsDir": folder.at("pod-logs"), "resolvConf": "", "clusterDomain": "cluster.local",
-        // The disk is the machine's, and how full it is no business of the tests.
+        // The disk is the machine's, and its free space does not matter to the tests.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%",
             "nodefs.inodesFree": "1%", "imagefs.available": "1%", "imagefs.inodesFree": "1%"},
         "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,

@@ -1,4 +1,4 @@
-//! The node by itself, before anything is installed: what the other tests count on.
+//! The node alone, before anything is installed: what the other tests depend on.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn a_pod_in_a_restricted_namespace_runs_and_runs_commands() -> Result<()> 
 }
 
 #[tokio::test]
-async fn what_pod_security_forbids_is_refused() -> Result<()> {
+async fn privileged_pod_is_refused() -> Result<()> {
     let machine = Machine::shared().await?;
     let namespace = machine.namespace("plain", &json!({})).await?;
     let mut privileged = app("true");
@@ -44,7 +44,7 @@ async fn what_pod_security_forbids_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_native_sidecar_ends_after_its_job_and_does_not_keep_it() -> Result<()> {
+async fn native_sidecar_ends_after_its_job() -> Result<()> {
     let machine = Machine::shared().await?;
     let namespace = machine.namespace("plain", &json!({})).await?;
     for (name, script) in [("good", "exit 0"), ("bad", "exit 3")] {
@@ -106,7 +106,7 @@ async fn the_node_reaches_a_pod_by_its_service() -> Result<()> {
 }
 
 #[tokio::test]
-async fn our_image_runs_without_rights_and_with_nothing_but_the_binary() -> Result<()> {
+async fn image_runs_unprivileged_with_nothing_but_the_binary() -> Result<()> {
     let machine = Machine::shared().await?;
     let namespace = machine.namespace("plain", &json!({})).await?;
     let mut security = restricted();

@@ -38,7 +38,7 @@ impl Machine {
         Ok(stdout)
     }
 
-    /// Waits until a container has said something; gives the line, which begins with its time.
+    /// Waits until a container has printed something; returns the line, which begins with its time.
     pub(crate) async fn until_said(&self, pod: &Value, from: &str, what: &str) -> Result<String> {
         let about = format!("{from} to say {what:?}");
         let waited = eventually(&about, LIMIT, async || {
@@ -53,7 +53,7 @@ impl Machine {
             .map_err(|error| error.context(format!("it said: {}", said())))
     }
 
-    /// What a container of a pod has said, with the time of each line.
+    /// The output of a container of a pod, with the time of each line.
     pub(crate) fn said(&self, pod: &Value, container: &str) -> Result<String> {
         let folder = self.log_folder(pod, container)?;
         let mut said = String::new();
@@ -127,7 +127,7 @@ impl Namespace {
         self.apply(&job).await
     }
 
-    /// Waits until a Job is Complete or Failed, as its app ended, whose exit code this is.
+    /// Waits until a Job is Complete or Failed, with this exit code of its app.
     pub(crate) async fn until_job_ended(&self, name: &str, code: i64) -> Result<()> {
         let end = if code == 0 { "Complete" } else { "Failed" };
         self.until("job", name, end, |job| condition(job, end))

@@ -1,5 +1,5 @@
-//! `helm uninstall` under pods that hold locks, and what it means for new ones. On a node of its own
-//! (`both.sh`), because it takes away what the other tests need.
+//! `helm uninstall` under pods that hold locks, and its effect on new pods. On a node of its own (`both.sh`), because
+//! it removes what the other tests need.
 
 use std::time::Duration;
 
@@ -15,8 +15,7 @@ use crate::pods::{LIMIT, app};
 const TTL: Duration = Duration::from_secs(15);
 
 #[tokio::test]
-async fn without_the_release_pods_renew_and_acquire_new_ones_start_and_another_adopts_it()
--> Result<()> {
+async fn pods_keep_working_without_the_release_until_a_new_one() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let (machine, namespace) = (leasehold.machine, leasehold.namespace("uninstall").await?);
     let labels = json!({"leasehold.dev/injection": "enabled"});
@@ -55,7 +54,7 @@ async fn without_the_release_pods_renew_and_acquire_new_ones_start_and_another_a
         log.find("\"code\"")?
     );
 
-    // Nobody gives them a sidecar now, and nobody refuses them.
+    // They get no sidecar now, and are not refused.
     start(&enabled, "unasked", &json!({})).await?;
     start(&namespace, "asks", &json!({"leasehold.dev/inject": "true"})).await?;
 

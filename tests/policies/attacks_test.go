@@ -7,7 +7,7 @@ import (
 
 // A holder writes the only waiter's id into a grant of its own: the waiter is dropped, and its agent
 // reads its own id in the grant.
-func TestPodTakesNobodysQueueEntry(t *testing.T) {
+func TestPodTakesNoForeignQueueEntry(t *testing.T) {
 	for _, of := range []lock{queued(first.waits()), queued(first.waits(), second.waits()), queued(first.waits(), holder.waitsAgain())} {
 		of.Status.Incidents = nil
 		steal := func(s *status) {

@@ -112,7 +112,7 @@ func managed(fields any) []any {
 		"time": someTime, "fieldsType": "FieldsV1", "fieldsV1": fields}}
 }
 
-func TestSidecarMakesBareLocksUnderNamesThatAgentsLookFor(t *testing.T) {
+func TestSidecarCreatesBareLocksUnderTheirNames(t *testing.T) {
 	const bare, misnamed = "spec.resource and nothing else", "agents do not read this resource"
 	type m = map[string]any
 	with := func(key string, value any) func(*lock) {
@@ -185,7 +185,7 @@ func TestNothingThatAnAppWroteBecomesPartOfACommand(t *testing.T) {
 	}
 }
 
-func TestEndOfAGrantTakesTheVerbAReasonAndOnesOwnName(t *testing.T) {
+func TestForceReleaseNeedsVerbReasonAndOwnName(t *testing.T) {
 	const noRight = "this requires the verb `force-release`"
 	own := func(name string) *request {
 		return &request{LeaseID: holder.leaseID(), Mode: "Force", Reason: "maintenance", Actor: name}

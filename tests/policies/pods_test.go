@@ -88,7 +88,7 @@ func TestPodFreesItsOwnLock(t *testing.T) {
 }
 
 // An agent outside of any pod has no uid, and neither has a token that is bound to none.
-func TestNoUIDIsNobodysUID(t *testing.T) {
+func TestEmptyUIDMatchesNoPod(t *testing.T) {
 	nobody := func(s *status) { s.grant(holder); s.Holder.PodUID = "" }
 	taken := held(holder)
 	taken.Holder.PodUID = ""
@@ -196,7 +196,7 @@ func TestPodLeavesTheQueue(t *testing.T) {
 		row{"reversed", second.token(), of, func(s *status) { slices.Reverse(s.Waiters) }, isOrder})
 }
 
-func TestHolderChangesItsGrantAndNobodyElseDoes(t *testing.T) {
+func TestOnlyTheHolderChangesItsGrant(t *testing.T) {
 	of := queued(first.waits())
 	keep := func(s *status) { s.Lease.Kept = true }
 	rename := func(s *status) { s.Holder.OwnerID = "another app" }

@@ -93,7 +93,7 @@ func (s *story) outcome(t *testing.T, arguments ...string) (int, string) {
 	return run([]string{file}, 20*time.Second, picture, &out), out.String()
 }
 
-func TestWhatIsRight(t *testing.T) {
+func TestRightHistoriesAreAccepted(t *testing.T) {
 	right := map[string]*story{
 		"one after the other": told().acquire(0, 10, 1000, 100).renew(50, 60, 1000, 150).write(60, 70, 1000, "a", "ok").
 			release(80, 90, 1000, "ok").acquire(20, 85, 2000, 120).write(90, 95, 2000, "b", "ok").read(96, 97, 2000, "b"),
@@ -137,7 +137,7 @@ func TestWhatIsRight(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrong(t *testing.T) {
+func TestWrongHistoriesAreRefused(t *testing.T) {
 	wrong := map[string]struct {
 		story *story
 		words string
@@ -177,7 +177,7 @@ func TestWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsExplainedAndDrawn(t *testing.T) {
+func TestViolationIsExplainedAndDrawn(t *testing.T) {
 	picture := filepath.Join(t.TempDir(), "picture.html")
 	_, out := told().acquire(0, 10, 1000, 100).acquire(20, 99, 2000, 200).
 		write(110, 120, 2000, "b", "ok").write(121, 130, 1000, "a", "ok").outcome(t, picture)
@@ -196,7 +196,7 @@ func TestWhatIsWrongIsExplainedAndDrawn(t *testing.T) {
 
 // Writes of which nobody knows, then a read that none of them explains: there is no end of orders to
 // try, and what was not decided does not pass.
-func TestWhatTakesTooLongDoesNotPass(t *testing.T) {
+func TestTimedOutCheckDoesNotPass(t *testing.T) {
 	story := told()
 	for number := range 40 {
 		story.write(number, 0, 1000, fmt.Sprint(number), "")
@@ -221,7 +221,7 @@ func mustParse(t *testing.T, story *story) []event {
 	return events
 }
 
-func TestWhatCannotBeRead(t *testing.T) {
+func TestUnreadableHistoryIsAnError(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "history.jsonl")
 	whole := strings.Join(told().acquire(0, 10, 1000, 100).lines, "\n")
 	var out strings.Builder
@@ -243,7 +243,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 }
 
 // What the tests in Rust write (tests/history/files.rs) is what is read here.
-func TestWhatIsReadIsWhatIsWritten(t *testing.T) {
+func TestHistoryReadsBackAsWritten(t *testing.T) {
 	events, err := read([]string{"../history/one-of-each.jsonl"})
 	if err != nil {
 		t.Fatal(err)

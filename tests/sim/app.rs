@@ -1,5 +1,5 @@
-//! An app: it takes locks of its sidecar, writes with their tokens, and believes what it was told and no
-//! longer, by its own machine's clock.
+//! An app: it acquires locks from its sidecar, writes with their tokens, and acts until its deadline on its own
+//! machine's clock.
 
 mod calls;
 mod stream;
@@ -12,11 +12,11 @@ use leasehold::protocol::ids::{LeaseId, OwnerId, Resource};
 use leasehold::protocol::time::Moment;
 use leasehold::protocol::token::Token;
 
-use crate::checks::Heard;
-use crate::diary::Asked;
 use crate::history::Op;
+use crate::invariants::Promise;
 use crate::pod::Pod;
-use crate::setting::Bent;
+use crate::recorder::Invocation;
+use crate::setup::Control;
 use crate::world::World;
 
 /// What an app has, or had.
@@ -27,7 +27,7 @@ struct Held {
     token: Token,
     /// Until when it believes, on its own clock.
     until: Moment,
-    /// Which of its pod's sidecars told it.
+    /// The sidecar process that granted it.
     told_by: u64,
     /// Its pod's memory before it asked.
     memory: u64,
@@ -41,14 +41,14 @@ struct Asks {
     asked: Duration,
     /// Its pod's memory then.
     memory: u64,
-    request: Asked,
+    request: Invocation,
 }
 
-/// What an app hears of a call.
+/// What an app receives of a call.
 enum Answer<T> {
     /// What the sidecar says.
     Said(T),
-    /// Nobody was there, or nothing was heard.
+    /// No sidecar answered.
     Nothing,
 }
 
@@ -70,10 +70,10 @@ impl App {
         }
     }
 
-    /// Takes locks for as long as things go wrong.
+    /// Acquires and uses locks until all faults are over.
     pub(crate) async fn work(mut self) {
         let ttl = self.ttl();
-        while !self.world.is_mended() {
+        while !self.world.is_healed() {
             self.pause(ttl).await;
             let wait = match self.random.u8(..3) {
                 0 => Duration::ZERO,
@@ -92,7 +92,7 @@ impl App {
 
     /// Takes each lock once more, and says how long that took.
     pub(crate) async fn have_each_once(mut self, at_most: Duration) {
-        for resource in self.world.setting().resources.clone() {
+        for resource in self.world.setup().resources.clone() {
             let began = self.world.now();
             let Some(held) = self.have(&resource, at_most).await else {
                 return;
@@ -124,8 +124,8 @@ impl App {
         }
     }
 
-    /// Has a lock that somebody then ends, and hears of that although its session lives.
-    pub(crate) async fn hears_of_its_end(
+    /// Acquires a lock whose grant an administrator then ends, and learns of that although its session is valid.
+    pub(crate) async fn learns_of_its_end(
         mut self,
         resource: &Resource,
         at_most: Duration,
@@ -144,7 +144,7 @@ impl App {
                 return self.world.count("end by a person heard of");
             };
             if still.until > until && self.world.since(ended) > heard_within {
-                let deaf = format!("{} never hears that {resource} was ended", self.name);
+                let deaf = format!("{} never receives that {resource} was ended", self.name);
                 return self.world.judge(&self.name, Err(deaf));
             }
             held = still;
@@ -156,7 +156,7 @@ impl App {
         // A few TTLs at most; now and then up to eight.
         let most = if self.random.u8(..6) == 0 { 48 } else { 12 };
         for _ in 0..self.random.u32(..most) {
-            if self.world.is_mended() {
+            if self.world.is_healed() {
                 break;
             }
             self.pause(ttl / 3).await;
@@ -193,7 +193,7 @@ impl App {
         let (world, name, held) = (self.world.clone(), self.name.clone(), held.clone());
         let (to, lease, token) = (&held.resource, &held.lease, held.token);
         let now = world.now();
-        let asked = (world.book().diary).writes(now, &name, to, lease, token);
+        let asked = (world.records().recorder).writes(now, &name, to, lease, token);
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             world.write(&name, &held.resource, &held.lease, held.token, &asked);
@@ -206,7 +206,7 @@ impl App {
             sent: self.pod.now(),
             asked: now,
             memory: self.pod.memory(),
-            request: self.world.book().diary.asks(now, &self.name, op),
+            request: self.world.records().recorder.asks(now, &self.name, op),
         }
     }
 
@@ -218,12 +218,12 @@ impl App {
             memory,
             request,
         } = asks;
-        let valid_for = match self.world.setting().bent {
-            Bent::Apps => view.valid_for.mul_f64(1.5),
+        let valid_for = match self.world.setup().control {
+            Control::Apps => view.valid_for.mul_f64(1.5),
             _ => view.valid_for,
         };
         let until = sent.after(valid_for);
-        self.world.heard(&Heard {
+        self.world.promise(&Promise {
             app: self.name.clone(),
             resource: view.resource.clone(),
             lease: view.lease.clone(),
@@ -264,7 +264,7 @@ impl App {
         }
     }
 
-    /// Half of all requests have a name, and are sent again when nothing was heard of them.
+    /// Half of all requests have a `requestId` and are repeated when no answer came.
     fn names_request(&mut self) -> Option<String> {
         let number = self.random.u32(..);
         self.random.bool().then(|| format!("request-{number}"))
@@ -278,12 +278,12 @@ impl App {
     }
 
     fn some_resource(&mut self) -> Resource {
-        let resources = &self.world.setting().resources;
+        let resources = &self.world.setup().resources;
         resources[self.random.usize(..resources.len())].clone()
     }
 
     fn ttl(&self) -> Duration {
-        self.world.setting().ttl.get()
+        self.world.setup().ttl.get()
     }
 
     fn up_to(&mut self, longest: Duration) -> Duration {

@@ -45,14 +45,14 @@ impl MachineClock {
         }
     }
 
-    /// The same virtual time as this clock, counted by itself: what the machine shows then.
+    /// What the machine's clock shows at this virtual time.
     fn at(&self, virtual_now: Duration) -> Duration {
         let gained = virtual_now.as_nanos() * u128::from(self.gain) / 1_000_000;
         let gained = Duration::from_nanos(u64::try_from(gained).unwrap_or(u64::MAX));
         self.booted_before + virtual_now + gained + *self.leapt()
     }
 
-    /// When, in virtual time, this clock shows that. True only of a clock that does not leap.
+    /// The virtual time at which this clock shows `moment`. Correct only for a clock that does not jump.
     pub(crate) fn virtual_time_of(&self, moment: Moment) -> Duration {
         let since = moment.since(Moment::since_boot(self.booted_before + *self.leapt()));
         let nanos = since.as_nanos() * 1_000_000 / (1_000_000 + u128::from(self.gain));
@@ -64,7 +64,7 @@ impl MachineClock {
         self.gain
     }
 
-    /// Shows so much more from now on, as no good clock does.
+    /// Moves the clock forward, as a correct clock never does.
     pub(crate) fn leap(&self, by: Duration) {
         *self.leapt() += by;
     }

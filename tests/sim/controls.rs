@@ -1,44 +1,50 @@
-//! Negative controls: worlds in which one thing is worse than it may be. A check that does not notice is
-//! none.
+//! Negative controls: worlds in which one bound is violated on purpose. A check that cannot fail shows nothing.
 
 use crate::seeds::{run_all, run_until};
-use crate::setting::Bent;
+use crate::setup::Control;
 
 /// How many seeds are tried.
 const TRIES: u64 = 500;
 
-/// By these words of what is looked at in each step, and by those of the history.
-fn is_noticed(bent: Bent, words: &str, of_history: &str) {
-    let sum = run_all(0..TRIES, bent, 1);
-    let flaw = sum.flawed.first().and_then(|ended| ended.flaw.clone());
+/// Expects a flaw with `words` from the invariants, and one with `of_history` from the checker of histories.
+fn is_noticed(control: Control, words: &str, of_history: &str) {
+    let totals = run_all(0..TRIES, control, 1);
+    let flaw = totals.flawed.first().and_then(|ended| ended.flaw.clone());
     println!(
-        "sim control {bent:?}: after {} worlds: {flaw:?}",
-        sum.worlds
+        "sim control {control:?}: after {} worlds: {flaw:?}",
+        totals.worlds
     );
     assert!(flaw.is_some_and(|flaw| flaw.contains(words)), "unnoticed");
-    let history = sum.flawed.first().and_then(|ended| ended.history.clone());
+    let history = totals
+        .flawed
+        .first()
+        .and_then(|ended| ended.history.clone());
     let history = history.unwrap_or_default();
     assert!(history.contains(of_history), "unnoticed in {history:?}");
 }
 
 #[test]
-fn clocks_that_differ_by_a_third_make_two_believe() {
-    is_noticed(Bent::Clocks, "believes in", "two apps believed");
+fn clocks_that_differ_by_a_third_break_exclusion() {
+    is_noticed(Control::Clocks, "believes in", "two apps believed");
 }
 
 #[test]
-fn an_app_that_believes_longer_than_it_was_told_is_not_alone() {
-    is_noticed(Bent::Apps, "believes in", "two apps believed");
+fn app_past_its_deadline_breaks_exclusion() {
+    is_noticed(Control::Apps, "believes in", "two apps believed");
 }
 
 #[test]
-fn a_register_that_takes_whatever_comes_goes_back() {
-    is_noticed(Bent::Register, "took a write with token", "accepted token");
+fn register_without_token_check_goes_back() {
+    is_noticed(
+        Control::Register,
+        "took a write with token",
+        "accepted token",
+    );
 }
 
 /// What the runbook adds to the bump for each restore since the backup.
 #[test]
-fn the_same_bump_for_a_backup_of_before_a_restore_gives_tokens_again() {
-    let sum = run_until(0..TRIES, Bent::Bump, 1, "'s and ");
-    assert!(!sum.flawed.is_empty(), "unnoticed");
+fn repeated_bump_after_a_restore_repeats_tokens() {
+    let totals = run_until(0..TRIES, Control::Bump, 1, "'s and ");
+    assert!(!totals.flawed.is_empty(), "unnoticed");
 }

@@ -1,13 +1,13 @@
-//! What has to have happened in so many worlds: a rung that never met a fault shows nothing about it.
+//! What must have happened in a number of worlds: a simulation without a kind of fault shows nothing about it.
 
-use crate::seeds::Sum;
+use crate::seeds::Totals;
 
 /// From how many worlds on it is asserted.
 const ENOUGH_WORLDS: u64 = 1_000;
 /// How often each of these has happened then, at least.
 const AT_LEAST: u64 = 20;
 
-/// What goes wrong, and what comes of it.
+/// Faults and their consequences.
 const KINDS: &[&str] = &[
     // The network.
     "answer lost, applied",
@@ -62,7 +62,7 @@ const KINDS: &[&str] = &[
     "operator wrote a lock",
     "pod ended and was reported",
     "refused by policy",
-    // People.
+    // The administrator.
     "backup of before another restore restored",
     "audit line",
     "backup restored with the bump",
@@ -71,7 +71,7 @@ const KINDS: &[&str] = &[
     "release forced by a person",
     "session deleted by a person",
     "status wiped by a person",
-    // What comes of it.
+    // Consequences.
     "app_silent",
     "grant_gone",
     "end by a person heard of",
@@ -90,20 +90,20 @@ const KINDS: &[&str] = &[
     "taken over",
 ];
 
-/// What the checks live on, and how often a thousand worlds have it at least: half of what was measured.
+/// What the invariants depend on, and how often a thousand worlds must have it: half of what was measured.
 const OFTEN: &[(&str, u64)] = &[
     ("lease went on after a restart", 88),
     ("session revoked by another", 680),
     ("taken over", 1_500),
 ];
 
-/// What happened too seldom, in so many worlds.
-pub(crate) fn missing(sum: &Sum) -> Vec<&'static str> {
-    if sum.worlds < ENOUGH_WORLDS {
+/// The kinds that happened too rarely for the number of worlds.
+pub(crate) fn missing(totals: &Totals) -> Vec<&'static str> {
+    if totals.worlds < ENOUGH_WORLDS {
         return Vec::new();
     }
-    let times = |kind: &str| sum.counts.get(kind).copied().unwrap_or_default();
-    let is_seldom = |kind: &&str| times(kind) < at_least(kind, sum.worlds);
+    let times = |kind: &str| totals.counts.get(kind).copied().unwrap_or_default();
+    let is_seldom = |kind: &&str| times(kind) < at_least(kind, totals.worlds);
     KINDS.iter().copied().filter(is_seldom).collect()
 }
 
@@ -115,23 +115,23 @@ fn at_least(kind: &str, worlds: u64) -> u64 {
 }
 
 #[test]
-fn what_never_happened_is_missed() {
-    let nothing = Sum {
+fn kind_that_never_happened_is_reported() {
+    let nothing = Totals {
         worlds: ENOUGH_WORLDS,
-        ..Sum::default()
+        ..Totals::default()
     };
     assert_eq!(missing(&nothing), KINDS);
 }
 
 #[test]
-fn what_happens_half_as_often_as_it_did_is_missed() {
+fn kind_that_happens_half_as_often_is_reported() {
     let worlds = 2 * ENOUGH_WORLDS;
     for (kind, in_a_thousand) in OFTEN {
         let just_enough = in_a_thousand * 2;
-        let seldom = |times| Sum {
+        let seldom = |times| Totals {
             worlds,
             counts: [(*kind, times)].into(),
-            ..Sum::default()
+            ..Totals::default()
         };
         assert!(!missing(&seldom(just_enough)).contains(kind));
         assert!(missing(&seldom(just_enough - 1)).contains(kind));

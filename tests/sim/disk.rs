@@ -15,12 +15,12 @@ pub(crate) struct Disk(Arc<Mutex<Inner>>);
 
 #[derive(Default)]
 struct Inner {
-    /// None where there is no file.
+    /// `None` without a file.
     file: Option<Records>,
     copy: Option<Records>,
     /// How often something that was on file was not any more.
     forgot: u64,
-    /// Which process has it. What an earlier one still writes is seen by nobody.
+    /// The process that has it open. Later writes of an earlier process are discarded.
     process: u64,
 }
 
@@ -35,14 +35,14 @@ impl Disk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody makes a snapshot of the volume.
+    /// Makes a snapshot of the volume.
     pub(crate) fn copy(&self) {
         let mut inner = self.inner();
         let file = inner.file.clone();
         inner.copy = file;
     }
 
-    /// The snapshot is put in the place of what is there; false where there is none.
+    /// Restores the snapshot; returns false if none exists.
     pub(crate) fn bring_back(&self) -> bool {
         let mut inner = self.inner();
         let copy = inner.copy.take();
@@ -54,7 +54,7 @@ impl Disk {
         is_there
     }
 
-    /// The file is gone, as with a volume that was lost.
+    /// Removes the file, as when the volume is lost.
     pub(crate) fn lose(&self) {
         let mut inner = self.inner();
         inner.file = None;

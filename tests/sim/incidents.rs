@@ -1,5 +1,5 @@
-//! The records of ends that no holder asked for: whoever ends another's grant writes exactly one, in the same
-//! write, of the kind that it is; nobody else writes any; and the audit log says of each what it says.
+//! The records of revoked grants. The process that ends a foreign grant writes exactly one incident, with the real
+//! cause, in the same write. No other write adds one. The audit log agrees with each.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use leasehold::protocol::incident::{INCIDENTS_MAX, Incident, IncidentKind};
 use leasehold::protocol::lock::{Grant, Lock};
 use serde_json::Value;
 
-use crate::checks::Verdict;
+use crate::invariants::Verdict;
 
 /// All that there ever were.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Incidents {
 }
 
 impl Incidents {
-    /// Somebody wrote a lock; whether the kubelet of who held it reported that the pod ended.
+    /// A lock was written; `pod_ended` if the kubelet reported the end of the holder's pod.
     pub(crate) fn stored(
         &mut self,
         who: &str,
@@ -45,7 +45,7 @@ impl Incidents {
         verdict.map_err(|what| format!("{}: {what}", lock.resource))
     }
 
-    /// The audit log gets a line.
+    /// A line was written to the audit log.
     pub(crate) fn told(&mut self, line: &str) -> Verdict {
         let line: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
         let Some(grant) = line["leaseId"].as_str().map(GrantId::from) else {
@@ -60,7 +60,10 @@ impl Incidents {
     }
 
     /// The first record in these locks that the audit log does not have.
-    pub(crate) fn untold<'l>(&self, locks: impl Iterator<Item = &'l Lock>) -> Option<&'l Incident> {
+    pub(crate) fn unrecorded<'l>(
+        &self,
+        locks: impl Iterator<Item = &'l Lock>,
+    ) -> Option<&'l Incident> {
         let mut all = locks.flat_map(|lock| &lock.incidents);
         all.find(|one| (one.grant.as_ref()).is_some_and(|grant| !self.told.contains(grant)))
     }
@@ -76,7 +79,7 @@ const fn action_of(kind: IncidentKind) -> &'static str {
     }
 }
 
-/// Whether it tells of that grant, and of what ended it.
+/// Whether the incident names that grant and its real cause.
 fn is_true(who: &str, before: &Lock, ended: &Grant, new: &Incident, pod_ended: bool) -> Verdict {
     let is_its = new.grant.as_ref() == Some(&ended.id)
         && new.token == before.token

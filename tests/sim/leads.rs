@@ -1,20 +1,20 @@
-//! Who leads the operators' election, as the store has it, and who acts as the leader. Nobody does after a later
-//! one did.
+//! The leaders of the operators' election, as the store has them, and the replicas that act as leader. No replica
+//! acts after a later leader did.
 
 use std::time::Duration;
 
 use leasehold::protocol::ids::GrantId;
 use leasehold::protocol::lock::Grant;
 
-use crate::checks::Verdict;
+use crate::invariants::Verdict;
 
 /// The terms that there were, the oldest first.
 #[derive(Default)]
 pub(crate) struct Leads {
     terms: Vec<(GrantId, String)>,
-    /// The latest term in which somebody acted.
+    /// The latest term in which a replica acted.
     acted: usize,
-    /// Until then who led before a restore may not have found out.
+    /// Until then a former leader may not know of a restore.
     excused_until: Duration,
 }
 
@@ -28,7 +28,7 @@ impl Leads {
         }
     }
 
-    /// Who asks whether it leads, and may act since it does.
+    /// A replica asks whether it leads, and may act from then on.
     pub(crate) fn acts(&mut self, who: &str, now: Duration) -> Verdict {
         if now < self.excused_until {
             return Ok(());
@@ -44,8 +44,8 @@ impl Leads {
         Ok(())
     }
 
-    /// A backup was put in the place of everything: a lead that it has may go on, and so may one that it
-    /// has not, until its agent finds out.
+    /// A backup replaced everything: a lead in it may continue, and so may one that is missing from it, until its
+    /// agent learns of the restore.
     pub(crate) fn restored(&mut self, excused_until: Duration) {
         *self = Self {
             excused_until,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_led_before_does_not_act_after_the_next_one_did() {
+    fn former_leader_does_not_act_after_its_successor() {
         let now = Duration::from_secs(1);
         let mut leads = Leads {
             terms: vec![("a".into(), "one".into()), ("b".into(), "two".into())],

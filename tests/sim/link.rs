@@ -1,10 +1,10 @@
-//! What stands between a process and the store: a network that delays, refuses, loses requests and
-//! answers, and lands writes late.
+//! The link between a process and the store: a network that delays, refuses and loses requests and answers, and
+//! applies writes late.
 //!
-//! Each call travels in a task of its own, so that a caller who gives up does not undo it. What the
-//! caller hears is true as the port documents it: `Unavailable` was not applied, `Ambiguous` may be.
+//! Each call runs in a task of its own, so that a caller that times out does not cancel it. The caller's result is
+//! true as the port documents it: `Unavailable` was not applied, `Ambiguous` may be.
 
-mod fate;
+mod delivery;
 mod fleet;
 mod policy;
 mod stores;
@@ -20,11 +20,11 @@ use leasehold::protocol::token::Revision;
 use leasehold::store::{StoreError, within};
 use tokio::sync::oneshot;
 
-pub(crate) use fate::Weather;
-use fate::{Fate, LATE, Outcome};
+pub(crate) use delivery::Quality;
+use delivery::{Delivery, LATE, Outcome};
 
 use crate::network::{Network, Way};
-use crate::setting::Trace;
+use crate::setup::Trace;
 use crate::world::World;
 
 /// The longest that an adapter waits for an answer.
@@ -39,11 +39,11 @@ struct Inner {
     who: Arc<str>,
     /// Whether it may do what strict mode lets only the operator do.
     is_operator: bool,
-    /// That of the place where it runs.
+    /// The network of the pod or replica.
     network: Network,
     random: Mutex<Rng>,
     is_dead: AtomicBool,
-    /// The highest revision that a LIST told the process.
+    /// The highest revision that a LIST returned to the process.
     listed: AtomicU64,
 }
 
@@ -70,8 +70,8 @@ impl Link {
         }))
     }
 
-    fn weather(&self) -> Weather {
-        self.0.network.weather()
+    fn quality(&self) -> Quality {
+        self.0.network.quality()
     }
 
     fn random(&self) -> MutexGuard<'_, Rng> {
@@ -83,12 +83,12 @@ impl Link {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The process is dead: nothing that it would still do is done.
+    /// The process crashed: nothing that it had begun continues.
     pub(crate) fn kill(&self) {
         self.0.is_dead.store(true, Ordering::Relaxed);
     }
 
-    /// The process hears what a LIST answers.
+    /// The process receives what a LIST answers.
     fn lists(&self, revision: Revision) {
         self.0.listed.fetch_max(revision.0, Ordering::Relaxed);
     }
@@ -101,7 +101,7 @@ impl Link {
         &self.0.world
     }
 
-    /// Sends a call on its way, and waits for what comes back.
+    /// Sends a call, and waits for its result.
     async fn call<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -111,40 +111,44 @@ impl Link {
         if self.0.is_dead.load(Ordering::Relaxed) {
             return std::future::pending().await;
         }
-        let ttl = self.world().setting().ttl.get();
-        let fate = Fate::of(self.weather(), is_write, ttl, &mut self.random());
+        let ttl = self.world().setup().ttl.get();
+        let delivery = Delivery::of(self.quality(), is_write, ttl, &mut self.random());
         let (tell, told) = oneshot::channel();
         let call = Call {
             name,
             is_write,
             apply,
         };
-        tokio::spawn(self.clone().travel(fate, call, Caller(Some(tell))));
+        tokio::spawn(self.clone().travel(delivery, call, Caller(Some(tell))));
         within(CALL_LIMIT, async {
             match told.await {
                 Ok(answer) => answer,
-                // Lost on the way: nothing is heard.
+                // Lost on the way: no answer arrives.
                 Err(_lost) => std::future::pending().await,
             }
         })
         .await
     }
 
-    async fn travel<T: Send + 'static, A>(self, fate: Fate, call: Call<A>, mut caller: Caller<T>)
-    where
+    async fn travel<T: Send + 'static, A>(
+        self,
+        delivery: Delivery,
+        call: Call<A>,
+        mut caller: Caller<T>,
+    ) where
         A: Fn(&Self) -> Result<T, StoreError> + Send + Sync + 'static,
     {
         let network = &self.0.network;
-        if let Some(broken_after) = fate.broken_after {
+        if let Some(broken_after) = delivery.broken_after {
             tokio::time::sleep(broken_after).await;
-            caller.hears(Err(StoreError::Ambiguous("the connection broke".into())));
+            caller.receives(Err(StoreError::Ambiguous("the connection broke".into())));
         }
-        let left = (fate.to_store).saturating_sub(fate.broken_after.unwrap_or_default());
+        let left = (delivery.to_store).saturating_sub(delivery.broken_after.unwrap_or_default());
         tokio::time::sleep(left).await;
-        if !network.passes(Way::ToStore, fate.outlasts_cuts).await {
+        if !network.passes(Way::ToStore, delivery.outlasts_cuts).await {
             return;
         }
-        let mut result = match fate.outcome {
+        let mut result = match delivery.outcome {
             Outcome::Lost => return self.happened("request lost", call.name),
             Outcome::Refused => Err(StoreError::Unavailable("it is not there".into())),
             Outcome::Throttled => Err(StoreError::Unavailable("too many requests".into())),
@@ -152,24 +156,24 @@ impl Link {
             Outcome::Applied | Outcome::AnswerLost => self.apply(&call),
         };
         if call.is_write && result.is_ok() {
-            self.note_applied(&fate, call.name, caller.is_gone());
+            self.note_applied(&delivery, call.name, caller.is_gone());
         }
-        if let Some(after) = fate.again_after.filter(|_| call.is_write) {
+        if let Some(after) = delivery.again_after.filter(|_| call.is_write) {
             tokio::time::sleep(after).await;
             self.happened("write sent twice", call.name);
-            // Whoever sends a request again has not heard the first answer.
+            // A caller that repeats a request has not received the first answer.
             result = self.apply(&call);
         }
-        if self.world().setting().trace == Trace::Everything {
+        if self.world().setup().trace == Trace::Everything {
             self.note_result(call.name, &result);
         }
-        if fate.outcome == Outcome::AnswerLost {
+        if delivery.outcome == Outcome::AnswerLost {
             return;
         }
-        tokio::time::sleep(fate.to_caller).await;
-        if network.passes(Way::FromStore, fate.outlasts_cuts).await
-            && caller.hears(result)
-            && let Some(kind) = fate.kind_heard()
+        tokio::time::sleep(delivery.to_caller).await;
+        if network.passes(Way::FromStore, delivery.outlasts_cuts).await
+            && caller.receives(result)
+            && let Some(kind) = delivery.kind_heard()
         {
             self.happened(kind, call.name);
         }
@@ -186,15 +190,15 @@ impl Link {
         (call.apply)(self)
     }
 
-    /// A write was done, which its caller may not come to know.
-    fn note_applied(&self, fate: &Fate, name: &str, is_gone: bool) {
-        if fate.outcome == Outcome::AnswerLost {
+    /// A write was applied, which its caller may never learn.
+    fn note_applied(&self, delivery: &Delivery, name: &str, is_gone: bool) {
+        if delivery.outcome == Outcome::AnswerLost {
             self.happened("answer lost, applied", name);
-        } else if fate.broken_after.is_some() {
+        } else if delivery.broken_after.is_some() {
             self.happened("late after a broken connection", name);
-        } else if fate.to_store > LATE && is_gone {
+        } else if delivery.to_store > LATE && is_gone {
             self.happened("late write, its caller gone", name);
-        } else if fate.to_store > LATE {
+        } else if delivery.to_store > LATE {
             self.happened("late write", name);
         }
     }
@@ -220,16 +224,16 @@ struct Call<A> {
     apply: A,
 }
 
-/// Who waits for an answer, and hears one at most.
+/// The caller, which receives one answer at most.
 struct Caller<T>(Option<oneshot::Sender<Result<T, StoreError>>>);
 
 impl<T> Caller<T> {
-    /// Whether it was still there to hear it.
-    fn hears(&mut self, answer: Result<T, StoreError>) -> bool {
+    /// Whether the caller was still there.
+    fn receives(&mut self, answer: Result<T, StoreError>) -> bool {
         self.0.take().is_some_and(|tell| tell.send(answer).is_ok())
     }
 
-    /// Whether it has heard something, or given up.
+    /// Whether the caller received an answer or stopped waiting.
     fn is_gone(&self) -> bool {
         self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
     }

@@ -1,47 +1,47 @@
-//! The simulation: agents as they ship on the embedded store, behind a network that is as bad as a seed
-//! says, in virtual time. A seed decides everything, so whatever it found is found again by its number.
+//! The simulation: agents as they ship on the embedded store, behind an unreliable network, in virtual time. A seed
+//! decides everything, so a failure is repeated by its number.
 //!
-//! `SIM_SEEDS=a..b` says which seeds; `SIM_SEED=n` shows one. With `SIM_FLAW=words` other flaws are passed over,
-//! for what has a seeded bug.
+//! `SIM_SEEDS=a..b` selects seeds; `SIM_SEED=n` shows one. With `SIM_FLAW=words` other flaws are ignored, for runs
+//! with a seeded bug.
 
 #![cfg(test)]
 
+mod admin;
 mod app;
-mod checks;
 mod clock;
 mod controls;
 mod coverage;
-mod diary;
 mod disk;
-mod epilogue;
+mod faults;
+mod final_checks;
 #[path = "../history.rs"]
 mod history;
 mod incidents;
+mod invariants;
 mod leads;
 mod link;
 mod network;
 mod operator;
 mod panics;
-mod people;
 mod pod;
+mod process_pause;
+mod recorder;
+mod scenario;
 mod seeded;
 mod seeds;
 mod sessions;
-mod setting;
-mod stillness;
-mod story;
-mod troubles;
+mod setup;
 mod world;
 
 use std::ops::Range;
 
-use seeds::{Ended, run_all, run_telling_all, run_until};
-use setting::Bent;
+use seeds::{RunResult, run_all, run_telling_all, run_until};
+use setup::Control;
 
 /// What `make sim` runs.
 const SEEDS: Range<u64> = 0..2_000;
 
-/// What takes less than so many TTLs after everything was mended: twice what was measured in `SEEDS`.
+/// What takes fewer TTLs than this after everything was healed: twice what was measured in `SEEDS`.
 const LONGEST: [(&str, f64); 2] = [
     ("until nobody holds what nobody has", 13.0),
     ("a wait", 12.0),
@@ -57,29 +57,32 @@ fn wanted() -> Range<u64> {
 }
 
 #[test]
-fn what_must_hold_holds_in_every_world() {
+fn invariants_hold_in_every_world() {
     let words = std::env::var("SIM_FLAW").unwrap_or_default();
-    let sum = run_until(wanted(), Bent::Nothing, 1, &words);
-    println!("sim: {} worlds, in TTLs {:.2?}", sum.worlds, sum.longest);
-    for (what, times) in &sum.counts {
+    let totals = run_until(wanted(), Control::Nothing, 1, &words);
+    println!(
+        "sim: {} worlds, in TTLs {:.2?}",
+        totals.worlds, totals.longest
+    );
+    for (what, times) in &totals.counts {
         println!("sim: {times:>9} {what}");
     }
-    for ended in &sum.flawed {
+    for ended in &totals.flawed {
         ended.show();
     }
-    let flaw = sum.flawed.first().map(Ended::flaw_of_seed);
+    let flaw = totals.flawed.first().map(RunResult::flaw_of_seed);
     assert!(flaw.is_none(), "{}", flaw.unwrap_or_default());
     for (what, bound) in LONGEST {
-        let took = sum.longest.get(what).copied().unwrap_or_default();
+        let took = totals.longest.get(what).copied().unwrap_or_default();
         assert!(took < bound, "{what}: {took:.2} TTLs");
     }
-    let missing = coverage::missing(&sum);
+    let missing = coverage::missing(&totals);
     assert!(missing.is_empty(), "happened too seldom: {missing:?}");
 }
 
-/// Also how a seed is looked at: `SIM_SEED` says which.
+/// Also shows a seed: `SIM_SEED` selects it.
 #[test]
-fn replay_of_a_seed_is_the_same_to_the_last_line() {
+fn replay_of_a_seed_is_identical() {
     let seed = std::env::var("SIM_SEED").ok();
     let seeds = seed.as_ref().map_or(0..20, |seed| {
         let seed = seed.parse().expect("SIM_SEED is a number");
@@ -100,16 +103,16 @@ fn replay_of_a_seed_is_the_same_to_the_last_line() {
     }
 }
 
-/// A failure is repeated by its number; what is found by chance is printed with it.
+/// A failure is repeated by its seed, which is printed with it.
 #[test]
 #[ignore = "hours; `make soak`"]
 fn soak() {
     let worlds = std::env::var("SIM_SOAK").unwrap_or_else(|_| "100000".to_owned());
     let worlds: u64 = worlds.parse().expect("SIM_SOAK is a number");
-    let sum = run_all(SEEDS.end..SEEDS.end + worlds, Bent::Nothing, 10);
-    println!("sim: {} worlds", sum.worlds);
-    for ended in &sum.flawed {
+    let totals = run_all(SEEDS.end..SEEDS.end + worlds, Control::Nothing, 10);
+    println!("sim: {} worlds", totals.worlds);
+    for ended in &totals.flawed {
         ended.show();
     }
-    assert!(sum.flawed.is_empty(), "see the traces above");
+    assert!(totals.flawed.is_empty(), "see the traces above");
 }

@@ -1,27 +1,26 @@
-//! What stands between one place, a pod's or a replica's, and the store: the weather of its network, what cuts
-//! it off, and who takes its rights away. All that is the place's and not a process's: who is started anew in it
-//! finds it as it was.
+//! The network of one pod or operator replica: its quality, what cuts it off, and whether its rights are removed. It
+//! belongs to the pod and not to a process: a restarted process has the same network.
 //!
-//! What cuts it off may overlap; nothing gets through before the last of it is over.
+//! Cuts may overlap; no message passes before the last of them is over.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::link::Weather;
+use crate::link::Quality;
 use crate::world::World;
 
-/// Which way nothing gets through.
+/// The direction in which no message passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// Either.
     Both,
-    /// What is sent does not arrive.
+    /// Requests do not arrive.
     ToStore,
-    /// What is answered and told does not.
+    /// Answers and events do not arrive.
     FromStore,
-    /// All gets through, and whatever is asked is forbidden.
+    /// All messages pass, and every request is forbidden.
     Rights,
 }
 
@@ -32,7 +31,7 @@ pub(crate) enum Way {
     FromStore,
 }
 
-/// A place's network. Cloning gives another handle to the same one.
+/// The network of a pod. Cloning gives another handle to the same one.
 #[derive(Clone)]
 pub(crate) struct Network(Arc<Inner>);
 
@@ -41,13 +40,13 @@ struct Inner {
     /// Whether an operator is there.
     is_operators: bool,
     state: Mutex<State>,
-    /// Told when everything is mended, to all at once and in the order in which they came; tokio's `watch`
-    /// wakes them in a random one.
-    mended: Notify,
+    /// Notified when everything is healed, all waiters at once and in their order; tokio's `watch` wakes them in a
+    /// random one.
+    healed: Notify,
 }
 
 struct State {
-    weather: Weather,
+    quality: Quality,
     cuts: Vec<Lasting>,
 }
 
@@ -69,7 +68,7 @@ impl Cut {
         }
     }
 
-    /// What is counted when it met something.
+    /// What is counted when it affected a call.
     const fn kind(self, is_operators: bool) -> &'static str {
         match (self, is_operators) {
             (Self::Both, false) => "cut off both ways",
@@ -90,10 +89,10 @@ impl Network {
             world: world.clone(),
             is_operators,
             state: Mutex::new(State {
-                weather: Weather::Calm,
+                quality: Quality::Good,
                 cuts: Vec::new(),
             }),
-            mended: Notify::new(),
+            healed: Notify::new(),
         }))
     }
 
@@ -101,15 +100,15 @@ impl Network {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn weather(&self) -> Weather {
-        self.state().weather
+    pub(crate) fn quality(&self) -> Quality {
+        self.state().quality
     }
 
-    pub(crate) fn set_weather(&self, weather: Weather) {
-        self.state().weather = weather;
+    pub(crate) fn set_quality(&self, quality: Quality) {
+        self.state().quality = quality;
     }
 
-    /// Nothing gets through that way for so long.
+    /// Blocks this direction for the given time.
     pub(crate) fn cut(&self, cut: Cut, lasts: Duration) {
         let now = self.0.world.now();
         let mut state = self.state();
@@ -122,18 +121,18 @@ impl Network {
     }
 
     /// All is well from now on.
-    pub(crate) fn mend(&self) {
+    pub(crate) fn heal(&self) {
         let mut state = self.state();
-        state.weather = Weather::Calm;
+        state.quality = Quality::Good;
         state.cuts.clear();
         drop(state);
-        self.0.mended.notify_waiters();
+        self.0.healed.notify_waiters();
     }
 
-    /// Waits while nothing gets through; false when what is sent does not outlast that.
+    /// Waits while nothing passes; returns false when the message does not outlast that.
     pub(crate) async fn passes(&self, way: Way, outlasts: bool) -> bool {
         loop {
-            let mended = self.0.mended.notified();
+            let healed = self.0.healed.notified();
             let Some(left) = self.meets(|cut| cut.is_in(way)) else {
                 return true;
             };
@@ -142,13 +141,13 @@ impl Network {
             }
             tokio::select! {
                 biased;
-                () = mended => {}
+                () = healed => {}
                 () = tokio::time::sleep(left) => {}
             }
         }
     }
 
-    /// Whether whoever asks from here is refused.
+    /// Whether requests from here are refused.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.meets(|cut| cut == Cut::Rights).is_some()
     }

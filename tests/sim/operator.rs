@@ -20,7 +20,7 @@ use self::ports::{Elected, Outside};
 use crate::clock::MachineClock;
 use crate::link::Link;
 use crate::network::Network;
-use crate::stillness::Stillness;
+use crate::process_pause::ProcessPause;
 use crate::world::World;
 
 /// The election that the active one won.
@@ -44,15 +44,15 @@ struct Inner {
 pub(crate) struct Process {
     link: Link,
     agent: Agent,
-    pub(crate) stillness: Stillness,
-    /// Tells it to stop.
+    pub(crate) pauses: ProcessPause,
+    /// Stops the process.
     stop: CancellationToken,
-    /// Told when it has.
+    /// Notified when it has stopped.
     stopped: CancellationToken,
 }
 
 impl Process {
-    /// Does its work until it is told to stop, and ends it as the shipped one does.
+    /// Runs until it is stopped, and shuts down as the shipped one does.
     async fn run(self, operator: Operator) {
         let ran = operator.run(self.stop.clone()).await;
         ran.expect("no task of the operator dies");
@@ -114,7 +114,7 @@ impl Replica {
             return;
         }
         let link = Link::of_an_operator(&self.0.world, self.name(), self.network(), self.fork());
-        let stillness = Stillness::default();
+        let pauses = ProcessPause::default();
         let random = Random::from_seed(self.fork().u64(..));
         let clock = Arc::new(self.0.clock.clone());
         let mut config = Config::new(PodRef {
@@ -122,9 +122,9 @@ impl Replica {
             uid: format!("uid-of-{}", self.0.name).into(),
             node: None,
         });
-        config.session_ttl = self.0.world.setting().ttl;
+        config.session_ttl = self.0.world.setup().ttl;
         config.random = random.clone();
-        config.pause = Some(stillness.pause().clone());
+        config.pause = Some(pauses.pause().clone());
         let stores = Arc::new(link.clone());
         let agent = Agent::new(config, stores.clone(), stores.clone(), clock.clone());
         let election = ElectionName::parse(ELECTION).expect("a name");
@@ -141,7 +141,7 @@ impl Replica {
             leadership: Arc::new(Elected::new(of, &agent, &election, stands)),
             clock,
             random,
-            pause: Some(stillness.pause().clone()),
+            pause: Some(pauses.pause().clone()),
         };
         let operator = Operator::new(self.rules(), ports);
         agent.run_for_while(
@@ -154,28 +154,23 @@ impl Replica {
         let process = Process {
             link,
             agent,
-            stillness,
+            pauses,
             stop: CancellationToken::new(),
             stopped: CancellationToken::new(),
         };
-        tokio::spawn(
-            process
-                .stillness
-                .pause()
-                .hold(process.clone().run(operator)),
-        );
+        tokio::spawn(process.pauses.pause().hold(process.clone().run(operator)));
         *self.place() = Some(process);
     }
 
-    /// It dies between two of its steps.
+    /// Crashes between two steps.
     pub(crate) fn kill(&self) {
         if let Some(process) = self.place().take() {
-            process.stillness.die();
+            process.pauses.crash();
             process.link.kill();
         }
     }
 
-    /// It is told to stop, and is killed if that takes longer than this.
+    /// Stops gracefully, and is killed if that takes longer than `grace`.
     pub(crate) async fn stop(&self, grace: Duration) {
         let Some(process) = self.process() else {
             return;
@@ -200,7 +195,7 @@ impl Replica {
             token_floor: 0,
             retain: Duration::from_secs(20),
             keep_sessions: Duration::from_secs(20),
-            long_held: self.0.world.setting().ttl.get(),
+            long_held: self.0.world.setup().ttl.get(),
             leader_labels: false,
             unready_leader: Duration::from_secs(60),
             bind_sidecars: BindSidecars::None,

@@ -1,4 +1,4 @@
-//! Panics in the tasks of a world. The runtime catches them, so that nobody would hear of one.
+//! Panics in the tasks of a world. The runtime catches them, so that they would go unnoticed.
 
 use std::cell::Cell;
 use std::panic::{set_hook, take_hook};
@@ -21,14 +21,14 @@ pub(crate) fn watch() {
     COUNT.set(0);
 }
 
-/// What is wrong, if there was one since.
+/// The flaw, if a task panicked since.
 pub(crate) fn flaw() -> Option<String> {
     let count = COUNT.get();
     (count > 0).then(|| format!("{count} tasks panicked"))
 }
 
 #[test]
-fn a_task_that_panics_is_noticed() {
+fn panicking_task_is_detected() {
     watch();
     assert_eq!(flaw(), None);
     let runtime = tokio::runtime::Builder::new_current_thread()

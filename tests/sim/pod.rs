@@ -1,4 +1,4 @@
-//! A pod: a machine's clock, a sidecar that may die and come back, and apps that ask it.
+//! A pod: a machine's clock, a sidecar that may crash and restart, and apps that use it.
 
 mod ending;
 
@@ -21,7 +21,7 @@ use crate::clock::MachineClock;
 use crate::disk::Disk;
 use crate::link::Link;
 use crate::network::Network;
-use crate::stillness::Stillness;
+use crate::process_pause::ProcessPause;
 use crate::world::World;
 
 /// A pod. Cloning gives another handle to the same one.
@@ -44,7 +44,7 @@ struct Inner {
 struct Parts {
     sidecar: Option<Sidecar>,
     /// The container of its apps, and what runs in it.
-    container: Stillness,
+    container: ProcessPause,
     apps: Vec<AbortHandle>,
     /// How many sidecars there were.
     started: u64,
@@ -56,13 +56,13 @@ struct Parts {
 pub(crate) struct Sidecar {
     pub(crate) agent: Agent,
     pub(crate) link: Link,
-    pub(crate) stillness: Stillness,
-    /// Told when it dies.
-    pub(crate) died: CancellationToken,
+    pub(crate) pauses: ProcessPause,
+    /// Notified when the process crashes.
+    pub(crate) crashed: CancellationToken,
 }
 
 impl Sidecar {
-    /// Lets it answer a request, which it reads when it can. Whoever drops the answer hangs up.
+    /// Lets the sidecar answer a request, which it reads when it can. Dropping the future hangs up.
     pub(crate) fn serve<T, F>(
         &self,
         call: impl FnOnce(Agent, Moment) -> F + Send + 'static,
@@ -82,14 +82,14 @@ impl Sidecar {
             };
             let _heard = tell.send(answer);
         };
-        tokio::spawn(self.stillness.pause().hold(served));
+        tokio::spawn(self.pauses.pause().hold(served));
         told
     }
 }
 
 impl Pod {
     pub(crate) fn new(world: &World, number: usize, random: &mut Rng) -> Self {
-        let gain = world.setting().gains[number];
+        let gain = world.setup().gains[number];
         let booted_before = Duration::from_millis(random.u64(1_000_000..2_000_000));
         let keeps_state = random.bool();
         let pod = Self(Arc::new(Inner {
@@ -102,7 +102,7 @@ impl Pod {
             network: Network::new(world, false),
             parts: Mutex::new(Parts {
                 sidecar: None,
-                container: Stillness::default(),
+                container: ProcessPause::default(),
                 apps: Vec::new(),
                 started: 0,
                 is_over: false,
@@ -181,8 +181,8 @@ impl Pod {
         if self.is_over() || !self.parts().apps.is_empty() {
             return;
         }
-        let container = Stillness::default();
-        let apps = (0..self.world().setting().apps_per_pod).map(|number| {
+        let container = ProcessPause::default();
+        let apps = (0..self.world().setup().apps_per_pod).map(|number| {
             let app = App::new(self, number).work();
             tokio::spawn(container.pause().hold(app)).abort_handle()
         });
@@ -192,7 +192,7 @@ impl Pod {
         parts.apps = apps;
     }
 
-    /// Starts a sidecar, unless there is one. It goes on with what the state file says, if it keeps one.
+    /// Starts a sidecar, unless one runs. It resumes from its state file, if it keeps one.
     pub(crate) fn start_sidecar(&self) {
         if self.sidecar().is_some() || self.is_over() {
             return;
@@ -200,8 +200,8 @@ impl Pod {
         let link = Link::new(&self.0.world, self.name(), &self.0.network, self.fork());
         let (locks, sessions) = (Arc::new(link.clone()), Arc::new(link.clone()));
         let clock = Arc::new(self.0.clock.clone());
-        let stillness = Stillness::default();
-        let config = self.config(stillness.pause());
+        let pauses = ProcessPause::default();
+        let config = self.config(pauses.pause());
         let agent = if self.0.keeps_state {
             let memory = self.0.disk.open(&format!("boot-of-{}", self.0.name));
             Agent::with_memory(config, locks, sessions, clock, memory)
@@ -211,8 +211,8 @@ impl Pod {
         let sidecar = Sidecar {
             agent,
             link,
-            stillness,
-            died: CancellationToken::new(),
+            pauses,
+            crashed: CancellationToken::new(),
         };
         let mut parts = self.parts();
         parts.sidecar = Some(sidecar);
@@ -220,7 +220,7 @@ impl Pod {
     }
 
     /// What the apps' processes are stopped by.
-    pub(crate) fn container(&self) -> Stillness {
+    pub(crate) fn container(&self) -> ProcessPause {
         self.parts().container.clone()
     }
 
@@ -230,7 +230,7 @@ impl Pod {
             uid: format!("uid-of-{}", self.0.name).into(),
             node: None,
         });
-        config.session_ttl = self.0.world.setting().ttl;
+        config.session_ttl = self.0.world.setup().ttl;
         config.random = Random::from_seed(self.fork().u64(..));
         config.pause = Some(pause.clone());
         config

@@ -8,8 +8,8 @@ use fastrand::Rng;
 use tokio::runtime::Builder;
 
 use crate::panics;
-use crate::setting::{Bent, Setting, Trace};
-use crate::story;
+use crate::scenario;
+use crate::setup::{Control, Setup, Trace};
 use crate::world::{Counts, Longest, World};
 
 /// How many worlds run at once.
@@ -18,7 +18,7 @@ const THREADS: usize = 2;
 const LINES_SHOWN: usize = 60;
 
 /// What became of one world.
-pub(crate) struct Ended {
+pub(crate) struct RunResult {
     pub(crate) seed: u64,
     pub(crate) flaw: Option<String>,
     /// What its history has that cannot be.
@@ -28,7 +28,7 @@ pub(crate) struct Ended {
     pub(crate) longest: Longest,
 }
 
-impl Ended {
+impl RunResult {
     /// Its flaw and its number, in a line.
     pub(crate) fn flaw_of_seed(&self) -> String {
         format!(
@@ -53,84 +53,84 @@ impl Ended {
 }
 
 /// Runs the world of a seed to its end.
-pub(crate) fn run(seed: u64, bent: Bent) -> Ended {
+pub(crate) fn run(seed: u64, control: Control) -> RunResult {
     let mut random = Rng::with_seed(seed);
-    let setting = Setting::of(seed, bent, &mut random);
-    run_as(seed, setting, random)
+    let setup = Setup::of(seed, control, &mut random);
+    run_as(seed, setup, random)
 }
 
-/// The same, with a trace that has every call, also what went as it should.
-pub(crate) fn run_telling_all(seed: u64) -> Ended {
+/// The same, with a trace of every call, also the successful ones.
+pub(crate) fn run_telling_all(seed: u64) -> RunResult {
     let mut random = Rng::with_seed(seed);
-    let setting = Setting {
+    let setup = Setup {
         trace: Trace::Everything,
-        ..Setting::of(seed, Bent::Nothing, &mut random)
+        ..Setup::of(seed, Control::Nothing, &mut random)
     };
-    run_as(seed, setting, random)
+    run_as(seed, setup, random)
 }
 
-fn run_as(seed: u64, setting: Setting, random: Rng) -> Ended {
+fn run_as(seed: u64, setup: Setup, random: Rng) -> RunResult {
     panics::watch();
-    let bent = setting.bent;
+    let control = setup.control;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime");
     let world = runtime.block_on(async {
-        let world = World::new(setting);
+        let world = World::new(setup);
         tokio::select! {
             biased;
             () = world.broken() => {}
-            () = story::tell(world.clone(), random) => {}
+            () = scenario::run(world.clone(), random) => {}
         }
         world
     });
-    // Nothing happens any more once its tasks are gone.
+    // Nothing happens after its tasks ended.
     drop(runtime);
-    let mut book = world.book();
-    let history = book.diary.history().check().err();
+    let mut records = world.records();
+    let history = records.recorder.history().check().err();
     let history = history.map(|error| format!("the history: {error}"));
-    // What somebody did not know any more is nowhere in a history.
-    let counts_as_flaw = bent == Bent::Nothing && !book.checks.has_misremembered();
+    // An agent with an older state file forgets leases, which no history can show.
+    let counts_as_flaw = control == Control::Nothing && !records.invariants.has_misremembered();
     let of_history = history.clone().filter(|_| counts_as_flaw);
-    Ended {
+    RunResult {
         seed,
-        flaw: book.flaw.take().or_else(panics::flaw).or(of_history),
+        flaw: records.flaw.take().or_else(panics::flaw).or(of_history),
         history,
-        trace: std::mem::take(&mut book.trace),
-        counts: std::mem::take(&mut book.counts),
-        longest: std::mem::take(&mut book.longest),
+        trace: std::mem::take(&mut records.trace),
+        counts: std::mem::take(&mut records.counts),
+        longest: std::mem::take(&mut records.longest),
     }
 }
 
 /// What became of many worlds.
 #[derive(Default)]
-pub(crate) struct Sum {
+pub(crate) struct Totals {
     pub(crate) counts: Counts,
     pub(crate) longest: Longest,
-    pub(crate) flawed: Vec<Ended>,
+    pub(crate) flawed: Vec<RunResult>,
     pub(crate) worlds: u64,
 }
 
-/// Runs the worlds of all these seeds, or until so many had flaws.
-pub(crate) fn run_all(seeds: Range<u64>, bent: Bent, flaws: usize) -> Sum {
-    run_until(seeds, bent, flaws, "")
+/// Runs the worlds of all these seeds, or until `flaws` of them had flaws.
+pub(crate) fn run_all(seeds: Range<u64>, control: Control, flaws: usize) -> Totals {
+    run_until(seeds, control, flaws, "")
 }
 
 /// The same, where only flaws with these words count.
-pub(crate) fn run_until(seeds: Range<u64>, bent: Bent, flaws: usize, words: &str) -> Sum {
+pub(crate) fn run_until(seeds: Range<u64>, control: Control, flaws: usize, words: &str) -> Totals {
     let next = AtomicU64::new(seeds.start);
-    let sum = Mutex::new(Sum::default());
+    let totals = Mutex::new(Totals::default());
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            let is_enough = sum.lock().expect("no thread failed").flawed.len() >= flaws;
+            let is_enough = totals.lock().expect("no thread failed").flawed.len() >= flaws;
             if seed >= seeds.end || is_enough {
                 return;
             }
-            let ended = run(seed, bent);
-            sum.lock().expect("no thread failed").add(ended, words);
+            let ended = run(seed, control);
+            totals.lock().expect("no thread failed").add(ended, words);
         }
     };
     std::thread::scope(|scope| {
@@ -138,14 +138,14 @@ pub(crate) fn run_until(seeds: Range<u64>, bent: Bent, flaws: usize, words: &str
             scope.spawn(work);
         }
     });
-    let mut sum = sum.into_inner().expect("no thread failed");
+    let mut totals = totals.into_inner().expect("no thread failed");
     // Whichever thread was first.
-    sum.flawed.sort_by_key(|ended| ended.seed);
-    sum
+    totals.flawed.sort_by_key(|ended| ended.seed);
+    totals
 }
 
-impl Sum {
-    fn add(&mut self, ended: Ended, words: &str) {
+impl Totals {
+    fn add(&mut self, ended: RunResult, words: &str) {
         self.worlds += 1;
         for (what, times) in &ended.counts {
             *self.counts.entry(what).or_default() += times;

@@ -1,8 +1,7 @@
-//! What became of the sessions: when each was last written, was revoked or went, as the store applied it.
-//! By it is judged who ends what is another's, and for how long an agent may say that its own session lives.
+//! The sessions as the store has them: when each was last written, revoked or deleted. They decide which process may
+//! end a foreign grant, and for how long an agent may promise that its own session is valid.
 //!
-//! Nobody is judged by a session that was there when a backup was restored: what others saw of it may have been
-//! undone since.
+//! A session that existed when a backup was restored decides nothing: what others saw of it may be undone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use leasehold::protocol::ids::SessionId;
 use leasehold::protocol::session::{Claimant, RevokeReason, Session};
 use leasehold::protocol::time::SessionTtl;
 
-use crate::checks::Verdict;
+use crate::invariants::Verdict;
 
 /// Clocks are read in whole nanoseconds, and timers in milliseconds.
 const SLACK: Duration = Duration::from_millis(1);
@@ -31,8 +30,8 @@ struct Known {
     written: Duration,
     gone: Option<Duration>,
     is_revoked: bool,
-    /// When a backup was restored in which it may have been: who hears of that goes on with another session, so
-    /// that nothing which was sent later counts.
+    /// When a backup was restored that may have contained it: an agent that learns of that uses another session, so
+    /// nothing that it sent later counts.
     restored: Option<Duration>,
 }
 
@@ -59,8 +58,7 @@ impl Sessions {
         known.is_revoked |= session.revoked.is_some();
     }
 
-    /// Somebody else revoked it: for its silence only when that lasted for a TTL, since nobody's clock counts
-    /// 1.05 of it sooner.
+    /// Another process revoked it. For silence, only after a TTL of silence, since no clock counts 1.05 TTL sooner.
     pub(crate) fn revoked(&mut self, session: &Session, now: Duration) -> Verdict {
         let Some(known) = self.known.get_mut(&session.id) else {
             return Ok(());
@@ -83,14 +81,14 @@ impl Sessions {
         }
     }
 
-    /// A backup was put in the place of everything.
+    /// A backup replaced everything.
     pub(crate) fn restored(&mut self, now: Duration) {
         for known in self.known.values_mut() {
             known.restored.get_or_insert(now);
         }
     }
 
-    /// Whether it is alive, as far as a challenger with any clock can know.
+    /// Whether it may still be valid, as far as a challenger with any clock can know.
     pub(crate) fn lives(&self, id: &SessionId, now: Duration) -> bool {
         self.known.get(id).is_some_and(|known| {
             let silent = now.saturating_sub(known.written);
@@ -98,7 +96,7 @@ impl Sessions {
         })
     }
 
-    /// Somebody else ends this one's grant: its session has an end of its own by then.
+    /// Another process ends a grant of this session: the session must have ended by then.
     pub(crate) fn may_be_ended(&self, holder: &Claimant, now: Duration) -> Verdict {
         let known = self.known.get(&holder.session);
         let Some(known) = known.filter(|known| !known.is_revoked && known.restored.is_none())
@@ -118,7 +116,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// An app was told that it may believe until then, by a clock that gains so much.
+    /// An app was promised validity until then, by a clock with this gain.
     pub(crate) fn may_last(&self, id: &SessionId, until: Duration, gain: u64) -> Verdict {
         let Some(known) = self.known.get(id).filter(|_| self.claims_time) else {
             return Ok(());

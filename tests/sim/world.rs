@@ -1,7 +1,7 @@
-//! One simulated world: its store, its time, what is written down of it, and what is checked.
+//! One simulated world: its store, its time, its records and its invariants.
 //!
-//! Everything that happens in it happens on one thread, one step after the other. Nothing in here asks
-//! for chance or time but through the seed and the virtual clock.
+//! Everything in it happens on one thread, one step after the other. Randomness and time come only from the seed and
+//! the virtual clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,17 +17,17 @@ use leasehold::store::embedded::EmbeddedStore;
 use leasehold::store::fleet::FleetStore;
 use tokio_util::sync::CancellationToken;
 
-use crate::checks::{Checks, Heard, Verdict};
 use crate::clock::Timeline;
-use crate::diary::{Asked, Diary};
 use crate::history::{Op, OverriddenBy};
 use crate::incidents::Incidents;
+use crate::invariants::{Invariants, Promise, Verdict};
 use crate::leads::Leads;
 use crate::link::at_once;
+use crate::recorder::{Invocation, Recorder};
 use crate::sessions::Sessions;
-use crate::setting::{Bent, Setting};
+use crate::setup::{Control, Setup};
 
-/// How often each kind of thing happened.
+/// How often each kind of event happened.
 pub(crate) type Counts = BTreeMap<&'static str, u64>;
 
 /// How long something took at most, in TTLs.
@@ -38,24 +38,24 @@ pub(crate) type Longest = BTreeMap<&'static str, f64>;
 pub(crate) struct World(Arc<Inner>);
 
 struct Inner {
-    setting: Setting,
+    setup: Setup,
     time: Timeline,
     store: EmbeddedStore,
-    book: Mutex<Book>,
-    /// Told when something that must hold does not.
+    records: Mutex<Records>,
+    /// Notified when an invariant is violated.
     broken: CancellationToken,
 }
 
-/// What is written down.
-pub(crate) struct Book {
-    pub(crate) checks: Checks,
+/// The records of a world.
+pub(crate) struct Records {
+    pub(crate) invariants: Invariants,
     pub(crate) sessions: Sessions,
     pub(crate) incidents: Incidents,
-    pub(crate) diary: Diary,
+    pub(crate) recorder: Recorder,
     pub(crate) trace: Vec<String>,
     pub(crate) counts: Counts,
     pub(crate) flaw: Option<String>,
-    /// The longest that each of these took after everything was mended, in TTLs.
+    /// The longest that each of these took after everything was healed, in TTLs.
     pub(crate) longest: Longest,
     /// How many backups were restored.
     pub(crate) restores: u64,
@@ -67,20 +67,20 @@ pub(crate) struct Book {
 }
 
 impl World {
-    pub(crate) fn new(setting: Setting) -> Self {
-        let store = EmbeddedStore::in_memory(setting.first_revision).expect("a store in memory");
-        let checks = Checks::new(!setting.clocks_leap);
-        let diary = Diary::new(!setting.clocks_leap);
-        let sessions = Sessions::new(!setting.clocks_leap && setting.bent == Bent::Nothing);
+    pub(crate) fn new(setup: Setup) -> Self {
+        let store = EmbeddedStore::in_memory(setup.first_revision).expect("a store in memory");
+        let invariants = Invariants::new(!setup.clocks_leap);
+        let recorder = Recorder::new(!setup.clocks_leap);
+        let sessions = Sessions::new(!setup.clocks_leap && setup.control == Control::Nothing);
         Self(Arc::new(Inner {
-            setting,
+            setup,
             time: Timeline::start(),
             store,
-            book: Mutex::new(Book {
-                checks,
+            records: Mutex::new(Records {
+                invariants,
                 sessions,
                 incidents: Incidents::default(),
-                diary,
+                recorder,
                 trace: Vec::new(),
                 counts: Counts::new(),
                 flaw: None,
@@ -94,8 +94,8 @@ impl World {
         }))
     }
 
-    pub(crate) fn setting(&self) -> &Setting {
-        &self.0.setting
+    pub(crate) fn setup(&self) -> &Setup {
+        &self.0.setup
     }
 
     pub(crate) fn time(&self) -> Timeline {
@@ -112,21 +112,24 @@ impl World {
     }
 
     /// Whether nothing goes wrong any more.
-    pub(crate) fn is_mended(&self) -> bool {
-        self.now() >= self.setting().trouble_for
+    pub(crate) fn is_healed(&self) -> bool {
+        self.now() >= self.setup().trouble_for
     }
 
-    /// For how long things still go wrong.
+    /// For how long faults are still injected.
     pub(crate) fn left(&self) -> Duration {
-        self.setting().trouble_for.saturating_sub(self.now())
+        self.setup().trouble_for.saturating_sub(self.now())
     }
 
     pub(crate) fn store(&self) -> &EmbeddedStore {
         &self.0.store
     }
 
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn records(&self) -> MutexGuard<'_, Records> {
+        self.0
+            .records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers when something that must hold does not.
@@ -137,76 +140,80 @@ impl World {
     /// Adds a line to the trace.
     pub(crate) fn note(&self, who: &str, what: impl fmt::Display) {
         let at = self.now().as_secs_f64();
-        self.book().trace.push(format!("{at:>9.3} {who:<8} {what}"));
+        self.records()
+            .trace
+            .push(format!("{at:>9.3} {who:<8} {what}"));
     }
 
     /// One more of these happened.
     pub(crate) fn count(&self, what: &'static str) {
-        *self.book().counts.entry(what).or_default() += 1;
+        *self.records().counts.entry(what).or_default() += 1;
     }
 
-    /// After everything was mended, this took so long.
+    /// After everything was healed, this took that long.
     pub(crate) fn took(&self, what: &'static str, took: Duration) {
-        let mut book = self.book();
-        let ttls = took.div_duration_f64(self.setting().ttl.get());
-        let longest = book.longest.entry(what).or_default();
+        let mut records = self.records();
+        let ttls = took.div_duration_f64(self.setup().ttl.get());
+        let longest = records.longest.entry(what).or_default();
         *longest = longest.max(ttls);
     }
 
-    /// What was found; the first flaw ends the world.
+    /// The first flaw ends the world.
     pub(crate) fn judge(&self, who: &str, verdict: Verdict) {
         let Err(flaw) = verdict else { return };
         self.note(who, format_args!("FLAW: {flaw}"));
-        self.book().flaw.get_or_insert(flaw);
+        self.records().flaw.get_or_insert(flaw);
         self.0.broken.cancel();
     }
 
-    /// A backup was put in the place of everything.
+    /// A backup replaced everything.
     pub(crate) fn restored(&self, backup: &BTreeMap<Resource, Lock>) {
         let revision = at_once(self.store().revision()).unwrap_or_default();
         let now = self.now();
-        let excused_until = now + self.setting().ttl.get();
-        let mut book = self.book();
-        book.checks.restored(backup, revision);
-        book.sessions.restored(now);
-        book.leads.restored(excused_until);
-        book.diary.overridden(now, None, OverriddenBy::Restore);
-        book.restores += 1;
+        let excused_until = now + self.setup().ttl.get();
+        let mut records = self.records();
+        records.invariants.restored(backup, revision);
+        records.sessions.restored(now);
+        records.leads.restored(excused_until);
+        records
+            .recorder
+            .overridden(now, None, OverriddenBy::Restore);
+        records.restores += 1;
     }
 
     /// A person overrode what holds now.
     pub(crate) fn overridden(&self, resource: &Resource, by: OverriddenBy) {
-        let (now, mut book) = (self.now(), self.book());
-        book.checks.overridden(resource);
-        book.diary.overridden(now, Some(resource), by);
+        let (now, mut records) = (self.now(), self.records());
+        records.invariants.overridden(resource);
+        records.recorder.overridden(now, Some(resource), by);
     }
 
     /// The apps of a pod are dead.
-    pub(crate) fn apps_died(&self, pod: &str) {
-        let (now, mut book) = (self.now(), self.book());
-        for (app, lease) in book.checks.died(pod) {
+    pub(crate) fn apps_crashed(&self, pod: &str) {
+        let (now, mut records) = (self.now(), self.records());
+        for (app, lease) in records.invariants.crashed(pod) {
             let op = Op::believes_end(lease.as_str());
-            book.diary.note(now, &app, op);
+            records.recorder.note(now, &app, op);
         }
     }
 
-    /// An operator was told that it leads, and acts on that.
+    /// An operator leads, and acts on that.
     pub(crate) fn acts_as_leader(&self, who: &str) {
         self.count("operator acts as the leader");
-        let verdict = self.book().leads.acts(who, self.now());
-        if !self.setting().clocks_leap {
+        let verdict = self.records().leads.acts(who, self.now());
+        if !self.setup().clocks_leap {
             self.judge(who, verdict);
         }
     }
 
     /// Nothing of this pod runs any more.
     pub(crate) fn ended(&self, pod: &str) {
-        self.book().ended.insert(pod.to_owned());
+        self.records().ended.insert(pod.to_owned());
     }
 
     /// A session was revoked because its pod ended.
     pub(crate) fn judge_early_reclaim(&self, who: &str, session: &Session) {
-        if !self.book().ended.contains(&*session.pod.name) {
+        if !self.records().ended.contains(&*session.pod.name) {
             let flaw = format!("{} was revoked as that of a pod that ended", session.id);
             self.judge(who, Err(flaw));
         }
@@ -215,14 +222,17 @@ impl World {
 
     /// Whether a lock is held by this pod, as the store has it.
     pub(crate) fn holds(&self, pod: &str) -> bool {
-        let book = self.book();
-        let mut grants = book.checks.locks().filter_map(|lock| lock.grant.as_ref());
+        let records = self.records();
+        let mut grants = records
+            .invariants
+            .locks()
+            .filter_map(|lock| lock.grant.as_ref());
         grants.any(|grant| *grant.holder.pod.name == *pod)
     }
 
     /// The store has this lock now, by a write of this process.
     pub(crate) fn stored(&self, who: &str, resource: &Resource, lock: Option<&Lock>) {
-        let stored = self.book().checks.stored(resource, lock);
+        let stored = self.records().invariants.stored(resource, lock);
         let before = match stored {
             Ok(before) => before,
             Err(flaw) => return self.judge(who, Err(flaw)),
@@ -230,8 +240,8 @@ impl World {
         self.note_stored(who, resource, before.as_ref(), lock);
         if let Some((before, lock)) = before.as_ref().zip(lock) {
             let holder = before.grant.as_ref().map(|held| &*held.holder.pod.name);
-            let pod_ended = holder.is_some_and(|pod| self.book().ended.contains(pod));
-            let verdict = (self.book().incidents).stored(who, before, lock, pod_ended);
+            let pod_ended = holder.is_some_and(|pod| self.records().ended.contains(pod));
+            let verdict = (self.records().incidents).stored(who, before, lock, pod_ended);
             self.judge(who, verdict);
         }
     }
@@ -250,7 +260,7 @@ impl World {
         };
         self.count(what);
         if let Some(grant) = has.as_ref().filter(|_| is_election(of)) {
-            self.book().leads.stored(grant);
+            self.records().leads.stored(grant);
         }
         let Some(lock) = lock else {
             return self.note(who, format_args!("{of} deleted"));
@@ -267,25 +277,29 @@ impl World {
         );
     }
 
-    /// An app hears that a lease is its own.
-    pub(crate) fn heard(&self, heard: &Heard) {
-        let left = heard.until.saturating_sub(heard.at).as_secs_f64();
+    /// An app receives that a lease is its own.
+    pub(crate) fn promise(&self, promise: &Promise) {
+        let left = promise.until.saturating_sub(promise.at).as_secs_f64();
         self.note(
-            &heard.app,
+            &promise.app,
             format_args!(
                 "believes in {} token {} for {left:.3} ({})",
-                heard.resource, heard.token, heard.lease
+                promise.resource, promise.token, promise.lease
             ),
         );
         let verdict = {
-            let book = &mut *self.book();
-            book.diary.heard(heard);
-            let session = book.checks.session_of(heard);
+            let records = &mut *self.records();
+            records.recorder.promise(promise);
+            let session = records.invariants.session_of(promise);
             session
-                .and_then(|session| book.sessions.may_last(&session, heard.until, heard.gain))
-                .and_then(|()| book.checks.heard(heard))
+                .and_then(|session| {
+                    records
+                        .sessions
+                        .may_last(&session, promise.until, promise.gain)
+                })
+                .and_then(|()| records.invariants.promise(promise))
         };
-        self.judge(&heard.app, verdict);
+        self.judge(&promise.app, verdict);
     }
 
     /// A write with a token reaches the fenced resource; whether it was taken.
@@ -295,18 +309,18 @@ impl World {
         to: &Resource,
         lease: &LeaseId,
         token: Token,
-        asked: &Asked,
+        asked: &Invocation,
     ) -> bool {
         let now = self.now();
         let verdict = {
-            let mut book = self.book();
-            let last = book.register.entry(to.clone()).or_default();
-            let is_taken = token >= *last || self.setting().bent == Bent::Register;
+            let mut records = self.records();
+            let last = records.register.entry(to.clone()).or_default();
+            let is_taken = token >= *last || self.setup().control == Control::Register;
             if is_taken {
                 *last = token;
             }
-            book.diary.written(now, app, asked, is_taken);
-            let verdict = book.checks.written(to, lease, token, is_taken, now);
+            records.recorder.written(now, app, asked, is_taken);
+            let verdict = records.invariants.written(to, lease, token, is_taken, now);
             verdict.map(|()| is_taken)
         };
         let is_taken = *verdict.as_ref().unwrap_or(&false);

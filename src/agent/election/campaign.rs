@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_reason_is_said_once_a_minute_and_another_one_at_once() {
+    fn same_error_is_logged_once_a_minute_and_a_new_one_at_once() {
         let mut complaint = Complaint::default();
         let at = |seconds| Moment::since_boot(Duration::from_secs(seconds));
         let (one, other) = (AcquireError::GrantEnded, AcquireError::SessionLost);

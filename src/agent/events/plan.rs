@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_next_follows_from_what_is_known_and_what_was_said() {
+    fn next_event_follows_from_lease_state_and_events_sent() {
         const STOP: Topic = Topic::Requested(Request::AgentStopping);
         const MAX: Topic = Topic::Requested(Request::MaxHold);
         const LOST: Topic = Topic::Lost(Loss::GrantGone);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_before_the_opening_but_the_end() {
+    fn only_the_end_precedes_the_opening_event() {
         let said = Said::default();
         let stopping = Sight {
             is_stopping: true,
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_that_comes_back_is_said_again() {
+    fn risk_that_returns_is_reported_again() {
         let risky = Sight {
             risk_at: Some(at(103)),
             ..well()
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_persons_request_is_told_once_and_again_when_it_changed_or_came_back() {
+    fn release_request_is_sent_once_and_after_each_change_or_return() {
         let asked = |reason| Sight {
             asked: Some(asked_for(reason)),
             ..well()

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_doubles_until_a_session_is_renewed() {
+    fn pause_doubles_until_a_session_is_renewed() {
         let ttl = SessionTtl::clamped(10);
         let at = |seconds| Moment::since_boot(Duration::from_secs(seconds));
         let mut rest = Rest::default();

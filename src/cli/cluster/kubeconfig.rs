@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_cannot_be_used_is_refused_without_showing_its_password() {
+    fn unusable_proxy_is_refused_without_showing_its_password() {
         assert!(proxy_url("http://proxy.example:3128").is_ok());
         for (bad, words) in [
             ("socks5://proxy:1080", "must be http://"),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_loses_its_line_break_and_nothing_else() {
+    fn token_loses_its_line_break_and_nothing_else() {
         let user = |token: &str| AuthInfo {
             token: Some(SecretString::from(token)),
             ..AuthInfo::default()
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_is_wrong_with_it_no_secret_is_shown() {
+    async fn errors_about_a_broken_kubeconfig_show_no_secret() {
         let good = with_secrets();
         let ways: [&dyn Fn(&Value) -> Value; 5] = [
             &|_| Value::Null,

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yes_counts_for_as_long_as_it_is_valid_from_before_the_question() {
+    fn leader_answer_is_valid_from_before_it_was_requested() {
         let yes = yes("jobs", Some(TEN_SECONDS));
         let at = |milliseconds| judged(200, &yes, Duration::from_millis(milliseconds));
         assert_eq!(at(0), GateState::Leads { token: Some(7) });
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yes_of_no_time_or_of_another_election_is_none() {
+    fn answer_without_validity_or_of_another_election_is_no_lead() {
         let at_once = Duration::ZERO;
         for body in [
             yes("jobs", None),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_comes_is_a_reason_to_wait() {
+    fn every_other_answer_is_a_reason_to_wait() {
         let led_by = |pod: &str| Reason::LedBy(pod.to_owned());
         let other = r#"{"name":"jobs","leader":false,"holder":{"pod":"b"},"fencingToken":7}"#;
         let nobody = r#"{"name":"jobs","leader":false,"holder":null,"fencingToken":null}"#;

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_stands_still_is_given_no_more_than_the_kernel_takes() {
+    async fn stalled_tcp_reader_is_sent_no_more_than_socket_buffers_hold() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let asked = serve_parts(listener);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_is_one_on_a_unix_socket() {
+    async fn stalled_unix_reader_is_sent_no_more_than_socket_buffers_hold() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let asked = serve_parts(UnixListener::bind(&path).unwrap());

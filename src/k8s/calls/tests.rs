@@ -91,7 +91,7 @@ async fn update(store: &K8sLockStore) -> StoreError {
 }
 
 #[tokio::test]
-async fn a_read_and_a_listing_ask_for_what_is_newest() {
+async fn get_and_list_request_the_newest_state() {
     let (store, requests) = always(200, object("r")).await;
     let lock = store.get(&resource()).await.unwrap().unwrap();
     assert_eq!((lock.version.0, lock.value.token.get()), (7, 5000));
@@ -122,7 +122,7 @@ async fn a_new_lock_is_bare() {
 }
 
 #[tokio::test]
-async fn an_update_is_one_put_of_the_status_at_the_version_that_was_read() {
+async fn update_is_one_put_of_the_status_at_the_version_read() {
     let (store, requests) = always(200, object("r")).await;
     store.update(&stored(), &stored().value).await.unwrap();
     let requests = requests.lock().unwrap();
@@ -162,7 +162,7 @@ async fn another_resource_under_the_name_is_a_collision() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_not_there_is_none_and_a_kind_that_is_not_there_is_an_error() {
+async fn missing_lock_is_none_and_missing_kind_is_an_error() {
     let (store, _) = always(404, json!({"reason": "NotFound", "details": {"name": "r"}})).await;
     assert!(store.get(&resource()).await.unwrap().is_none());
     let (store, _) = always(404, json!({"reason": "NotFound", "details": {}})).await;
@@ -173,7 +173,7 @@ async fn a_lock_that_is_not_there_is_none_and_a_kind_that_is_not_there_is_an_err
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_was_asked_nothing() {
+async fn refused_connection_is_unavailable_and_not_ambiguous() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let store = store(listener.local_addr().unwrap(), LONG);
     drop(listener);
@@ -189,7 +189,7 @@ async fn a_server_that_is_not_there_was_asked_nothing() {
 }
 
 #[tokio::test]
-async fn a_write_without_a_clear_answer_is_ambiguous_and_a_read_only_failed() {
+async fn unclear_answer_makes_a_write_ambiguous_and_a_read_failed() {
     for (answer, hang) in [
         ("", false),
         ("", true),
@@ -225,7 +225,7 @@ async fn a_write_without_a_clear_answer_is_ambiguous_and_a_read_only_failed() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_object_can_have_is_not_asked_for() {
+async fn invalid_object_name_is_not_requested() {
     let calls = Calls::new::<DistributedLock>(client(([127, 0, 0, 1], 1).into()), "ns");
     for name in ["", "..", "a/b", "a?b", "A"] {
         assert_eq!(calls.get(name).await, Ok(None), "{name:?}");

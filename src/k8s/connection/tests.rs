@@ -148,7 +148,7 @@ async fn server_without_http_2_gets_a_connection_for_each_call() {
 }
 
 #[tokio::test]
-async fn call_that_is_not_polled_keeps_no_connection_from_others() {
+async fn unpolled_call_does_not_block_connections_of_other_calls() {
     let server = Server::start_after(1, H2, 1).await;
     let client = server.client();
     let mut first = Box::pin(client.request_text(Request::get("/").body(Vec::new()).unwrap()));

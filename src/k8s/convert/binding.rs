@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_read_as_what_was_meant() {
+    fn created_binding_reads_back_unchanged() {
         for subjects in [
             vec![],
             vec![Subject::AllAccounts],
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_of_another_kind_or_place_is_somebody_else() {
+    fn subject_of_another_kind_or_namespace_is_foreign() {
         let namespace = "team-a";
         for who in [
             json!({"kind": "Group", "apiGroup": GROUP, "name": "system:serviceaccounts"}),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn another_role_or_no_label_of_ours_is_noticed() {
+    fn other_role_or_missing_label_is_recognised() {
         for (path, value) in [
             ("/roleRef/name", "admin"),
             ("/roleRef/kind", "Role"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_keeps_what_others_wrote_and_carries_the_version() {
+    fn update_keeps_foreign_fields_and_carries_the_version() {
         let mut object = made(&[Subject::AllAccounts]);
         object["metadata"]["annotations"] = json!({"note": "keep"});
         object["metadata"]["managedFields"] = json!([{}]);

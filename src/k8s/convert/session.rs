@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_keeps_what_this_version_does_not_know() {
+    fn renewal_keeps_unknown_fields() {
         let stored = read(object(json!({
             "renewals": 3, "new": 3, "renewedAt": "2026-01-01T00:00:00.123456789Z",
             "renewalFailures": {"count": 1, "new": 4},
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revocation_leaves_the_rest_as_it_was_read() {
+    fn revocation_keeps_all_other_fields() {
         let status = json!({"renewals": 3, "renewedAt": "2026-01-01T00:00:00.123456789Z"});
         let stored = read(object(status.clone())).unwrap();
         let written = write(&stored, &stored.value.revoked(revocation()).unwrap()).unwrap();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_this_version_does_not_know_is_a_revocation_all_the_same() {
+    fn unknown_reason_still_counts_as_a_revocation() {
         let revoked = json!({"at": "x", "by": "b", "reason": "Tired", "new": 1});
         let stored = read(object(json!({"renewals": 1, "revoked": revoked}))).unwrap();
         let read = stored.value.revoked.clone().unwrap();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn unreadable_field_is_named() {
         for (status, field) in [
             (json!({"renewals": "many"}), "status.renewals"),
             (json!({"revoked": {"by": "b"}}), "status.revoked"),

@@ -40,7 +40,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_pod_is_read_for_its_sidecar_its_maker_and_its_end() {
+    fn pod_is_read_for_sidecar_mirror_annotation_and_end() {
         let none = UninjectedPod::default();
         let with = UninjectedPod {
             has_sidecar: true,

@@ -158,7 +158,7 @@ mod tests {
     use crate::crd::DistributedLock;
 
     #[test]
-    fn all_is_kept_but_who_wrote_which_field() {
+    fn everything_but_managed_fields_is_kept() {
         let mut object = json!({
             "apiVersion": "leasehold.dev/v1alpha1", "kind": "DistributedLock", "new": [1],
             "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
+    fn non_object_is_refused() {
         for text in [
             "[]",
             "1",

@@ -61,7 +61,7 @@ fn news(lock: &Object<Lock>) -> Vec<AuditRecord> {
 
 /// The example in the documentation is the format.
 #[test]
-fn a_line_is_as_the_documentation_shows_it() {
+fn audit_line_equals_the_documented_example() {
     let forced = incident(IncidentKind::ForceReleased);
     let lock = lock_with(vec![]);
     let line = line(
@@ -79,7 +79,7 @@ fn a_line_is_as_the_documentation_shows_it() {
 }
 
 #[test]
-fn each_kind_of_end_has_an_action_and_an_event_of_its_own() {
+fn each_incident_kind_has_its_own_action_and_event() {
     let seen: Vec<_> = [
         IncidentKind::Expired,
         IncidentKind::PodEnded,
@@ -125,7 +125,7 @@ fn each_kind_of_end_has_an_action_and_an_event_of_its_own() {
 }
 
 #[test]
-fn an_incident_has_the_same_name_whenever_it_is_told_and_no_other_has_it() {
+fn incident_has_a_stable_unique_name() {
     let one = incident(IncidentKind::Expired);
     let later = Incident {
         at: WallTime(THEN.0 + 1),
@@ -147,7 +147,7 @@ fn an_incident_has_the_same_name_whenever_it_is_told_and_no_other_has_it() {
 }
 
 #[test]
-fn a_note_fits_the_name_of_the_longest_lock() {
+fn event_name_fits_for_the_longest_lock_name() {
     let object_ref = ObjectRef {
         namespace: "n".into(),
         name: "a-".repeat(126).as_str().into(),
@@ -158,7 +158,7 @@ fn a_note_fits_the_name_of_the_longest_lock() {
 }
 
 #[test]
-fn a_request_that_is_ignored_is_named_and_no_line_of_the_log() {
+fn ignored_request_is_an_event_and_not_an_audit_line() {
     let request = ReleaseRequest {
         lease: "old".into(),
         mode: ReleaseMode::Force,

@@ -21,7 +21,7 @@ fn ours(subjects: &[Subject]) -> Binding {
 }
 
 #[test]
-fn each_kind_of_binding_is_made_healed_removed_or_left_alone() {
+fn binding_is_created_repaired_deleted_or_left_alone() {
     let all = || Some(of(&[Subject::AllAccounts]));
     let none = || Some(of(&[]));
     let right = &ours(&[Subject::AllAccounts]);
@@ -150,7 +150,7 @@ fn all_sessions_told(view: &mut View) {
 }
 
 #[test]
-fn without_its_label_a_namespace_keeps_its_binding_while_a_pod_has_a_sidecar() {
+fn unlabelled_namespace_keeps_its_binding_while_sidecars_run() {
     let mut view = View::default();
     view.observe_namespace(FeedEvent::ListDone);
     let binding = ours(&[Subject::AllAccounts]);
@@ -180,7 +180,7 @@ fn without_its_label_a_namespace_keeps_its_binding_while_a_pod_has_a_sidecar() {
 }
 
 #[test]
-fn nothing_is_decided_before_all_that_it_hangs_on_was_told() {
+fn no_binding_is_planned_before_its_inputs_are_listed() {
     let mut view = View::default();
     all_sessions_told(&mut view);
     view.observe_namespace(placed("", "n", (), false));
@@ -200,7 +200,7 @@ fn nothing_is_decided_before_all_that_it_hangs_on_was_told() {
 }
 
 #[test]
-fn what_is_being_deleted_is_left_alone() {
+fn object_being_deleted_is_left_alone() {
     for (namespace_ends, binding_ends) in [(true, false), (false, true), (false, false)] {
         let mut view = View::default();
         all_sessions_told(&mut view);

@@ -187,7 +187,7 @@ fn rests(step: &Plan, until: Option<u64>) {
 }
 
 #[test]
-fn it_is_taken_from_all_others_before_it_is_given() {
+fn label_is_removed_from_all_others_before_it_is_given() {
     let mut world = World::new();
     world.lead(Some("a"));
     takes(world.step(0), Some("g-a"), Some("a"));
@@ -213,7 +213,7 @@ fn it_is_taken_from_all_others_before_it_is_given() {
 }
 
 #[test]
-fn nothing_is_done_while_nothing_about_the_lead_changes() {
+fn unchanged_lead_causes_no_action() {
     let mut world = World::new();
     world.lead(Some("a"));
     world.taken(Some("g-a"), true, 0);
@@ -223,8 +223,7 @@ fn nothing_is_done_while_nothing_about_the_lead_changes() {
 }
 
 #[test]
-fn after_the_first_look_and_after_a_failure_it_is_looked_once_more_when_nothing_can_land_any_more()
-{
+fn labels_are_read_again_once_after_the_first_read_or_a_failure() {
     let mut world = World::new();
     world.lead(Some("a"));
     world.taken(Some("g-a"), true, 0);
@@ -245,7 +244,7 @@ fn after_the_first_look_and_after_a_failure_it_is_looked_once_more_when_nothing_
 }
 
 #[test]
-fn a_lock_that_is_gone_takes_the_label_with_it() {
+fn label_is_removed_after_its_lock_was_deleted() {
     let mut world = World::new();
     world.lead(Some("a"));
     world.taken(Some("g-a"), true, 0);
@@ -268,7 +267,7 @@ fn a_lock_that_is_gone_takes_the_label_with_it() {
 }
 
 #[test]
-fn only_pods_that_lead_by_the_one_lock_of_an_election_are_labelled() {
+fn only_the_holder_of_an_elections_single_lock_is_labelled() {
     let outside = World::new().told("l", led_by("election:jobs", "a", ""));
     takes(outside.step(0), Some("g-a"), None);
     let mut outside = outside;
@@ -299,7 +298,7 @@ fn lock_under_another_name_neither_labels_nor_unlabels() {
 }
 
 #[test]
-fn it_is_off_unless_it_is_asked_for() {
+fn labelling_is_off_by_default() {
     let mut world = World::new();
     world.on = false;
     world.lead(Some("a"));

@@ -242,7 +242,7 @@ fn holder(lock: &Lock) -> Option<&str> {
 }
 
 #[test]
-fn a_silent_session_is_looked_at_once_and_revoked_after_its_ttl_and_a_twentieth() {
+fn silent_session_is_revoked_after_105_percent_of_its_ttl() {
     let mut world = World::new()
         .session(session_of("a"), 10)
         .lock(held_by("a", &[]), 10);
@@ -269,14 +269,14 @@ fn a_silent_session_is_looked_at_once_and_revoked_after_its_ttl_and_a_twentieth(
 }
 
 #[test]
-fn nobody_asks_for_the_pod_of_a_session_on_which_nothing_hangs() {
+fn pod_of_a_session_without_locks_is_not_read() {
     let world = World::new().session(session_of("a"), 10);
     waits_until(&world.about_session("a", 30), 31);
     revokes(world.about_session("a", 31), &RevokeReason::Expired);
 }
 
 #[test]
-fn a_lock_in_another_pods_name_says_nothing_of_a_sessions_ttl() {
+fn lock_of_another_pod_does_not_change_a_sessions_ttl() {
     let mut lock = held_by("a", &[]);
     let holder = &mut lock.grant.as_mut().unwrap().holder;
     holder.session_ttl = SessionTtl::clamped(120);
@@ -286,7 +286,7 @@ fn a_lock_in_another_pods_name_says_nothing_of_a_sessions_ttl() {
 }
 
 #[test]
-fn a_missing_session_is_missed_from_the_first_time_on_whoever_joins_or_leaves_the_queue() {
+fn queue_changes_do_not_restart_a_missing_sessions_ttl() {
     let world = World::new().lock(held_by("a", &[]), 0).no_session("a", 10);
     let world = world
         .lock(held_by("a", &["b"]), 15)
@@ -297,7 +297,7 @@ fn a_missing_session_is_missed_from_the_first_time_on_whoever_joins_or_leaves_th
 }
 
 #[test]
-fn the_sessions_of_waiters_are_asked_for_while_a_holders_is_missing() {
+fn waiters_sessions_are_read_while_the_holders_is_missing() {
     let world = World::new()
         .lock(held_by("a", &["b", "c"]), 0)
         .no_session("a", 0);
@@ -309,7 +309,7 @@ fn the_sessions_of_waiters_are_asked_for_while_a_holders_is_missing() {
 }
 
 #[test]
-fn a_report_that_a_pod_runs_after_all_takes_back_that_it_ended() {
+fn report_of_a_running_pod_replaces_the_report_of_its_end() {
     let mut world = World::new().session(session_of("a"), 0).pod_ended("a");
     world.view.observe_pod_report(&PodReport {
         object_ref: object_ref("a"),
@@ -324,7 +324,7 @@ fn a_report_that_a_pod_runs_after_all_takes_back_that_it_ended() {
 }
 
 #[test]
-fn what_a_person_forces_does_not_wait_for_a_session_that_cannot_be_read() {
+fn forced_release_does_not_wait_for_an_unreadable_session() {
     let lock = Lock {
         settings: asked(ReleaseMode::Force, "g-a"),
         ..held_by("a", &[])
@@ -334,7 +334,7 @@ fn what_a_person_forces_does_not_wait_for_a_session_that_cannot_be_read() {
 }
 
 #[test]
-fn a_session_counts_by_the_largest_ttl_that_a_holder_has_of_it() {
+fn largest_ttl_recorded_by_a_holder_counts() {
     let mut lock = held_by("a", &[]);
     let holder = &mut lock.grant.as_mut().unwrap().holder;
     holder.session_ttl = SessionTtl::clamped(100);
@@ -359,7 +359,7 @@ fn a_session_whose_pod_ended_is_revoked_at_once() {
 }
 
 #[test]
-fn a_lock_is_taken_over_only_when_its_holders_session_is_revoked() {
+fn lock_is_taken_over_only_after_its_session_is_revoked() {
     let world = World::new()
         .session(session_of("a"), 0)
         .lock(held_by("a", &["b"]), 0);
@@ -379,7 +379,7 @@ fn a_lock_is_taken_over_only_when_its_holders_session_is_revoked() {
 }
 
 #[test]
-fn a_session_that_a_person_revoked_is_recorded_as_that() {
+fn unknown_revoke_reason_is_kept_in_the_incident() {
     let reason = RevokeReason::Other("Whatever".into());
     let world = World::new()
         .session(revoked("a", reason), 5)
@@ -390,7 +390,7 @@ fn a_session_that_a_person_revoked_is_recorded_as_that() {
 }
 
 #[test]
-fn an_ended_sessions_locks_are_left_alone_until_its_releases_must_have_been_told() {
+fn ended_sessions_locks_are_reclaimed_after_a_delay() {
     let world = World::new()
         .session(revoked("a", RevokeReason::Ended), 5)
         .lock(held_by("a", &[]), 5);
@@ -399,7 +399,7 @@ fn an_ended_sessions_locks_are_left_alone_until_its_releases_must_have_been_told
 }
 
 #[test]
-fn dead_waiters_are_dropped_in_the_same_write_and_unknown_ones_are_not() {
+fn expired_waiters_are_dropped_in_the_same_write() {
     let world = World::new()
         .session(revoked("a", RevokeReason::PodEnded), 0)
         .session(revoked("dead", RevokeReason::Expired), 0)
@@ -419,7 +419,7 @@ fn dead_waiters_are_dropped_in_the_same_write_and_unknown_ones_are_not() {
 }
 
 #[test]
-fn a_missing_session_is_asked_for_and_dead_only_when_it_was_missing_for_its_ttl() {
+fn missing_session_is_read_and_expires_after_its_ttl() {
     let world = World::new().lock(held_by("a", &[]), 0);
     let step = world.about_lock(0);
     assert!(matches!(step.action, Some(Action::ReadSession(p)) if p == object_ref("a")));
@@ -451,7 +451,7 @@ fn asked(mode: ReleaseMode, lease: &str) -> Settings {
 }
 
 #[test]
-fn a_forced_release_ends_the_grant_that_it_names_and_no_other() {
+fn forced_release_ends_only_the_named_grant() {
     let world = |settings| {
         let lock = Lock {
             settings,
@@ -473,7 +473,7 @@ fn a_forced_release_ends_the_grant_that_it_names_and_no_other() {
 }
 
 #[test]
-fn nothing_is_granted_before_the_store_said_how_far_it_is() {
+fn no_grant_before_the_stores_revision_is_known() {
     let mut view = View::default();
     let session = revoked("a", RevokeReason::Expired);
     view.observe_session(

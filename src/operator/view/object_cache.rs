@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_listing_leaves_out_is_gone_and_named() {
+    fn object_missing_from_a_relist_is_reported_as_deleted() {
         let (a, b) = (object_ref("n", "a"), object_ref("n", "b"));
         let mut listed = ObjectCache::default();
         for event in [FeedEvent::ListStarted, objects(&a, 1), objects(&b, 2)] {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_a_namespace_are_told_from_others_of_a_similar_name() {
+    fn namespaces_with_similar_names_are_kept_apart() {
         let mut listed = ObjectCache::default();
         for (namespace, name) in [
             ("n", "b"),

@@ -46,7 +46,7 @@ fn version(view: &View, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn of_two_states_the_newer_one_counts_whichever_came_last() {
+fn newer_version_counts_in_any_order_of_arrival() {
     let mut view = View::default();
     view.observe_lock(lock("a", 7), now(1));
     view.take_changed();
@@ -57,7 +57,7 @@ fn of_two_states_the_newer_one_counts_whichever_came_last() {
 }
 
 #[test]
-fn what_a_listing_leaves_out_is_gone_and_what_it_says_counts() {
+fn relist_replaces_everything_seen_before() {
     let mut view = View::default();
     for event in [
         FeedEvent::ListStarted,
@@ -77,7 +77,7 @@ fn what_a_listing_leaves_out_is_gone_and_what_it_says_counts() {
 }
 
 #[test]
-fn a_lock_is_idle_since_it_was_first_seen_so() {
+fn idle_time_counts_from_the_first_observation() {
     let mut view = View::default();
     view.observe_lock(lock("a", 5), now(1));
     view.observe_lock(lock("a", 6), now(8));
@@ -88,7 +88,7 @@ fn a_lock_is_idle_since_it_was_first_seen_so() {
 }
 
 #[test]
-fn a_store_that_is_older_than_what_was_seen_is_noticed() {
+fn revision_below_the_highest_seen_is_detected() {
     let mut view = View::default();
     assert!(view.observe_revision(Revision(10), view.seen()));
     view.observe_lock(lock("a", 20), now(1));
@@ -97,7 +97,7 @@ fn a_store_that_is_older_than_what_was_seen_is_noticed() {
 }
 
 #[test]
-fn it_is_complete_when_everything_was_told_once() {
+fn view_is_complete_after_every_feed_was_listed_once() {
     let all = |view: &View| view.is_listed_all(FeedKind::is_needed_throughout);
     let mut view = View::default();
     view.observe_lock(FeedEvent::ListDone, now(1));
@@ -110,7 +110,7 @@ fn it_is_complete_when_everything_was_told_once() {
 }
 
 #[test]
-fn what_makes_no_sense_is_remembered_until_it_does_or_is_gone() {
+fn unreadable_lock_is_kept_until_readable_or_deleted() {
     let mut view = View::default();
     let unreadable = |name| FeedEvent::Unreadable {
         object_ref: object_ref(name),
@@ -127,7 +127,7 @@ fn what_makes_no_sense_is_remembered_until_it_does_or_is_gone() {
 }
 
 #[test]
-fn a_listing_is_compared_with_what_was_seen_before_it() {
+fn list_is_compared_with_what_was_seen_before_its_request() {
     let mut view = View::default();
     assert!(view.observe_revision(Revision(5), view.seen()));
     let before = view.seen();

@@ -88,7 +88,7 @@ fn dead<'a>(sessions: &'a [&'a str]) -> impl Fn(&Claimant) -> bool + 'a {
 }
 
 #[test]
-fn a_free_lock_is_granted_with_the_token_of_the_revision_it_consumes() {
+fn free_lock_is_granted_with_the_token_of_its_revision() {
     let lock = held(1, "g1");
     assert_eq!(lock.token, Token::from_raw(10_000));
     assert_eq!(lock.transitions, 1);
@@ -100,7 +100,7 @@ fn a_free_lock_is_granted_with_the_token_of_the_revision_it_consumes() {
 }
 
 #[test]
-fn a_held_lock_is_refused_or_queued_for_and_its_own_grant_recognised() {
+fn held_lock_is_refused_or_queued_for_except_by_its_holder() {
     let lock = held(1, "g1");
     let again = lock.acquire(Revision(11), &mint(), &claim(1, "g1"));
     assert_eq!(again, Decision::AlreadyGranted);
@@ -113,7 +113,7 @@ fn a_held_lock_is_refused_or_queued_for_and_its_own_grant_recognised() {
 }
 
 #[test]
-fn a_session_waits_once_however_often_it_asks() {
+fn session_has_one_queue_entry_however_often_it_asks() {
     let lock = queued(&held(1, "g1"), 2, "g2");
     let again = lock.acquire_or_queue(Revision(11), &mint(), &claim(2, "g3"));
     assert_eq!(again, Decision::AlreadyQueued(key(2)));
@@ -128,7 +128,7 @@ fn the_thirty_third_waiter_is_refused() {
 
 /// A join is the one write that may land on any version, so each row is a lock as it is by then.
 #[test]
-fn a_late_join_stands_last_or_is_refused() {
+fn late_join_is_last_in_the_queue_or_refused() {
     let waiter = |session, grant: &str| claim(session, grant).to_waiter();
     let one = queued(&held(1, "g1"), 2, "g2");
     let full =
@@ -165,7 +165,7 @@ fn a_late_join_stands_last_or_is_refused() {
 }
 
 #[test]
-fn a_preferred_candidate_is_handed_the_lead_before_others_and_elsewhere_nobody_is() {
+fn preferred_waiter_goes_first_in_elections_only() {
     let prefer = |lock: &Lock, n: usize| {
         let claim = Claim {
             preferred: true,
@@ -208,7 +208,7 @@ fn a_preferred_candidate_is_handed_the_lead_before_others_and_elsewhere_nobody_i
 }
 
 #[test]
-fn a_release_frees_the_lock_or_hands_it_to_the_head_in_the_same_write() {
+fn release_frees_the_lock_or_hands_it_to_the_first_waiter() {
     let alone = held(1, "g1")
         .release(Revision(11), &mint(), &key(1), WallTime(1))
         .unwrap();
@@ -226,7 +226,7 @@ fn a_release_frees_the_lock_or_hands_it_to_the_head_in_the_same_write() {
 }
 
 #[test]
-fn a_waiter_leaves_the_queue_and_nobody_else_does() {
+fn leaving_removes_only_the_callers_queue_entry() {
     let line = queued(&queued(&held(1, "g1"), 2, "g2"), 3, "g3");
     let left = line.leave_queue(&key(2)).unwrap();
     assert_eq!(left.waiters.entries()[0].grant, GrantId::from("g3"));
@@ -235,7 +235,7 @@ fn a_waiter_leaves_the_queue_and_nobody_else_does() {
 }
 
 #[test]
-fn nothing_is_taken_over_from_the_living() {
+fn lock_of_a_live_session_is_not_taken_over() {
     let lock = held(1, "g1");
     let taken = lock.take_over(Revision(11), &mint(), |_| false, &ending(), None);
     assert_eq!(taken, None);
@@ -246,7 +246,7 @@ fn nothing_is_taken_over_from_the_living() {
 }
 
 #[test]
-fn a_take_over_serves_the_first_living_waiter_then_the_taker_then_nobody() {
+fn take_over_serves_the_first_live_waiter_and_then_the_taker() {
     let line = queued(&queued(&held(1, "g1"), 2, "g2"), 3, "g3");
     let taker = claim(4, "g4");
     for (dead_ones, taker, winner) in [
@@ -272,7 +272,7 @@ fn a_take_over_serves_the_first_living_waiter_then_the_taker_then_nobody() {
 }
 
 #[test]
-fn a_force_release_ends_the_named_grant_alone_and_hands_on_to_the_living() {
+fn force_release_ends_the_named_grant_and_serves_live_waiters() {
     let line = queued(&queued(&held(1, "g1"), 2, "g2"), 3, "g3");
     let forced = Ending {
         kind: IncidentKind::ForceReleased,
@@ -329,7 +329,7 @@ fn a_rebase_keeps_the_grant_and_raises_its_token() {
 }
 
 #[test]
-fn without_a_token_there_is_no_grant_and_a_hand_over_frees_the_lock() {
+fn exhausted_tokens_prevent_grants_and_a_hand_over_frees() {
     let refused = free().acquire(Revision(10), &exhausted(), &claim(1, "g1"));
     assert!(matches!(
         refused,

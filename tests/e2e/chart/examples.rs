@@ -9,8 +9,7 @@ use crate::injection::{make, namespace};
 use crate::pods;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_examples_are_taken_with_their_sidecars_where_pod_security_is_restricted() -> Result<()>
-{
+async fn injected_examples_are_accepted_in_a_restricted_namespace() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = namespace(&cluster, "restricted").await?;
     let mut examples = 0;

@@ -15,18 +15,18 @@ use crate::harness::{
 };
 use crate::support::{BINARY, sidecar};
 
-/// A namespace whose pods have locks.
+/// A namespace with pods that hold locks.
 const APPS: &str = "apps";
 const LIMIT: Duration = PATIENCE;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn helm_4_installs_it_changes_nothing_needlessly_and_leaves_what_it_says() -> Result<()> {
+async fn helm_4_installs_upgrades_and_uninstalls_the_chart() -> Result<()> {
     lifecycle(KubeVersion::from_env()?, HelmVersion::Four).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "Kubernetes 1.33; `make floor` runs it"]
-async fn helm_3_does_so_on_the_promised_floor() -> Result<()> {
+async fn helm_3_installs_and_uninstalls_it_on_the_promised_floor() -> Result<()> {
     lifecycle(KubeVersion::Floor, HelmVersion::Three).await
 }
 
@@ -86,7 +86,7 @@ async fn installed_is_what_is_tested_elsewhere(release: &Release, objects: &[Val
             files.push(format!("{folder}/{}", file?.file_name().display()));
         }
     }
-    // What is off by default, and what goes by another mode.
+    // What is off by default, and what another mode removes.
     let absent = [
         "admission/resource-prefixes.yaml",
         "admission/take-over-peer.yaml",
@@ -176,7 +176,7 @@ async fn the_operator_has_no_other_say(release: &Release) -> Result<()> {
     let (api, name) = place_of(&operator, &injector()).await?;
     let secrets = json!([{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"],
         "resources": ["secrets"], "scope": "*"}]);
-    // Whoever collects garbage would delete what belongs to one that is gone.
+    // A garbage collector would delete objects of a deleted owner.
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"});
     for (path, value) in [
         ("/webhooks/0/rules", secrets),

@@ -116,10 +116,10 @@ impl Release {
         Ok(())
     }
 
-    /// The object as the API server would make it anew, under another name.
+    /// The object as the API server would create it, under another name.
     async fn completed(&self, object: &Value) -> Result<Value> {
         let mut other = object.clone();
-        // A definition's name follows from what is in it.
+        // The name of a CRD follows from its content.
         if object["kind"] == "CustomResourceDefinition" {
             let (api, name) = crate::harness::place_of(&self.client, object).await?;
             let params = kube::api::PatchParams::apply("leasehold-tests")

@@ -1,4 +1,4 @@
-//! What values make of the chart, where an API server has to say something about it.
+//! The effect of the chart's values, where an API server has to confirm it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const OTHERS: [(&str, &str, &str); 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_values_for_high_availability_are_installed_and_given_up_again() -> Result<()> {
+async fn high_availability_values_are_installed_and_reverted() -> Result<()> {
     let release = Release::on(KubeVersion::from_env()?, HelmVersion::Four).await?;
     for (group, kind, plural) in OTHERS {
         others_kind(&release, group, kind, plural).await?;
@@ -52,7 +52,7 @@ async fn the_values_for_high_availability_are_installed_and_given_up_again() -> 
         "written in vain"
     );
 
-    // Back to the defaults: what is given up goes, but for policies.
+    // Back to the defaults: all disabled objects are removed, except policies.
     release.upgrade(&[]).await?;
     let now = release.manifest().await?;
     fits_restricted(&release, &now).await?;
@@ -66,7 +66,7 @@ async fn the_values_for_high_availability_are_installed_and_given_up_again() -> 
     Ok(())
 }
 
-/// Somebody else's kind, as far as the chart needs it.
+/// A foreign kind, as far as the chart needs it.
 async fn others_kind(release: &Release, group: &str, kind: &str, plural: &str) -> Result<()> {
     let version = "v1";
     let definition = json!({
@@ -108,7 +108,7 @@ async fn fits_restricted(release: &Release, objects: &[Value]) -> Result<()> {
     pods.push(pod);
     ensure!(pods.len() == 2, "{pods:?}");
     for mut pod in pods {
-        // These would have to be there; none of it is what Pod Security looks at.
+        // These would have to exist; Pod Security reads none of them.
         pod["spec"]["serviceAccountName"] = json!("leasehold-operator");
         if let Some(spec) = pod["spec"].as_object_mut() {
             spec.remove("priorityClassName");
@@ -126,7 +126,7 @@ async fn fits_restricted(release: &Release, objects: &[Value]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_one_release_a_cluster_and_definitions_go_only_when_that_was_said() -> Result<()> {
+async fn second_release_is_refused_and_crds_stay_by_default() -> Result<()> {
     let release = Release::on(KubeVersion::from_env()?, HelmVersion::Four).await?;
     release.install(&["--set", "rbac.mode=none"]).await?;
     let objects = release.manifest().await?;

@@ -1,8 +1,8 @@
-//! What candidates believed, on one clock, and whether that could all be true.
+//! The beliefs of candidates, on one clock, and whether they could all be true.
 //!
-//! An app that is told `leader: true` knows it from when the answer came, and acts on it until the
-//! validity is over, counted from when it sent the question. A check that cannot fail is none, so
-//! there are tests of it with histories that are wrong.
+//! An app that receives `leader: true` acts on it from the arrival of the answer until the validity is over, counted
+//! from when it sent the request. A check that cannot fail shows nothing, so it is tested with histories that are
+//! wrong.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) struct Term {
 /// The terms in the order of their beginnings.
 ///
 /// # Errors
-/// What cannot be: two candidates at one time, one token of two, a token that is no larger.
+/// Two candidates at one time, one token of two candidates, or a token that is not larger.
 pub(super) fn terms(beliefs: &[Belief]) -> Result<Vec<Term>, String> {
     let mut by_token: BTreeMap<u64, Term> = BTreeMap::new();
     for belief in beliefs.iter().filter(|belief| !belief.is_empty()) {
@@ -72,7 +72,7 @@ pub(super) fn terms(beliefs: &[Belief]) -> Result<Vec<Term>, String> {
     let terms: Vec<Term> = by_token.into_values().collect();
     for (place, after) in terms.iter().enumerate() {
         for before in &terms[..place] {
-            // One candidate whose term ended early, and who leads again, knows both.
+            // A candidate whose term ended early, and that leads again, has both.
             let limit = if before.candidate == after.candidate {
                 before.from
             } else {
@@ -87,7 +87,7 @@ pub(super) fn terms(beliefs: &[Belief]) -> Result<Vec<Term>, String> {
     Ok(terms)
 }
 
-/// How often somebody else led than before.
+/// How often the leader changed.
 pub(super) fn changes(terms: &[Term]) -> usize {
     let pairs = terms.windows(2);
     pairs
@@ -102,11 +102,11 @@ pub(super) struct GivenBack {
     pub(super) answered: Moment,
 }
 
-/// Nobody who asked after a lead was given back is told of it, not even for no time.
+/// No request sent after the end of a lead was answered with that lead.
 ///
 /// # Errors
-/// Who was.
-pub(super) fn check_given_back(beliefs: &[Belief], given_back: &[GivenBack]) -> Result<(), String> {
+/// The candidate that was.
+pub(super) fn check_released(beliefs: &[Belief], given_back: &[GivenBack]) -> Result<(), String> {
     for given_back in given_back {
         let mut told = beliefs
             .iter()
@@ -118,7 +118,7 @@ pub(super) fn check_given_back(beliefs: &[Belief], given_back: &[GivenBack]) -> 
     Ok(())
 }
 
-/// When nobody believed to lead, between the first belief and the last: also in the middle of a term.
+/// When no candidate believed to lead, between the first belief and the last: also in the middle of a term.
 pub(super) fn gaps(beliefs: &[Belief]) -> Vec<(Moment, Moment)> {
     let mut times: Vec<_> = beliefs
         .iter()
@@ -137,7 +137,7 @@ pub(super) fn gaps(beliefs: &[Belief]) -> Vec<(Moment, Moment)> {
     gaps
 }
 
-/// The longest time in which nobody believed to lead.
+/// The longest time in which no candidate believed to lead.
 pub(super) fn longest_gap(beliefs: &[Belief]) -> Duration {
     let gaps = gaps(beliefs);
     let lengths = gaps.iter().map(|(from, until)| until.since(*from));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_follow_each_other_are_counted_with_the_gaps_between_them() {
+    fn consecutive_terms_are_counted_with_their_gaps() {
         let beliefs = [
             belief(0, 1000, 0, 10, 100),
             belief(0, 1000, 50, 60, 100),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_after_a_lead_was_given_back_is_not_told_of_it() {
+    fn lead_answered_after_its_release_is_found() {
         let given_back = |at_ms| {
             [GivenBack {
                 token: 1000,
@@ -198,12 +198,12 @@ mod tests {
             }]
         };
         let beliefs = [belief(0, 1000, 50, 60, 0), belief(1, 2000, 70, 80, 10)];
-        assert!(check_given_back(&beliefs, &given_back(50)).is_err());
-        assert_eq!(check_given_back(&beliefs, &given_back(51)), Ok(()));
+        assert!(check_released(&beliefs, &given_back(50)).is_err());
+        assert_eq!(check_released(&beliefs, &given_back(51)), Ok(()));
     }
 
     #[test]
-    fn two_who_believe_at_one_time_are_found() {
+    fn overlapping_beliefs_are_found() {
         let beliefs = [
             belief(0, 1000, 0, 10, 100),
             belief(0, 1000, 20, 30, 100),
@@ -215,7 +215,7 @@ mod tests {
 
     /// Also when the later one's belief lies wholly inside the earlier one's.
     #[test]
-    fn a_belief_inside_anothers_is_found() {
+    fn nested_beliefs_are_found() {
         let beliefs = [belief(0, 1000, 0, 10, 1_000), belief(1, 2000, 100, 110, 20)];
         assert!(terms(&beliefs).is_err());
         // And when the larger token was believed in first.
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_came_too_late_is_no_belief() {
+    fn late_answer_is_not_a_belief() {
         let beliefs = [
             belief(0, 1000, 0, 10, 100),
             belief(1, 2000, 110, 120, 100),

@@ -17,17 +17,17 @@ use crate::support::BINARY;
 pub(super) const ELECTION: &str = "jobs";
 /// How long an app waits between an answer and its next question.
 const BETWEEN: Duration = Duration::from_millis(15);
-/// How many apps with a connection ask before a process that hangs goes on, and how many without.
+/// How many apps with a connection ask before a hung process continues, and how many without.
 const ASKERS: usize = 4;
 
-/// How long who runs by a connection waits before the next one.
+/// How long a candidate by connection waits before the next attempt.
 const BETWEEN_HOLDERS: Duration = Duration::from_millis(100);
 
 /// A candidate's pod, and the process that runs for it, if there is one.
 struct Place {
     pod: Pod,
     running: Mutex<(usize, Option<Arc<Sidecar>>)>,
-    /// Whether another app of the pod runs by a connection, and not the sidecar by itself.
+    /// Whether another app of the pod runs by a connection, instead of the sidecar.
     by_connection: bool,
     /// That app.
     holder: Mutex<Option<Curl>>,
@@ -54,8 +54,8 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Starts them one after the other; the first one leads before the second runs. The last so many
-    /// run by a connection of another app than the one that asks.
+    /// Starts them one after the other; the first one leads before the second runs. The last `by_connection` run by a
+    /// connection of another app than the one that asks.
     pub(super) async fn start(
         namespace: &Namespace,
         count: usize,
@@ -125,7 +125,7 @@ impl Candidates {
         self.places[number].running().1.clone()
     }
 
-    /// The same, and nobody is asked there any more.
+    /// The same, and its app stops asking.
     pub(super) fn take_process(&self, number: usize) -> Option<Arc<Sidecar>> {
         self.places[number].running().1.take()
     }
@@ -138,7 +138,7 @@ impl Candidates {
         process
     }
 
-    /// Kills who holds the lead by a connection, or waits for it.
+    /// Kills the client that holds the lead by a connection, or waits for it.
     pub(super) fn kill_holder(&self) -> Result<()> {
         let mut places = self.places.iter().filter(|place| place.by_connection);
         let holder = places.next().and_then(|place| locked(&place.holder).take());
@@ -156,8 +156,8 @@ impl Candidates {
         clients
     }
 
-    /// Lets those apps ask, and as many on connections that the process has not seen. One that hangs
-    /// answers all of them when it goes on, before its timers or after.
+    /// Lets those apps ask, and as many on connections that the process has not accepted yet. A hung process answers
+    /// all of them when it continues, before its timers or after.
     pub(super) fn ask_all(&mut self, number: usize, connected: &[Client]) {
         let Some((candidate, url)) = self.asked_at(number) else {
             return;
@@ -178,13 +178,13 @@ impl Candidates {
         Some(((number, running.0), url))
     }
 
-    /// Who was told last that it leads.
+    /// The candidate that was last answered that it leads.
     pub(super) fn last_leader(&self) -> Option<usize> {
         let beliefs = locked(&self.beliefs);
         beliefs.last().map(|belief| belief.candidate.0)
     }
 
-    /// How often somebody else was told so far that it leads.
+    /// How often the leader changed so far.
     pub(super) fn changes(&self) -> usize {
         // What cannot be is found in the end, too, and needs no more of it.
         terms(&locked(&self.beliefs)).map_or(usize::MAX, |terms| changes(&terms))
@@ -211,7 +211,7 @@ impl Candidates {
         Ok(())
     }
 
-    /// Stops asking; gives all that was believed, and what was given back.
+    /// Stops asking; returns all beliefs, and the released leads.
     pub(super) async fn beliefs(self) -> Result<(Vec<Belief>, Vec<GivenBack>)> {
         self.is_over.store(true, Ordering::SeqCst);
         for place in &self.places {
@@ -274,7 +274,7 @@ async fn ask(client: &Client, url: &str, candidate: Candidate, beliefs: &Mutex<V
     }
 }
 
-/// Takes note of what an app was told just now.
+/// Records an answer.
 fn note(beliefs: &Mutex<Vec<Belief>>, candidate: Candidate, sent: Moment, told: &Value) {
     let received = now();
     let number_of = |field: &str| told[field].as_u64();

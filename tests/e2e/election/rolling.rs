@@ -1,24 +1,24 @@
-//! A rolling restart: each candidate is told to stop and is started anew, and the lead goes on.
+//! A rolling restart: each candidate is stopped and started again, and the lead is handed over.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::beliefs::{changes, check_given_back, gaps, longest_gap, terms};
+use super::beliefs::{changes, check_released, gaps, longest_gap, terms};
 use super::candidates::{Candidates, ELECTION};
 use super::until_waiting;
 use crate::harness::{Cluster, TakeOver};
 use crate::plain_writes::PlainWrites;
 
 const CANDIDATES: usize = 3;
-/// A lead is never waited out. Long enough for a store that stalls for some seconds to cost none; who is
-/// told to stop waits for what its app was told, so longer ones make this test longer.
+/// A lead never expires here. The TTL is long enough to outlast a store that stalls for some seconds; a stopped
+/// leader waits for its promises, so a longer one makes this test longer.
 const TTL_SECONDS: u64 = 10;
-/// For how long nobody may believe to lead.
+/// For how long no candidate may believe to lead.
 const GAP: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_leaves_nobody_in_the_lead_for_less_than_a_second() -> Result<()> {
+async fn rolling_restart_is_leaderless_for_less_than_a_second() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("election-rolling").await?;
     let writes = PlainWrites::start(&namespace).await?;
@@ -27,7 +27,7 @@ async fn a_rolling_restart_leaves_nobody_in_the_lead_for_less_than_a_second() ->
         until_waiting(&namespace, ELECTION, CANDIDATES - 1).await?;
         let process = candidates.process(number).context("it runs")?;
         process.sigterm()?;
-        // Its app goes on asking until the end.
+        // Its app continues to ask until the end.
         ensure!(process.ended().await?.success(), "{number}");
         drop(candidates.take_process(number));
         let args = ["--on-term=apps-ended"];
@@ -35,7 +35,7 @@ async fn a_rolling_restart_leaves_nobody_in_the_lead_for_less_than_a_second() ->
     }
     for number in 0..CANDIDATES {
         until_waiting(&namespace, ELECTION, CANDIDATES - 1).await?;
-        // As whoever sets that flag promises.
+        // As the user of that flag promises.
         let process = candidates.end_app(number).context("it runs")?;
         process.sigterm()?;
         ensure!(process.ended().await?.success(), "{number}, at once");
@@ -43,7 +43,7 @@ async fn a_rolling_restart_leaves_nobody_in_the_lead_for_less_than_a_second() ->
     }
     until_waiting(&namespace, ELECTION, CANDIDATES - 1).await?;
     let (beliefs, given_back) = candidates.beliefs().await?;
-    check_given_back(&beliefs, &given_back).map_err(anyhow::Error::msg)?;
+    check_released(&beliefs, &given_back).map_err(anyhow::Error::msg)?;
     let terms = terms(&beliefs).map_err(anyhow::Error::msg)?;
     let (changes, gap) = (changes(&terms), longest_gap(&beliefs));
     println!(

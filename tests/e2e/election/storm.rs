@@ -1,9 +1,9 @@
-//! Three minutes of random trouble: candidates are killed, hang, stop and step down, and the API
-//! server goes away. Whatever happens, never two believe to lead at one time.
+//! Three minutes of random faults: candidates are killed, hang, stop and step down, and the API server is
+//! unavailable. Two candidates never believe to lead at one time.
 //!
-//! What is done to whom is the same each time unless `LEASEHOLD_SEED` says otherwise (`new`: what nobody
-//! has tried), `LEASEHOLD_STORM_SECONDS` says for how long. When what was done takes effect is up to the
-//! machine, so the storm goes on, up to twice as long, until the lead has changed often enough.
+//! The faults are the same each time unless `LEASEHOLD_SEED` has another seed (`new`: one that was never tried);
+//! `LEASEHOLD_STORM_SECONDS` is the duration. When a fault takes effect depends on the machine, so the storm
+//! continues, up to twice as long, until the lead has changed often enough.
 
 use std::cmp::Reverse;
 use std::env;
@@ -13,29 +13,29 @@ use anyhow::{Context, Result, ensure};
 use leasehold::protocol::time::Moment;
 use reqwest::Client;
 
-use super::beliefs::{changes, check_given_back, gaps, terms};
+use super::beliefs::{changes, check_released, gaps, terms};
 use super::candidates::{Candidates, ELECTION};
 use super::until_all_run;
 use crate::harness::{Cluster, Sidecar, TakeOver, now};
 use crate::seed::seed;
 
 const CANDIDATES: usize = 5;
-/// So many of them run by a connection.
+/// How many of them run by a connection.
 const BY_CONNECTION: usize = 1;
-/// Apps ask so long before a process that hangs goes on.
+/// For how long apps ask before a hung process continues.
 const ASKED_BEFORE: Duration = Duration::from_millis(50);
 const TTL_SECONDS: u64 = 3;
 const LASTS_SECONDS: u64 = 180;
-/// So many times without a leader are explained.
-const LONGEST_TOLD: usize = 4;
-/// What was done so long before may still be the cause.
+/// How many of the times without a leader are explained.
+const LONGEST_SHOWN: usize = 4;
+/// A fault up to this long before may still be the cause.
 const BEFORE: Duration = Duration::from_secs(8);
-/// So often somebody else must have led for the check to mean something: once in so many seconds.
+/// How often the leader must have changed for the check to mean something: once in this many seconds.
 const CHANGE_EVERY: u64 = 15;
 
-/// What is done to whom, and for how long.
+/// What happens to one candidate, or to the store.
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+enum Fault {
     Kill,
     Hang,
     Stop,
@@ -46,22 +46,22 @@ enum Trouble {
     KillHolder,
 }
 
-const TROUBLES: [Trouble; 15] = [
-    Trouble::Kill,
-    Trouble::Kill,
-    Trouble::Kill,
-    Trouble::Hang,
-    Trouble::Hang,
-    Trouble::Hang,
-    Trouble::Hang,
-    Trouble::Stop,
-    Trouble::StepDown,
-    Trouble::StepDown,
-    Trouble::StoreHangs,
-    Trouble::StoreDies,
-    Trouble::HangInOutage,
-    Trouble::KillHolder,
-    Trouble::KillHolder,
+const FAULTS: [Fault; 15] = [
+    Fault::Kill,
+    Fault::Kill,
+    Fault::Kill,
+    Fault::Hang,
+    Fault::Hang,
+    Fault::Hang,
+    Fault::Hang,
+    Fault::Stop,
+    Fault::StepDown,
+    Fault::StepDown,
+    Fault::StoreHangs,
+    Fault::StoreDies,
+    Fault::HangInOutage,
+    Fault::KillHolder,
+    Fault::KillHolder,
 ];
 
 fn number_from_env(name: &str) -> Result<Option<u64>> {
@@ -80,11 +80,11 @@ struct Storm {
     log: Vec<Done>,
 }
 
-/// What was done, from when to when.
+/// The faults, each from and until when.
 struct Done {
     from: Moment,
     until: Moment,
-    trouble: Trouble,
+    fault: Fault,
     victim: usize,
 }
 
@@ -100,23 +100,23 @@ impl Storm {
         Duration::from_millis(self.dice.u64(100..longest_ms))
     }
 
-    fn pick(&mut self) -> (Trouble, usize, Duration) {
-        let trouble = TROUBLES[self.dice.usize(..TROUBLES.len())];
-        (trouble, self.victim(), self.wait_of(6_000))
+    fn pick(&mut self) -> (Fault, usize, Duration) {
+        let fault = FAULTS[self.dice.usize(..FAULTS.len())];
+        (fault, self.victim(), self.wait_of(6_000))
     }
 
-    async fn strike(&mut self, trouble: Trouble, victim: usize, wait: Duration) -> Result<()> {
+    async fn inject(&mut self, fault: Fault, victim: usize, wait: Duration) -> Result<()> {
         let cluster = self.cluster.clone();
         let control_plane = cluster.control_plane();
-        match trouble {
-            Trouble::Kill => {
+        match fault {
+            Fault::Kill => {
                 if let Some(process) = self.candidates.take_process(victim) {
                     process.kill9()?;
                 }
                 tokio::time::sleep(wait / 4).await;
                 self.candidates.start_process(victim).await?;
             }
-            Trouble::Hang => {
+            Fault::Hang => {
                 if let Some(process) = self.candidates.process(victim) {
                     let apps = self.candidates.connected(victim).await;
                     process.freeze()?;
@@ -124,7 +124,7 @@ impl Storm {
                     self.thaw(victim, &process, &apps).await?;
                 }
             }
-            Trouble::Stop => {
+            Fault::Stop => {
                 if let Some(process) = self.candidates.process(victim) {
                     process.sigterm()?;
                     process.ended().await?;
@@ -132,13 +132,13 @@ impl Storm {
                 drop(self.candidates.take_process(victim));
                 self.candidates.start_process(victim).await?;
             }
-            Trouble::StepDown => self.candidates.step_down(victim).await?,
-            Trouble::StoreHangs => {
+            Fault::StepDown => self.candidates.step_down(victim).await?,
+            Fault::StoreHangs => {
                 control_plane.freeze().await?;
                 tokio::time::sleep(wait).await;
                 control_plane.thaw().await?;
             }
-            Trouble::HangInOutage => {
+            Fault::HangInOutage => {
                 let process = self.candidates.process(victim);
                 let process = process.context("it was started again")?;
                 let apps = self.candidates.connected(victim).await;
@@ -152,12 +152,12 @@ impl Storm {
                 control_plane.thaw().await?;
                 self.thaw(victim, &process, &apps).await?;
             }
-            Trouble::StoreDies => {
+            Fault::StoreDies => {
                 control_plane.kill_api_server().await?;
                 tokio::time::sleep(wait / 2).await;
                 control_plane.start_api_server().await?;
             }
-            Trouble::KillHolder => self.candidates.kill_holder()?,
+            Fault::KillHolder => self.candidates.kill_holder()?,
         }
         Ok(())
     }
@@ -171,8 +171,8 @@ impl Storm {
 
     fn note(&mut self, done: Done) {
         let has_outage = matches!(
-            done.trouble,
-            Trouble::StoreHangs | Trouble::StoreDies | Trouble::HangInOutage
+            done.fault,
+            Fault::StoreHangs | Fault::StoreDies | Fault::HangInOutage
         );
         if has_outage {
             self.outages.push((done.from, done.until));
@@ -187,11 +187,11 @@ impl Storm {
         until.since(from).saturating_sub(away.sum())
     }
 
-    /// Says of the longest times without a leader what was done in them and shortly before.
+    /// Prints the faults during and shortly before the longest times without a leader.
     fn explain(&self, mut gaps: Vec<(Moment, Moment)>) -> Vec<String> {
         gaps.sort_unstable_by_key(|gap| Reverse(self.there_in(*gap)));
         let mut lines = Vec::new();
-        for gap in gaps.into_iter().take(LONGEST_TOLD) {
+        for gap in gaps.into_iter().take(LONGEST_SHOWN) {
             let (long, there) = (gap.1.since(gap.0), self.there_in(gap));
             lines.push(format!(
                 "nobody led for {long:?}, {there:?} of it with the store"
@@ -199,7 +199,7 @@ impl Storm {
             let is_near = |done: &&Done| done.from < gap.1 && gap.0 < done.until.after(BEFORE);
             for done in self.log.iter().filter(is_near) {
                 let (before, after) = (gap.0.since(done.from), done.from.since(gap.0));
-                let (what, long) = ((done.trouble, done.victim), done.until.since(done.from));
+                let (what, long) = ((done.fault, done.victim), done.until.since(done.from));
                 lines.push(format!("  -{before:?} +{after:?}: {what:?} for {long:?}"));
             }
         }
@@ -209,7 +209,7 @@ impl Storm {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "three minutes and a control plane of its own: make elections"]
-async fn never_two_candidates_believe_to_lead_whatever_happens() -> Result<()> {
+async fn two_candidates_never_lead_at_once_under_faults() -> Result<()> {
     let seed = seed();
     let seconds = number_from_env("LEASEHOLD_STORM_SECONDS")?.unwrap_or(LASTS_SECONDS);
     let changes_min = usize::try_from(seconds / CHANGE_EVERY)?;
@@ -226,17 +226,17 @@ async fn never_two_candidates_believe_to_lead_whatever_happens() -> Result<()> {
     };
     let lasts = Duration::from_secs(seconds);
     let (ends_at, ends_at_last) = (now().after(lasts), now().after(lasts * 2));
-    // One more, because a belief that its app gave up at once is none in the end.
+    // One more, because a belief whose app released it at once does not count in the end.
     let is_short = |storm: &Storm| storm.candidates.changes() <= changes_min;
     while now() < ends_at || (now() < ends_at_last && is_short(&storm)) {
-        let (trouble, victim, wait) = storm.pick();
-        println!("{trouble:?} of {victim} for {wait:?}");
+        let (fault, victim, wait) = storm.pick();
+        println!("{fault:?} of {victim} for {wait:?}");
         let from = now();
-        storm.strike(trouble, victim, wait).await?;
+        storm.inject(fault, victim, wait).await?;
         storm.note(Done {
             from,
             until: now(),
-            trouble,
+            fault,
             victim,
         });
         let pause = storm.wait_of(1_500);
@@ -246,7 +246,7 @@ async fn never_two_candidates_believe_to_lead_whatever_happens() -> Result<()> {
     until_all_run(&namespace, ELECTION, CANDIDATES).await?;
     let (beliefs, given_back) = std::mem::take(&mut storm.candidates).beliefs().await?;
     println!("{}", storm.explain(gaps(&beliefs)).join("\n"));
-    check_given_back(&beliefs, &given_back).map_err(anyhow::Error::msg)?;
+    check_released(&beliefs, &given_back).map_err(anyhow::Error::msg)?;
     let terms = terms(&beliefs).map_err(anyhow::Error::msg)?;
     let changes = changes(&terms);
     let of_connection = terms

@@ -1,4 +1,4 @@
-//! What feeds tell while all is well.
+//! The events of feeds without faults.
 
 use anyhow::Result;
 use leasehold::store::fleet::{ContainerReport, FleetStore as _};
@@ -8,7 +8,7 @@ use super::{fleet, lines_until, make_lock, make_session, next_of, place, report,
 use crate::harness::{Cluster, TakeOver};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feed_tells_what_is_there_and_what_becomes_of_it() -> Result<()> {
+async fn feed_lists_locks_and_delivers_their_changes() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let a = cluster.namespace("fleet").await?;
     let b = cluster.namespace("fleet").await?;
@@ -43,7 +43,7 @@ async fn a_feed_tells_what_is_there_and_what_becomes_of_it() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_told_of_like_locks() -> Result<()> {
+async fn feed_lists_sessions_and_delivers_their_changes() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = cluster.namespace("fleet").await?;
     make_session(&namespace, "before").await?;
@@ -68,7 +68,7 @@ async fn sessions_are_told_of_like_locks() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_pods_that_ended_are_told_of() -> Result<()> {
+async fn feed_delivers_only_ended_pods() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = cluster.namespace("fleet").await?;
     let (runs, ends) = (namespace.pod("runs").await?, namespace.pod("ends").await?);

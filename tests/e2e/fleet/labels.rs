@@ -46,7 +46,7 @@ async fn labeller(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_label_is_given_found_and_taken() -> Result<()> {
+async fn label_is_given_found_and_removed() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let namespace = cluster.namespace("labels").await?;
     let elsewhere = cluster.namespace("labels").await?;
@@ -83,7 +83,7 @@ async fn a_label_is_given_found_and_taken() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_was_made_anew_under_the_name_is_left_alone() -> Result<()> {
+async fn recreated_pod_of_the_same_name_is_left_alone() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let namespace = cluster.namespace("labels").await?;
     let labeller = labeller(&cluster, &namespace).await?;

@@ -1,4 +1,4 @@
-//! Notes are Events that people find with the lock.
+//! Notes are Events that `kubectl describe` shows with the lock.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::events::v1::Event as ApiEvent;
@@ -36,14 +36,14 @@ async fn events(namespace: &Namespace) -> Result<Vec<ApiEvent>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_note_is_seen_with_its_lock_and_known_afterwards() -> Result<()> {
+async fn event_is_shown_with_its_lock_and_found_again() -> Result<()> {
     noted_and_known(KubeVersion::from_env()?).await
 }
 
 /// The field selector by which notes are known is the API server's own.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "Kubernetes 1.33; `make floor` runs it"]
-async fn a_note_is_known_on_the_promised_floor() -> Result<()> {
+async fn event_is_found_again_on_the_promised_floor() -> Result<()> {
     noted_and_known(KubeVersion::Floor).await
 }
 
@@ -91,7 +91,7 @@ async fn foreign_event(namespace: &Namespace) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_note_that_is_written_twice_is_there_once() -> Result<()> {
+async fn event_written_twice_exists_once() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = cluster.namespace("notes").await?;
     make_lock(&namespace, "res", "res").await?;
@@ -110,7 +110,7 @@ async fn a_note_that_is_written_twice_is_there_once() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_longest_note_is_taken() -> Result<()> {
+async fn longest_event_is_accepted() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = cluster.namespace("notes").await?;
     make_lock(&namespace, "res", "res").await?;
@@ -128,13 +128,13 @@ async fn the_longest_note_is_taken() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_told_of_a_namespace_that_is_being_deleted_is_noted_outside_of_it() -> Result<()> {
+async fn event_of_a_terminating_namespace_is_written_outside_it() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let namespace = cluster.namespace("notes").await?;
     make_lock(&namespace, "res", "res").await?;
     let notes = K8sEvents::new(operator(&cluster, &namespace.name).await?, "operator-0");
     let note = note(&namespace, "res.expired").await?;
-    // Nobody finishes the deletion here: that is a controller's work.
+    // The deletion is not finished here: a controller would do that.
     let deletion = ["delete", "namespace", &namespace.name, "--wait=false"];
     namespace.kubectl(&deletion).await?.ok()?;
     for _ in 0..2 {

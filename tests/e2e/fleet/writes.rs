@@ -79,7 +79,7 @@ async fn a_lock_is_written_only_at_the_version_that_was_seen() -> Result<()> {
     let marked = marked.context("a lock that can be marked")?;
     let written = fleet.update_lock(&seen, &marked).await?;
     assert_eq!(written.stored.value, marked);
-    // The feed has not told of it yet.
+    // The feed has not delivered it yet.
     let again = fleet.update_lock(&seen, &marked).await;
     assert_eq!(again.err(), Some(StoreError::Conflict));
     assert_eq!(lock(&fleet, &place).await?.stored.value.long_held, Some(AT));
@@ -87,7 +87,7 @@ async fn a_lock_is_written_only_at_the_version_that_was_seen() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_was_seen_is_deleted() -> Result<()> {
+async fn only_the_version_seen_is_deleted() -> Result<()> {
     let (namespace, fleet) = start().await?;
     make_lock(&namespace, "l", "l").await?;
     make_session(&namespace, "s").await?;
@@ -129,7 +129,7 @@ async fn only_what_was_seen_is_deleted() -> Result<()> {
     ] {
         assert!(matches!(again, Err(StoreError::NotFound(_))), "{again:?}");
     }
-    // On 1.33 the API server looks at the uid first, and finds another: none.
+    // On 1.33 the API server compares the uid first, and finds another one.
     let late = fleet.update_lock(&seen, &seen.stored.value).await.err();
     let is_told = matches!(late, Some(StoreError::NotFound(_) | StoreError::Conflict));
     assert!(is_told, "{late:?}");
@@ -137,7 +137,7 @@ async fn only_what_was_seen_is_deleted() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_made_anew_under_the_name_is_another() -> Result<()> {
+async fn recreated_lock_of_the_same_name_is_another_lock() -> Result<()> {
     let (namespace, fleet) = start().await?;
     make_lock(&namespace, "l", "l").await?;
     let place = place(&namespace, "l");

@@ -30,7 +30,7 @@ async fn connect(sidecar: &Sidecar) -> Result<TcpStream> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn five_thousand_idle_connections_keep_nobody_from_being_served() -> Result<()> {
+async fn requests_are_served_beside_5000_idle_connections() -> Result<()> {
     raise_file_limit()?;
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("hold-idle").await?;
@@ -55,13 +55,13 @@ async fn five_thousand_idle_connections_keep_nobody_from_being_served() -> Resul
         "memory: {memory_before} KiB, with {IDLE} idle connections {} KiB",
         a.rss_kib()?
     );
-    // Nobody at work was closed for them.
+    // No busy connection was closed for them.
     app.until("heartbeat").await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_sends_byte_by_byte_is_given_up_and_keeps_nobody_waiting() -> Result<()> {
+async fn slow_sender_times_out_and_blocks_no_other_client() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("hold-slow").await?;
     let a = sidecar(&namespace.pod("a").await?, 15).await?;

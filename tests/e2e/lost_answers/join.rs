@@ -30,7 +30,7 @@ impl Queue {
         let held = b.acquire("res").await?.granted()?;
         let ahead = c.wait_for("res", WAIT_SECONDS).await?;
         until_queued(&cell.namespace, "res", 1).await?;
-        cell.strike(Class::Join);
+        cell.inject(Class::Join);
         Ok(Self {
             cell,
             b,
@@ -40,7 +40,7 @@ impl Queue {
         })
     }
 
-    /// What the API server said to the message that went wrong, once it did.
+    /// The API server's status for the faulty message, once it has one.
     async fn until_landed(&self) -> Result<u16> {
         landed(&self.cell).await
     }
@@ -62,8 +62,8 @@ impl Queue {
 async fn landed(cell: &Cell) -> Result<u16> {
     eventually("the message that went wrong to land", LIMIT, async || {
         let exchanges = cell.proxy.exchanges();
-        let struck = exchanges.iter().find(|exchange| exchange.fault.is_some())?;
-        struck.status
+        let injected = exchanges.iter().find(|exchange| exchange.fault.is_some())?;
+        injected.status
     })
     .await
 }
@@ -79,13 +79,13 @@ fn pods(queue: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn join_behind_others() -> Result<()> {
+async fn join_behind_other_waiters() -> Result<()> {
     row(async |cluster, fault| {
         let queue = Queue::start(&cluster, fault).await?;
         let asked = now();
         let waiting = queue.cell.behind.wait_for("res", WAIT_SECONDS).await?;
         until_queued(&queue.cell.namespace, "res", 2).await?;
-        // A late one must give nobody a second place.
+        // A late join must add no second entry.
         if lands(fault) {
             queue.until_landed().await?;
         }
@@ -103,7 +103,7 @@ async fn join_behind_others() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn join_of_a_caller_that_hangs_up_meanwhile() -> Result<()> {
+async fn join_of_a_caller_that_hangs_up() -> Result<()> {
     row(async |cluster, fault| {
         let queue = Queue::start(&cluster, fault).await?;
         let asked = now();
@@ -118,10 +118,10 @@ async fn join_of_a_caller_that_hangs_up_meanwhile() -> Result<()> {
             ensure!(status == 200, "{status}");
         }
         until_all_came(asked).await;
-        // Nobody is handed anything meanwhile: the entry goes by itself.
+        // No hand-over happens meanwhile: the entry is removed by its agent.
         let entries = until_queued(&queue.cell.namespace, "res", 1).await?;
         ensure!(pods(&entries) == ["c"], "{entries:?}");
-        queue.cell.was_struck(Class::Join)?;
+        queue.cell.was_injected(Class::Join)?;
 
         let (cell, ..) = queue.serve_those_ahead().await?;
         cell.until_free(2..=2).await?;
@@ -131,7 +131,7 @@ async fn join_of_a_caller_that_hangs_up_meanwhile() -> Result<()> {
     .await
 }
 
-/// Waits behind `c`, by a join of which nothing is heard and another one.
+/// Waits behind `c`, after an unanswered join and a second one.
 async fn wait_twice(queue: &Queue) -> Result<LongPoll> {
     let waiting = queue.cell.behind.wait_for("res", WAIT_SECONDS).await?;
     let entries = until_queued(&queue.cell.namespace, "res", 2).await?;
@@ -139,7 +139,7 @@ async fn wait_twice(queue: &Queue) -> Result<LongPoll> {
     Ok(waiting)
 }
 
-/// One cell, in which the join lands when the test lets it go, when everybody has been served.
+/// One cell, in which the join lands when the test lets it pass, after all waiters were served.
 async fn held_back(cell: impl AsyncFn(Queue) -> Result<()>) -> Result<()> {
     row_of(&[Fault::RequestHeld], async |cluster, fault| {
         cell(Queue::start(&cluster, fault).await?).await
@@ -148,7 +148,7 @@ async fn held_back(cell: impl AsyncFn(Queue) -> Result<()>) -> Result<()> {
 }
 
 async fn lands_now(cell: &Cell) -> Result<u16> {
-    cell.proxy.let_go();
+    cell.proxy.resume_held();
     landed(cell).await
 }
 
@@ -197,7 +197,7 @@ async fn lands_after_its_grant_was_released(queue: Queue) -> Result<()> {
     ensure!(pods(&entries) == ["c", "a"], "{entries:?}");
     let stale = entries[1]["leaseId"].as_str().context("an id")?;
     ensure!(served.id.starts_with(stale), "{served:?}: {entries:?}");
-    // Nobody awaits it: it is handed the lock in its turn, and lets it go.
+    // Without a caller: it gets the lock in its turn, and releases it.
     b.release(&held.id).await?.expect(204)?;
     let next = next.answer().await?.granted()?;
     c.release(&next.id).await?.expect(204)?;

@@ -15,13 +15,13 @@ use crate::support::until_queued;
 const WAIT_SECONDS: u64 = 120;
 
 /// Whatever was late has come by now.
-pub(super) async fn until_all_came(struck: Moment) {
+pub(super) async fn until_all_came(injected: Moment) {
     let slack = Duration::from_secs(1);
-    tokio::time::sleep((LATE + slack).saturating_sub(now().since(struck))).await;
+    tokio::time::sleep((LATE + slack).saturating_sub(now().since(injected))).await;
 }
 
 impl Cell {
-    /// Nobody has the lock after so many grants, and nobody waits for it.
+    /// The lock is free after this many grants, and its queue is empty.
     pub(super) async fn until_free(&self, transitions: RangeInclusive<u64>) -> Result<()> {
         eventually("the lock to be free", LIMIT, async || {
             let lock = self.namespace.lock("res").await.ok().flatten()?;
@@ -44,11 +44,11 @@ async fn enqueue() -> Result<()> {
         let cell = Cell::start(&cluster, fault, 15).await?;
         let other = cell.other(15).await?;
         let first = other.acquire("res").await?.granted()?;
-        cell.strike(Class::Enqueue);
+        cell.inject(Class::Enqueue);
         let asked = now();
         let waiting = cell.behind.wait_for("res", WAIT_SECONDS).await?;
         until_queued(&cell.namespace, "res", 1).await?;
-        // A late one must give nobody a second place.
+        // A late join must add no second entry.
         if fault == Fault::RequestLate(LATE) {
             until_all_came(asked).await;
             until_queued(&cell.namespace, "res", 1).await?;
@@ -72,7 +72,7 @@ async fn hand_over() -> Result<()> {
         let first = cell.behind.acquire("res").await?.granted()?;
         let waiting = other.wait_for("res", WAIT_SECONDS).await?;
         until_queued(&cell.namespace, "res", 1).await?;
-        cell.strike(Class::HandOver);
+        cell.inject(Class::HandOver);
         let asked = now();
         let answer = cell.behind.release(&first.id).await?;
         // 202 says that the store has not confirmed it yet.
@@ -85,8 +85,8 @@ async fn hand_over() -> Result<()> {
             (again.status == 204).then_some(())
         })
         .await?;
-        cell.was_struck(Class::HandOver)?;
-        // One that comes late must end nobody else's grant.
+        cell.was_injected(Class::HandOver)?;
+        // A late write must end no other grant.
         until_all_came(asked).await;
         let lock = cell.namespace.lock("res").await?.unwrap_or_default();
         ensure!(still_held_by(&lock, &second), "{second:?}: {lock}");
@@ -105,14 +105,14 @@ async fn dequeue() -> Result<()> {
         let first = other.acquire("res").await?.granted()?;
         let waiting = cell.behind.wait_for("res", WAIT_SECONDS).await?;
         until_queued(&cell.namespace, "res", 1).await?;
-        cell.strike(Class::Dequeue);
+        cell.inject(Class::Dequeue);
         let asked = now();
         drop(waiting);
         until_queued(&cell.namespace, "res", 0).await?;
-        cell.was_struck(Class::Dequeue)?;
+        cell.was_injected(Class::Dequeue)?;
         until_all_came(asked).await;
 
-        // The holder heard nothing of it, and the place is free for the next caller of that pod.
+        // The holder received no answer, and the entry is free for the next caller of that pod.
         other.renew(&first.id).await?.granted()?;
         let again = cell.behind.wait_for("res", WAIT_SECONDS).await?;
         until_queued(&cell.namespace, "res", 1).await?;
@@ -130,14 +130,14 @@ async fn dequeue_that_a_hand_over_may_outrun() -> Result<()> {
     row(outrun_dequeue).await
 }
 
-/// The holder releases while nobody knows yet whether its waiter has left.
+/// The holder releases while it is unknown whether its waiter has left.
 async fn outrun_dequeue(cluster: Arc<Cluster>, fault: Fault) -> Result<()> {
     let cell = Cell::start(&cluster, fault, 15).await?;
     let other = cell.other(15).await?;
     let first = other.acquire("res").await?.granted()?;
     let waiting = cell.behind.wait_for("res", WAIT_SECONDS).await?;
     until_queued(&cell.namespace, "res", 1).await?;
-    cell.strike(Class::Dequeue);
+    cell.inject(Class::Dequeue);
     let asked = now();
     drop(waiting);
     eventually("the dequeue to be sent", LIMIT, async || {
@@ -145,8 +145,8 @@ async fn outrun_dequeue(cluster: Arc<Cluster>, fault: Fault) -> Result<()> {
     })
     .await?;
     other.release(&first.id).await?.expect(204)?;
-    cell.was_struck(Class::Dequeue)?;
-    // A grant that came for nobody is counted, and given back.
+    cell.was_injected(Class::Dequeue)?;
+    // A grant without a caller is counted, and released.
     cell.until_free(1..=2).await?;
     until_all_came(asked).await;
     cell.until_free(1..=2).await?;

@@ -1,9 +1,8 @@
-//! A row of the table: one message, gone wrong in each way.
+//! A row of the table: one message that fails in each way.
 //!
-//! An agent gives a try five seconds, and a message that is late takes three of them. What is left may
-//! not do for an API server that is starved of CPU, and then an error is right. So each row looks at
-//! how long the API server takes for a read: a cell that fails while it does not keep up says nothing,
-//! and is run again.
+//! An agent gives a try five seconds, and a late message takes three of them. The rest may be too short for an API
+//! server without CPU time, and then an error is right. So each row measures how long the API server takes for a
+//! read: a cell that fails while the server is too slow shows nothing, and is run again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +32,8 @@ const FAULTS: [Fault; 6] = [
 const KEEPS_UP: Duration = Duration::from_millis(250);
 /// How often a cell is run.
 const ROUNDS: usize = 6;
-/// How long between two looks at how the API server does.
-const LOOK: Duration = Duration::from_millis(50);
+/// The interval between two measurements of the API server.
+const PROBE: Duration = Duration::from_millis(50);
 
 /// Runs all cells of a row at once, and says which failed.
 pub(super) async fn row(cell: impl AsyncFn(Arc<Cluster>, Fault) -> Result<()>) -> Result<()> {
@@ -57,7 +56,7 @@ pub(super) async fn row_of(
         let mut slowest = Duration::ZERO;
         let failed: Vec<_> = tokio::select! {
             ended = join_all(cells) => ended.into_iter().flatten().collect(),
-            error = look_at(&cluster, &mut slowest) => return Err(error),
+            error = probe(&cluster, &mut slowest) => return Err(error),
         };
         if failed.is_empty() {
             return Ok(());
@@ -75,8 +74,7 @@ pub(super) async fn row_of(
     Ok(())
 }
 
-/// The shared cluster. A control plane that nobody has used takes two seconds to make the first
-/// session.
+/// The shared cluster. A new control plane takes two seconds to create the first session.
 async fn warm() -> Result<Arc<Cluster>> {
     static USED: OnceCell<()> = OnceCell::const_new();
     let cluster = Cluster::shared(TakeOver::Peer).await?;
@@ -91,7 +89,7 @@ async fn warm() -> Result<Arc<Cluster>> {
 }
 
 /// Notes how long the slowest read takes, until it is dropped.
-async fn look_at(cluster: &Cluster, slowest: &mut Duration) -> anyhow::Error {
+async fn probe(cluster: &Cluster, slowest: &mut Duration) -> anyhow::Error {
     let client = match cluster.admin().await {
         Ok(client) => client,
         Err(error) => return error,
@@ -103,6 +101,6 @@ async fn look_at(cluster: &Cluster, slowest: &mut Duration) -> anyhow::Error {
             return error.into();
         }
         *slowest = (*slowest).max(now().since(asked));
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(PROBE).await;
     }
 }

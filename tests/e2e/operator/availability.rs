@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::{
-    LIMIT, SILENCE, TTL_SECONDS, silence_before_its_end, told_of, two, until_it_stands_by,
+    LIMIT, SILENCE, TTL_SECONDS, audit_lines_of, silence_before_its_end, two, until_it_stands_by,
 };
 use crate::harness::{Cluster, Namespace, Operator, Served, TakeOver, eventually, now};
 use crate::support::{sidecar, until_free, until_queued, until_renewed};
@@ -17,7 +17,7 @@ async fn leads(operator: &Operator) -> Result<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standby_has_counted_the_silence_of_the_dead_before_it_leads() -> Result<()> {
+async fn standby_has_counted_a_sessions_silence_before_it_leads() -> Result<()> {
     // A holder's silence takes longer to judge than the lead takes to change hands.
     const HOLDERS_TTL: u64 = 26;
     let silence = Duration::from_secs(HOLDERS_TTL).mul_f64(SILENCE);
@@ -44,7 +44,7 @@ async fn a_standby_has_counted_the_silence_of_the_dead_before_it_leads() -> Resu
         freed.since(killed),
         freed.since(led),
     );
-    // One that began to look when it led would have had to see all of the silence from there.
+    // A replica that began to count when it led would have had to see all of the silence from then on.
     ensure!(freed.since(led) < silence.mul_f64(0.9), "it began anew");
     let incident = &free["status"]["incidents"][0];
     ensure!(incident["actor"] == *standby.pod.name, "{incident}");
@@ -56,7 +56,7 @@ async fn a_standby_has_counted_the_silence_of_the_dead_before_it_leads() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_is_told_to_end_hands_the_lead_over() -> Result<()> {
+async fn operator_hands_its_lead_over_on_sigterm() -> Result<()> {
     // No take-over in the time that the test has: the lead is handed over, or the test fails.
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let (active, standby) = two(&cluster, 120).await?;
@@ -82,7 +82,7 @@ async fn an_operator_that_is_told_to_end_hands_the_lead_over() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() -> Result<()> {
+async fn operator_frozen_past_its_lead_does_nothing_on_waking() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let (active, standby) = two(&cluster, 10).await?;
     let namespace = cluster.namespace("slept").await?;
@@ -100,7 +100,7 @@ async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() ->
     ensure!(second.token > first.token);
     until_free(&namespace, "freed").await?;
     let told = eventually("both lines of the audit log", LIMIT, async || {
-        Some(told_of(&namespace, &standby)).filter(|lines| lines.len() == 2)
+        Some(audit_lines_of(&namespace, &standby)).filter(|lines| lines.len() == 2)
     })
     .await?;
 
@@ -118,7 +118,7 @@ async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() ->
     let written: Vec<&Served> = came.iter().filter(foreign).collect();
     ensure!(written.is_empty(), "{written:?}");
     ensure!(active.audit().is_empty(), "{:?}", active.audit());
-    ensure!(told_of(&namespace, &standby) == told, "told twice");
+    ensure!(audit_lines_of(&namespace, &standby) == told, "told twice");
     for name in ["handed", "freed"] {
         let lock = namespace.lock(name).await?.unwrap_or_default();
         let incidents = lock["status"]["incidents"].as_array().map_or(0, Vec::len);
@@ -128,22 +128,21 @@ async fn an_operator_that_slept_through_its_lead_does_nothing_when_it_wakes() ->
     Ok(())
 }
 
-/// Where a namespace is being deleted no Event can be written, and by Events an operator knows what
-/// was told.
+/// In a terminating namespace no Event can be written, and an operator knows by Events what was recorded.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_told_of_a_namespace_that_is_being_deleted_is_not_told_again() -> Result<()> {
+async fn incident_in_a_terminating_namespace_is_recorded_once() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let (active, standby) = two(&cluster, 15).await?;
     let goes = cluster.namespace("goes").await?;
     let holder = sidecar(&goes.pod("a").await?, 3).await?;
     holder.acquire("res").await?.granted()?;
-    // Nobody finishes the deletion here: that is a controller's work.
+    // The deletion is not finished here: a controller would do that.
     let deletion = ["delete", "namespace", &goes.name, "--wait=false"];
     goes.kubectl(&deletion).await?.ok()?;
     holder.kill9()?;
     let one_line = async |namespace: &Namespace, operator: &Operator| {
         eventually("a line of the audit log", LIMIT, async || {
-            (told_of(namespace, operator).len() == 1).then_some(())
+            (audit_lines_of(namespace, operator).len() == 1).then_some(())
         })
         .await
     };
@@ -169,7 +168,7 @@ async fn what_was_told_of_a_namespace_that_is_being_deleted_is_not_told_again() 
     holder.acquire("res").await?.granted()?;
     holder.kill9()?;
     one_line(&stays, &standby).await?;
-    let again = told_of(&goes, &standby);
+    let again = audit_lines_of(&goes, &standby);
     ensure!(again.is_empty(), "{again:?}");
     Ok(())
 }

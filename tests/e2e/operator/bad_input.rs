@@ -1,5 +1,4 @@
-//! Objects that somebody edited by hand: whatever they say, nothing is granted by it, the operator
-//! goes on, and somebody can see what is wrong.
+//! Objects that were edited by hand: no grant results from them, the operator continues, and reports what is wrong.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -39,7 +38,7 @@ async fn edit(namespace: &Namespace, lock: &str, change: &Value) -> Result<Value
     namespace.patch(&path, change).await
 }
 
-/// It is up, and what it says can be read.
+/// It runs, and its metrics can be read.
 async fn ensure_it_is_well(operator: &Operator) -> Result<()> {
     ensure!(operator.admin("/readyz").await?.0 == 200);
     ensure!(operator.metric("leasehold_operator_leading").await? > 0.0);
@@ -49,7 +48,7 @@ async fn ensure_it_is_well(operator: &Operator) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edited_times_and_ids_take_nothing_from_who_lives() -> Result<()> {
+async fn edited_times_and_ids_end_no_live_grant() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("edited").await?;
@@ -106,7 +105,7 @@ async fn edited_times_and_ids_take_nothing_from_who_lives() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_never_was_holds_nothing_for_longer_than_its_ttl() -> Result<()> {
+async fn session_that_never_existed_holds_a_lock_for_one_ttl_only() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("never").await?;
@@ -126,7 +125,7 @@ async fn who_never_was_holds_nothing_for_longer_than_its_ttl() -> Result<()> {
         let reason = incident["reason"].as_str().unwrap_or_default();
         ensure!(reason.contains("missing"), "{incident}");
     }
-    // Its token leaves no room for a larger one: free, and nobody has it.
+    // Its token leaves no room for a larger one: the lock is freed.
     held_by(&namespace, "used-up", "never-was", (1 << 53) - 1000).await?;
     let waiting = b.wait_for("used-up", 60).await?;
     let free = until_free(&namespace, "used-up").await?;
@@ -139,7 +138,7 @@ async fn who_never_was_holds_nothing_for_longer_than_its_ttl() -> Result<()> {
     ensure_it_is_well(&operator).await
 }
 
-/// A policy of somebody's by which nobody ends a grant of one lock.
+/// A custom policy that refuses every end of one lock's grant.
 fn untouchable(namespace: &Namespace) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -173,14 +172,14 @@ async fn accept_any_resource(cluster: &Cluster) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_cleared_or_read_is_said_and_holds_nothing_up() -> Result<()> {
+async fn unreadable_or_untouchable_locks_are_logged_and_block_nothing() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     accept_any_resource(&cluster).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("stuck").await?;
     namespace.cluster.enforce(&untouchable(&namespace)).await?;
     held_by(&namespace, "untouchable", "never-was", 5000).await?;
-    // Two waiters with one id: whoever gets the lock waits for it no longer, by either.
+    // Two waiters with one id: when one of them gets the lock, both entries are removed.
     let waiter = |session: &str| {
         json!({"leaseId": "twice", "ownerId": "o", "pod": "p", "podUid": "u", "session": session,
             "sessionTtlSeconds": 120, "queuedAt": "0001-01-01T00:00:00Z"})

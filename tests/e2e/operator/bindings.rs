@@ -1,5 +1,5 @@
-//! The right to run a sidecar in labelled namespaces: given at once, healed, left alone where it is
-//! somebody else's, and taken away when nobody needs it any more.
+//! The right to run a sidecar in labelled namespaces: granted at once, repaired, left alone if it is foreign, and
+//! removed when it is no longer needed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn all_accounts(namespace: &Namespace) -> Value {
     json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}])
 }
 
-/// What somebody makes under the name.
+/// A foreign binding of that name.
 async fn make_by_hand(namespace: &Namespace, manager: &str, role: &str) -> Result<Value> {
     let object = serde_json::from_value(json!({
         "metadata": {"name": NAME, "labels": {"app.kubernetes.io/managed-by": manager}},
@@ -94,8 +94,7 @@ async fn active(cluster: &Arc<Cluster>, name: &str, args: &[&str]) -> Result<Ope
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_label_lets_the_pods_of_a_namespace_run_sidecars_until_it_and_the_last_session_are_gone()
--> Result<()> {
+async fn namespace_label_gives_rights_until_its_last_session_ends() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = active(&cluster, "op-0", BY_NAMESPACE).await?;
     let namespace = cluster.namespace("bound").await?;
@@ -141,8 +140,7 @@ async fn a_label_lets_the_pods_of_a_namespace_run_sidecars_until_it_and_the_last
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_edited_is_put_right_what_is_foreign_is_left_alone_and_a_killed_operator_leaves_no_gap()
--> Result<()> {
+async fn edited_binding_is_repaired_and_a_foreign_one_is_left_alone() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = active(&cluster, "op-0", BY_NAMESPACE).await?;
     let edited = cluster.namespace("edited").await?;
@@ -169,7 +167,7 @@ async fn what_is_edited_is_put_right_what_is_foreign_is_left_alone_and_a_killed_
     let foreign = cluster.namespace("foreign").await?;
     let made = make_by_hand(&foreign, "Helm", "view").await?;
     label(&foreign, Some("enabled")).await?;
-    until_told_of_foreign(&foreign).await?;
+    until_foreign_is_reported(&foreign).await?;
     let said = operator
         .log()
         .lines()
@@ -183,12 +181,12 @@ async fn what_is_edited_is_put_right_what_is_foreign_is_left_alone_and_a_killed_
     let next = active(&cluster, "op-1", BY_NAMESPACE).await?;
     until_bound(&meanwhile, &all_accounts(&meanwhile)).await?;
     label(&foreign, None).await?;
-    // What was decided about it before comes first.
+    // An earlier decision about it comes first.
     let last = cluster.namespace("last").await?;
     label(&last, Some("enabled")).await?;
     until_bound(&last, &all_accounts(&last)).await?;
     ensure!(
-        until_told_of_foreign(&foreign).await? == 1,
+        until_foreign_is_reported(&foreign).await? == 1,
         "told once by both"
     );
     let both = [&operator, &next];
@@ -204,7 +202,7 @@ async fn what_is_edited_is_put_right_what_is_foreign_is_left_alone_and_a_killed_
 }
 
 /// Waits for the Event on a binding that is not ours; gives how many there are.
-async fn until_told_of_foreign(namespace: &Namespace) -> Result<usize> {
+async fn until_foreign_is_reported(namespace: &Namespace) -> Result<usize> {
     eventually("an Event on the foreign binding", LIMIT, async || {
         let events = namespace.events().await.ok()?;
         let about = |event: &&Value| {
@@ -217,7 +215,7 @@ async fn until_told_of_foreign(namespace: &Namespace) -> Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_labelled_accounts_are_bound_where_that_is_asked_for() -> Result<()> {
+async fn service_account_mode_binds_labelled_accounts_only() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let args = ["--bind-sidecars=service-account"];
     let operator = active(&cluster, "op-0", &args).await?;
@@ -273,8 +271,7 @@ async fn label_account(namespace: &Namespace, name: &str, value: Option<&str>) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_may_not_bind_says_which_file_lets_it_and_goes_on_when_it_may()
--> Result<()> {
+async fn missing_bind_right_is_reported_with_its_file_until_granted() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let api = Api::<ClusterRole>::all(cluster.admin().await?);
     let role = api.get(ROLE).await?;

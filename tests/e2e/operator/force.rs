@@ -1,4 +1,4 @@
-//! A person forces the end of a grant: with the right to, on the record, and the app hears of it.
+//! A force release: it needs its own right, is recorded, and the app is notified.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::LIMIT;
 use crate::harness::{Namespace, Output, eventually};
-use crate::support::{looked_after, sidecar, told_of, until_described, until_queued};
+use crate::support::{audit_lines_of, sidecar, until_described, until_queued, with_operator};
 
 const REASON: &str = "the holder hangs in a loop, INC-4711";
 
 /// Lets `jane` end grants and `john` merely change locks.
-async fn let_people_in(namespace: &Namespace) -> Result<()> {
+async fn grant_admin_rights(namespace: &Namespace) -> Result<()> {
     let (client, name) = (namespace.client.clone(), &namespace.name);
     let edit = json!({"metadata": {"name": "edit-locks"}, "rules": [{
         "apiGroups": ["leasehold.dev"], "resources": ["distributedlocks"],
@@ -55,11 +55,10 @@ async fn request(namespace: &Namespace, person: &str, request: &Value) -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forced_release_takes_the_verb_and_is_on_the_record_and_the_app_hears_why() -> Result<()>
-{
-    let (cluster, operator) = looked_after().await?;
+async fn force_release_needs_its_verb_and_is_recorded_and_explained() -> Result<()> {
+    let (cluster, operator) = with_operator().await?;
     let namespace = cluster.namespace("force").await?;
-    let_people_in(&namespace).await?;
+    grant_admin_rights(&namespace).await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let b = sidecar(&namespace.pod("b").await?, 60).await?;
     let app = a.curl_hold(&json!({"resource": "res", "ownerId": "app"}))?;
@@ -101,7 +100,7 @@ async fn a_forced_release_takes_the_verb_and_is_on_the_record_and_the_app_hears_
     );
 
     let line = eventually("a line of the audit log", LIMIT, async || {
-        told_of(&namespace, operator).pop()
+        audit_lines_of(&namespace, operator).pop()
     });
     let line = line.await?;
     ensure!(line["action"] == "force-release", "{line}");
@@ -118,10 +117,10 @@ async fn a_forced_release_takes_the_verb_and_is_on_the_record_and_the_app_hears_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_about_a_grant_that_is_over_gets_a_note_and_ends_nothing() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+async fn request_for_an_ended_grant_gets_an_event_and_ends_nothing() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("late").await?;
-    let_people_in(&namespace).await?;
+    grant_admin_rights(&namespace).await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let over = a.acquire("res").await?.granted()?;
     a.release_for_good(&over.id).await?;

@@ -1,4 +1,4 @@
-//! What is held for long is marked, and what nobody needs any more goes.
+//! Long-held locks are marked, and unneeded objects are deleted.
 
 use std::time::Duration;
 
@@ -7,15 +7,14 @@ use serde_json::json;
 
 use super::LIMIT;
 use crate::harness::eventually;
-use crate::support::{looked_after, sidecar};
+use crate::support::{sidecar, with_operator};
 
 /// The shortest time that a lock can be kept is a minute.
 const A_MINUTE_AND_MORE: Duration = Duration::from_secs(100);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_held_for_long_is_marked_in_one_write_and_its_release_takes_the_mark_away()
--> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+async fn long_held_condition_takes_one_write_and_ends_with_release() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("long").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let lease = a.acquire("res").await?.granted()?;
@@ -49,8 +48,8 @@ async fn a_lock_that_is_held_for_long_is_marked_in_one_write_and_its_release_tak
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_lock_is_deleted_and_the_next_one_of_its_name_has_larger_tokens() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+async fn idle_lock_is_deleted_and_its_successors_tokens_are_larger() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("idle").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let kept = a.acquire("kept").await?.granted()?;
@@ -75,8 +74,8 @@ async fn an_idle_lock_is_deleted_and_the_next_one_of_its_name_has_larger_tokens(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ended_session_is_deleted_when_nothing_names_it() -> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+async fn ended_session_is_deleted_once_no_lock_names_it() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("over").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let lease = a.acquire("res").await?.granted()?;

@@ -1,4 +1,4 @@
-//! The label of the pod that leads, and a Service that selects it: never two, whoever dies.
+//! The label of the leader's pod, and a Service that selects it: never two pods, whichever process crashes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const CHANGES: usize = 20;
 const TTL_SECONDS: u64 = 5;
 const OPERATOR: &[&str] = &["--leader-labels", "--session-ttl", "5"];
 const LIMIT: Duration = PATIENCE;
-/// The steps of moving a label that failed, or whose answer did not come in time.
+/// The steps of moving a label that failed, or were not answered in time.
 const FAILED: &str = r#"leasehold_operator_reconciles_total{kind="label",outcome="failed"}"#;
 
 /// A pod that has the label is one.
@@ -131,7 +131,7 @@ impl Candidates {
 /// What a lead ran in, if that ended with it.
 struct Ended(Option<Sidecar>);
 
-/// What is looked at all the time: who has the label, and who is behind the Service.
+/// What is watched throughout: the pods with the label, and the pods behind the Service.
 struct Watched {
     labels: Membership,
     service: Membership,
@@ -147,8 +147,8 @@ impl Watched {
         })
     }
 
-    /// Waits until who leads alone has the label and is alone behind the Service, in a lead that came
-    /// after the one with this token. Who leads is looked up each time: a lead may end by itself.
+    /// Waits until the only leader has the label and is alone behind the Service, in a lead after the one with this
+    /// token. The leader is read each time: a lead may end for another reason.
     async fn until_settled(&self, namespace: &Namespace, token: u64) -> Result<Term> {
         let what = format!("a lead after {token}, its label and its endpoint");
         eventually(&what, LIMIT, async || {
@@ -159,8 +159,8 @@ impl Watched {
         .await
     }
 
-    /// Each write of an operator to a pod must have changed who has the label. One that was not
-    /// answered in time may have been done, and is sent again: the operators count those that failed.
+    /// Each write of an operator to a pod must have changed the label. One that was not answered in time may have
+    /// been applied, and is repeated: the operators count failures.
     fn check(&self, namespace: &Namespace, operators: &[Pod], failed: f64) -> Result<()> {
         self.service.checked()?;
         let changed = self.labels.checked()?.len() - 1;
@@ -180,7 +180,7 @@ impl Watched {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_selects_the_leader_never_has_two_endpoints() -> Result<()> {
+async fn service_for_the_leader_never_has_two_endpoints() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     cluster.allow_leader_labels().await?;
     let _controllers = ControllerManager::start(cluster.control_plane())?;
@@ -205,7 +205,7 @@ async fn a_service_that_selects_the_leader_never_has_two_endpoints() -> Result<(
             let term = watched.until_settled(&namespace, 0).await?;
             if is_operators_end {
                 failed += operator.metric(FAILED).await?;
-                // What it did not come to is done by the next one.
+                // Unfinished work is done by the next one.
                 operator.kill9()?;
             }
             let ended = candidates.end(&term.leader, end).await?;

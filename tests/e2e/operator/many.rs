@@ -1,4 +1,4 @@
-//! A pod that dies with a thousand locks, and an operator that dies while it clears them.
+//! A pod that is killed with a thousand locks, and an operator that is killed while it reclaims them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
 
-use super::{told_of, two};
+use super::{audit_lines_of, two};
 use crate::harness::{
     Cluster, LongPoll, Namespace, Operator, PATIENCE, Sidecar, TakeOver, eventually, now,
 };
@@ -17,9 +17,9 @@ use crate::support::{BUSY, sidecar, until_queued};
 const LOCKS: usize = 1000;
 /// Those that others wait for.
 const CONTENDED: usize = 20;
-/// How many are cleared when the first operator dies.
+/// How many are reclaimed when the first operator is killed.
 const KILLED_AT: f64 = 300.0;
-/// How many locks are held when all is done: those, and the lead.
+/// How many locks are held at the end: those, and the lead.
 const HELD_AT_LAST: f64 = 21.0;
 const LIMIT: Duration = PATIENCE;
 const RECLAIMED: &str = r#"leasehold_operator_reclaimed_total{cause="expired"}"#;
@@ -38,8 +38,7 @@ async fn take_all(holder: &Sidecar) -> Result<BTreeMap<String, u64>> {
     stream::iter(taken).buffer_unordered(32).try_collect().await
 }
 
-/// The last of them have somebody who waits: no order in which they come by themselves is the one
-/// that they are to be cleared in.
+/// The last of them have a waiter: so no natural order is the one in which they are to be reclaimed.
 async fn wait_for_some(namespace: &Namespace, waiter: &Sidecar) -> Result<Vec<LongPoll>> {
     let mut waiting = Vec::new();
     for number in LOCKS - CONTENDED..LOCKS {
@@ -49,7 +48,7 @@ async fn wait_for_some(namespace: &Namespace, waiter: &Sidecar) -> Result<Vec<Lo
     Ok(waiting)
 }
 
-/// Waits until an operator has cleared so many.
+/// Waits until an operator has reclaimed this many.
 async fn until_reclaimed(operator: &Operator, count: f64) -> Result<()> {
     let what = format!("{count} locks cleared by {}", operator.pod.name);
     eventually(&what, LIMIT, async || {
@@ -77,7 +76,7 @@ fn writes_of(cluster: &Arc<Cluster>, operator: &Operator, before: usize) -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_finishes_what_another_one_died_in_the_middle_of() -> Result<()> {
+async fn operator_finishes_the_work_of_a_killed_one() -> Result<()> {
     let _alone = BUSY.lock().await;
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let (first, second) = two(&cluster, 15).await?;
@@ -119,15 +118,15 @@ async fn an_operator_finishes_what_another_one_died_in_the_middle_of() -> Result
     }
     ensure!(handed_over.len() == CONTENDED);
     for lock in &locks {
-        look_at(lock, &tokens, &waiter)?;
+        check_lock(lock, &tokens, &waiter)?;
     }
-    look_at_order(&locks)?;
-    until_all_is_told(&namespace, &[&first, &second], &tokens).await?;
+    check_order(&locks)?;
+    until_all_is_recorded(&namespace, &[&first, &second], &tokens).await?;
     until_all_have_events(&namespace).await
 }
 
 /// It ended once, and is free or the waiter's, by a larger token.
-fn look_at(lock: &Value, tokens: &BTreeMap<String, u64>, waiter: &Sidecar) -> Result<()> {
+fn check_lock(lock: &Value, tokens: &BTreeMap<String, u64>, waiter: &Sidecar) -> Result<()> {
     let name = lock["metadata"]["name"].as_str().context("a name")?;
     let token = *tokens.get(name).context("one of ours")?;
     let status = &lock["status"];
@@ -150,7 +149,7 @@ fn is_contended(lock: &str) -> bool {
 }
 
 /// Those that others wait for were decided about first; which write then lands first is the store's.
-fn look_at_order(locks: &[Value]) -> Result<()> {
+fn check_order(locks: &[Value]) -> Result<()> {
     let (mut contended, mut others) = (vec![], vec![]);
     for lock in locks {
         let name = lock["metadata"]["name"].as_str().context("a name")?;
@@ -169,7 +168,7 @@ fn look_at_order(locks: &[Value]) -> Result<()> {
 
 /// Waits until both audit logs together have a line for the end of each grant; a repetition has the
 /// same id.
-async fn until_all_is_told(
+async fn until_all_is_recorded(
     namespace: &Namespace,
     operators: &[&Operator],
     tokens: &BTreeMap<String, u64>,
@@ -177,7 +176,7 @@ async fn until_all_is_told(
     let lines = eventually("a line for each", LIMIT, async || {
         let lines: Vec<Value> = operators
             .iter()
-            .flat_map(|one| told_of(namespace, one))
+            .flat_map(|one| audit_lines_of(namespace, one))
             .collect();
         let locks = lines.iter().filter_map(|line| line["lock"].as_str());
         (locks.collect::<BTreeSet<_>>().len() == LOCKS).then_some(lines)

@@ -1,4 +1,4 @@
-//! A pod that asks for a sidecar and has none is told of: by one Event, whoever leads.
+//! A pod that requests a sidecar and has none gets one Event, whichever replica leads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +49,8 @@ async fn make_asking(namespace: &Namespace, name: &str) -> Result<Pod> {
     .await
 }
 
-/// The pods of a namespace that Events say are not injected, in order.
-async fn told_of(namespace: &Namespace) -> Result<Vec<String>> {
+/// The pods of a namespace with an Event that they are not injected, in order.
+async fn reported_pods(namespace: &Namespace) -> Result<Vec<String>> {
     let events = namespace.events().await?;
     let events = events
         .iter()
@@ -61,10 +61,10 @@ async fn told_of(namespace: &Namespace) -> Result<Vec<String>> {
     Ok(pods)
 }
 
-async fn until_told(namespace: &Namespace, pods: &[&str]) -> Result<()> {
+async fn until_reported(namespace: &Namespace, pods: &[&str]) -> Result<()> {
     let what = format!("an Event on each of {pods:?}");
     eventually(&what, LIMIT, async || {
-        let told = told_of(namespace).await.ok()?;
+        let told = reported_pods(namespace).await.ok()?;
         pods.iter()
             .all(|pod| told.iter().any(|one| one == pod))
             .then_some(())
@@ -73,7 +73,7 @@ async fn until_told(namespace: &Namespace, pods: &[&str]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_asks_for_a_sidecar_and_has_none_gets_one_event_whoever_leads() -> Result<()> {
+async fn pod_without_its_requested_sidecar_gets_one_event() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let first = Operator::start(BINARY, &cluster.operator_pod("op-0").await?, ARGS).await?;
     first.until_active().await?;
@@ -94,7 +94,7 @@ async fn a_pod_that_asks_for_a_sidecar_and_has_none_gets_one_event_whoever_leads
     let done = json!({"leasehold.dev/inject": "true", "leasehold.dev/injected": "true"});
     make(&namespace, "injected", done, sidecar).await?;
     let pod = make_asking(&namespace, "without").await?;
-    until_told(&namespace, &["without"]).await?;
+    until_reported(&namespace, &["without"]).await?;
 
     let described = namespace
         .kubectl(&["describe", "pod", "without"])
@@ -115,15 +115,15 @@ async fn a_pod_that_asks_for_a_sidecar_and_has_none_gets_one_event_whoever_leads
     let second = Operator::start(BINARY, &cluster.operator_pod("op-1").await?, ARGS).await?;
     second.until_active().await?;
     ensure!(
-        told_of(&elsewhere).await?.is_empty(),
+        reported_pods(&elsewhere).await?.is_empty(),
         "nobody is injected there"
     );
     label(&elsewhere).await?;
-    until_told(&elsewhere, &["early"]).await?;
-    // What there was to tell of the others was told before.
+    until_reported(&elsewhere, &["early"]).await?;
+    // Events about the others were due before.
     make_asking(&namespace, "last").await?;
-    until_told(&namespace, &["last"]).await?;
-    let told = told_of(&namespace).await?;
+    until_reported(&namespace, &["last"]).await?;
+    let told = reported_pods(&namespace).await?;
     ensure!(told == ["last", "without"], "{told:?}");
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::support::{BINARY, sidecar, until_described, until_free, until_renewed
 /// What the runbook gives to `--bump-revision`.
 const BUMP: u64 = 1_000_000_000;
 const WENT_BACK: &str = "leasehold_operator_store_went_back";
-/// How long the sessions of those who die here may be silent.
+/// The session TTL of processes that are killed here.
 const SHORT: u64 = 3;
 
 async fn operator(cluster: &std::sync::Arc<Cluster>) -> Result<Operator> {
@@ -36,7 +36,7 @@ async fn until_metric(operator: &Operator, series: &str, value: f64) -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_dies_in_an_outage_is_cleared_after_it_and_who_lives_is_not() -> Result<()> {
+async fn only_sessions_that_died_in_an_outage_are_reclaimed_after_it() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("outage").await?;
@@ -80,7 +80,7 @@ async fn who_dies_in_an_outage_is_cleared_after_it_and_who_lives_is_not() -> Res
     Ok(())
 }
 
-/// Our binary, with a pipe as its standard output that is full and that nobody reads.
+/// Our binary, with a full pipe without a reader as its standard output.
 fn with_a_full_pipe(directory: &Path) -> Result<(String, PathBuf)> {
     let (pipe, script) = (directory.join("pipe"), directory.join("operator"));
     let made = Command::new("mkfifo").arg(&pipe).status()?;
@@ -96,7 +96,7 @@ fn with_a_full_pipe(directory: &Path) -> Result<(String, PathBuf)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_log_that_nobody_reads_stops_the_record_and_nothing_else() -> Result<()> {
+async fn blocked_audit_log_stops_recording_and_nothing_else() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let directory = tempfile::tempdir()?;
     let (stuck, pipe) = with_a_full_pipe(directory.path())?;
@@ -138,7 +138,7 @@ async fn an_audit_log_that_nobody_reads_stops_the_record_and_nothing_else() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_went_while_history_was_lost_is_missed_and_cleared_after_its_ttl() -> Result<()> {
+async fn session_lost_to_compaction_is_reclaimed_after_its_ttl() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("compacted").await?;
@@ -149,7 +149,7 @@ async fn what_went_while_history_was_lost_is_missed_and_cleared_after_its_ttl() 
     let dead = until_renewed(&namespace, "res", 1).await?;
     let dead = dead["metadata"]["name"].as_str().context("a name")?;
 
-    // Nobody ever tells of the end of this session.
+    // No event reports the end of this session.
     let control_plane = cluster.control_plane();
     control_plane.kill_api_server().await?;
     dies.kill9()?;
@@ -195,12 +195,12 @@ async fn token(sidecar: &Sidecar, resource: &str) -> Result<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restore_with_the_bump_is_gone_on_from_with_larger_tokens() -> Result<()> {
+async fn restore_with_the_bump_is_followed_by_larger_tokens() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("bumped").await?;
     let (snapshot, last) = backup(&namespace).await?;
-    // Nothing is judged by what was seen before, so there is time to queue.
+    // Earlier observations decide nothing, so there is time to queue.
     cluster
         .control_plane()
         .restore_etcd(&snapshot, Some(BUMP))
@@ -216,7 +216,7 @@ async fn a_restore_with_the_bump_is_gone_on_from_with_larger_tokens() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_went_back_gets_nothing_from_the_operator_until_it_is_mended() -> Result<()> {
+async fn operator_writes_nothing_while_the_store_is_behind() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("back").await?;

@@ -1,4 +1,4 @@
-//! Pods that ended, whose locks are free before anybody fell silent, and pods that only look like it.
+//! Locks of ended pods are free before their sessions expire; pods that only look ended keep theirs.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{LIMIT, looked_after};
+use super::{LIMIT, with_operator};
 use crate::harness::{Namespace, Sidecar, eventually, now};
 use crate::support::{sidecar, until_free, until_renewed};
 
-/// Whoever falls silent is not dead for a long time here.
+/// A silent session does not expire for a long time here.
 const TTL_SECONDS: u64 = 60;
 
 fn terminated(reason: &str) -> Value {
@@ -49,9 +49,8 @@ async fn incident_of(namespace: &Namespace, lock: &str) -> Result<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_locks_of_a_pod_that_ended_are_free_at_once_and_those_of_look_alikes_are_not()
--> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+async fn only_locks_of_really_ended_pods_are_freed_at_once() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("ended").await?;
     let lost = json!({"phase": "Failed", "reason": "NodeLost",
         "containerStatuses": terminated("ContainerStatusUnknown")});
@@ -88,9 +87,8 @@ async fn the_locks_of_a_pod_that_ended_are_free_at_once_and_those_of_look_alikes
     );
     ensure!(incident["kind"] == "PodEnded", "{incident}");
     ensure!(incident["actor"] == "operator-of-many", "{incident}");
-    // The report was wrong all the same: the process is there. It does not begin one session after the
-    // other, of which each would be revoked at once.
-    // One that was under way when the session ended is told that, and no more.
+    // The report was wrong: the process runs. It pauses between sessions, each of which would be revoked at once. An
+    // acquire under way when the session ended fails with that reason.
     eventually("no other session to be begun", LIMIT, async || {
         let answer = really.acquire("again").await.ok()?;
         let said = answer.json["detail"].as_str()?;
@@ -117,12 +115,11 @@ async fn the_locks_of_a_pod_that_ended_are_free_at_once_and_those_of_look_alikes
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_is_being_deleted_is_asked_after_when_its_session_missed_a_renewal() -> Result<()>
-{
-    let (cluster, _operator) = looked_after().await?;
+async fn terminating_pod_is_read_after_a_missed_renewal() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("deleted").await?;
     let pod = namespace.pod("a").await?;
-    // Its phase says nothing yet, so no feed tells of it.
+    // Its phase has not changed yet, so no feed reports it.
     let keep = json!({"metadata": {"finalizers": ["example.com/keep"]}});
     let params = PatchParams::default();
     api(&namespace)
@@ -148,9 +145,8 @@ async fn a_pod_that_is_being_deleted_is_asked_after_when_its_session_missed_a_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_does_not_say_which_pod_it_is_of_is_judged_by_its_silence_alone()
--> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+async fn session_without_a_pod_uid_is_judged_by_its_silence_alone() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("nobody").await?;
     let session = json!({"apiVersion": "leasehold.dev/v1alpha1", "kind": "LockSession",
         "metadata": {"name": "nobody"},

@@ -1,4 +1,4 @@
-//! An operator that lacks what it needs: it does not lead, and says what to do.
+//! An operator without its rights: it does not lead, and logs the remedy.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use anyhow::{Result, ensure};
 use crate::harness::{Cluster, Operator, PATIENCE, Pod, TakeOver, eventually, now};
 use crate::support::{BINARY, sidecar, until_free};
 
-/// An API server goes on with a watch that it has allowed until that ends, after half a minute and more.
+/// An API server continues an allowed watch until it ends, after half a minute and more.
 const LIMIT: Duration = PATIENCE;
 const ELECTION: &str = "leasehold-operator";
 const FILE: &str = "charts/leasehold/files/rbac/operator.yaml";
 
-/// How often it was said that these may not be seen.
+/// How often the log said that this kind may not be watched.
 fn said(operator: &Operator, kind: &str) -> usize {
     let log = operator.log();
     let lines = log.lines();
@@ -33,8 +33,7 @@ async fn until_not_ready(operator: &Operator) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_without_its_rights_does_not_lead_and_says_now_and_then_what_to_do()
--> Result<()> {
+async fn operator_without_rights_does_not_lead_and_logs_the_remedy() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     cluster.take_operators_rights().await?;
     let started = now();
@@ -85,7 +84,7 @@ async fn an_operator_without_its_rights_does_not_lead_and_says_now_and_then_what
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_may_not_label_pods_says_which_file_lets_it() -> Result<()> {
+async fn missing_label_right_is_reported_with_its_file() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let pod = cluster.operator_pod("op-0").await?;
     let operator = Operator::start(BINARY, &pod, &["--leader-labels"]).await?;
@@ -103,7 +102,7 @@ async fn an_operator_that_may_not_label_pods_says_which_file_lets_it() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_that_is_in_another_pod_than_it_says_is_told_so_once() -> Result<()> {
+async fn wrong_own_pod_identity_is_logged_once() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let elsewhere = cluster.namespace("elsewhere").await?;
     let pod = cluster.operator_pod("op-0").await?;

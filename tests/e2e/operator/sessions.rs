@@ -1,10 +1,10 @@
-//! Sessions that people end under living and dead agents: what is on the record, and what apps hear.
+//! Sessions that are revoked or deleted by hand under live and crashed agents: the record, and what apps receive.
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{LIMIT, looked_after};
+use super::{LIMIT, with_operator};
 use crate::harness::{Namespace, eventually};
 use crate::support::{sidecar, until_free, until_lost, until_queued, until_renewed};
 
@@ -16,9 +16,8 @@ async fn session_of(namespace: &Namespace, lock: &str) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_app_of_a_session_that_a_person_revokes_hears_that_and_its_agent_begins_another()
--> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+async fn manual_revocation_reaches_the_app_and_a_new_session_follows() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("revoked").await?;
     let a = sidecar(&namespace.pod("a").await?, 60).await?;
     let b = sidecar(&namespace.pod("b").await?, 60).await?;
@@ -42,8 +41,8 @@ async fn the_app_of_a_session_that_a_person_revokes_hears_that_and_its_agent_beg
         incident["kind"] == "Expired" && reason.contains("jane"),
         "{incident}"
     );
-    // Long before its next renewal. The watch may tell of the lock before the agent knows of the session:
-    // an acquire in between holds nothing, and is tried again.
+    // Long before its next renewal. The watch may report the lock before the agent knows of the session: an acquire
+    // in between holds nothing, and is retried.
     let again = eventually("another session", LIMIT, async || {
         let answer = a.acquire("other").await;
         let between = answer.as_ref().is_ok_and(|a| a.code() == "session_lost");
@@ -56,16 +55,15 @@ async fn the_app_of_a_session_that_a_person_revokes_hears_that_and_its_agent_beg
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_session_is_on_the_record_where_its_agent_does_not_release_what_it_held()
--> Result<()> {
-    let (cluster, _operator) = looked_after().await?;
+async fn deleted_session_is_recorded_unless_its_agent_releases() -> Result<()> {
+    let (cluster, _operator) = with_operator().await?;
     let namespace = cluster.namespace("unsessioned").await?;
     let dies = sidecar(&namespace.pod("dies").await?, 6).await?;
     let lives = sidecar(&namespace.pod("lives").await?, 20).await?;
     dies.acquire("left").await?.granted()?;
     let lease = lives.acquire("released").await?.granted()?;
     let dead = session_of(&namespace, "left").await?;
-    // By then what the app was told will be over soon, and the operator waits for a whole TTL.
+    // By then the app's promise will be over soon, and the operator waits for a whole TTL.
     until_renewed(&namespace, "released", 2).await?;
     let living = session_of(&namespace, "released").await?;
     dies.kill9()?;

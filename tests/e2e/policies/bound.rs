@@ -8,7 +8,9 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use leasehold::crd::lock::{DistributedLock, DistributedLockStatus as Status};
 use serde_json::json;
 
-use super::stage::{Expect, TOKEN, bare_lock, free, grant, incident, outcome, session_of, waiter};
+use super::fixture::{
+    Expect, TOKEN, bare_lock, free, grant, incident, outcome, session_of, waiter,
+};
 use super::world::{User, World};
 use crate::harness::TakeOver;
 
@@ -25,7 +27,7 @@ const ATTACKS: [(Change, &[&str]); 4] = [
     (
         |status, holder, waiter| {
             grant(status, waiter);
-            status.holder = Some(super::stage::holder(holder));
+            status.holder = Some(super::fixture::holder(holder));
         },
         &["status.holder must name pod a", "others wait for this lock"],
     ),
@@ -82,7 +84,7 @@ async fn raw_writes_with_a_pods_own_token_are_refused() {
 }
 
 #[tokio::test]
-async fn another_pods_grant_is_ended_as_the_mode_says() {
+async fn other_pods_grant_ends_only_by_the_rules_of_the_mode() {
     for mode in [TakeOver::Strict, TakeOver::Peer] {
         let world = World::new(mode).await;
         let [a, b] = world.pods(["a", "b"]).await;

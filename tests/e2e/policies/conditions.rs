@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use leasehold::crd::lock::ConditionRecord;
 use serde_json::json;
 
-use super::stage::TIME;
+use super::fixture::TIME;
 use crate::harness::{Cluster, TakeOver};
 use crate::support::{Pair, until_queued};
 
@@ -18,10 +18,10 @@ fn condition(kind: &str) -> ConditionRecord {
     }
 }
 
-/// A mark that the sidecars have not seen, and that goes with the grant: once by a hand-over, once
-/// where the lock gets free.
+/// A condition that the sidecars have not seen, and that ends with the grant: once by a hand-over, once when the lock
+/// is freed.
 #[tokio::test(flavor = "multi_thread")]
-async fn sidecars_give_back_a_lock_that_was_marked_meanwhile() -> Result<()> {
+async fn sidecars_release_a_lock_marked_long_held() -> Result<()> {
     // One that has no operator: it would take the mark off a free lock itself.
     let cluster = Cluster::shared(TakeOver::Strict).await?;
     let Pair { namespace, a, b } = Pair::start_in(&cluster, "marked", 15).await?;

@@ -5,7 +5,7 @@ use leasehold::crd::lock::DistributedLock;
 use leasehold::crd::session::LockSession;
 use serde_json::json;
 
-use super::stage::{Expect, bare_lock, grant, outcome, revocation, session_of};
+use super::fixture::{Expect, bare_lock, grant, outcome, revocation, session_of};
 use super::world::World;
 use crate::harness::{PATIENCE, TakeOver, eventually};
 
@@ -13,7 +13,7 @@ use crate::harness::{PATIENCE, TakeOver, eventually};
 const SESSION: &str = "a-0123456789ab";
 
 #[tokio::test]
-async fn a_token_without_a_pod_and_a_pod_from_elsewhere_get_nowhere() {
+async fn tokens_without_a_pod_or_of_another_namespace_are_refused() {
     let world = World::new(TakeOver::Peer).await;
     let a = world.pod("a").await;
     let lock = world.lock(None).await;
@@ -58,7 +58,7 @@ async fn a_token_without_a_pod_and_a_pod_from_elsewhere_get_nowhere() {
 }
 
 #[tokio::test]
-async fn a_sidecars_role_has_no_delete_and_no_spec() {
+async fn sidecar_role_allows_neither_delete_nor_spec_changes() {
     let world = World::new(TakeOver::Strict).await;
     let a = world.pod("a").await;
     let lock = world.lock(None).await;

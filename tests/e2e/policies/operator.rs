@@ -1,4 +1,4 @@
-//! The operator: what its role gives it, and what it may do to pods where it may write to them.
+//! The operator: the rights of its role, and what it may do to pods.
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Pod;
@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::stage::{Expect, outcome};
+use super::fixture::{Expect, outcome};
 use super::world::World;
 use crate::harness::{
     Cluster, OPERATOR_ACCOUNT, OPERATOR_NAMESPACE, PATIENCE, TakeOver, eventually,
@@ -54,7 +54,7 @@ const NOWHERE: [(&str, &str, &str); 14] = [
 ];
 
 #[tokio::test]
-async fn the_operator_has_a_sidecars_rights_at_home_and_its_own_everywhere() {
+async fn operator_has_sidecar_rights_in_its_own_namespace_only() {
     let world = World::new(TakeOver::Strict).await;
     world.bare_operator().await;
     for (namespace, home) in [("default", false), (OPERATOR_NAMESPACE, true)] {

@@ -1,4 +1,4 @@
-//! Namespaces that say which resources they lock.
+//! Namespaces that restrict the resources they lock.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use kube::Client;
 use leasehold::k8s::names::object_name;
 use leasehold::protocol::ids::Resource;
 
-use super::stage::{Expect, Outcome, bare_lock};
+use super::fixture::{Expect, Outcome, bare_lock};
 use super::world::World;
 use crate::harness::{PATIENCE, TakeOver, eventually};
 
@@ -40,7 +40,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_locks_only_what_its_annotation_allows() {
+async fn namespace_locks_only_resources_that_its_annotation_allows() {
     let world = World::new(TakeOver::Strict).await;
     let pod = world.pod("a").await;
     world.make(&pod.client, "anything").await.allowed();
@@ -67,14 +67,14 @@ async fn a_namespace_locks_only_what_its_annotation_allows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_there_before_the_annotation_is_used_on() {
+async fn lock_older_than_the_annotation_stays_usable() {
     let world = World::new(TakeOver::Strict).await;
     let pod = world.pod("a").await;
     let lock = world.lock(None).await;
     world.allow_prefixes("orders/").await;
     world
         .write(&pod.client, &lock, |status| {
-            super::stage::grant(status, &pod);
+            super::fixture::grant(status, &pod);
         })
         .await
         .allowed();

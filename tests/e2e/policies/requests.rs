@@ -1,11 +1,10 @@
-//! Requests that somebody's grant end: who may write them and how, and the command that a refused
-//! deletion tells.
+//! Requests to end a foreign grant: who may write them and how, and the command that a refused deletion prints.
 
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use leasehold::crd::lock::{DistributedLock, ReleaseMode, ReleaseRequest};
 use serde_json::{Value, json};
 
-use super::stage::{Expect, Outcome, outcome};
+use super::fixture::{Expect, Outcome, outcome};
 use super::world::{User, World};
 use crate::harness::{PATIENCE, TakeOver, eventually};
 
@@ -26,10 +25,10 @@ async fn patch(world: &World, by: &User, lock: &str, spec: Value) -> Outcome {
     outcome(locks.patch(lock, &PatchParams::default(), &patch).await)
 }
 
-/// The role that we ship for people is enough, and does not let them write the status.
+/// The role that we ship for users is enough, and does not let them write the status.
 #[tokio::test]
 async fn a_lock_admin_ends_a_grant_on_the_record_and_not_by_hand() {
-    // An operator would do what is asked.
+    // An operator would carry out the request.
     let world = World::without_operator(TakeOver::Strict).await;
     let a = world.pod("a").await;
     let lock = world.held(&a, &[]).await;
@@ -44,7 +43,7 @@ async fn a_lock_admin_ends_a_grant_on_the_record_and_not_by_hand() {
 }
 
 #[tokio::test]
-async fn a_pod_asks_for_nothing() {
+async fn pod_cannot_write_release_requests() {
     let world = World::new(TakeOver::Strict).await;
     let [a, b] = world.pods(["a", "b"]).await;
     let lock = world.held(&a, &[]).await;
@@ -56,7 +55,7 @@ async fn a_pod_asks_for_nothing() {
             asked.await.refused("cannot patch");
         }
     }
-    // Where somebody has let pods change locks.
+    // If pods were given the right to change locks.
     world.let_pods_edit_locks().await;
     let may = eventually("the right to edit locks", PATIENCE, async || {
         let answer = patch(&world, &b, &lock, json!({"retainSeconds": 60})).await;
@@ -84,8 +83,8 @@ async fn a_pod_asks_for_nothing() {
     assert!(read.spec.release_request.is_none());
 }
 
-/// What a person is told in backquotes when a deletion is refused.
-async fn told_command(world: &World, lock: &str) -> String {
+/// The command in backquotes of a refused deletion.
+async fn command_in_refusal(world: &World, lock: &str) -> String {
     let locks = world.api::<DistributedLock>(&world.admin);
     let deleted = locks.delete(lock, &DeleteParams::default()).await;
     let refusal = outcome(deleted).expect_err("a refusal");
@@ -96,12 +95,12 @@ async fn told_command(world: &World, lock: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_command_that_a_refused_deletion_tells_asks_for_the_end_of_the_grant() {
-    // An operator would do what is asked.
+async fn command_in_a_refused_deletion_requests_the_grants_end() {
+    // An operator would carry out the request.
     let world = World::without_operator(TakeOver::Strict).await;
     let [a, b] = world.pods(["a", "b"]).await;
     let lock = world.held(&a, &[&b]).await;
-    let command = told_command(&world, &lock).await;
+    let command = command_in_refusal(&world, &lock).await;
     world.shell(&command).await;
     let locks = world.api::<DistributedLock>(&world.admin);
     let asked = locks.get(&lock).await.expect("a lock");
@@ -110,7 +109,7 @@ async fn the_command_that_a_refused_deletion_tells_asks_for_the_end_of_the_grant
         ..request("admin")
     };
     assert_eq!(asked.spec.release_request, Some(expected));
-    // The operator's part; who waits has the lock.
+    // The operator's part; the waiter has the lock.
     assert!(asked.status.expect("a status").holder.is_some());
     let general = [
         (&*lock, "NAME"),

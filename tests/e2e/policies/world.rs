@@ -1,4 +1,4 @@
-//! Who tries: pods with bound tokens, a token without a pod, the operator, and persons.
+//! The clients of the tests: pods with bound tokens, a token without a pod, the operator, and users.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct World {
     namespace: Namespace,
 }
 
-/// Somebody who writes: a pod, or a person (who has no uid).
+/// A client that writes: a pod, or a user (without a uid).
 pub(super) struct User {
     pub(super) name: String,
     pub(super) uid: String,
@@ -37,8 +37,7 @@ impl World {
         Self::on(complete(mode).await.expect("a cluster")).await
     }
 
-    /// Where nobody does the operator's work while a test tries what may be done of it, or asks for
-    /// what it would do.
+    /// Without an operator, for tests that do its work, or request it.
     pub(super) async fn without_operator(mode: TakeOver) -> Self {
         Self::on(Cluster::shared(mode).await.expect("a cluster")).await
     }
@@ -79,7 +78,7 @@ impl World {
         kubeconfig.client().await.expect("a client")
     }
 
-    /// The operator, who has every right in this namespace: so the policies alone hold it here.
+    /// The operator, with every right in this namespace: so only the policies restrict it here.
     pub(super) async fn operator(&self) -> Client {
         self.widened_operator(self.bare_operator().await).await
     }
@@ -147,7 +146,7 @@ impl World {
         made(&self.api::<Role>(&self.admin), role).await;
     }
 
-    /// Gives somebody a role in this namespace.
+    /// Gives a client a role in this namespace.
     async fn bind(&self, kind: &str, role: &str, subject: Value) {
         let binding = json!({
             "metadata": {"generateName": "of-the-test-"},
@@ -185,7 +184,7 @@ impl World {
             .expect("a deletion");
     }
 
-    /// A kind of object in this namespace, with somebody's rights.
+    /// A kind of object in this namespace, with the rights of a client.
     pub(super) fn api<K>(&self, client: &Client) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,

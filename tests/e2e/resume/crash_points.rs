@@ -1,5 +1,5 @@
-//! Deaths at chosen points: between what is written to the file, what is sent, what arrives, and what
-//! is answered. A proxy holds a message until the process is dead.
+//! Crashes at chosen points: between what is written to the file, what is sent, what arrives, and what is answered. A
+//! proxy holds a message until the process has ended.
 
 use super::*;
 
@@ -28,7 +28,7 @@ async fn until_seen(proxy: &Proxy, class: Class) -> Result<()> {
 /// The end is on file before the release is sent: whether that arrives or not, the lease is over and
 /// the lock is given back.
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_while_a_release_is_on_its_way() -> Result<()> {
+async fn crash_while_a_release_is_under_way() -> Result<()> {
     for fault in [
         Fault::RequestLost,
         Fault::RequestLate(LATE),
@@ -39,7 +39,7 @@ async fn dead_while_a_release_is_on_its_way() -> Result<()> {
         let (lease, kept) = (acquire(&a, "res").await?.0, acquire(&a, "kept").await?.0);
         let rule = proxy.fail(Class::Release, 100, fault);
         let (id, agent) = (lease.id.clone(), a.url.clone());
-        // Nobody is there for its answer.
+        // No client waits for its answer.
         let _asked = tokio::spawn(async move {
             let url = format!("{agent}/v1/locks/{id}");
             reqwest::Client::new().delete(url).send().await
@@ -56,7 +56,7 @@ async fn dead_while_a_release_is_on_its_way() -> Result<()> {
             next.token > lease.token,
             "{fault:?}: {next:?} after {lease:?}"
         );
-        // One that comes late ends nobody else's grant.
+        // A late release ends no other grant.
         tokio::time::sleep(LATE).await;
         a.renew(&next.id).await?.granted()?;
     }
@@ -70,10 +70,10 @@ fn answered(proxy: &Proxy) -> Option<u16> {
     releases.next()?.status
 }
 
-/// Exactly between two steps: the end is on file, and the write has not arrived; or it has landed, and
-/// nobody was told.
+/// Exactly between two steps: the end is on file, and the write has not arrived; or it has landed, and no caller
+/// knows.
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_between_the_end_on_file_and_the_answer_to_the_release() -> Result<()> {
+async fn crash_between_the_recorded_end_and_the_release_response() -> Result<()> {
     for held in [Fault::RequestHeld, Fault::AnswerHeld] {
         let has_landed = held == Fault::AnswerHeld;
         let (node, proxy) = behind_a_proxy("between").await?;
@@ -110,8 +110,8 @@ async fn dead_between_the_end_on_file_and_the_answer_to_the_release() -> Result<
             next.token > lease.token,
             "{held:?}: {next:?} after {lease:?}"
         );
-        // The one that was held comes late, and ends nobody else's grant.
-        proxy.let_go();
+        // The one that was held comes late, and ends no other grant.
+        proxy.resume_held();
         let answer = eventually("the release to be answered", LIMIT, async || {
             answered(&proxy)
         });
@@ -141,7 +141,7 @@ async fn a_release_that_is_not_on_file() -> Result<()> {
     if now().since(asked) < LATE {
         again.granted()?;
     }
-    // It lands, and somebody follows; the lease is lost as soon as the watch tells.
+    // It lands, and another pod follows; the lease is lost as soon as the watch reports that.
     let b = node.other().await?;
     let next = acquire_in_time(&b, "res", LIMIT).await?;
     ensure!(next.token > lease.token, "{next:?} after {lease:?}");
@@ -174,8 +174,8 @@ async fn a_release_that_is_not_on_file_and_landed() -> Result<()> {
     Ok(())
 }
 
-/// Tokens were given that are not on file: they are never given again, and nobody follows before
-/// what was told with them is over.
+/// Tokens were returned that are not on file: they are never repeated, and no other lease follows before their
+/// promise is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_is_not_on_file() -> Result<()> {
     let node = Node::new("unknown-token").await?;
@@ -188,7 +188,7 @@ async fn a_token_that_is_not_on_file() -> Result<()> {
     let a = node.start().await?;
     renewed(&a, &kept).await?.granted()?;
     a.renew(&lease.id).await?.problem(404, "lease_unknown")?;
-    // In this pod nobody has it before either.
+    // In this pod no caller has it before either.
     let own = a.wait_for("res", 60).await?;
     let next = acquire_in_time(&b, "res", LIMIT).await;
     let own = own.answer().await?;
@@ -202,10 +202,10 @@ async fn a_token_that_is_not_on_file() -> Result<()> {
     Ok(())
 }
 
-/// The lock is had, and the process dies before it can write that down: nobody knows of it, and its
-/// token is never given.
+/// The lock is acquired, and the process crashes before it can write that down: no caller knows of it, and its token
+/// is never returned.
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_before_a_grant_is_on_file() -> Result<()> {
+async fn crash_before_a_grant_is_on_file() -> Result<()> {
     let (node, proxy) = behind_a_proxy("unwritten").await?;
     let a = node.start().await?;
     let kept = acquire(&a, "kept").await?.0;
@@ -234,7 +234,7 @@ async fn dead_before_a_grant_is_on_file() -> Result<()> {
     Ok(())
 }
 
-/// Nobody answers: the apps are told so, releases are heard, and after the deadline it is over.
+/// No answer comes: the apps receive that, releases are accepted, and after the deadline the leases are over.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_is_away_at_the_restart() -> Result<()> {
     let (node, proxy) = behind_a_proxy("away").await?;
@@ -253,7 +253,7 @@ async fn an_api_server_that_is_away_at_the_restart() -> Result<()> {
     let lost = renewed(&a, &lease).await?.problem(410, "lease_lost")?;
     ensure!(lost.json["reason"] == "session_expired", "{lost:?}");
     a.release_for_good(&other.id).await?;
-    let said = lines(&a, BEGINS_ANEW);
+    let said = lines(&a, STARTS_NEW_SESSION);
     ensure!(said.len() == 1, "{}", a.log());
     ensure!(
         said[0].to_string().contains("the store did not respond"),

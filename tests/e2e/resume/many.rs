@@ -1,4 +1,4 @@
-//! Thousands of leases in one sidecar that dies: one renewal and one list, and all go on.
+//! Thousands of leases in one sidecar that is killed: one renewal and one list resume them all.
 
 use futures::{StreamExt as _, TryStreamExt as _};
 
@@ -9,7 +9,7 @@ const LEASES: usize = 2_500;
 const AT_ONCE: usize = 64;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_leases_go_on() -> Result<()> {
+async fn thousands_of_leases_are_resumed() -> Result<()> {
     let node = Node::new("thousands").await?;
     // Longer than a busy machine takes.
     let start = async || node.launch_with(&node.pod, 30).start().await;
@@ -36,7 +36,7 @@ async fn thousands_of_leases_go_on() -> Result<()> {
     println!(
         "{LEASES} leases went on {took:?} after the start; the file had {bytes} bytes, the list {listed}"
     );
-    let goes_on = lines(&a, GOES_ON);
+    let goes_on = lines(&a, RESUMED);
     ensure!(
         goes_on.len() == 1 && goes_on[0]["leases"] == LEASES,
         "{goes_on:?}"
@@ -47,10 +47,10 @@ async fn thousands_of_leases_go_on() -> Result<()> {
         ensure!(again.token == lease.token, "{again:?} after {lease:?}");
     }
     ensure!(node.session_of("res-7").await? == session);
-    // What it wrote anew is as good.
+    // The rewritten file is as good.
     kill(a).await?;
     let a = start().await?;
     renewed(&a, &leases[7]).await?.granted()?;
-    ensure!(lines(&a, GOES_ON)[0]["leases"] == LEASES, "{}", a.log());
+    ensure!(lines(&a, RESUMED)[0]["leases"] == LEASES, "{}", a.log());
     Ok(())
 }

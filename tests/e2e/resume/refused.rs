@@ -1,11 +1,11 @@
-//! What is not gone on with, each for its reason: the log names it, the next acquire has a session of
-//! its own and larger tokens, and nobody gets the old lock before its app's time is up.
+//! State files that are refused, each with its reason: the log names it, the next acquire has a new session and
+//! larger tokens, and no other app gets the old lock before its deadline.
 
 use std::path::Path;
 
 use super::*;
 
-/// What is wrong with what a sidecar finds.
+/// The defect of what a sidecar finds.
 struct Case {
     name: &'static str,
     /// What the log says.
@@ -17,7 +17,7 @@ struct Case {
 }
 
 /// Takes a lock, kills the sidecar, lets the world change, and starts it again.
-async fn begins_anew(
+async fn resumes_nothing(
     case: Case,
     meanwhile: impl AsyncFnOnce(&Node, &str) -> Result<()>,
 ) -> Result<()> {
@@ -32,7 +32,7 @@ async fn begins_anew(
     let a = node.start().await?;
     let (status, code) = case.answer;
     renewed(&a, &lease).await?.problem(status, code)?;
-    let said = lines(&a, BEGINS_ANEW);
+    let said = lines(&a, STARTS_NEW_SESSION);
     ensure!(said.len() == 1, "one line says so: {}", a.log());
     let reason = said[0]["reason"].as_str().unwrap_or_default();
     ensure!(reason.contains(case.reason), "{reason:?}");
@@ -57,7 +57,7 @@ async fn begins_anew(
     kill(a).await?;
     let a = node.start().await?;
     renewed(&a, &fresh).await?.granted()?;
-    ensure!(lines(&a, BEGINS_ANEW).is_empty(), "{}", a.log());
+    ensure!(lines(&a, STARTS_NEW_SESSION).is_empty(), "{}", a.log());
     Ok(())
 }
 
@@ -74,9 +74,9 @@ fn case(name: &'static str, reason: &'static str, answer: (u16, &'static str)) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_boot() -> Result<()> {
+async fn file_of_another_boot_is_refused() -> Result<()> {
     let case = case("other-boot", "the machine was rebooted", UNKNOWN);
-    begins_anew(case, async |node, _| {
+    resumes_nothing(case, async |node, _| {
         node.rewrite(|records| {
             records[0]["agent"]["bootId"] = "3c2e9c1e-0000-4000-8000-000000000000".into();
         })
@@ -85,9 +85,9 @@ async fn another_boot() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_pods() -> Result<()> {
+async fn file_of_another_pod_is_refused() -> Result<()> {
     let case = case("other-pod", "it belongs to the pod with uid", UNKNOWN);
-    begins_anew(case, async |node, _| {
+    resumes_nothing(case, async |node, _| {
         // Its file comes to be in this one's place.
         let c = node.namespace.pod("c").await?;
         let own = std::fs::read(node.file())?;
@@ -102,9 +102,9 @@ async fn another_pods() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_truncated_file() -> Result<()> {
+async fn truncated_file_is_refused() -> Result<()> {
     let case = case("truncated", "it is cut", UNKNOWN);
-    begins_anew(case, async |node, _| {
+    resumes_nothing(case, async |node, _| {
         // At the end of a line, where every checksum is right.
         let text = std::fs::read_to_string(node.file())?;
         let mut lines: Vec<&str> = text.lines().collect();
@@ -116,9 +116,9 @@ async fn a_truncated_file() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doctored_file() -> Result<()> {
+async fn altered_file_is_refused() -> Result<()> {
     let case = case("doctored", "is damaged", UNKNOWN);
-    begins_anew(case, async |node, _| {
+    resumes_nothing(case, async |node, _| {
         let text = std::fs::read_to_string(node.file())?;
         std::fs::write(node.file(), text.replace("\"token\":", "\"token\":9"))?;
         Ok(())
@@ -127,9 +127,9 @@ async fn a_doctored_file() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_format() -> Result<()> {
+async fn file_of_another_format_is_refused() -> Result<()> {
     let case = case("other-format", "it has the format", UNKNOWN);
-    begins_anew(case, async |node, _| {
+    resumes_nothing(case, async |node, _| {
         let text = std::fs::read_to_string(node.file())?;
         std::fs::write(node.file(), text.replacen("state 1 ", "state 2 ", 1))?;
         Ok(())
@@ -138,12 +138,12 @@ async fn another_format() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_session() -> Result<()> {
+async fn revoked_session_is_not_resumed() -> Result<()> {
     let case = Case {
         is_ended: true,
         ..case("revoked", "the session was revoked", LOST)
     };
-    begins_anew(case, async |node, session| {
+    resumes_nothing(case, async |node, session| {
         let revoked = json!({"status": {"revoked": {
             "at": "2026-01-01T00:00:00.000000Z", "by": "operator", "reason": "PodEnded"}}});
         let path = format!("locksessions/{session}/status");
@@ -154,10 +154,10 @@ async fn a_revoked_session() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_passed_deadline() -> Result<()> {
+async fn deadline_in_the_past_is_refused() -> Result<()> {
     let case = case("too-late", "validity of its leases had passed", LOST);
-    begins_anew(case, async |node, _| {
-        // Until the session's own deadline; whether somebody took over by then is no matter.
+    resumes_nothing(case, async |node, _| {
+        // Until the session's own deadline, whether or not another pod took over by then.
         tokio::time::sleep(Duration::from_secs(TTL_SECONDS)).await;
         ensure!(node.file().exists());
         Ok(())
@@ -165,11 +165,11 @@ async fn a_passed_deadline() -> Result<()> {
     .await
 }
 
-/// A renewal of the process that died is on its way when the next one asks.
+/// A renewal of the killed process is under way when the next one asks.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_was_renewed_since() -> Result<()> {
+async fn session_renewed_since_is_not_resumed() -> Result<()> {
     let case = case("renewed-since", "the session was written after", LOST);
-    begins_anew(case, async |node, session| {
+    resumes_nothing(case, async |node, session| {
         let path = format!("locksessions/{session}/status");
         node.namespace
             .patch(&path, &json!({"status": {"renewals": 77}}))
@@ -180,7 +180,7 @@ async fn a_session_that_was_renewed_since() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_was_force_released_is_lost_and_the_others_go_on() -> Result<()> {
+async fn force_released_lock_is_lost_and_other_leases_are_resumed() -> Result<()> {
     let node = Node::new("forced").await?;
     let (a, b) = (node.start().await?, node.other().await?);
     let (lease, kept) = (acquire(&a, "res").await?.0, acquire(&a, "kept").await?.0);

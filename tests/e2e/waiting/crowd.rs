@@ -1,4 +1,4 @@
-//! More who wait than the lock's queue has places.
+//! More waiters than the lock's queue has entries.
 
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
@@ -18,7 +18,7 @@ async fn quiet_sidecar(namespace: &Namespace, name: String) -> Result<Sidecar> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_the_queue_can_hold_are_all_served() -> Result<()> {
+async fn more_waiters_than_the_queue_holds_are_all_served() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let _machine = BUSY.lock().await;
     let namespace = cluster.namespace("crowd").await?;

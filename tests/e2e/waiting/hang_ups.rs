@@ -1,5 +1,5 @@
-//! Waiters that hang up at the very moment of the grant. What their client heard is known exactly,
-//! and a grant that nobody heard of is gone within a second.
+//! Waiters that hang up at the very moment of the grant. What their client received is known exactly, and a grant
+//! that no client received is released within a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::support::{BUSY, sidecar, until_queued};
 
 const PAIRS: usize = 5;
 const ROUNDS: usize = 1000 / PAIRS;
-/// The longest that a grant may stay with nobody.
+/// The longest that a grant may exist without a caller.
 const SECOND: Duration = Duration::from_secs(1);
 /// How long a release may take: its answer waits no longer for the store.
 const CONFIRMED: Duration = Duration::from_secs(2);
@@ -27,8 +27,8 @@ const LIMIT: Duration = PATIENCE;
 /// Of the thousand, how many may take longer because the machine was busy with something else.
 const LATE_MAX: u64 = 100;
 
-/// A step towards the moment at which answers come is one part of so many of the time so far, before it was
-/// ever met: how long a hand-over takes is the machine's.
+/// A step towards the moment at which answers come is this part of the time so far, before it was ever met: the
+/// duration of a hand-over depends on the machine.
 const APPROACH_PARTS: u32 = 8;
 /// And from then on.
 const FORWARD_PARTS: u32 = 30;
@@ -37,7 +37,7 @@ const FORWARD_PARTS: u32 = 30;
 /// answers come, and draws back from it.
 struct Aim {
     at: Duration,
-    /// A step back is one part of so many.
+    /// A step back is this part.
     back_parts: u32,
     /// Whether an answer has ever come first.
     has_met: bool,
@@ -84,8 +84,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Takes note of a round. Where a plain write takes a tenth of a second the machine has no
-    /// time for anybody, and a grant may take ten writes' time to go.
+    /// Records a round. If a plain write takes a tenth of a second the machine is too slow, and a grant may take the
+    /// time of ten writes to end.
     fn judge(
         &mut self,
         delivered: bool,
@@ -137,7 +137,7 @@ impl Duel {
         })
     }
 
-    /// B stands in line, its app silent for so long at most.
+    /// B waits, with this TTL.
     async fn b_in_line(&self, namespace: &Namespace, ttl_seconds: u64) -> Result<LongPoll> {
         let body = json!({"resource": self.resource, "ownerId": "b", "ttlSeconds": ttl_seconds,
             "waitSeconds": WAIT_SECONDS});
@@ -164,8 +164,8 @@ impl Duel {
         Ok(took)
     }
 
-    /// How long a write has taken since a round began: the release of its lock, or a plain one. A release
-    /// that is slow while those are not is no matter of the machine.
+    /// How long a write has taken since a round began: the release of its lock, or a plain one. A slow release beside
+    /// fast plain writes is not the machine's fault.
     fn write_since(&self, begun: Moment, released: Duration) -> Result<Duration> {
         let write = self.writes.slowest_between(begun, now());
         ensure!(
@@ -291,9 +291,9 @@ async fn a_grant_for_a_waiter_that_hung_up_is_gone_within_a_second() -> Result<(
     Ok(())
 }
 
-/// The moment that the rounds above seldom hit, made long: the lock is had, and its lease is not.
+/// The moment that the rounds above seldom hit, made long: the lock is granted, and its lease does not exist yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
+async fn hang_up_while_a_lease_is_made_leaves_no_grant() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("half-made").await?;
     let a = sidecar(&namespace.pod("a").await?, 30).await?;
@@ -307,7 +307,7 @@ async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
     let first = b.wait_with(&body("first")).await?;
     until_queued(&namespace, "res", 1).await?;
     let second = b.wait_with(&body("second")).await?;
-    // The first one's place is the second's now, who is named in it when it gets the lock.
+    // The first caller's entry is the second's now, whose name is written when it gets the lock.
     drop(first);
     eventually("the first to be gone", LIMIT, async || {
         b.log()
@@ -336,7 +336,7 @@ async fn who_hangs_up_while_its_lease_is_made_leaves_nothing() -> Result<()> {
         },
     )
     .await?;
-    proxy.let_go();
+    proxy.resume_held();
     ensure!(proxy.count(Class::Raise) == 1);
 
     let next = a.wait_for("res", WAIT_SECONDS).await?.answer().await?;

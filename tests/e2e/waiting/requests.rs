@@ -13,7 +13,7 @@ fn named(pod: &Sidecar, id: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_again_has_kept_its_place() -> Result<()> {
+async fn repeated_request_keeps_its_queue_entry() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("place", TakeOver::Peer, 30).await?;
     let c = sidecar(&namespace.pod("c").await?, 30).await?;
     let first = a.acquire("res").await?.granted()?;
@@ -46,7 +46,7 @@ async fn who_asks_again_has_kept_its_place() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_came_meanwhile_is_the_answer_to_its_repetition() -> Result<()> {
+async fn grant_after_a_hang_up_answers_the_repeated_request() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("replayed", TakeOver::Peer, 30).await?;
     let first = a.acquire("res").await?.granted()?;
     let request = named(&b, "request-1");

@@ -1,4 +1,4 @@
-//! A certificate that somebody else makes.
+//! A certificate that is provided in a directory.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use leasehold::store::certificates::TlsFiles;
 use leasehold::webhook::certs::issue;
 
 use super::LIMIT;
-use super::stage::{self, Stage};
+use super::fixture::{self, Fixture};
 use crate::harness::eventually;
 
 /// Valid for an hour, and for so many seconds more, by which it is told from others.
@@ -26,36 +26,36 @@ fn write(directory: &Path, files: &TlsFiles) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_is_served_from_and_followed() -> Result<()> {
-    let stage = Stage::new().await?;
-    let directory = stage.directory("certificates")?;
+async fn certificate_directory_is_served_and_followed() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let directory = fixture.directory("certificates")?;
     let (old, new) = (made(0)?, made(100)?);
     write(&directory, &old)?;
     let both = [&old.authority[..], &new.authority[..]].concat();
-    stage.set_bundles(&both).await?;
+    fixture.set_bundles(&both).await?;
     let path = directory.display().to_string();
-    let operator = stage
+    let operator = fixture
         .operator_with("a", &["--webhook-cert-dir", &path])
         .await?;
-    stage.until_made().await?;
-    let before = operator.metric(stage::NOT_AFTER).await?;
+    fixture.until_made().await?;
+    let before = operator.metric(fixture::NOT_AFTER).await?;
 
-    let pods = stage.make_pods();
+    let pods = fixture.make_pods();
     fs::write(directory.join("tls.key"), b"broken")?;
     eventually("the broken one to be told of", LIMIT, async || {
         operator.log().contains("tls.key has no key").then_some(())
     })
     .await?;
-    ensure!(operator.metric(stage::NOT_AFTER).await? - before < 1.0);
+    ensure!(operator.metric(fixture::NOT_AFTER).await? - before < 1.0);
     write(&directory, &new)?;
     eventually("the new one to be served", LIMIT, async || {
-        let not_after = operator.metric(stage::NOT_AFTER).await.ok()?;
+        let not_after = operator.metric(fixture::NOT_AFTER).await.ok()?;
         (not_after > before + 50.0).then_some(())
     })
     .await?;
-    stage.until_reviewed_by(&operator, 3).await?;
+    fixture.until_reviewed_by(&operator, 3).await?;
     ensure!(pods.end().await? > 0);
     // It writes nothing for it.
-    ensure!(stage.secret().await?.is_none());
+    ensure!(fixture.secret().await?.is_none());
     Ok(())
 }

@@ -3,24 +3,24 @@
 use anyhow::{Result, ensure};
 use leasehold::webhook::certs::authorities;
 
-use super::stage::{self, Stage};
+use super::fixture::{self, Fixture};
 
 /// Renewed every forty seconds; each is trusted for three seconds before it is served.
 const SECONDS: u32 = 60;
 const ROTATIONS: usize = 2;
-/// So many pods are made after each, one after the other, and all the time before.
+/// This many pods are created after each, one after the other, and all the time before.
 const PODS: usize = 10;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_made_without_one_refusal_while_certificates_are_renewed() -> Result<()> {
-    let stage = Stage::new().await?;
-    let a = stage.operator("a", SECONDS).await?;
-    let b = stage.operator("b", SECONDS).await?;
-    let pods = stage.make_pods();
+async fn certificate_rotation_refuses_no_pod() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let a = fixture.operator("a", SECONDS).await?;
+    let b = fixture.operator("b", SECONDS).await?;
+    let pods = fixture.make_pods();
     let mut before = None;
     for _ in 0..=ROTATIONS {
         before = Some(
-            stage
+            fixture
                 .until_served_by_all(&[&a, &b], before.as_deref())
                 .await?,
         );
@@ -29,9 +29,9 @@ async fn pods_are_made_without_one_refusal_while_certificates_are_renewed() -> R
     let made = pods.end().await?;
     println!("{made} pods were made in {ROTATIONS} rotations");
     for operator in [&a, &b] {
-        ensure!(operator.metric(stage::NOT_AFTER).await? > 0.0);
+        ensure!(operator.metric(fixture::NOT_AFTER).await? > 0.0);
     }
-    for bundle in stage.bundles().await? {
+    for bundle in fixture.bundles().await? {
         let trusted = authorities(&bundle).unwrap_or_default().len();
         ensure!((1..=2).contains(&trusted), "{trusted} are trusted");
     }

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::{App, Held};
 use crate::history::Op;
-use crate::journal::now_ns;
+use crate::recorder::now_ns;
 
 /// How long an app waits for an answer that should come at once. A hung sidecar answers late, or never.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
-/// What a renewal said.
+/// The result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewed {
     Yes,
@@ -22,14 +22,14 @@ pub(super) enum Renewed {
 }
 
 impl App {
-    /// Asks for a lock, and for so long if another has it.
+    /// Acquires a lock, and waits for `wait` seconds if it is held.
     pub(super) async fn acquire(&mut self, resource: &str, wait: u64) -> Result<Option<Held>> {
         let mut body = json!({"resource": resource, "ownerId": self.config.name,
             "ttlSeconds": self.dice.u64(2..=5), "waitSeconds": wait});
         if self.dice.u32(0..3) == 0 {
             body["keepSeconds"] = json!(self.dice.u64(1..=20));
         }
-        let operation = self.journal.invoke(Op::acquire(resource))?;
+        let operation = self.recorder.invoke(Op::acquire(resource))?;
         let sent = now_ns();
         let url = format!("{}/v1/locks/acquire", self.config.sidecar);
         let asked = self.http.post(url).json(&body);
@@ -39,15 +39,15 @@ impl App {
                 let held = self.granted(resource, sent, &told)?;
                 let Held { lease, token, .. } = &held;
                 let granted = Op::granted(resource, lease, *token, held.believes_until);
-                self.journal.ok(operation, granted)?;
+                self.recorder.ok(operation, granted)?;
                 Ok(Some(held))
             }
             Some((status, _)) if status.is_client_error() => {
-                self.journal.fail(operation, Op::acquire(resource))?;
+                self.recorder.fail(operation, Op::acquire(resource))?;
                 Ok(None)
             }
             _ => {
-                self.journal.unknown(operation, Op::acquire(resource))?;
+                self.recorder.unknown(operation, Op::acquire(resource))?;
                 Ok(None)
             }
         }
@@ -70,7 +70,7 @@ impl App {
 
     /// Asks for more time.
     pub(super) async fn renew(&mut self, held: &mut Held) -> Result<Renewed> {
-        let operation = self.journal.invoke(Op::renew(&held.lease))?;
+        let operation = self.recorder.invoke(Op::renew(&held.lease))?;
         let sent = now_ns();
         let url = format!("{}/v1/locks/{}/renew", self.config.sidecar, held.lease);
         let asked = self.http.post(url).json(&json!({}));
@@ -78,19 +78,19 @@ impl App {
             Some((StatusCode::OK, told)) => {
                 let renewed = self.granted(&held.resource, sent, &told)?;
                 let until = renewed.believes_until;
-                self.journal
+                self.recorder
                     .ok(operation, Op::renewed(&held.lease, until))?;
                 *held = renewed;
                 Ok(Renewed::Yes)
             }
             Some((StatusCode::GONE | StatusCode::NOT_FOUND, _)) => {
-                self.journal.fail(operation, Op::renew(&held.lease))?;
-                self.journal.info(Op::lost(&held.lease))?;
+                self.recorder.fail(operation, Op::renew(&held.lease))?;
+                self.recorder.info(Op::lost(&held.lease))?;
                 Ok(Renewed::Lost)
             }
             _ => {
-                self.journal.unknown(operation, Op::renew(&held.lease))?;
-                // What was told before goes on; it is asked again a little later.
+                self.recorder.unknown(operation, Op::renew(&held.lease))?;
+                // The previous deadline stays; the app renews again a little later.
                 held.renew_at = now_ns() + 200_000_000;
                 Ok(Renewed::Unknown)
             }
@@ -99,14 +99,14 @@ impl App {
 
     /// Lets a lock go.
     pub(super) async fn release(&mut self, lease: &str) -> Result<()> {
-        let operation = self.journal.invoke(Op::release(lease))?;
+        let operation = self.recorder.invoke(Op::release(lease))?;
         let url = format!("{}/v1/locks/{lease}", self.config.sidecar);
         match answer(self.http.delete(url).timeout(PATIENCE)).await {
-            Some((StatusCode::NO_CONTENT, _)) => self.journal.ok(operation, Op::release(lease)),
+            Some((StatusCode::NO_CONTENT, _)) => self.recorder.ok(operation, Op::release(lease)),
             Some((StatusCode::GONE | StatusCode::NOT_FOUND, _)) => {
-                self.journal.fail(operation, Op::release(lease))
+                self.recorder.fail(operation, Op::release(lease))
             }
-            _ => self.journal.unknown(operation, Op::release(lease)),
+            _ => self.recorder.unknown(operation, Op::release(lease)),
         }
     }
 }

@@ -18,8 +18,8 @@ impl App {
     pub(super) async fn write(&mut self, held: &Held, in_hand: Duration) -> Result<Done> {
         let value = self.new_value();
         let op = Op::write(&held.resource, &held.lease, held.token, &value);
-        let operation = self.journal.invoke(op.clone())?;
-        // The app has decided to write and has not sent it yet. Who is stopped here is stale afterwards and
+        let operation = self.recorder.invoke(op.clone())?;
+        // The app has decided to write and has not sent it yet. An app that is stopped here is stale afterwards and
         // cannot know it.
         tokio::time::sleep(in_hand).await;
         let write = Write {
@@ -31,27 +31,27 @@ impl App {
         let url = format!("{}/write", self.config.register);
         let asked = self.http.post(url).json(&write);
         match answer(asked.timeout(PATIENCE)).await {
-            Some((StatusCode::OK, _)) => self.journal.ok(operation, op)?,
+            Some((StatusCode::OK, _)) => self.recorder.ok(operation, op)?,
             Some((StatusCode::PRECONDITION_FAILED, _)) => {
-                self.journal.fail(operation, op)?;
+                self.recorder.fail(operation, op)?;
                 return Ok(Done::Refused);
             }
-            _ => self.journal.unknown(operation, op)?,
+            _ => self.recorder.unknown(operation, op)?,
         }
         Ok(Done::Yes)
     }
 
     /// Reads the register, which needs no token.
     pub(super) async fn read(&mut self, register: &str) -> Result<Done> {
-        let operation = self.journal.invoke(Op::read(register))?;
+        let operation = self.recorder.invoke(Op::read(register))?;
         let url = format!("{}/read/{register}", self.config.register);
         match answer(self.http.get(url).timeout(PATIENCE)).await {
             Some((StatusCode::OK, content)) => {
                 let Content { token, value } = serde_json::from_value(content)?;
                 let saw = Op::saw(register, token, &value);
-                self.journal.ok(operation, saw)?;
+                self.recorder.ok(operation, saw)?;
             }
-            _ => self.journal.unknown(operation, Op::read(register))?,
+            _ => self.recorder.unknown(operation, Op::read(register))?,
         }
         Ok(Done::Yes)
     }
@@ -60,30 +60,30 @@ impl App {
     pub(super) async fn append(&mut self, held: &Held, in_hand: Duration) -> Result<Done> {
         let (log, value) = (format!("{}.log", held.resource), self.new_value());
         let op = Op::append(&log, &held.lease, held.token, &value);
-        let operation = self.journal.invoke(op.clone())?;
+        let operation = self.recorder.invoke(op.clone())?;
         let length = match self.put(&log, held.token, None).await {
             Some((StatusCode::OK, length)) => length.as_u64(),
             Some((StatusCode::PRECONDITION_FAILED, _)) => {
-                self.journal.fail(operation, op)?;
+                self.recorder.fail(operation, op)?;
                 return Ok(Done::Refused);
             }
             _ => None,
         };
         let Some(length) = length else {
-            // Not refused: nobody said anything.
-            self.journal.unknown(operation, op)?;
+            // Not refused: no answer came.
+            self.recorder.unknown(operation, op)?;
             return Ok(Done::Unknown);
         };
         tokio::time::sleep(in_hand).await;
         let entry = (usize::try_from(length)?, value);
         match self.put(&log, held.token, Some(entry)).await {
-            Some((StatusCode::OK, _)) => self.journal.ok(operation, op)?,
+            Some((StatusCode::OK, _)) => self.recorder.ok(operation, op)?,
             Some((StatusCode::PRECONDITION_FAILED, _)) => {
-                self.journal.fail(operation, op)?;
+                self.recorder.fail(operation, op)?;
                 return Ok(Done::Refused);
             }
             _ => {
-                self.journal.unknown(operation, op)?;
+                self.recorder.unknown(operation, op)?;
                 return Ok(Done::Unknown);
             }
         }

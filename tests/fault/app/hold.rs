@@ -10,21 +10,21 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 
 use super::{App, Held};
 use crate::history::Op;
-use crate::journal::now_ns;
+use crate::recorder::now_ns;
 
 /// How long an app stays in line before it goes away.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A stream of events, as they come. Dropping it closes the connection.
 pub(super) struct Stream {
-    /// From before the request was sent: what is told counts from there.
+    /// From before the request was sent: validity counts from there.
     sent: u64,
     said: mpsc::UnboundedReceiver<Said>,
     reading: tokio::task::JoinHandle<()>,
     has_ended: bool,
 }
 
-/// What comes by a connection.
+/// What a connection delivers.
 enum Said {
     /// It is answered by no events.
     Refused(StatusCode),
@@ -37,7 +37,7 @@ pub(super) enum Heard {
     /// Nothing that changes anything, or more time.
     Nothing,
     Lost,
-    /// There is nothing more to hear.
+    /// The stream has ended.
     End,
 }
 
@@ -50,20 +50,20 @@ impl Drop for Stream {
 impl App {
     /// Holds a lock by a connection and works under it.
     pub(super) async fn hold(&mut self, resource: &str) -> Result<()> {
-        let operation = self.journal.invoke(Op::acquire(resource))?;
+        let operation = self.recorder.invoke(Op::acquire(resource))?;
         let mut stream = self.open(resource);
         let acquired = tokio::time::timeout(PATIENCE, stream.until_acquired()).await;
         let told = match acquired {
             Ok(Some(Said::Event(_, told))) => told,
             Ok(Some(Said::Refused(status))) if status.is_client_error() => {
-                return self.journal.fail(operation, Op::acquire(resource));
+                return self.recorder.fail(operation, Op::acquire(resource));
             }
-            _ => return self.journal.unknown(operation, Op::acquire(resource)),
+            _ => return self.recorder.unknown(operation, Op::acquire(resource)),
         };
         let held = self.granted(resource, stream.sent, &told)?;
         let Held { lease, token, .. } = &held;
         let granted = Op::granted(resource, lease, *token, held.believes_until);
-        self.journal.ok(operation, granted)?;
+        self.recorder.ok(operation, granted)?;
         self.work_held(held, stream).await
     }
 
@@ -71,7 +71,7 @@ impl App {
         let enough = now_ns() + self.how_long() * 1_000_000;
         while now_ns() < enough {
             let is_over = !held.is_believed();
-            if is_over && !self.listen_until_told(&mut held, &mut stream).await? {
+            if is_over && !self.listen_until_notified(&mut held, &mut stream).await? {
                 return Ok(());
             }
             if self.listen(&mut held, &mut stream)? == Heard::Lost {
@@ -81,17 +81,17 @@ impl App {
                 break;
             }
         }
-        self.look_at_the_time(&held)?;
+        self.record_expiry_if_any(&held)?;
         if self.dice.bool() {
             return self.release(&held.lease).await;
         }
-        // To close the connection is to let go. Nobody says when that has happened.
-        let operation = self.journal.invoke(Op::release(&held.lease))?;
+        // Closing the connection releases the lock. No answer says when that has happened.
+        let operation = self.recorder.invoke(Op::release(&held.lease))?;
         drop(stream);
-        self.journal.unknown(operation, Op::release(&held.lease))
+        self.recorder.unknown(operation, Op::release(&held.lease))
     }
 
-    /// Takes in what was told meanwhile. The newest word counts.
+    /// Reads the events that arrived. The newest one counts.
     pub(super) fn listen(&mut self, held: &mut Held, stream: &mut Stream) -> Result<Heard> {
         loop {
             let (name, told) = match stream.said.try_recv() {
@@ -100,13 +100,13 @@ impl App {
                 Err(TryRecvError::Empty) => return Ok(Heard::Nothing),
                 Err(TryRecvError::Disconnected) => {
                     if !std::mem::replace(&mut stream.has_ended, true) {
-                        self.journal.info(Op::stream_end(&held.lease))?;
+                        self.recorder.info(Op::stream_end(&held.lease))?;
                     }
                     return Ok(Heard::End);
                 }
             };
             if name == "lost" {
-                self.journal.info(Op::lost(&held.lease))?;
+                self.recorder.info(Op::lost(&held.lease))?;
                 return Ok(Heard::Lost);
             }
             let Some(valid_for) = told["validForMs"].as_u64() else {
@@ -114,7 +114,7 @@ impl App {
             };
             let until = self.belief(stream.sent, valid_for);
             if until != held.believes_until {
-                self.journal.info(Op::renewed(&held.lease, until))?;
+                self.recorder.info(Op::renewed(&held.lease, until))?;
                 held.believes_until = until;
             }
         }
@@ -127,7 +127,7 @@ impl App {
         let asked = self.http.post(url).json(&body);
         let sent = now_ns();
         let reading = tokio::spawn(async move {
-            // However it ends, the app hears nothing more.
+            // However the stream ends, the app receives nothing more.
             let _end = read(asked, told).await;
         });
         Stream {
@@ -140,7 +140,7 @@ impl App {
 }
 
 impl Stream {
-    /// What is told with the lock, or that it is refused; nothing where the stream ends otherwise.
+    /// The event that grants the lock, or the refusal; `None` if the stream ends otherwise.
     async fn until_acquired(&mut self) -> Option<Said> {
         loop {
             let said = self.said.recv().await?;

@@ -7,23 +7,23 @@ use anyhow::Result;
 use super::calls::Renewed;
 use super::{App, Held};
 use crate::history::Op;
-use crate::journal::now_ns;
+use crate::recorder::now_ns;
 
-/// What became of what was to be done.
+/// The result of one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
     /// It was sent, and not refused.
     Yes,
     /// It was refused as stale: the app believes in its lease no more.
     Refused,
-    /// It may still be done, and nothing is to be done with this token after it: the lock has to be taken anew.
+    /// It may still happen, and this token must not be used after it: the lock has to be acquired again.
     Unknown,
     /// The app may not act any more.
     No,
 }
 
 impl Done {
-    /// Whether the lease is to be let go after it.
+    /// Whether the lease is to be released after it.
     pub(super) const fn is_the_last(self) -> bool {
         matches!(self, Self::Refused | Self::Unknown)
     }
@@ -34,7 +34,7 @@ impl App {
     pub(super) async fn work(&mut self, mut held: Held) -> Result<()> {
         let enough = now_ns() + self.how_long() * 1_000_000;
         while now_ns() < enough {
-            if !held.is_believed() && !self.ask_until_told(&mut held).await? {
+            if !held.is_believed() && !self.ask_until_notified(&mut held).await? {
                 return Ok(());
             }
             if now_ns() >= held.renew_at && self.renew(&mut held).await? == Renewed::Lost {
@@ -44,20 +44,20 @@ impl App {
                 break;
             }
         }
-        self.look_at_the_time(&held)?;
+        self.record_expiry_if_any(&held)?;
         self.release(&held.lease).await
     }
 
-    /// What was done last may have taken longer than the lease. The app has only now seen that, and lets go: it does
-    /// not listen to what becomes of it.
-    pub(super) fn look_at_the_time(&mut self, held: &Held) -> Result<()> {
+    /// The last action may have taken longer than the lease. The app notices that only now, and releases: it does not
+    /// listen.
+    pub(super) fn record_expiry_if_any(&mut self, held: &Held) -> Result<()> {
         if held.is_believed() {
             return Ok(());
         }
-        self.journal.info(Op::believes_end(&held.lease))
+        self.recorder.info(Op::believes_end(&held.lease))
     }
 
-    /// Does one thing and rests a little, if it may.
+    /// Does one action and pauses, if it may act.
     pub(super) async fn act_if_believed(&mut self, held: &Held) -> Result<Done> {
         if !held.is_believed() {
             return Ok(Done::No);
@@ -69,7 +69,7 @@ impl App {
             _ => self.write(held, in_hand).await?,
         };
         if done.is_the_last() {
-            self.journal.info(Op::believes_end(&held.lease))?;
+            self.recorder.info(Op::believes_end(&held.lease))?;
         } else {
             self.pause(5, 60).await;
         }

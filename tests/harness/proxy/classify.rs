@@ -1,5 +1,5 @@
-//! What a request to the API server means in our protocol: by its method, its path, its body, and
-//! what the object said at the version that the write was decided on.
+//! The meaning of a request to the API server in our protocol: by its method, its path, its body, and the object at
+//! the version that the write was decided on.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -22,13 +22,13 @@ pub(crate) enum Class {
     Acquire,
     /// Taking a lock from a dead holder.
     TakeOver,
-    /// Letting a lock go for which nobody waits.
+    /// Releasing a lock without waiters.
     Release,
-    /// Letting a lock go to the first who waits for it.
+    /// Releasing a lock to its first waiter.
     HandOver,
-    /// Taking the first place in a lock's queue.
+    /// Joining an empty queue.
     Enqueue,
-    /// Taking a place behind others in a lock's queue.
+    /// Joining a queue behind others.
     Join,
     /// Leaving a lock's queue.
     Dequeue,
@@ -87,7 +87,7 @@ struct LockThen {
 }
 
 impl Memory {
-    /// Takes note of an object, or a list of some, that a client was to read.
+    /// Records an object, or a list, that a client was to read.
     pub(super) fn note(&mut self, answer: &Value) {
         if let Some(items) = answer["items"].as_array() {
             for item in items {
@@ -97,7 +97,7 @@ impl Memory {
         self.note_lock(answer);
     }
 
-    /// Takes note of the events in a piece of a watch. `rest` is what was left of the one before.
+    /// Records the events in a part of a watch. `rest` is the remainder of the part before.
     pub(super) fn note_events(&mut self, rest: &mut Vec<u8>, piece: &[u8]) {
         rest.extend_from_slice(piece);
         let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {

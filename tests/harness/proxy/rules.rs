@@ -9,15 +9,15 @@ use super::classify::Class;
 pub(crate) enum Fault {
     /// It never reaches the API server; the connection breaks.
     RequestLost,
-    /// It reaches the API server so much later. Who waits that long gets the answer.
+    /// It reaches the API server this much later. A client that waits that long gets the answer.
     RequestLate(Duration),
-    /// It is held back until what is held is let go.
+    /// It is held back until the test lets it pass.
     RequestHeld,
     /// The API server does it, and the connection breaks before the answer.
     AnswerLost,
-    /// The API server does it, and the answer takes so long.
+    /// The API server applies it, and the answer takes this long.
     AnswerLate(Duration),
-    /// The API server does it, and the answer is held back until what is held is let go.
+    /// The API server applies it, and the answer is held back until the test lets it pass.
     AnswerHeld,
     /// A gateway answers 504; the API server never saw it.
     TimeoutBefore,
@@ -51,7 +51,7 @@ struct Noise {
 }
 
 impl Noise {
-    fn strike(&mut self) -> Option<Fault> {
+    fn next_fault(&mut self) -> Option<Fault> {
         let struck = self.random.u32(0..100) < self.percent;
         let late = Duration::from_millis(self.random.u64(1..400));
         let fault = self.random.choice([
@@ -93,12 +93,12 @@ impl Rules {
     }
 
     /// What befalls the next request of a class.
-    pub(super) fn strike(&mut self, class: Class) -> Option<Fault> {
+    pub(super) fn next_fault(&mut self, class: Class) -> Option<Fault> {
         let mut rules = self.in_force.iter_mut();
         if let Some(rule) = rules.find(|rule| rule.class == class && rule.left > 0) {
             rule.left -= 1;
             return Some(rule.fault);
         }
-        self.noise.as_mut()?.strike()
+        self.noise.as_mut()?.next_fault()
     }
 }

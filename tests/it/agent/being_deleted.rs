@@ -1,11 +1,11 @@
-//! A lock whose object was deleted while a finalizer keeps it: it vanishes with the finalizer, and a
-//! grant on it would end without anybody's word.
+//! A lock that is being deleted while a finalizer keeps it: it vanishes with the finalizer, and a grant on it would
+//! end without a record.
 
 use super::waiting::{granted, request, spawn};
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn lock_that_is_being_deleted_is_granted_when_it_is_made_again() {
+async fn lock_being_deleted_is_granted_once_recreated() {
     let store = MemoryStore::default();
     let (a, b) = (
         Pod::in_paused_time("a", &store),

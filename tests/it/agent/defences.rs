@@ -12,7 +12,7 @@ use crate::memory_store::{Call, Half, MemoryStore};
 
 /// The default TTL is 15 s, of which a holder trusts 14.25.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_counts_from_when_it_was_sent_however_late_its_answer_is() {
+async fn renewal_counts_from_when_it_was_sent() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let lease = pod.lease("r").await;
@@ -28,9 +28,9 @@ async fn a_renewal_counts_from_when_it_was_sent_however_late_its_answer_is() {
     assert!(valid_for < most, "{valid_for:?}: counted from the answer");
 }
 
-/// The bump is too small to be taken for one: here nothing but the listing tells.
+/// The bump is too small to be detected as one: only the list shows it.
 #[tokio::test]
-async fn a_token_is_above_all_that_was_listed_although_its_lock_is_from_long_before() {
+async fn token_exceeds_every_listed_revision() {
     const BUMP: u64 = 50_000_000;
     let store = MemoryStore::default();
     store.make_lock("r");
@@ -44,7 +44,7 @@ async fn a_token_is_above_all_that_was_listed_although_its_lock_is_from_long_bef
 }
 
 #[tokio::test]
-async fn a_session_that_is_missing_is_not_dead_before_its_ttl_was_waited_out() {
+async fn missing_session_expires_only_after_its_ttl() {
     let store = MemoryStore::default();
     let gone = Pod::new("gone", &store, |_| {});
     let old = gone.lease("r").await;
@@ -66,7 +66,7 @@ fn grant_of(lease: &LeaseView) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_serves_nobody_while_its_release_is_on_its_way() {
+async fn grant_serves_no_caller_while_its_release_is_under_way() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let first = pod.lease("r").await;
@@ -84,12 +84,12 @@ async fn a_grant_serves_nobody_while_its_release_is_on_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_became_of_an_acquire_without_a_clear_answer_is_looked_up_and_released() {
+async fn acquire_without_a_clear_answer_is_read_again_and_released() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let first = pod.lease("r").await;
     pod.agent.release(&first.lease).await.unwrap();
-    // Nothing but a read can tell of the grant, and there is none while the caller waits.
+    // Only a read can show the grant, and there is none while the caller waits.
     let _stalled = store.stall_watches();
     store.fail(Call::GetLock, StoreError::Unavailable("away".into()));
     store.lose_answer(Call::UpdateLock);

@@ -1,9 +1,9 @@
-//! Elections as an agent sees them: who is told that it leads, for how long, and what that binds.
+//! Elections as an agent sees them: which app leads, for how long, and what that promise binds.
 
-mod asked;
+mod app_requests;
 mod campaigns;
 mod closing;
-mod told;
+mod views;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Pod {
         self.ask().await.unwrap()
     }
 
-    /// The lead, if it is told without any wait.
+    /// The lead, if it is returned without any wait.
     fn lead_now(&self) -> Option<Lead> {
         let view = self.ask().now_or_never();
         view.and_then(Result::ok).and_then(|view| view.lead)

@@ -1,7 +1,7 @@
-//! What an app is told without asking, in paused time: each event in its order, nothing claimed that
-//! was not promised, and the end of a connection is the end of what it held.
+//! Streams of events, in paused time: each event in its order, no claim without a promise, and the end of a
+//! connection ends its hold.
 
-mod asked;
+mod release_requests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -78,7 +78,7 @@ fn a_pod() -> (MemoryStore, Pod) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_is_told_that_it_waits_then_that_it_has_the_lock_then_that_it_goes_on() {
+async fn hold_reports_waiting_then_acquired_then_heartbeats() {
     let (store, a) = a_pod();
     let b = Pod::in_paused_time("b", &store);
     let first = a.lease("r").await;
@@ -119,7 +119,7 @@ async fn a_hold_is_told_that_it_waits_then_that_it_has_the_lock_then_that_it_goe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_binds_the_agent() {
+async fn heartbeat_is_a_promise_of_the_agent() {
     let (_, pod) = a_pod();
     let mut hold = hold_for(&pod, DAY).await;
     let arrived = pod.now();
@@ -159,7 +159,7 @@ async fn a_heartbeat_binds_the_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_the_connection_releases_at_once() {
+async fn end_of_the_connection_releases_at_once() {
     let (store, a) = a_pod();
     let b = Pod::in_paused_time("b", &store);
     let mut first = hold_for(&a, DAY).await;
@@ -181,7 +181,7 @@ async fn the_end_of_the_connection_releases_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_is_not_asked_for_events_is_released_with_its_connection_too() {
+async fn unread_hold_is_released_with_its_connection() {
     let (store, a) = a_pod();
     let b = Pod::in_paused_time("b", &store);
     let first = a.lease("r").await;
@@ -193,7 +193,7 @@ async fn a_hold_that_is_not_asked_for_events_is_released_with_its_connection_too
     let in_queue = || store.lock("r").is_some_and(|lock| lock.waiters.len() == 1);
     eventually("it stands in the queue", in_queue).await;
     a.agent.release(&first.lease).await.unwrap();
-    // The grant came, and nobody reads.
+    // The grant came, and its stream is not read.
     eventually("it has the lock", || {
         b.agent.metrics().encode().contains("leasehold_leases 1")
     })
@@ -203,7 +203,7 @@ async fn a_hold_that_is_not_asked_for_events_is_released_with_its_connection_too
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_goes_away_from_the_line_leaves_no_entry() {
+async fn closed_waiting_hold_leaves_no_queue_entry() {
     let (store, a) = a_pod();
     let b = Pod::in_paused_time("b", &store);
     let _first = a.lease("r").await;
@@ -219,7 +219,7 @@ async fn a_hold_that_goes_away_from_the_line_leaves_no_entry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_silence_ends_a_hold_and_its_longest_time_does() {
+async fn hold_ends_by_its_maximum_time_and_not_by_silence() {
     let (_, pod) = a_pod();
     let max_hold = Duration::from_secs(100);
     let mut hold = hold_for(&pod, max_hold).await;
@@ -246,7 +246,7 @@ async fn no_silence_ends_a_hold_and_its_longest_time_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewing_a_hold_changes_nothing_and_releasing_it_ends_the_stream() {
+async fn release_ends_a_holds_stream_and_renewal_changes_nothing() {
     let (_, pod) = a_pod();
     let mut hold = hold_for(&pod, Duration::from_secs(60)).await;
     let lease = acquired(&mut hold).await.lease;
@@ -260,7 +260,7 @@ async fn renewing_a_hold_changes_nothing_and_releasing_it_ends_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn listening_keeps_no_lease_alive_and_ends_none() {
+async fn event_stream_neither_extends_nor_ends_a_lease() {
     let (_, pod) = a_pod();
     let lease = pod.lease("r").await.lease;
     let mut events = follow(&pod, &lease);
@@ -282,7 +282,7 @@ async fn listening_keeps_no_lease_alive_and_ends_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_with_its_reason_before_the_deadline() {
+async fn loss_is_reported_with_its_reason_before_the_deadline() {
     let (store, pod) = a_pod();
     let mut hold = hold_for(&pod, DAY).await;
     let arrived = pod.now();
@@ -310,7 +310,7 @@ async fn a_loss_is_told_with_its_reason_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_at_risk_is_said_so_once_for_each_trouble_and_then_lost() {
+async fn at_risk_is_reported_once_per_outage_before_the_loss() {
     let (store, pod) = a_pod();
     let mut hold = hold_for(&pod, DAY).await;
     let arrived = pod.now();
@@ -347,7 +347,7 @@ async fn a_lease_at_risk_is_said_so_once_for_each_trouble_and_then_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_stood_still_hears_what_is_true_when_it_reads_on() {
+async fn stalled_reader_receives_the_current_state_when_it_resumes() {
     let (store, pod) = a_pod();
     let mut hold = hold_for(&pod, DAY).await;
     let arrived = pod.now();
@@ -370,7 +370,7 @@ async fn a_reader_that_stood_still_hears_what_is_true_when_it_reads_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_the_waiting_and_what_may_be_released_now() {
+async fn stop_ends_waiting_holds_and_releasable_leases() {
     let (store, a) = a_pod();
     let b = Pod::in_paused_time("b", &store);
     let mut held = hold_for(&a, DAY).await;
@@ -412,7 +412,7 @@ async fn streams_are_bounded_in_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_can_neither_have_the_lock_nor_wait_is_refused_before_its_stream() {
+async fn hold_without_a_reachable_store_is_refused_before_its_stream() {
     let (store, pod) = a_pod();
     store.fail_all(StoreError::Unavailable("connection refused".into()));
     let refused = pod.agent.hold(request("app", DAY), pod.now()).await.err();

@@ -1,6 +1,6 @@
-//! Tries at the lock of a holder that died, by agents that have not watched it die.
+//! Tries at the lock of a crashed holder, by agents that have not observed its session before.
 
-use super::waiting::in_line;
+use super::waiting::queued_waiter;
 use super::*;
 use crate::memory_store::Call;
 
@@ -30,8 +30,8 @@ async fn single_try_of_a_new_agent_takes_over_an_expired_lock() {
     let cluster = Cluster::new();
     let mut holder = cluster.pod("p0");
     let mut last = holder.lease("r").await;
-    // Three in turn, as the pods of a CronJob. Each dies with the lock; the first one before it had
-    // renewed its session.
+    // Three in turn, as the pods of a CronJob. Each crashes with the lock; the first one had renewed its session
+    // before.
     for number in 1..4 {
         tokio::time::sleep(Duration::from_secs(10 * (number - 1))).await;
         holder.store.cut_off();
@@ -50,7 +50,7 @@ async fn single_try_of_a_new_agent_takes_over_an_expired_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn try_at_a_live_holders_lock_waits_for_nothing() {
+async fn try_at_a_live_holders_lock_returns_at_once() {
     let cluster = Cluster::new();
     let a = cluster.pod("a");
     let lease = a.lease("r").await;
@@ -63,7 +63,7 @@ async fn try_at_a_live_holders_lock_waits_for_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holder_whose_wall_clock_is_behind_is_not_taken_for_dead() {
+async fn holder_with_a_late_wall_clock_is_not_expired() {
     let store = MemoryStore::default();
     // Its wall clock is an hour behind the other's, and it renews its session.
     let late = Arc::new(PausedClock::start());
@@ -92,7 +92,7 @@ async fn holder_whose_wall_clock_is_behind_is_not_taken_for_dead() {
 
 /// In strict mode nothing that it could learn from a session would let it act.
 #[tokio::test(start_paused = true)]
-async fn an_agent_without_take_overs_reads_no_others_session() {
+async fn agent_without_take_overs_reads_no_foreign_session() {
     let store = MemoryStore::default();
     let pod = |name: &str, takes_over| {
         let config = Config {
@@ -107,7 +107,7 @@ async fn an_agent_without_take_overs_reads_no_others_session() {
     for (name, takes_over) in [("strict", false), ("auto", true)] {
         let waiter = pod(name, takes_over);
         let calls = waiter.store.record_calls();
-        let _waiting = in_line(&waiter, name, 240).await;
+        let _waiting = queued_waiter(&waiter, name, 240).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         let tried = waiter.acquire("r").await;
         assert!(matches!(tried, Ok(Acquired::Held { .. })), "{tried:?}");

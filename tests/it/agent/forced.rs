@@ -1,5 +1,4 @@
-//! Grants that a person ends by force, on the record: their apps are told so, everywhere alike. What is
-//! not on the record is not told as if.
+//! Grants that end by a recorded force release: every call of their apps reports that. Without a record none does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +52,7 @@ async fn following(pod: &Pod, lease: &LeaseView) -> LeaseEvents {
     events
 }
 
-async fn loss_told(events: &mut LeaseEvents) -> Loss {
+async fn next_loss(events: &mut LeaseEvents) -> Loss {
     match events.next().await {
         Some(LeaseEvent::Lost(_, loss)) => loss,
         other => panic!("no loss: {other:?}"),
@@ -65,13 +64,13 @@ fn counts(pod: &Pod, line: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_renewals_reads_and_releases_tell_of_the_force() {
+async fn every_call_reports_the_force_release() {
     let (store, pod, lease) = a_lease().await;
     let (mut one, mut other) = (following(&pod, &lease).await, following(&pod, &lease).await);
     let since = pod.now();
     force(&store);
     for events in [&mut one, &mut other] {
-        assert_eq!(loss_told(events).await, Loss::ForceReleased);
+        assert_eq!(next_loss(events).await, Loss::ForceReleased);
         assert_eq!(events.next().await, None);
     }
     assert_eq!(pod.now(), since, "the watch told at once");
@@ -93,7 +92,7 @@ async fn streams_renewals_reads_and_releases_tell_of_the_force() {
 }
 
 #[tokio::test]
-async fn a_release_that_finds_the_force_first_tells_of_it() {
+async fn release_that_finds_the_force_release_reports_it() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -121,7 +120,7 @@ async fn a_release_that_finds_the_force_first_tells_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_shows_the_force_is_enough() {
+async fn read_alone_reveals_the_force_release() {
     let (store, pod, lease) = a_lease().await;
     let _stalled = store.stall_watches();
     force(&store);
@@ -131,7 +130,7 @@ async fn a_read_that_shows_the_force_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_told_yes_while_it_is_looked_up_and_all_are_told_the_same_then() {
+async fn calls_wait_for_the_cause_of_a_loss_and_agree_on_it() {
     let (store, pod, lease) = a_lease().await;
     let mut events = following(&pod, &lease).await;
     let looking = store.hold(Call::GetLock, Half::Answer);
@@ -149,11 +148,11 @@ async fn nobody_is_told_yes_while_it_is_looked_up_and_all_are_told_the_same_then
     looking.open();
     assert_eq!(renewed.await, FORCED);
     assert_eq!(released.await, Err(FORCED));
-    assert_eq!(loss_told(&mut events).await, Loss::ForceReleased);
+    assert_eq!(next_loss(&mut events).await, Loss::ForceReleased);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_looked_up_within_a_second_is_a_grant_that_is_gone() {
+async fn unknown_cause_becomes_grant_gone_after_a_second() {
     let (store, pod, lease) = a_lease().await;
     for how in ["it fails", "it hangs"] {
         let lease = match how {
@@ -168,7 +167,7 @@ async fn what_cannot_be_looked_up_within_a_second_is_a_grant_that_is_gone() {
         }
         let since = pod.now();
         force(&store);
-        assert_eq!(loss_told(&mut events).await, Loss::GrantGone, "{how}");
+        assert_eq!(next_loss(&mut events).await, Loss::GrantGone, "{how}");
         let took = pod.now().since(since);
         assert!(took <= Duration::from_millis(1_010), "{how}: {took:?}");
         assert_eq!(pod.agent.release(&lease.lease).await, Err(GONE), "{how}");
@@ -182,7 +181,7 @@ async fn what_cannot_be_looked_up_within_a_second_is_a_grant_that_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_record_of_force_on_this_very_grant_counts() {
+async fn only_a_force_record_of_this_grant_counts() {
     type Adjust = fn(&mut Incident);
     let records: [(&str, Adjust, Loss); 4] = [
         (
@@ -210,17 +209,17 @@ async fn only_a_record_of_force_on_this_very_grant_counts() {
         let (store, pod, lease) = a_lease().await;
         let mut events = following(&pod, &lease).await;
         store.edit_lock("r", |lock| take(lock, adjust));
-        assert_eq!(loss_told(&mut events).await, expected, "{what}");
+        assert_eq!(next_loss(&mut events).await, expected, "{what}");
     }
     let (store, pod, lease) = a_lease().await;
     let mut events = following(&pod, &lease).await;
     store.edit_lock("r", |lock| lock.grant = None);
-    assert_eq!(loss_told(&mut events).await, Loss::GrantGone, "by hand");
+    assert_eq!(next_loss(&mut events).await, Loss::GrantGone, "by hand");
 }
 
-/// Whoever repeats a request is told the same as who renews.
+/// A repeated request reports the same as a renewal.
 #[tokio::test(start_paused = true)]
-async fn a_repeated_request_is_told_of_the_force() {
+async fn repeated_request_reports_the_force_release() {
     let store = MemoryStore::default();
     let pod = Arc::new(Pod::in_paused_time("a", &store));
     pod.acquire_as("r", Some("request")).await.unwrap();

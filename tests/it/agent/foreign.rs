@@ -1,6 +1,5 @@
-//! Grants, queue entries and sessions that carry names of ours beside another pod's uid. Ids and
-//! sessions can be read by every pod of the namespace; only together with the uid, which the token
-//! proves, they say whose something is.
+//! Grants, queue entries and sessions that carry our ids with another pod's uid. Every pod of the namespace can read
+//! ids and sessions; only together with the uid, which the token proves, do they show the owner.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +11,7 @@ use leasehold::protocol::time::{SessionTtl, WallTime};
 use leasehold::protocol::token::Token;
 use leasehold::store::SessionStore as _;
 
-use super::waiting::{granted, in_line, request, spawn};
+use super::waiting::{granted, queued_waiter, request, spawn};
 use super::*;
 use crate::memory_store::Call;
 
@@ -70,13 +69,13 @@ async fn waiters_grant_id_under_another_session_is_not_served() {
     );
     m.lease("r").await;
     let of_m = store.lock("r").unwrap().grant.unwrap().holder;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     let waiter = first_waiter(&store);
     let named_b = Claimant {
         owner: OwnerId::from("b"),
         ..of_m.clone()
     };
-    // What is done in m's name from here on is not its agent's doing.
+    // From here on m's writes do not come from its agent.
     m.store.cut_off();
     poison(&store, "r", grant(waiter.grant.clone(), named_b));
     for _ in 0..12 {
@@ -103,7 +102,7 @@ async fn waiters_grant_id_under_another_pod_is_not_served() {
         Pod::in_paused_time("b", &store),
     );
     a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     let waiter = first_waiter(&store);
     let session = &waiter.claimant.session;
     let calls = store.record_calls();
@@ -207,7 +206,7 @@ async fn foreign_queue_entry_in_own_session_refuses_a_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn session_recreated_by_another_pod_keeps_no_holder_alive() {
+async fn session_recreated_by_another_pod_extends_no_grant() {
     let store = MemoryStore::default();
     let (v, c) = (
         Pod::in_paused_time("v", &store),
@@ -220,7 +219,7 @@ async fn session_recreated_by_another_pod_keeps_no_holder_alive() {
     store.delete_session(&id);
     recreated.pod = pod_ref("m");
     store.create(&recreated).await.unwrap();
-    let waiting = in_line(&c, "c", 240).await;
+    let waiting = queued_waiter(&c, "c", 240).await;
     for _ in 0..8 {
         tokio::time::sleep(Duration::from_secs(5)).await;
         store.renew_session(&id);

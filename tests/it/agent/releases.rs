@@ -1,5 +1,4 @@
-//! What a release finds in the store: its grant, nothing of it any more by its own doing, or by
-//! somebody else's.
+//! What a release finds in the store: its grant, or nothing, by its own write or by another one.
 
 use std::time::Duration;
 
@@ -46,7 +45,7 @@ async fn until_answered(pod: &Pod, lease: &LeaseId, expected: Result<Released, L
 }
 
 #[tokio::test]
-async fn a_release_that_comes_after_the_grant_was_taken_away_says_so() {
+async fn release_of_a_removed_grant_reports_the_loss_once() {
     let others: [(&str, TakeAway); 4] = [
         ("another's", |store| store.edit_lock("r", give_to_another)),
         ("edited", |store| {
@@ -81,7 +80,7 @@ async fn a_release_that_comes_after_the_grant_was_taken_away_says_so() {
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_was_lost_is_a_release() {
+async fn release_with_a_lost_answer_counts_as_done() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -91,7 +90,7 @@ async fn a_release_whose_answer_was_lost_is_a_release() {
     assert_eq!(alarms(&pod), (false, false));
     assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
 
-    // The same when somebody else has taken the lock before the agent looks.
+    // The same if another pod has the lock before the agent reads it.
     let lease = pod.lease("r").await;
     let grant = store.lock("r").unwrap().grant.unwrap();
     store.lose_answer(Call::UpdateLock);
@@ -110,12 +109,12 @@ async fn a_release_whose_answer_was_lost_is_a_release() {
 }
 
 #[tokio::test]
-async fn a_release_that_was_never_sent_excuses_nothing() {
+async fn unsent_release_explains_no_removed_grant() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
     store.edit_lock("r", give_to_another);
-    // It did nothing, and said so: what the next look shows was not this agent's doing.
+    // The write failed without effect: the next read shows a change by another client.
     let mut tries = 0;
     store.on_call(move |call| {
         tries += usize::from(call == Call::UpdateLock);
@@ -127,7 +126,7 @@ async fn a_release_that_was_never_sent_excuses_nothing() {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_rightly_taken_over_before_the_release_could_be_written_is_no_alarm() {
+async fn rightful_take_over_before_the_release_raises_no_alarm() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -141,7 +140,7 @@ async fn a_lock_that_was_rightly_taken_over_before_the_release_could_be_written_
 }
 
 #[tokio::test]
-async fn a_pending_release_is_found_lost_later_on() {
+async fn pending_release_can_turn_out_lost() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;
@@ -154,7 +153,7 @@ async fn a_pending_release_is_found_lost_later_on() {
 }
 
 #[tokio::test]
-async fn a_release_that_finds_an_older_object_tells_of_the_restore() {
+async fn release_that_finds_an_older_object_reports_the_restore() {
     let store = MemoryStore::default();
     let pod = Pod::new("a", &store, |_| {});
     let lease = pod.lease("r").await;

@@ -1,7 +1,7 @@
-//! A backup that was restored with a bumped revision: whatever shows the leap ends the session in the
-//! same step, because the backup may have forgotten its grants.
+//! A backup that was restored with a bumped revision: any response that shows the jump ends the session in the same
+//! step, because the backup may have forgotten its grants.
 //!
-//! Renewals and listings of what the session holds do not come through here: they would show it too.
+//! Renewals and lists of held locks are blocked here: they would show it too.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use leasehold::protocol::time::WallTime;
 use leasehold::protocol::token::Token;
 use leasehold::store::StoreError;
 
-use super::waiting::{granted, in_line, request, spawn};
+use super::waiting::{granted, queued_waiter, request, spawn};
 use super::{Pod, eventually};
 use crate::memory_store::{Call, Half, MemoryStore};
 
@@ -23,15 +23,15 @@ type Tell = fn(&MemoryStore);
 const BUMP: u64 = 1_000_000_000;
 const LOST: LeaseError = LeaseError::Lost(Loss::StoreRestored);
 
-/// A pod with a lease, whose store was restored since, and that has heard nothing of it. The lock
-/// `r` is in the backup, and is free.
+/// A pod with a lease, whose store was restored since, and that has not observed it. The lock `r` is in the backup,
+/// and is free.
 async fn a_restore_unheard_of() -> (MemoryStore, Pod, LeaseView) {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     store.make_lock("r");
     let lease = pod.lease("held").await;
     restore(&store).await;
-    assert!(told_of(&pod, &lease).is_ok());
+    assert!(lease_of(&pod, &lease).is_ok());
     (store, pod, lease)
 }
 
@@ -46,7 +46,7 @@ async fn restore(store: &MemoryStore) {
     eventually("the watch goes on", || store.watches() > watches).await;
 }
 
-fn told_of(pod: &Pod, lease: &LeaseView) -> Result<LeaseView, LeaseError> {
+fn lease_of(pod: &Pod, lease: &LeaseView) -> Result<LeaseView, LeaseError> {
     pod.agent.renew(&lease.lease, None, pod.now())
 }
 
@@ -55,72 +55,72 @@ fn is_from_after_it(lease: &LeaseView) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_whose_write_shows_the_leap_has_nothing_and_leaves_nothing() {
+async fn acquire_whose_write_reveals_the_jump_leaves_no_grant() {
     let (store, pod, held) = a_restore_unheard_of().await;
     let before = store.session_of("held");
     assert_eq!(pod.acquire("r").await, Err(AcquireError::SessionLost));
-    assert_eq!(told_of(&pod, &held), Err(LOST));
+    assert_eq!(lease_of(&pod, &held), Err(LOST));
     eventually("what it got is released", || pod.is_free("r")).await;
     let token = store.lock("r").unwrap().token.get();
     assert!(token < BUMP, "{token}: none is raised for nobody");
     let again = pod.lease("r").await;
     assert!(is_from_after_it(&again));
     assert_ne!(store.session_of("r"), before);
-    assert!(told_of(&pod, &again).is_ok());
+    assert!(lease_of(&pod, &again).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_reads_of_the_leap_goes_on_with_a_new_session() {
+async fn acquire_whose_read_reveals_the_jump_uses_a_new_session() {
     let (store, pod, held) = a_restore_unheard_of().await;
     let before = store.session_of("held");
     store.edit_lock("r", |lock| lock.transitions += 1);
     let lease = pod.lease("r").await;
-    assert_eq!(told_of(&pod, &held), Err(LOST));
+    assert_eq!(lease_of(&pod, &held), Err(LOST));
     assert!(is_from_after_it(&lease));
     assert_ne!(store.session_of("r"), before);
-    assert!(told_of(&pod, &lease).is_ok());
+    assert!(lease_of(&pod, &lease).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn making_a_lock_shows_the_leap() {
+async fn creating_a_lock_reveals_the_jump() {
     let (_store, pod, held) = a_restore_unheard_of().await;
     let lease = pod.lease("unknown").await;
-    assert_eq!(told_of(&pod, &held), Err(LOST));
-    assert!(told_of(&pod, &lease).is_ok());
+    assert_eq!(lease_of(&pod, &held), Err(LOST));
+    assert!(lease_of(&pod, &lease).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_served_under_a_new_session() {
+async fn waiter_is_served_under_a_new_session() {
     let (store, pod, held) = a_restore_unheard_of().await;
     let before = store.session_of("held");
     let lease = granted(spawn(&pod.agent, request("app", 60))).await;
-    assert_eq!(told_of(&pod, &held), Err(LOST));
+    assert_eq!(lease_of(&pod, &held), Err(LOST));
     assert!(is_from_after_it(&lease));
     assert_ne!(store.session_of("r"), before);
-    assert!(told_of(&pod, &lease).is_ok());
+    assert!(lease_of(&pod, &lease).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_shows_the_leap() {
+async fn release_reveals_the_jump() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let (held, other) = (pod.lease("held").await, pod.lease("other").await);
     restore(&store).await;
     assert_eq!(pod.agent.release(&other.lease).await, Ok(Released::Done));
-    assert_eq!(told_of(&pod, &held), Err(LOST));
+    assert_eq!(lease_of(&pod, &held), Err(LOST));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_of_one_lock_shows_the_leap() {
+async fn read_of_one_lock_reveals_the_jump() {
     let (store, pod, held) = a_restore_unheard_of().await;
     store.edit_lock("r", |lock| lock.transitions += 1);
     let other = Resource::parse("r").unwrap();
     pod.agent.verify(&other, held.token).await.unwrap();
-    assert_eq!(told_of(&pod, &held), Err(LOST));
+    assert_eq!(lease_of(&pod, &held), Err(LOST));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_watch_tells_shows_the_leap() {
+async fn watch_events_reveal_the_jump() {
     let tellings: [(&str, Tell); 3] = [
         ("that it is held", |store| {
             store.edit_lock("held", |lock| lock.transitions += 1);
@@ -137,36 +137,36 @@ async fn what_the_watch_tells_shows_the_leap() {
     for (what, tell) in tellings {
         let (store, pod, held) = a_restore_unheard_of().await;
         tell(&store);
-        eventually(what, || told_of(&pod, &held).is_err()).await;
-        assert_eq!(told_of(&pod, &held), Err(LOST), "{what}");
+        eventually(what, || lease_of(&pod, &held).is_err()).await;
+        assert_eq!(lease_of(&pod, &held), Err(LOST), "{what}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_is_answered_late_does_not_end_the_session_after() {
+async fn late_list_response_does_not_end_the_new_session() {
     let (store, pod, held) = a_restore_unheard_of().await;
     let gate = store.hold(Call::ListLocks, Half::Answer);
     let mut listing = Box::pin(pod.agent.locks("", 10, None));
     assert!(poll!(&mut listing).is_pending());
     assert_eq!(pod.acquire("r").await, Err(AcquireError::SessionLost));
-    assert_eq!(told_of(&pod, &held), Err(LOST));
+    assert_eq!(lease_of(&pod, &held), Err(LOST));
     let lease = pod.lease("another").await;
     gate.open();
     assert!(listing.await.is_ok());
-    assert!(told_of(&pod, &lease).is_ok());
+    assert!(lease_of(&pod, &lease).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_somebody_touched_after_the_restore_is_lost_all_the_same() {
+async fn session_edited_after_the_restore_is_lost_as_well() {
     let (store, pod, held) = a_restore_unheard_of().await;
     store.heal();
     store.touch_session(&store.session_of("held").unwrap());
-    eventually("the renewal shows it", || told_of(&pod, &held).is_err()).await;
-    assert_eq!(told_of(&pod, &held), Err(LOST));
+    eventually("the renewal shows it", || lease_of(&pod, &held).is_err()).await;
+    assert_eq!(lease_of(&pod, &held), Err(LOST));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_from_before_the_restore_is_raised_before_anybody_hears_of_it() {
+async fn token_from_before_the_restore_is_raised_before_its_use() {
     let store = MemoryStore::default();
     store.go_forward(BUMP);
     let (a, b) = (
@@ -174,8 +174,8 @@ async fn a_token_from_before_the_restore_is_raised_before_anybody_hears_of_it() 
         Pod::in_paused_time("b", &store),
     );
     let first = a.lease("r").await;
-    let waiting = in_line(&b, "b", 60).await;
-    // Whoever hands the lock over has not seen the leap.
+    let waiting = queued_waiter(&b, "b", 60).await;
+    // The pod that hands the lock over has not observed the jump.
     store.edit_lock("r", |lock| {
         let (head, rest) = lock.waiters.split_head().unwrap();
         lock.grant = Some(Grant {

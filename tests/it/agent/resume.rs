@@ -1,13 +1,13 @@
-//! An agent whose process dies and is started again, on the store in memory, with a state file on
-//! a disk and one clock for both: what goes on, what does not, and when.
+//! An agent whose process crashes and is started again, on the store in memory, with a state file on a disk and one
+//! clock for both: what is resumed, what is not, and when.
 
 mod elections;
 mod file;
 mod grants;
 mod held_back;
+mod outages;
 mod refusals;
 mod stopped;
-mod unclear;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ impl Node {
         }
     }
 
-    /// Kills the sidecar: nothing that it does from here on is seen by anybody.
+    /// Kills the sidecar: nothing that it does from here on has an effect.
     fn kill(&mut self, pod: &Pod) {
         pod.store.cut_off();
         let next = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ fn memory(directory: &Path) -> Option<Memory> {
     })
 }
 
-/// What a renewal says, once it is known what goes on.
+/// The answer to a renewal, once it is known which leases continue.
 async fn renewed(pod: &Pod, lease: &LeaseView) -> Result<LeaseView, LeaseError> {
     let known = || pod.agent.renew(&lease.lease, None, pod.now()) != Err(LeaseError::Resuming);
     eventually("it is known what goes on", known).await;
@@ -132,7 +132,7 @@ fn lost(loss: Loss) -> Result<LeaseView, LeaseError> {
 }
 
 #[tokio::test]
-async fn a_lease_goes_on_with_its_id_its_token_and_its_session() {
+async fn resumed_lease_keeps_its_id_token_and_session() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -156,7 +156,7 @@ async fn a_lease_goes_on_with_its_id_its_token_and_its_session() {
 }
 
 #[tokio::test]
-async fn it_goes_on_through_many_deaths() {
+async fn lease_survives_many_crashes() {
     let mut node = Node::new();
     let mut pod = node.start();
     let lease = pod.lease("r").await;
@@ -177,7 +177,7 @@ async fn it_goes_on_through_many_deaths() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_goes_on_long_after_the_first_deadline() {
+async fn lease_is_resumed_long_after_its_first_deadline() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -205,7 +205,7 @@ async fn a_restart_costs_one_read_one_renewal_and_one_list() {
 }
 
 #[tokio::test]
-async fn without_a_lease_a_restarted_agent_asks_nothing() {
+async fn restarted_agent_without_leases_makes_no_request() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -226,7 +226,7 @@ async fn without_a_lease_a_restarted_agent_asks_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_request_was_answered_is_answered_again() {
+async fn repeated_request_gets_the_same_answer_after_a_restart() {
     let mut node = Node::new();
     let pod = node.start();
     let Ok(Acquired::Granted { lease, .. }) = pod.acquire_as("r", Some("id-1")).await else {
@@ -236,11 +236,11 @@ async fn what_a_request_was_answered_is_answered_again() {
         panic!("not granted");
     };
     pod.agent.release(&over.lease).await.unwrap();
-    // Another TTL is no other request.
+    // Another TTL does not make it another request.
     let ttl = Duration::from_secs(77);
     pod.agent.renew(&lease.lease, Some(ttl), pod.now()).unwrap();
     let pod = node.kill_and_start(&pod);
-    // An acquire waits until it is known what goes on.
+    // An acquire waits until it is known which leases continue.
     let again = pod.acquire_as("r", Some("id-1")).await;
     let Ok(Acquired::Granted {
         lease: again,
@@ -271,8 +271,8 @@ async fn the_ttl_that_the_app_set_last_counts_from_the_restart() {
         pod.agent.lease(&lease.lease, pod.now()) != Err(LeaseError::Resuming)
     })
     .await;
-    // It was told that it may act until the session's deadline at most, and cannot renew a process
-    // that is dead: its 8 s begin now.
+    // It was promised time until the session's deadline at most, and cannot renew at a crashed process: its 8 s begin
+    // now.
     node.clock.advance(Duration::from_millis(7_900));
     pod.agent.lease(&lease.lease, pod.now()).unwrap();
     node.clock.advance(Duration::from_millis(200));
@@ -282,7 +282,7 @@ async fn the_ttl_that_the_app_set_last_counts_from_the_restart() {
 }
 
 #[tokio::test]
-async fn a_lease_that_ended_before_stays_ended_and_its_release_is_sent_again() {
+async fn released_lease_stays_ended_and_its_release_is_resent() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -308,7 +308,7 @@ async fn a_lease_that_ended_before_stays_ended_and_its_release_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_lock_that_somebody_took_away_meanwhile_is_lost_and_the_others_go_on() {
+async fn lock_removed_during_a_restart_is_lost_and_others_resume() {
     let mut node = Node::new();
     let pod = node.start();
     let (first, second) = (pod.lease("r").await, pod.lease("s").await);
@@ -321,7 +321,7 @@ async fn a_lock_that_somebody_took_away_meanwhile_is_lost_and_the_others_go_on()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_connection_held_runs_out_and_is_released_not_before() {
+async fn hold_is_released_after_its_promise_and_not_before() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let arrived = pod.now();
@@ -348,7 +348,7 @@ async fn hold(pod: &Pod, resource: &str) -> leasehold::agent::Hold {
     pod.agent.hold(request, pod.now()).await.unwrap()
 }
 
-/// A lock that is to be kept for so long for the app that has it.
+/// A lock that is to be kept for its app after a release.
 fn kept(resource: &str, keep: Duration) -> AcquireRequest {
     AcquireRequest {
         resource: Resource::parse(resource).unwrap(),
@@ -362,10 +362,10 @@ fn kept(resource: &str, keep: Duration) -> AcquireRequest {
     }
 }
 
-/// A lock of which this agent knows nothing is nobody's and no orphan, until this.
+/// A lock that this agent does not know is not an orphan before its deadline.
 async fn assert_stays_held_until(node: &Node, pod: &Pod, resource: &str, told_until: Moment) {
     let token = node.token(resource);
-    // Who asks for it, here or elsewhere, is refused, and makes nobody look into it.
+    // A caller of it, here or elsewhere, is refused, and causes no further reads.
     let other = Pod::in_paused_time("other", &node.store);
     while pod.now() < told_until {
         assert!(!pod.is_free(resource), "it was given up too early");
@@ -381,7 +381,7 @@ async fn assert_stays_held_until(node: &Node, pod: &Pod, resource: &str, told_un
 
 /// The journal is an older copy of itself: a lease was given that it does not know.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_is_not_on_file_is_kept_from_everybody_until_it_has_run_out() {
+async fn unrecorded_grant_is_kept_until_its_promise_ends() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let gone = pod.lease("other").await;
@@ -408,9 +408,9 @@ async fn a_grant_that_is_not_on_file_is_kept_from_everybody_until_it_has_run_out
     assert_stays_held_until(&node, &pod, "r", told_until).await;
 }
 
-/// The same once more: the release is on its way, and the copy says that the lease goes on.
+/// The same once more: the release is under way, and the copy says that the lease continues.
 #[tokio::test]
-async fn a_release_that_is_not_on_file_ends_the_lease_when_it_lands() {
+async fn unrecorded_release_ends_the_lease_when_it_lands() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;

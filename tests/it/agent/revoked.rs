@@ -1,4 +1,4 @@
-//! Sessions that others revoke under a living agent: what its apps are told, and when it begins another.
+//! Sessions that are revoked under a live agent: what its apps receive, and when it begins another session.
 
 use std::time::Duration;
 
@@ -34,9 +34,9 @@ fn reclaim(store: &MemoryStore, resource: &str, reason: RevokeReason) {
     });
 }
 
-/// The watch tells of the lock long before the next renewal tells of the session.
+/// The watch reports the lock long before the next renewal reveals the state of the session.
 #[tokio::test(start_paused = true)]
-async fn who_lost_a_lock_because_its_session_was_revoked_is_told_that_and_begins_another() {
+async fn revoked_session_is_named_as_the_cause_and_replaced() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let (lease, other) = (pod.lease("r").await, pod.lease("other").await);
@@ -58,7 +58,7 @@ async fn who_lost_a_lock_because_its_session_was_revoked_is_told_that_and_begins
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_was_reported_as_ended_does_not_begin_one_session_after_the_other() {
+async fn pod_reported_as_ended_pauses_between_sessions() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let mut pauses = Vec::new();
@@ -87,7 +87,7 @@ async fn a_pod_that_was_reported_as_ended_does_not_begin_one_session_after_the_o
     assert!((28..=30).contains(&pauses[2]), "{pauses:?}");
     assert_eq!(store.sessions().len(), 3);
 
-    // Somebody corrected the report: the one that is begun next lives.
+    // The report was corrected: the next session stays valid.
     tokio::time::sleep(Duration::from_mins(2)).await;
     let lease = pod.lease("r").await;
     tokio::time::sleep(Duration::from_secs(40)).await;

@@ -97,7 +97,7 @@ fn trace(seed: u64, random: impl Fn(u64) -> Random) -> Vec<String> {
 }
 
 #[test]
-fn one_seed_gives_the_same_calls_and_leases_each_time() {
+fn equal_seeds_give_equal_calls_and_leases() {
     let seed = seed();
     let first = trace(seed, Random::from_seed);
     let again = trace(seed, Random::from_seed);

@@ -18,7 +18,7 @@ async fn use_once(pod: &Pod) -> SessionId {
 /// The default TTL is 15 s: a session is renewed after 5 s, and after 12 s when nothing hangs on it;
 /// with jitter after 4.5 and 10.8 s.
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_needed_again_is_renewed_although_one_was_lost_before() {
+async fn idle_session_in_use_again_is_renewed_after_an_earlier_loss() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let first = use_once(&pod).await;

@@ -1,6 +1,5 @@
-//! An agent that is told to stop. While an acquire is under way: whatever the store was about to
-//! do, no grant is left that nobody would end, and the session is over. With `release-now`: only what
-//! no app was promised is released.
+//! An agent that is stopped. While an acquire is under way: whatever the store was about to do, no grant is left
+//! behind, and the session is over. With `release-now`: only what no app was promised is released.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +48,7 @@ async fn stop_under_an_acquire(
 
 fn assert_sessions_ended(store: &MemoryStore, case: &str) {
     let sessions = store.sessions();
-    // Who is stopped before its session began leaves none.
+    // An agent that is stopped before its session began leaves none.
     assert!(sessions.len() <= 1, "{case}");
     for session in sessions {
         let ended = session.revoked.as_ref().map(|revoked| &revoked.reason);
@@ -58,7 +57,7 @@ fn assert_sessions_ended(store: &MemoryStore, case: &str) {
 }
 
 #[tokio::test]
-async fn a_stop_under_an_acquire_leaves_no_grant_and_no_session() {
+async fn stop_during_an_acquire_leaves_no_grant_and_no_session() {
     for on_term in [OnTerm::Wait, OnTerm::ReleaseNow] {
         for under_way in UNDER_WAY {
             let case = format!("{on_term:?}, {under_way:?}");
@@ -82,7 +81,7 @@ async fn a_stop_under_an_acquire_leaves_no_grant_and_no_session() {
 }
 
 #[tokio::test]
-async fn a_stop_that_waits_no_longer_for_the_store_leaves_what_another_may_take_at_once() {
+async fn stop_without_an_answer_leaves_a_lock_free_to_take_over() {
     let stop = async |on_term| {
         let store = MemoryStore::default();
         let under_way = (Call::UpdateLock, Half::Answer);
@@ -203,7 +202,7 @@ async fn release_now_releases_what_no_app_was_promised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_now_ends_no_hold_whose_connection_it_closes() {
+async fn release_now_keeps_holds_whose_connections_it_closes() {
     let store = MemoryStore::default();
     let pod = Pod::in_paused_time("a", &store);
     let mut hold = pod.agent.hold(request(DAY), pod.now()).await.unwrap();
@@ -247,7 +246,7 @@ async fn release_now_hands_on_a_lead_that_no_app_asked_about() {
         if is_asked {
             let view = pod.agent.election(&election, pod.now()).await.unwrap();
             assert!(view.lead.is_some());
-            // What was told is over: the app may have been let in by it all the same (`gate-lock`).
+            // The promise is over: the app may have been let in by it all the same (`gate-lock`).
             tokio::time::sleep(Duration::from_mins(1)).await;
         }
         pod.agent.shut_down(OnTerm::ReleaseNow).await;
@@ -274,7 +273,7 @@ async fn release_now_ends_the_streams_of_what_it_leaves() {
     assert!(told.next().await.is_some());
     stop_and_leave(&pod).await;
     let before = pod.now();
-    // A stream that goes on would keep the process.
+    // An open stream would keep the process running.
     while let Some(event) = events.next().await {
         assert!(!matches!(event, LeaseEvent::Lost(..)), "{event:?}");
     }

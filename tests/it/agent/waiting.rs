@@ -1,12 +1,12 @@
-//! Waiting in line, on a store in memory and in paused time: what takes a TTL takes none here.
+//! Waiting in the queue, on a store in memory and in paused time: what takes a TTL takes none here.
 
 mod crowd;
+mod faults;
 mod joins;
 mod kept;
 mod local;
 mod repeated;
 mod slow_store;
-mod trouble;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn two_pods() -> (MemoryStore, Pod, Pod) {
 }
 
 /// Waits in line, and is in it when this returns.
-pub(super) async fn in_line(pod: &Pod, owner: &str, wait: u64) -> Waiting {
+pub(super) async fn queued_waiter(pod: &Pod, owner: &str, wait: u64) -> Waiting {
     let before = queue(pod).len();
     let waiting = spawn(&pod.agent, request(owner, wait));
     eventually("it stands in the queue", || queue(pod).len() > before).await;
@@ -90,7 +90,7 @@ async fn release(pod: &Pod, lease: &LeaseView) {
 async fn a_waiter_is_handed_the_lock_in_the_releasing_write() {
     let (store, a, b) = two_pods();
     let first = a.lease("r").await;
-    let waiting = in_line(&b, "b", 60).await;
+    let waiting = queued_waiter(&b, "b", 60).await;
     let writes = store.writes();
     release(&a, &first).await;
     let second = granted(waiting).await;
@@ -100,11 +100,11 @@ async fn a_waiter_is_handed_the_lock_in_the_releasing_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_waiter_is_told_counts_from_its_request_however_long_it_waited() {
+async fn waiters_validity_counts_from_its_request() {
     let (_, a, b) = two_pods();
     let first = a.lease("r").await;
     let arrived = b.now();
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     tokio::time::sleep(Duration::from_secs(100)).await;
     a.agent.renew(&first.lease, None, a.now()).unwrap();
     release(&a, &first).await;
@@ -123,7 +123,7 @@ async fn what_a_waiter_is_told_counts_from_its_request_however_long_it_waited() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lock_goes_through_the_line_in_order() {
+async fn lock_is_granted_in_queue_order() {
     let store = MemoryStore::default();
     let pods: Vec<Pod> = (0..10)
         .map(|n| Pod::in_paused_time(&format!("p{n}"), &store))
@@ -131,7 +131,7 @@ async fn the_lock_goes_through_the_line_in_order() {
     let mut lease = pods[0].lease("r").await;
     let mut waiting = Vec::new();
     for (n, pod) in pods.iter().enumerate().skip(1) {
-        waiting.push(in_line(pod, &format!("o{n}"), 240).await);
+        waiting.push(queued_waiter(pod, &format!("o{n}"), 240).await);
     }
     for (n, waiting) in (1..).zip(waiting) {
         release(&pods[n - 1], &lease).await;
@@ -143,10 +143,10 @@ async fn the_lock_goes_through_the_line_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_callers_stand_behind_one_entry() {
+async fn local_callers_share_one_queue_entry() {
     let (_, a, b) = two_pods();
     let lease = a.lease("r").await;
-    let one = in_line(&b, "one", 240).await;
+    let one = queued_waiter(&b, "one", 240).await;
     let _two = spawn(&b.agent, request("two", 240));
     settled().await;
     assert_eq!(queue(&b), ["one"]);
@@ -156,22 +156,22 @@ async fn local_callers_stand_behind_one_entry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_time_is_up_is_told_who_holds_the_lock_and_leaves_the_queue() {
+async fn timed_out_waiter_receives_the_holder_and_leaves_the_queue() {
     let (_, a, b) = two_pods();
     a.lease("r").await;
-    let waiting = in_line(&b, "b", 30).await;
+    let waiting = queued_waiter(&b, "b", 30).await;
     let answer = waiting.await.unwrap();
     assert!(matches!(answer, Ok(Acquired::Held { holder, .. }) if holder.owner.as_str() == "app"));
     eventually("it left the queue", || queue(&b).is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hangs_up_leaves_the_queue_or_passes_its_place_to_the_next_in_its_pod() {
+async fn hang_up_frees_the_entry_or_passes_it_on_within_the_pod() {
     let (_, a, b) = two_pods();
     let c = Pod::in_paused_time("c", &a.store);
     let lease = a.lease("r").await;
-    let gone = in_line(&b, "gone", 240).await;
-    let _last = in_line(&c, "last", 240).await;
+    let gone = queued_waiter(&b, "gone", 240).await;
+    let _last = queued_waiter(&c, "last", 240).await;
     let next = spawn(&b.agent, request("next", 240));
     tokio::task::yield_now().await;
     gone.abort();
@@ -188,12 +188,12 @@ async fn who_hangs_up_leaves_the_queue_or_passes_its_place_to_the_next_in_its_po
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_arrives_for_nobody_is_released_at_once() {
+async fn grant_without_a_caller_is_released_at_once() {
     let (_, a, b) = two_pods();
     let (mut heard, mut unheard) = (0, 0);
     for yields in 0..60 {
         let lease = a.lease("r").await;
-        let waiting = in_line(&b, "b", 240).await;
+        let waiting = queued_waiter(&b, "b", 240).await;
         let releasing = a.agent.clone();
         let releasing = tokio::spawn(async move { releasing.release(&lease.lease).await });
         for _ in 0..yields {
@@ -217,7 +217,7 @@ async fn a_grant_that_arrives_for_nobody_is_released_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thirty_two_places_and_fifty_more_are_all_served() {
+async fn eighty_two_waiters_are_all_served() {
     let store = MemoryStore::default();
     let mut served = Vec::new();
     for n in 0..82 {
@@ -235,10 +235,10 @@ async fn thirty_two_places_and_fifty_more_are_all_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_stops_sends_its_waiters_away_and_leaves_the_queue() {
+async fn stopping_agent_refuses_its_waiters_and_leaves_the_queue() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
-    let waiting = in_line(&b, "b", 240).await;
+    let waiting = queued_waiter(&b, "b", 240).await;
     let since = b.now();
     b.agent.shut_down(OnTerm::Wait).await;
     assert!(b.now().since(since) < Duration::from_secs(1));
@@ -253,7 +253,7 @@ async fn an_agent_that_stops_sends_its_waiters_away_and_leaves_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_turned_away_begins_no_session() {
+async fn refused_caller_begins_no_session() {
     let (store, a, b) = two_pods();
     a.lease("r").await;
     let calls = store.calls();

@@ -1,4 +1,4 @@
-//! A certificate in a directory that somebody else keeps.
+//! A certificate in a directory that another program maintains.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,13 +32,13 @@ fn swap(directory: &Path, number: u32, certificate: &[u8], key: &[u8]) {
     }
 }
 
-/// More than twice the interval at which it is looked at.
+/// More than twice the interval of the check.
 async fn a_while() {
     tokio::time::sleep(Duration::from_secs(5)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_put_there_is_served_and_what_is_broken_is_not() {
+async fn valid_certificates_are_served_and_broken_ones_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path().to_owned();
     let served = ServedCertificate::default();

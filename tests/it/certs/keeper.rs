@@ -23,7 +23,7 @@ const LIFE: Duration = Duration::from_secs(30 * 60 * 60);
 const STEP: Duration = Duration::from_secs(5);
 const NAME: &str = "leasehold-webhook.leasehold-system.svc";
 
-/// A paused clock whose wall clock is wrong by so many seconds.
+/// A paused clock whose wall clock is wrong by this many seconds.
 struct Wrong(PausedClock, i64);
 
 impl Clock for Wrong {
@@ -32,7 +32,7 @@ impl Clock for Wrong {
     }
 
     fn wall(&self) -> WallTime {
-        // Long after 1970, so that what was an hour before is still a time.
+        // Long after 1970, so that an hour earlier is still a time.
         WallTime(self.0.wall().0 + (1_800_000_000 + self.1) * 1_000_000)
     }
 }
@@ -127,22 +127,22 @@ fn secret(world: &World) -> TlsFiles {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_that_start_at_once_agree_on_one() {
+async fn concurrent_starts_agree_on_one_certificate() {
     let world = World::new(2);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     assert!(a.ready().is_err());
     until_all_serve_the_same(&world, &[&a, &b]).await;
     assert_eq!(world.inside().past.len(), 1);
-    // The first look found webhooks that trust nobody.
+    // The first check found webhooks that trust no authority.
     assert_eq!(trusted(&world, &[&a, &b]), [1, 1]);
-    // One that comes later takes what is there.
+    // A later replica uses the existing certificate.
     let c = keeper(&world, 0);
     until_all_serve_the_same(&world, &[&a, &b, &c]).await;
     assert_eq!(world.inside().past.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_renewed_after_two_thirds_and_never_is_what_is_served_not_trusted() {
+async fn renewal_after_two_thirds_keeps_the_served_one_trusted() {
     let world = World::new(2);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     let all = [&a, &b];
@@ -164,7 +164,7 @@ async fn it_is_renewed_after_two_thirds_and_never_is_what_is_served_not_trusted(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_agrees_writes_nothing() {
+async fn valid_state_causes_no_write() {
     let world = World::new(2);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     until_all_serve_the_same(&world, &[&a, &b]).await;
@@ -178,7 +178,7 @@ async fn what_agrees_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_lost_or_damaged_is_made_anew_and_nobody_is_refused_meanwhile() {
+async fn lost_or_damaged_secret_is_replaced_without_a_refusal() {
     let world = World::new(2);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     let all = [&a, &b];
@@ -205,7 +205,7 @@ async fn a_secret_that_is_lost_or_damaged_is_made_anew_and_nobody_is_refused_mea
     for (number, damage) in damages.iter().enumerate() {
         let before = a.certificate();
         let files = damage();
-        world.meddle(|inside| inside.secret = files.map(|files| (0, files)));
+        world.edit(|inside| inside.secret = files.map(|files| (0, files)));
         pass(&world, &all, 2 * HOUR, STEP).await;
         assert_ne!(a.certificate(), before, "damage {number}");
         assert_eq!(a.certificate(), b.certificate(), "damage {number}");
@@ -215,14 +215,14 @@ async fn a_secret_that_is_lost_or_damaged_is_made_anew_and_nobody_is_refused_mea
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_bundle_is_mended_at_once_and_cleared_later() {
+async fn foreign_bundle_is_repaired_at_once_and_cleared_later() {
     let world = World::new(3);
     let (a, b) = (keeper(&world, 0), keeper(&world, 0));
     let all = [&a, &b];
     until_all_serve_the_same(&world, &all).await;
     let foreign = issue(&[NAME.to_owned()], LIFE, 1_800_000_000).unwrap();
     let ours = secret(&world).authority;
-    world.meddle(|inside| {
+    world.edit(|inside| {
         let (_, bundles) = inside.bundles.as_mut().unwrap();
         bundles[0] = foreign.authority.clone();
         bundles[1] = b"nothing".to_vec();
@@ -242,7 +242,7 @@ async fn a_foreign_bundle_is_mended_at_once_and_cleared_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_a_clear_answer_is_looked_at_and_not_believed() {
+async fn write_without_a_clear_answer_is_read_back() {
     for fault in [Fault::LostAnswer, Fault::LostRequest] {
         let world = World::new(1);
         world.inside().fault = Some(fault);
@@ -260,7 +260,7 @@ async fn a_write_without_a_clear_answer_is_looked_at_and_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_not_write_goes_on_serving_what_there_is() {
+async fn replica_without_write_right_keeps_serving() {
     let world = World::new(1);
     let a = keeper(&world, 0);
     until_all_serve_the_same(&world, &[&a]).await;
@@ -275,7 +275,7 @@ async fn who_may_not_write_goes_on_serving_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_good_one_is_not_replaced_by_one_that_cannot_be_published() {
+async fn valid_certificate_is_kept_if_a_new_one_cannot_be_published() {
     let world = World::new(1);
     let a = keeper(&world, 0);
     until_all_serve_the_same(&world, &[&a]).await;
@@ -286,7 +286,7 @@ async fn a_good_one_is_not_replaced_by_one_that_cannot_be_published() {
         secret(&world) == before,
         "it is past two thirds of its life"
     );
-    // Who starts now has something to serve. Its clock begins here, and is set.
+    // A replica that starts now has something to serve. Its clock begins here, and is set.
     let b = keeper(&world, 22 * 60 * 60);
     until_all_serve_the_same(&world, &[&a, &b]).await;
     world.inside().trust_denied = false;
@@ -296,7 +296,7 @@ async fn a_good_one_is_not_replaced_by_one_that_cannot_be_published() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_new_and_may_not_write_says_so() {
+async fn new_replica_without_write_right_reports_it() {
     let world = World::new(1);
     world.inside().fault = Some(Fault::Denied);
     let a = keeper(&world, 0);
@@ -306,19 +306,19 @@ async fn who_is_new_and_may_not_write_says_so() {
     assert_eq!(a.metrics(), "");
     // And without a configuration.
     let world = World::new(1);
-    world.meddle(|inside| inside.bundles = None);
+    world.edit(|inside| inside.bundles = None);
     let a = keeper(&world, 0);
     tokio::time::sleep(Duration::from_secs(5)).await;
     let why = a.ready().unwrap_err();
     assert!(why.contains("MutatingWebhookConfiguration"), "{why}");
-    world.meddle(|inside| inside.bundles = Some((0, vec![Vec::new()])));
+    world.edit(|inside| inside.bundles = Some((0, vec![Vec::new()])));
     until_all_serve_the_same(&world, &[&a]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn replicas_whose_clocks_disagree_do_not_replace_each_others_without_an_end() {
-    // One is a day ahead: to it each that the other makes is due at once, and what it makes
-    // is not valid yet to the other.
+async fn replicas_with_differing_clocks_bound_their_replacements() {
+    // One is a day ahead: to it each certificate of the other is due at once, and its own is not valid yet to the
+    // other.
     let world = World::new(1);
     let (a, b) = (keeper(&world, 0), keeper(&world, 86_400));
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -329,7 +329,7 @@ async fn replicas_whose_clocks_disagree_do_not_replace_each_others_without_an_en
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn unusable_files_are_reported_by_name() {
     let names = [NAME.to_owned()];
     let good = issue(&names, LIFE, 1_800_000_000).unwrap();
     let other = issue(&names, LIFE, 1_800_000_000).unwrap();

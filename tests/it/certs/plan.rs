@@ -1,4 +1,4 @@
-//! What is decided, as a table.
+//! The decisions, as a table.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ fn rests(seconds: i64) -> Action {
 }
 
 #[test]
-fn nothing_is_done_until_a_third_is_left() {
+fn no_renewal_until_a_third_is_left() {
     let mut case = Case::well();
     assert_eq!(case.step(), rests(50 * DAY));
     case.now = NOW + 50 * DAY - 1;
@@ -102,7 +102,7 @@ fn nothing_is_done_until_a_third_is_left() {
 }
 
 #[test]
-fn what_cannot_be_served_is_made_anew() {
+fn unusable_certificate_is_replaced() {
     let unusable = SecretState::Unusable("tls.key is another's".to_owned());
     for found in [SecretState::Missing, unusable] {
         for served in [None, Some(certificate("a"))] {
@@ -124,7 +124,7 @@ fn what_cannot_be_served_is_made_anew() {
 }
 
 #[test]
-fn a_new_one_is_trusted_before_it_is_served_and_the_old_one_goes_last() {
+fn new_certificate_is_trusted_first_and_the_old_one_goes_last() {
     assert_eq!(Case::rotating(&["a"], None).step(), publishes(&["b", "a"]));
     let settling = Case::rotating(&["b", "a"], Some(4));
     assert_eq!(settling.step(), rests(6));
@@ -143,7 +143,7 @@ fn a_new_one_is_trusted_before_it_is_served_and_the_old_one_goes_last() {
 }
 
 #[test]
-fn who_serves_what_is_not_trusted_any_more_does_not_wait() {
+fn replica_serving_an_untrusted_one_switches_at_once() {
     let cut_off = Case::rotating(&["b"], Some(0));
     assert_eq!(cut_off.step(), Action::Serve);
     let one_of_two = Case {
@@ -154,7 +154,7 @@ fn who_serves_what_is_not_trusted_any_more_does_not_wait() {
 }
 
 #[test]
-fn who_serves_nothing_or_what_has_expired_does_not_wait() {
+fn replica_serving_none_or_an_expired_one_switches_at_once() {
     let mut expired = certificate("a");
     expired.not_after = NOW;
     for served in [None, Some(expired)] {
@@ -167,7 +167,7 @@ fn who_serves_nothing_or_what_has_expired_does_not_wait() {
 }
 
 #[test]
-fn one_webhook_alone_is_mended_and_the_others_are_not_touched() {
+fn only_the_broken_webhook_is_repaired() {
     let case = Case {
         trusted: Some(vec![bundle(&["a"]), bundle(&["x"]), bundle(&["a", "y"])]),
         trusted_for: None,
@@ -178,7 +178,7 @@ fn one_webhook_alone_is_mended_and_the_others_are_not_touched() {
 }
 
 #[test]
-fn a_foreign_bundle_in_the_middle_of_a_rotation_costs_nobody_its_authority() {
+fn foreign_bundle_during_a_rotation_keeps_the_served_authority() {
     for there in [None, bundle(&[])] {
         let case = Case {
             trusted: Some(vec![there]),
@@ -190,7 +190,7 @@ fn a_foreign_bundle_in_the_middle_of_a_rotation_costs_nobody_its_authority() {
 }
 
 #[test]
-fn what_has_expired_is_not_published_and_not_more_than_eight_are() {
+fn at_most_eight_unexpired_authorities_are_published() {
     let mut old = authority("old");
     old.not_after = NOW;
     let mut there: Vec<_> = (0..20).map(|n| authority(&n.to_string())).collect();
@@ -204,7 +204,7 @@ fn what_has_expired_is_not_published_and_not_more_than_eight_are() {
 }
 
 #[test]
-fn without_a_configuration_it_is_served_and_renewed_all_the_same() {
+fn certificate_is_served_and_renewed_without_a_configuration() {
     let mut case = Case {
         trusted: None,
         served: None,
@@ -219,7 +219,7 @@ fn without_a_configuration_it_is_served_and_renewed_all_the_same() {
 }
 
 #[test]
-fn a_rotation_is_over_before_the_next_one_begins() {
+fn rotation_ends_before_the_next_one_begins() {
     let mut case = Case::rotating(&["b", "a"], Some(1));
     case.now = NOW + 70 * DAY;
     assert_eq!(case.step(), rests(9));

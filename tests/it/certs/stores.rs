@@ -12,9 +12,9 @@ use tokio::sync::broadcast;
 /// What becomes of the next write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is applied, and nobody is told.
+    /// It is applied, and the answer is lost.
     LostAnswer,
-    /// It is not, and nobody is told.
+    /// It is not applied, and the answer is lost.
     LostRequest,
     /// A right is missing.
     Denied,
@@ -45,7 +45,7 @@ pub(crate) struct Inside {
 }
 
 impl World {
-    /// One with a configuration of so many webhooks that trust nobody.
+    /// A world with a configuration of this many webhooks that trust no authority.
     pub(crate) fn new(webhooks: usize) -> Self {
         let inside = Inside {
             bundles: Some((0, vec![Vec::new(); webhooks])),
@@ -61,8 +61,8 @@ impl World {
         self.0.inside.lock().unwrap()
     }
 
-    /// Somebody else does something.
-    pub(crate) fn meddle(&self, with: impl FnOnce(&mut Inside)) {
+    /// Changes the stored objects behind the keepers' back.
+    pub(crate) fn edit(&self, with: impl FnOnce(&mut Inside)) {
         let mut inside = self.inside();
         inside.revision += 1;
         with(&mut inside);

@@ -115,7 +115,7 @@ async fn both_versions_are_spoken_and_http_1_in_them() {
 }
 
 #[tokio::test]
-async fn another_certificate_is_for_new_connections_and_open_ones_go_on() {
+async fn new_certificate_applies_to_new_connections_only() {
     let (server, old, new) = (server().await, pair(), pair());
     assert!(server.connect(&old, BOTH).await.is_err(), "there is none");
     server.serve(&old);
@@ -136,14 +136,14 @@ async fn another_certificate_is_for_new_connections_and_open_ones_go_on() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_keeps_nobody_waiting() {
+async fn silent_clients_block_nobody_else() {
     let (server, files) = (server().await, pair());
     server.serve(&files);
     let mut silent = Vec::new();
     for _ in 0..Bounds::WEBHOOK.connections + 10 {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
-    // Plain HTTP is no handshake.
+    // Plain HTTP is not a handshake.
     let mut plain = TcpStream::connect(server.address).await.unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let answered = tokio::time::timeout(Duration::from_secs(5), async {
@@ -165,7 +165,7 @@ async fn unread(server: &Server, files: &TlsFiles) -> TlsStream<TcpStream> {
 }
 
 #[tokio::test]
-async fn clients_that_do_not_read_or_stall_the_handshake_block_nobody() {
+async fn unread_or_stalled_connections_block_no_other_client() {
     let (server, files) = (server().await, pair());
     server.serve(&files);
     let half = Bounds::WEBHOOK.connections / 2;

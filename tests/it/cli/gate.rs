@@ -1,4 +1,4 @@
-//! `leasehold gate` against a sidecar that answers what the test wants: what it takes for a yes.
+//! `leasehold gate` against a scripted sidecar: which answers open it.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ impl Gate {
         Self(command.spawn().unwrap())
     }
 
-    /// Its exit code, and what it said.
+    /// Its exit code and its output.
     async fn ended(mut self) -> (Option<i32>, String) {
         tokio::task::spawn_blocking(move || {
             let mut said = String::new();
@@ -67,14 +67,14 @@ async fn answer(listener: &TcpListener, status: &str, wait: Duration, body: &str
 }
 
 #[tokio::test]
-async fn a_gate_opens_with_a_yes_that_is_still_valid_and_with_nothing_else() {
+async fn gate_opens_only_with_a_valid_leader_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gate = Gate::start(listener.local_addr().unwrap());
     let at_once = Duration::ZERO;
     let resuming = r#"{"code": "resuming", "detail": "soon"}"#;
     answer(&listener, "503 Service Unavailable", at_once, resuming).await;
     answer(&listener, "200 OK", at_once, &election(false, 0)).await;
-    // Its sidecar dies under it.
+    // Its sidecar crashes.
     drop(listener.accept().await.unwrap());
     let slow = Duration::from_millis(300);
     answer(&listener, "200 OK", slow, &election(true, 300)).await;
@@ -94,7 +94,7 @@ async fn a_gate_opens_with_a_yes_that_is_still_valid_and_with_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_gate_says_who_leads_once_and_ends_at_once_by_a_signal() {
+async fn gate_logs_the_leader_once_and_ends_on_a_signal() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gate = Gate::start(listener.local_addr().unwrap());
     for _time in 0..3 {
@@ -109,7 +109,7 @@ async fn a_gate_says_who_leads_once_and_ends_at_once_by_a_signal() {
 }
 
 #[test]
-fn what_no_gate_can_wait_for_is_a_usage_error() {
+fn invalid_gate_arguments_are_usage_errors() {
     for (args, words) in [
         (&["gate"][..], "NAME"),
         (&["gate", "Jobs"], "lower-case letters"),

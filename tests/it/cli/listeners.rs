@@ -1,4 +1,4 @@
-//! Where a role listens: the Unix socket, what is left out, and `leasehold health` on each form.
+//! Where a role listens: the Unix socket, disabled listeners, and `leasehold health` on each form.
 
 use std::path::Path;
 use std::process::Output;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Stranded, kubeconfig, leasehold};
 
-/// Nobody listens there.
+/// No server listens there.
 const NO_SERVER: &str = "server: 'http://127.0.0.1:9'";
 
 fn start(flags: &[&str]) -> Stranded {
@@ -45,7 +45,7 @@ fn is_not_healthy(flags: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_unix_socket_has_the_api_and_health_and_goes_with_the_process() {
+async fn unix_socket_serves_api_and_health_until_the_process_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("leasehold.sock");
     let socket = flag("unix-socket", &path);
@@ -78,7 +78,7 @@ async fn a_unix_socket_has_the_api_and_health_and_goes_with_the_process() {
 }
 
 #[test]
-fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {
+fn socket_of_an_ended_process_is_replaced_and_a_live_one_kept() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let socket = flag("unix-socket", &path);
@@ -116,7 +116,7 @@ fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {
 }
 
 #[test]
-fn health_says_yes_of_a_listener_that_answers_and_no_of_one_that_does_not() {
+fn health_succeeds_only_if_the_listener_answers() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let socket = flag("unix-socket", &path);
@@ -155,7 +155,7 @@ fn health_says_yes_of_a_listener_that_answers_and_no_of_one_that_does_not() {
 }
 
 #[test]
-fn a_token_floor_that_is_set_to_nothing_is_refused() {
+fn empty_token_floor_is_refused() {
     let mut command = leasehold(&["sidecar", "--pod-uid=u"]);
     let output = command.env("LEASEHOLD_TOKEN_FLOOR", "").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -164,7 +164,7 @@ fn a_token_floor_that_is_set_to_nothing_is_refused() {
 }
 
 #[tokio::test]
-async fn localhost_is_both_families_and_a_variable_set_to_nothing_is_none() {
+async fn localhost_is_both_families_and_empty_variables_are_unset() {
     let unset = [
         "ELECT",
         "SESSION_TTL",

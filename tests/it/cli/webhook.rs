@@ -1,4 +1,4 @@
-//! The flags of the operator's webhook: which go together, and what is said of those that do not.
+//! The flags of the operator's webhook: which go together, and the errors for those that do not.
 
 use std::fs;
 use std::process::Output;
@@ -60,7 +60,7 @@ fn flags_that_do_not_go_together_are_usage_errors() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_end_it_at_once() {
+fn unusable_settings_end_the_operator_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     let cluster = "{apiVersion: v1, kind: Config, current-context: c, \

@@ -11,7 +11,7 @@ const ALLOWED: usize = 100;
 const CONNECTIONS: usize = 300;
 
 #[tokio::test]
-async fn there_is_room_for_more_connections_than_a_process_starts_with() {
+async fn file_limit_is_raised_for_many_connections() {
     let data = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
     let script = format!("ulimit -Sn {ALLOWED}; exec \"$@\"");

@@ -89,7 +89,7 @@ async fn live(data: &Path, round: usize, random: &mut fastrand::Rng) -> BTreeMap
     known.into_inner().unwrap()
 }
 
-/// Each lock with its first token and whether somebody holds it.
+/// Each lock with its first token and whether it is held.
 async fn stored(dev: &Dev) -> BTreeMap<String, (u64, bool)> {
     let mut locks = BTreeMap::new();
     let mut path = "/v1/locks?limit=500".to_owned();
@@ -110,7 +110,7 @@ async fn stored(dev: &Dev) -> BTreeMap<String, (u64, bool)> {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_kill_and_tokens_go_on_rising() {
+async fn acknowledged_state_survives_sigkill_and_tokens_rise() {
     let data = tempfile::tempdir().unwrap();
     let mut random = fastrand::Rng::with_seed(seed());
     let mut all = BTreeMap::new();
@@ -156,7 +156,7 @@ async fn what_was_acknowledged_survives_a_kill_and_tokens_go_on_rising() {
 }
 
 #[tokio::test]
-async fn a_held_lease_is_nobody_elses_before_its_told_deadline() {
+async fn held_lease_stays_exclusive_until_its_deadline() {
     // Long enough for the next process to be asked in time, however slow the machine is.
     const TTL: &str = "--session-ttl=15";
     let data = tempfile::tempdir().unwrap();

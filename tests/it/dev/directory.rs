@@ -1,5 +1,5 @@
-//! What becomes of the data directory: a full disk is no damage, a copy that is brought back repeats
-//! no token, and a clean stop leaves no process id.
+//! The data directory: a full disk does not count as damage, a restored copy repeats no token, and a clean stop
+//! leaves no process id.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn is_no_damage(said: &str) {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_as_that_and_the_file_is_good_when_there_is_room() {
+async fn full_disk_is_reported_and_leaves_the_file_valid() {
     let data = tempfile::tempdir().unwrap();
     is_no_damage(&refused(with_full_disk(data.path(), 8)));
 
@@ -69,7 +69,7 @@ fn revisions(said: &str) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_brought_back_repeats_no_token_with_the_floor_that_the_guide_says() {
+async fn restored_copy_with_the_guides_floor_repeats_no_token() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("leasehold.redb");
     let mut floor = 0;
@@ -103,7 +103,7 @@ async fn a_copy_that_is_brought_back_repeats_no_token_with_the_floor_that_the_gu
 }
 
 #[tokio::test]
-async fn a_clean_stop_leaves_no_process_id_for_anybody_to_kill() {
+async fn clean_stop_removes_the_process_id() {
     let data = tempfile::tempdir().unwrap();
     let id = || fs::read_to_string(data.path().join("lock")).unwrap();
     for signal in ["TERM", "INT"] {
@@ -116,7 +116,7 @@ async fn a_clean_stop_leaves_no_process_id_for_anybody_to_kill() {
 }
 
 #[tokio::test]
-async fn what_vanished_or_cannot_be_read_in_the_directory_is_told() {
+async fn missing_or_unreadable_files_are_logged() {
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &[]).await;
     let lease = dev.acquire("r").await;

@@ -1,4 +1,4 @@
-//! `--elect`: the process runs by itself, and an app only asks.
+//! `--elect`: the process runs automatically, and an app only asks.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -15,7 +15,7 @@ async fn until_leader(dev: &Dev, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn it_leads_what_it_is_told_to_steps_down_when_asked_and_runs_again_also_after_a_crash() {
+async fn dev_campaigns_again_after_stepping_down_and_a_crash() {
     let directory = tempfile::tempdir().unwrap();
     let flags = ["--elect=jobs,other", "--elect=third"];
     let dev = Dev::start(directory.path(), &flags).await;
@@ -51,7 +51,7 @@ async fn compat_url(dev: &Dev) -> String {
 }
 
 #[tokio::test]
-async fn apps_of_older_sidecars_are_answered_in_their_words() {
+async fn apps_of_older_sidecars_get_their_own_formats() {
     let directory = tempfile::tempdir().unwrap();
     let flags = [
         "--elect=jobs",

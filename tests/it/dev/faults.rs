@@ -27,7 +27,7 @@ impl Dev {
 }
 
 #[tokio::test]
-async fn without_the_flag_there_are_no_faults() {
+async fn faults_need_their_flag() {
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &[]).await;
     let lease = dev.acquire("r").await;
@@ -99,7 +99,7 @@ async fn the_store_is_away_on_demand() {
     let lease = dev.acquire("held").await;
     dev.ask_for("store-unavailable", json!({"seconds": 600}))
         .await;
-    // What is known here goes on.
+    // Known leases continue.
     assert_eq!(dev.get(&path_of(&lease)).await.0, 200);
     let (status, problem) = dev.get("/v1/locks").await;
     assert!(
@@ -116,7 +116,7 @@ async fn the_store_is_away_on_demand() {
 }
 
 #[tokio::test]
-async fn a_fault_ends_by_itself() {
+async fn fault_ends_after_its_time() {
     let (_data, dev) = with_faults().await;
     let gone = eventually(async || {
         // On a busy machine it may be over before the next question is asked.
@@ -130,7 +130,7 @@ async fn a_fault_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_and_a_web_page_too() {
+async fn invalid_faults_and_web_pages_are_refused() {
     let (_data, dev) = with_faults().await;
     for name in ["at-risk", "store-unavailable"] {
         for seconds in [json!(0), json!(3_601), json!(1.5), json!("5"), json!(-1)] {

@@ -11,7 +11,7 @@ use crate::markdown::{Page, page, root};
 /// Directories that are not the project's own text.
 const NOT_OURS: [&str; 3] = [".git", "target", "node_modules"];
 
-/// What the repository has of one file name extension, without what is built or fetched.
+/// The files of the repository with one extension, without build output or downloads.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("the folder must be readable") {
         let path = entry.expect("the entry must be readable").path();

@@ -1,4 +1,4 @@
-//! What is remembered of the past is bounded, and who asks for more is told.
+//! The history that the store keeps is bounded, and a request beyond it is refused.
 
 use futures::{FutureExt as _, StreamExt as _};
 use leasehold::protocol::token::Revision;
@@ -23,7 +23,7 @@ async fn change(store: &Embedded, times: u64) {
     }
 }
 
-/// What is told without waiting, and whether the watch is over after it.
+/// The events that are ready, and whether the watch is over after them.
 fn told(watch: &mut LockWatch) -> (Vec<LockEvent>, bool) {
     let mut events = Vec::new();
     loop {
@@ -36,13 +36,13 @@ fn told(watch: &mut LockWatch) -> (Vec<LockEvent>, bool) {
 }
 
 #[tokio::test]
-async fn the_past_is_told_as_far_as_it_is_remembered() {
+async fn watch_and_list_reach_back_as_far_as_the_kept_history() {
     let store = Embedded::in_memory();
     store.a.locks.create(&resource("r")).await.unwrap();
     store.a.locks.create(&resource("s")).await.unwrap();
     let page = store.a.locks.list(1, None).await.unwrap();
     change(&store, CHANGES).await;
-    // Exactly what came after the listing is remembered.
+    // Exactly the changes after the list are kept.
     let mut watch = store.a.watch(page.revision).await;
     let (events, _) = told(&mut watch);
     assert_eq!(events.len() as u64, CHANGES);
@@ -61,7 +61,7 @@ async fn the_past_is_told_as_far_as_it_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_watch_that_nobody_reads_ends_and_tells_what_it_had() {
+async fn unread_watch_ends_after_delivering_its_backlog() {
     let store = Embedded::in_memory();
     store.a.locks.create(&resource("r")).await.unwrap();
     let mut watch = store.a.watch(FIRST).await;
@@ -71,7 +71,7 @@ async fn a_watch_that_nobody_reads_ends_and_tells_what_it_had() {
 }
 
 #[tokio::test]
-async fn who_hears_nothing_is_told_how_far_the_store_is() {
+async fn watch_without_events_delivers_bookmarks() {
     let store = Embedded::in_memory();
     store.a.locks.create(&resource("r")).await.unwrap();
     let session = "somebody-else-0".into();

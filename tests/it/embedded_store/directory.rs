@@ -57,7 +57,7 @@ fn is_damaged(refused: &OpenError) {
 }
 
 #[tokio::test]
-async fn what_was_written_is_there_when_the_store_is_opened_again() {
+async fn reopened_store_contains_all_written_locks() {
     let (directory, revision) = filled().await;
     for _ in 0..3 {
         let store = EmbeddedStore::open(directory.path(), Revision(1)).unwrap();
@@ -70,7 +70,7 @@ async fn what_was_written_is_there_when_the_store_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_store_in_place_of_one_that_was_moved_away_goes_on_above_it() {
+async fn store_that_replaces_a_moved_one_continues_above_it() {
     let (directory, revision) = filled().await;
     fs::rename(
         directory.path().join(FILE),
@@ -83,7 +83,7 @@ async fn a_store_in_place_of_one_that_was_moved_away_goes_on_above_it() {
 }
 
 #[tokio::test]
-async fn the_directory_is_made_for_its_owner_alone() {
+async fn new_directory_is_private_to_its_owner() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("deep/down");
     let _store = EmbeddedStore::open(&directory, FIRST).unwrap();
@@ -93,7 +93,7 @@ async fn the_directory_is_made_for_its_owner_alone() {
 }
 
 #[tokio::test]
-async fn a_directory_that_was_there_keeps_its_mode_and_its_files_are_the_owners() {
+async fn existing_directory_keeps_its_mode_and_its_files_are_private() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let _store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
@@ -117,7 +117,7 @@ async fn a_second_user_of_the_directory_is_refused() {
 }
 
 #[tokio::test]
-async fn the_process_id_is_in_the_directory_for_as_long_as_it_is_in_use() {
+async fn process_id_is_in_the_directory_while_it_is_in_use() {
     let directory = tempfile::tempdir().unwrap();
     let id = || fs::read_to_string(directory.path().join("lock")).unwrap();
     let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
@@ -129,7 +129,7 @@ async fn the_process_id_is_in_the_directory_for_as_long_as_it_is_in_use() {
 }
 
 #[tokio::test]
-async fn a_file_that_something_else_has_open_is_no_damage() {
+async fn file_open_elsewhere_does_not_count_as_damaged() {
     let (directory, revision) = filled().await;
     let other = Database::open(directory.path().join(FILE)).unwrap();
     let refused = refusal(directory.path());
@@ -140,7 +140,7 @@ async fn a_file_that_something_else_has_open_is_no_damage() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_made_is_no_damage() {
+async fn file_that_cannot_be_created_does_not_count_as_damaged() {
     let directory = tempfile::tempdir().unwrap();
     // Where the file is made something else is, as it is with a disk that takes nothing.
     let unfinished = directory.path().join("leasehold.redb.new");
@@ -154,7 +154,7 @@ async fn a_file_that_cannot_be_made_is_no_damage() {
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_made_is_named() {
+async fn directory_that_cannot_be_created_is_named() {
     let parent = tempfile::tempdir().unwrap();
     let file = parent.path().join("file");
     fs::write(&file, "x").unwrap();
@@ -166,7 +166,7 @@ async fn a_directory_that_cannot_be_made_is_named() {
 }
 
 #[tokio::test]
-async fn bytes_that_were_changed_are_noticed() {
+async fn changed_bytes_are_detected() {
     let (directory, revision) = filled().await;
     let path = directory.path().join(FILE);
     let good = fs::read(&path).unwrap();
@@ -174,7 +174,7 @@ async fn bytes_that_were_changed_are_noticed() {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut noticed = 0;
     for round in 0..60 {
-        // Everywhere in the file, and half of the time in what it begins with.
+        // Everywhere in the file, and half of the time in its header.
         let place = match round % 2 {
             0 => random.usize(..good.len().min(320)),
             _ => random.usize(..good.len()),
@@ -221,7 +221,7 @@ async fn every_page_of_documents_is_checked() {
 }
 
 #[tokio::test]
-async fn what_is_no_store_is_refused() {
+async fn file_that_is_not_a_store_is_refused() {
     let (directory, _) = filled().await;
     let path = directory.path().join(FILE);
     let good = fs::read(&path).unwrap();
@@ -268,7 +268,7 @@ async fn a_newer_versions_file_is_refused() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_unfinished_is_made_anew() {
+async fn file_left_unfinished_by_a_crash_is_recreated() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("leasehold.redb.new"), "half").unwrap();
     let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
@@ -277,7 +277,7 @@ async fn what_a_crash_left_unfinished_is_made_anew() {
 
 /// One bit of the header says which of the last two commits counts. Nothing in the file guards it.
 #[tokio::test]
-async fn a_file_that_forgot_the_last_commit_is_refused() {
+async fn file_without_the_last_commit_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
     for name in ["one", "two", "three"] {
@@ -306,7 +306,7 @@ async fn an_older_copy_of_the_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_note_that_makes_no_sense_is_written_anew() {
+async fn unreadable_revision_record_is_rewritten() {
     let (directory, _) = filled().await;
     let (path, noted) = (
         directory.path().join(FILE),

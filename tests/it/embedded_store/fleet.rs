@@ -1,5 +1,5 @@
-//! The operator's port on the embedded store: what feeds tell, writes that are compare-and-swaps, and
-//! what a restored backup does to both. `e2e/fleet` has the same of a real API server.
+//! The operator's port on the embedded store: the events of feeds, writes that are compare-and-swaps, and what a
+//! restored backup does to both. `e2e/fleet` has the same on a real API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ async fn lock(fleet: &dyn FleetStore, name: &str) -> Object<Lock> {
     fleet.lock(&place(name)).await.unwrap().unwrap()
 }
 
-/// What a feed tells is about.
+/// The object of a feed's event.
 trait About {
     fn name(&self) -> &str;
 }
@@ -88,7 +88,7 @@ fn line<T: About>(told: &FeedEvent<T>) -> String {
     }
 }
 
-/// All that a feed tells by now.
+/// All events of a feed that are ready.
 async fn lines<T: About>(feed: &mut Feed<T>) -> Vec<String> {
     let mut lines = Vec::new();
     while let Ok(Some(told)) = timeout(Duration::from_millis(1), feed.next()).await {
@@ -98,7 +98,7 @@ async fn lines<T: About>(feed: &mut Feed<T>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_feed_tells_what_is_there_and_what_becomes_of_it() {
+async fn feed_lists_locks_and_delivers_their_changes() {
     let store = store();
     make_lock(&store, "before").await;
     let mut locks = FleetStore::locks(&store);
@@ -131,7 +131,7 @@ async fn a_feed_tells_what_is_there_and_what_becomes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_are_told_of_like_locks() {
+async fn feed_lists_sessions_and_delivers_their_changes() {
     let store = store();
     SessionStore::create(&store, &session("before"))
         .await
@@ -184,7 +184,7 @@ async fn of_a_renewal_and_a_revocation_on_one_version_one_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_was_seen_is_deleted_and_what_is_made_anew_is_another() {
+async fn only_the_version_seen_is_deleted_and_a_recreated_one_differs() {
     let store = store();
     make_lock(&store, "l").await;
     let before = lock(&store, "l").await;
@@ -212,7 +212,7 @@ async fn only_what_was_seen_is_deleted_and_what_is_made_anew_is_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_in_another_namespace_or_under_a_name_that_no_lock_has() {
+async fn other_namespaces_and_impossible_names_are_empty() {
     let store = store();
     make_lock(&store, "l").await;
     let id = session("s");
@@ -270,7 +270,7 @@ fn pod(name: &str, is_terminal: bool) -> PodReport {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_pods_that_ended_are_told_of() {
+async fn feed_delivers_only_ended_pods() {
     let store = store();
     store.report_pod(pod("runs", false));
     let mut pods = store.ended_pods();
@@ -291,7 +291,7 @@ async fn only_pods_that_ended_are_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_backup_puts_everything_back_and_feeds_tell_it_anew() {
+async fn restored_backup_resets_the_store_and_feeds_relist() {
     let store = store();
     make_lock(&store, "kept").await;
     let kept = lock(&store, "kept").await;
@@ -314,7 +314,7 @@ async fn a_restored_backup_puts_everything_back_and_feeds_tell_it_anew() {
     let again = lock(&store, "lost").await;
     assert_eq!(again.stored.version, lost.stored.version);
     assert_ne!(again.uid, lost.uid);
-    // So who saw the one that is lost writes nothing to the other, by the one port as by the other.
+    // So a client that saw the lost one writes nothing to the other, by either port.
     let next = Lock {
         token: Token::from_raw(5_000),
         ..lost.stored.value.clone()
@@ -327,7 +327,7 @@ async fn a_restored_backup_puts_everything_back_and_feeds_tell_it_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn people_ask_for_locks_and_edit_them() {
+async fn release_requests_and_edits_reach_the_feeds() {
     let store = store();
     make_lock(&store, "l").await;
     let seen = lock(&store, "l").await;
@@ -344,7 +344,7 @@ async fn people_ask_for_locks_and_edit_them() {
     let asked = lock(&store, "l").await;
     let settings = asked.stored.value.settings.clone();
     assert_eq!(settings.release_request, Some(Arc::new(request)));
-    // Who writes a status leaves the request alone.
+    // A status write leaves the request alone.
     let next = Lock {
         token: Token::from_raw(5_000),
         settings: seen.stored.value.settings.clone(),
@@ -357,7 +357,7 @@ async fn people_ask_for_locks_and_edit_them() {
     assert_eq!(wiped.stored.value.token, Token::NONE);
     assert_eq!(wiped.stored.value.settings, settings);
     assert_eq!(wiped.uid, seen.uid);
-    // What changes nothing is no write.
+    // An unchanged write is not a write.
     let at = wiped.stored.version;
     let again = store.wipe_lock_status(&resource("l")).await.unwrap();
     assert_eq!((again.version, store.revision().await.unwrap()), (at, at));

@@ -49,7 +49,7 @@ async fn names(store: &Embedded) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn sessions_that_no_lock_names_go_with_the_next_start() {
+async fn sessions_without_locks_are_removed_at_the_next_start() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
     let held = store.a.make_and_take(&resource("r"), "g-a").await;
@@ -89,7 +89,7 @@ async fn sessions_that_no_lock_names_go_with_the_next_start() {
 }
 
 #[tokio::test]
-async fn of_many_free_locks_those_that_were_written_last_are_kept() {
+async fn most_recently_written_free_locks_are_kept() {
     let directory = tempfile::tempdir().unwrap();
     let store = open(directory.path());
     let held = store.a.make_and_take(&resource("held"), "g-a").await;
@@ -119,7 +119,7 @@ async fn of_many_free_locks_those_that_were_written_last_are_kept() {
 
 /// As with a token floor that was given once: such a lock would begin below its own past.
 #[tokio::test]
-async fn a_free_lock_whose_token_is_ahead_of_the_revision_stays() {
+async fn free_lock_with_a_token_above_the_revision_stays() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()));
     let first = FIRST.0 + 100;
@@ -161,7 +161,7 @@ async fn a_free_lock_with_fields_of_a_newer_version_stays() {
 }
 
 #[tokio::test]
-async fn a_lock_that_was_cleared_away_begins_above_its_past() {
+async fn removed_lock_begins_again_above_its_last_token() {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()));
     let first = FIRST.0 + 100;

@@ -26,9 +26,9 @@ pub(super) async fn raw(sidecar: &Sidecar, request: &str) -> String {
     answer
 }
 
-/// What the description says of requests that nobody can read.
+/// The documented answer to unreadable requests.
 #[tokio::test]
-async fn what_is_no_readable_request_is_refused_without_a_document() {
+async fn unreadable_http_request_is_refused_with_an_empty_body() {
     let sidecar = Sidecar::start().await;
     let long_url = format!("GET /{} HTTP/1.1\r\n", "x".repeat(65_535));
     let headers = "x: y\r\n".repeat(101);
@@ -50,7 +50,7 @@ async fn what_is_no_readable_request_is_refused_without_a_document() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_never_comes_is_given_up() {
+async fn missing_body_times_out() {
     let sidecar = Sidecar::start().await;
     let never = futures::stream::pending::<Result<String, std::io::Error>>();
     let request = http::Request::post("/v1/locks/acquire")
@@ -70,7 +70,7 @@ async fn a_body_that_never_comes_is_given_up() {
 }
 
 #[tokio::test]
-async fn the_stop_ends_idle_connections_at_once_and_lets_busy_ones_finish() {
+async fn stop_ends_idle_connections_and_lets_busy_ones_finish() {
     let slow = Slow::serve(Bounds::API.connections, Bounds::API.head_timeout).await;
     let mut idle = slow.connect().await;
     let mut busy = slow.connect().await;
@@ -80,7 +80,7 @@ async fn the_stop_ends_idle_connections_at_once_and_lets_busy_ones_finish() {
     let read = tokio::time::timeout(MINUTE, idle.read(&mut [0; 8])).await;
     assert!(matches!(read, Ok(Ok(0))), "closed: {read:?}");
     slow.answer(&mut busy).await;
-    // Less than the time for what is left.
+    // Less than the time for remaining connections.
     tokio::time::timeout(Duration::from_secs(4), slow.served)
         .await
         .expect("it must end")
@@ -88,7 +88,7 @@ async fn the_stop_ends_idle_connections_at_once_and_lets_busy_ones_finish() {
     is_closed(&mut busy).await;
 }
 
-/// A listener whose handler answers when it is told to, by the number of requests it has let in.
+/// A listener whose handler answers on demand, and counts the requests that it received.
 struct Slow {
     address: std::net::SocketAddr,
     entered: Arc<Semaphore>,
@@ -156,7 +156,7 @@ async fn is_closed(stream: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn where_all_places_are_taken_who_never_asked_goes_first_and_then_who_is_idle() {
+async fn at_the_limit_unused_connections_close_before_idle_ones() {
     let slow = Slow::serve(3, MINUTE).await;
     let (mut used, mut silent) = (slow.connect().await, slow.connect().await);
     slow.ask(&mut used).await;
@@ -176,7 +176,7 @@ async fn where_all_places_are_taken_who_never_asked_goes_first_and_then_who_is_i
 }
 
 #[tokio::test]
-async fn one_at_work_is_closed_for_nobody_and_makes_room_once_it_is_idle() {
+async fn busy_connection_is_closed_only_after_it_became_idle() {
     let slow = Slow::serve(1, MINUTE).await;
     let mut busy = slow.connect().await;
     slow.ask(&mut busy).await;
@@ -191,7 +191,7 @@ async fn one_at_work_is_closed_for_nobody_and_makes_room_once_it_is_idle() {
 }
 
 #[tokio::test]
-async fn thousands_of_idle_connections_keep_nobody_from_being_served() {
+async fn requests_are_served_beside_2000_idle_connections() {
     let slow = Slow::serve(64, MINUTE).await;
     let mut idle = Vec::new();
     for number in 0..2_000 {
@@ -210,7 +210,7 @@ async fn thousands_of_idle_connections_keep_nobody_from_being_served() {
 }
 
 #[tokio::test]
-async fn who_sends_nothing_is_closed_after_a_while() {
+async fn silent_connection_is_closed_after_a_timeout() {
     let slow = Slow::serve(1, Duration::from_millis(50)).await;
     let mut silent = slow.connect().await;
     is_closed(&mut silent).await;
@@ -245,7 +245,7 @@ async fn a_client_that_hangs_up_before_its_answer_leaves_no_lock_held() {
     is_in.recv().await.unwrap();
     caller.abort();
     gone.send(()).unwrap();
-    // Whatever became of the try, another caller gets the lock soon.
+    // In any outcome of the try, another caller gets the lock soon.
     let soon = tokio::time::timeout(Duration::from_secs(5), async {
         while sidecar.acquire("r").await.status != 200 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -255,7 +255,7 @@ async fn a_client_that_hangs_up_before_its_answer_leaves_no_lock_held() {
 }
 
 #[tokio::test]
-async fn the_admin_port_tells_local_facts_only() {
+async fn admin_port_serves_local_facts_only() {
     let sidecar = Sidecar::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -12,7 +12,7 @@ async fn candidacy(sidecar: &Sidecar, body: Option<Value>) -> Stream {
 }
 
 #[tokio::test]
-async fn a_candidacy_is_a_hold_and_its_leader_is_told_token_lease_and_time() {
+async fn candidacy_is_a_hold_that_reports_token_lease_and_validity() {
     let sidecar = Sidecar::start().await;
     let body = json!({"ownerId": "app", "metadata": {"zone": "b"}, "maxHoldSeconds": 600});
     let mut candidacy = candidacy(&sidecar, Some(body)).await;
@@ -45,7 +45,7 @@ async fn a_candidacy_is_a_hold_and_its_leader_is_told_token_lease_and_time() {
         (200, &json!(true))
     );
 
-    // To step down is to release. It is over at once; who was told of it has its time.
+    // To step down is to release. It is over at once; its readers keep their validity.
     let lease = told["leaseId"].as_str().unwrap();
     let path = format!("/v1/locks/{lease}");
     let released = sidecar.delete(&path).await;
@@ -61,7 +61,7 @@ async fn a_candidacy_is_a_hold_and_its_leader_is_told_token_lease_and_time() {
 }
 
 #[tokio::test]
-async fn a_follower_is_told_who_leads_and_how_old_that_is_but_no_validity() {
+async fn follower_receives_leader_and_age_but_no_validity() {
     let store = MemoryStore::default();
     let a = Sidecar::in_pod("pod-a", &store, |_| {}).await;
     let b = Sidecar::in_pod("pod-b", &store, |_| {}).await;
@@ -93,13 +93,13 @@ async fn a_follower_is_told_who_leads_and_how_old_that_is_but_no_validity() {
     );
     drop(waiting);
     assert_eq!(events.next_is("follower").await["leader"], false);
-    // It was told as long as a second and a half.
+    // Its validity was up to a second and a half.
     b.clock.advance(std::time::Duration::from_secs(2));
     until_free(&b, "election:jobs").await;
 }
 
 #[tokio::test]
-async fn an_election_that_nobody_ran_for_is_404_with_what_to_do() {
+async fn election_without_candidates_is_404_with_the_remedy() {
     let sidecar = Sidecar::start().await;
     for path in ["/v1/elections/jobs", "/v1/elections/jobs/events"] {
         let unknown = sidecar.get(path).await;
@@ -109,7 +109,7 @@ async fn an_election_that_nobody_ran_for_is_404_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_election_has_is_refused_with_what_to_write() {
+async fn invalid_election_name_is_refused_with_valid_characters() {
     let sidecar = Sidecar::start().await;
     let too_long = "a".repeat(57);
     for bad in [
@@ -131,7 +131,7 @@ async fn a_name_that_no_election_has_is_refused_with_what_to_write() {
 }
 
 #[tokio::test]
-async fn what_does_not_belong_into_a_candidacy_is_refused_by_its_name() {
+async fn foreign_candidacy_fields_are_refused_by_name() {
     let sidecar = Sidecar::start().await;
     let bad = [
         (json!({"ttlSeconds": 5}), "ttlSeconds"),

@@ -78,7 +78,7 @@ fn parsed(event: &str) -> Event {
     (name.into(), serde_json::from_str(data).unwrap())
 }
 
-/// Waits until the lock is in the hands of nobody.
+/// Waits until the lock is free.
 pub(super) async fn until_free(sidecar: &Sidecar, resource: &str) {
     let is_free = || {
         sidecar
@@ -97,7 +97,7 @@ pub(super) async fn until_free(sidecar: &Sidecar, resource: &str) {
 }
 
 #[tokio::test]
-async fn a_hold_says_what_acquire_says_and_ends_with_its_connection() {
+async fn hold_returns_what_acquire_does_and_ends_when_closed() {
     let sidecar = Sidecar::start().await;
     let mut hold = Stream::hold(&sidecar, "r").await;
     let acquired = hold.next_is("acquired").await;
@@ -118,7 +118,7 @@ async fn a_hold_says_what_acquire_says_and_ends_with_its_connection() {
 }
 
 #[tokio::test]
-async fn one_who_waits_is_told_for_whom_and_then_has_the_lock() {
+async fn waiting_hold_names_the_holder_and_then_acquires() {
     let sidecar = Sidecar::start().await;
     let first = sidecar.lease("r").await;
     let mut hold = Stream::hold(&sidecar, "r").await;
@@ -131,7 +131,7 @@ async fn one_who_waits_is_told_for_whom_and_then_has_the_lock() {
 }
 
 #[tokio::test]
-async fn a_release_ends_the_stream_without_a_word_and_a_loss_is_its_last_word() {
+async fn release_ends_the_stream_silently_and_a_loss_is_reported() {
     let sidecar = Sidecar::start().await;
     let lease = sidecar.lease("r").await;
     let events = format!("{lease}/events");
@@ -164,13 +164,13 @@ async fn a_release_ends_the_stream_without_a_word_and_a_loss_is_its_last_word() 
 }
 
 #[tokio::test]
-async fn heartbeats_come_and_ask_nothing_of_the_store() {
+async fn heartbeats_cause_no_requests_to_the_store() {
     let store = MemoryStore::default();
     let short = |config: &mut leasehold::agent::Config| config.session_ttl = SessionTtl::clamped(3);
     let sidecar = Sidecar::in_pod("pod-a", &store, short).await;
     let mut hold = Stream::hold(&sidecar, "r").await;
     hold.next_is("acquired").await;
-    // The clock of these tests stands still, so nothing is due by it; it moves for one heartbeat.
+    // The clock of these tests is stopped, so nothing is due by it; it is moved for one heartbeat.
     let writes = store.writes();
     sidecar.clock.advance(Duration::from_millis(900));
     hold.next_is("heartbeat").await;
@@ -181,7 +181,7 @@ async fn heartbeats_come_and_ask_nothing_of_the_store() {
 }
 
 #[tokio::test]
-async fn what_is_refused_before_the_first_event_is_a_problem_document() {
+async fn refusal_before_the_first_event_is_a_problem_document() {
     let store = MemoryStore::default();
     let sidecar = Sidecar::in_pod("pod-a", &store, |config| config.max_streams = 1).await;
     let hold = async |body: Value| {
@@ -222,7 +222,7 @@ async fn what_is_refused_before_the_first_event_is_a_problem_document() {
 }
 
 #[tokio::test]
-async fn a_persons_request_is_told_with_their_name_and_words_also_to_who_only_renews() {
+async fn release_request_reaches_streams_renewals_and_reads() {
     let sidecar = Sidecar::start().await;
     let lease = sidecar.lease("r").await;
     let events = format!("{lease}/events");
@@ -261,7 +261,7 @@ async fn a_persons_request_is_told_with_their_name_and_words_also_to_who_only_re
 }
 
 #[tokio::test]
-async fn a_grant_that_was_ended_by_force_is_told_as_that_and_by_every_call() {
+async fn every_call_reports_a_grant_ended_by_force() {
     let sidecar = Sidecar::start().await;
     let lease = sidecar.lease("r").await;
     let events = format!("{lease}/events");
@@ -295,7 +295,7 @@ async fn a_grant_that_was_ended_by_force_is_told_as_that_and_by_every_call() {
 }
 
 #[tokio::test]
-async fn a_stop_is_an_error_to_one_who_waits_and_a_request_to_one_who_holds() {
+async fn stop_is_an_error_for_waiters_and_a_request_for_holders() {
     let sidecar = Sidecar::start().await;
     let mut held = Stream::hold(&sidecar, "r").await;
     held.next_is("acquired").await;

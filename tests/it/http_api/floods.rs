@@ -1,5 +1,5 @@
-//! Clients that send requests and never read the answers, on every place that a listener has: other
-//! clients are served, and the flood's connections are closed after a bound.
+//! Clients that send requests and never read the answers, on every connection of a listener: other clients are
+//! served, and the flood's connections are closed after a bound.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Sidecar;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// So long nothing more was taken from a client when the server waits for it.
+/// The server waits for a client that has taken nothing for this long.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Serves a router within bounds, until what is returned beside its address is dropped.
@@ -97,7 +97,7 @@ async fn client_that_never_reads_is_closed_after_a_bound() {
 }
 
 #[tokio::test]
-async fn half_a_request_keeps_no_place_from_others() {
+async fn incomplete_requests_take_no_connection_from_others() {
     let post = axum::routing::post(async |body: String| body);
     let router = axum::Router::new()
         .route("/", post)

@@ -11,7 +11,7 @@ use super::{Sidecar, send};
 use crate::memory_store::{Call, MemoryStore};
 
 #[tokio::test]
-async fn an_acquire_answers_with_exactly_what_is_promised() {
+async fn acquire_returns_exactly_the_documented_fields() {
     let sidecar = Sidecar::start().await;
     let body = json!({"resource": "r", "ttlSeconds": 10, "waitSeconds": 0,
         "metadata": {"job": "close"}});
@@ -142,7 +142,7 @@ async fn the_same_request_gets_the_same_lease() {
 }
 
 #[tokio::test]
-async fn a_late_repetition_of_a_request_takes_nothing_anew() {
+async fn late_repetition_of_an_ended_request_acquires_nothing() {
     let sidecar = Sidecar::start().await;
     let body = |id: &str, ttl: u64| json!({"resource": "r", "ttlSeconds": ttl, "requestId": id});
     let acquire = async |id, ttl| sidecar.post("/v1/locks/acquire", body(id, ttl)).await;
@@ -178,7 +178,7 @@ async fn a_late_repetition_of_a_request_takes_nothing_anew() {
 }
 
 #[tokio::test]
-async fn releasing_twice_is_no_error_and_a_released_lease_is_over() {
+async fn releasing_twice_succeeds_and_the_lease_stays_released() {
     let sidecar = Sidecar::start().await;
     let path = sidecar.lease("r").await;
     assert_eq!(sidecar.delete(&path).await.status, 204);
@@ -197,7 +197,7 @@ async fn releasing_twice_is_no_error_and_a_released_lease_is_over() {
 }
 
 #[tokio::test]
-async fn a_release_while_the_store_is_away_is_pending_and_gets_done() {
+async fn release_during_an_outage_is_pending_and_completes_later() {
     let sidecar = Sidecar::start().await;
     let path = sidecar.lease("r").await;
     sidecar
@@ -302,7 +302,7 @@ async fn locks_are_listed_by_prefix_and_page() {
 }
 
 #[tokio::test]
-async fn a_listing_that_cannot_go_on_is_to_be_started_anew() {
+async fn expired_listing_must_be_started_again() {
     let sidecar = Sidecar::start().await;
     for resource in ["a:1", "a:2", "b:1"] {
         sidecar.lease(resource).await;
@@ -347,7 +347,7 @@ async fn a_full_agent_names_its_bound() {
 }
 
 #[tokio::test]
-async fn a_stopping_agent_takes_no_new_leases_and_says_so() {
+async fn stopping_agent_refuses_new_leases_as_shutting_down() {
     let sidecar = Sidecar::start().await;
     let path = sidecar.lease("r").await;
     sidecar.agent.shut_down(OnTerm::AppsEnded).await;
@@ -357,7 +357,7 @@ async fn a_stopping_agent_takes_no_new_leases_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_try_without_a_clear_answer_holds_nothing() {
+async fn try_without_a_clear_answer_holds_no_lock() {
     let sidecar = Sidecar::start().await;
     sidecar.lease("warm-up").await;
     let unanswered = StoreError::Ambiguous("no answer within 5 ms".into());

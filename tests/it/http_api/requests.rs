@@ -1,4 +1,4 @@
-//! Requests that are refused for what they are; none of them reaches the store.
+//! Invalid requests are refused; none of them reaches the store.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ async fn a_ttl_is_whole_seconds_within_a_day() {
 }
 
 #[tokio::test]
-async fn a_field_that_is_wrong_is_named_with_its_bound() {
+async fn wrong_field_is_named_with_its_bound() {
     let sidecar = Sidecar::start().await;
     let many: BTreeMap<_, _> = (0..17).map(|n| (n.to_string(), "")).collect();
     let cases = [
@@ -92,7 +92,7 @@ async fn a_field_that_is_wrong_is_named_with_its_bound() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named() {
+async fn missing_field_is_named() {
     let sidecar = Sidecar::start().await;
     let cases = [
         (
@@ -137,7 +137,7 @@ async fn what_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn a_body_is_an_object_and_nothing_else() {
+async fn body_that_is_not_an_object_is_refused() {
     let sidecar = Sidecar::start().await;
     let cases = [
         (json!(["r", null, 30, null, null, null]), "an array"),
@@ -157,7 +157,7 @@ async fn a_body_is_an_object_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_json_is_refused() {
+async fn body_that_is_not_json_is_refused() {
     let sidecar = Sidecar::start().await;
     let good = r#"{"resource": "r", "ttlSeconds": 30}"#;
     let typed = |content_type: &'static str, body: &str| {
@@ -216,7 +216,7 @@ async fn a_body_that_is_too_large_is_refused_with_the_bound() {
 }
 
 #[tokio::test]
-async fn a_query_that_is_wrong_is_refused() {
+async fn wrong_query_is_refused() {
     let sidecar = Sidecar::start().await;
     let cases = [
         ("limit=0", "1 to 500"),
@@ -234,7 +234,7 @@ async fn a_query_that_is_wrong_is_refused() {
 }
 
 #[tokio::test]
-async fn an_unknown_path_and_a_wrong_method_are_problems_too() {
+async fn unknown_path_and_wrong_method_return_problem_documents() {
     let sidecar = Sidecar::start().await;
     for path in ["/", "/v1", "/v1/lock", "/v1/locks/a/b/c", "/metrics"] {
         let answer = sidecar.get(path).await;

@@ -1,4 +1,4 @@
-//! What the store refuses, and what an app hears of it.
+//! Errors of the store, and what an app receives.
 
 use leasehold::protocol::token::MAX_BASE;
 use leasehold::store::StoreError;
@@ -45,7 +45,7 @@ async fn a_missing_right_is_named() {
 }
 
 #[tokio::test]
-async fn credentials_that_are_not_accepted_are_no_missing_right() {
+async fn rejected_credentials_are_not_reported_as_a_missing_right() {
     let words = "the API server does not accept the credentials (401): Unauthorized";
     let error = StoreError::Unauthenticated(words.into());
     let refused = acquire_failing(Call::UpdateLock, error).await;
@@ -56,7 +56,7 @@ async fn credentials_that_are_not_accepted_are_no_missing_right() {
 }
 
 #[tokio::test]
-async fn a_policys_own_words_are_passed_on() {
+async fn message_of_a_policy_is_passed_on() {
     let words = "ValidatingAdmissionPolicy 'leasehold-identity' denied request: not your pod";
     let refused = acquire_failing(Call::UpdateLock, StoreError::Denied(words.into())).await;
     refused.is_problem(403, "forbidden", words);
@@ -73,7 +73,7 @@ async fn a_used_up_quota_is_named() {
 }
 
 #[tokio::test]
-async fn an_object_that_guards_another_resource_is_never_shared() {
+async fn object_of_another_resource_is_never_shared() {
     let error = StoreError::Collision {
         name: "r".into(),
         found: "R".into(),
@@ -92,7 +92,7 @@ async fn an_object_that_guards_another_resource_is_never_shared() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_said_so_and_nothing_is_invented() {
+async fn unavailable_store_is_reported_and_no_state_invented() {
     for error in [
         StoreError::Unavailable("connection refused".into()),
         StoreError::Ambiguous("HTTP 504 Gateway Timeout".into()),
@@ -130,7 +130,7 @@ async fn missing_definitions_are_named() {
 }
 
 #[tokio::test]
-async fn an_object_that_makes_no_sense_decides_nothing() {
+async fn unreadable_object_grants_and_verifies_nothing() {
     let sidecar = warm().await;
     sidecar.store.fail(
         Call::GetLock,
@@ -147,7 +147,7 @@ async fn an_object_that_makes_no_sense_decides_nothing() {
 }
 
 #[tokio::test]
-async fn tokens_that_json_cannot_carry_are_not_given() {
+async fn tokens_beyond_json_integers_are_not_granted() {
     let store = MemoryStore::default();
     let sidecar = Sidecar::in_pod("pod-a", &store, |config| config.token_floor = MAX_BASE).await;
     let refused = sidecar.acquire("r").await;
@@ -159,7 +159,7 @@ async fn tokens_that_json_cannot_carry_are_not_given() {
 }
 
 #[tokio::test]
-async fn a_store_that_lost_writes_is_noticed() {
+async fn store_that_lost_writes_is_detected() {
     let sidecar = warm().await;
     sidecar.store.go_back(2);
     let refused = sidecar.without_a_write(sidecar.get("/v1/locks")).await;
@@ -171,7 +171,7 @@ async fn a_store_that_lost_writes_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_answer_and_not_a_broken_connection() {
+async fn panic_is_answered_with_an_internal_error() {
     let sidecar = warm().await;
     sidecar.store.on_call(|call| match call {
         Call::ListLocks => panic!("on purpose"),

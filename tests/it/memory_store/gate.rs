@@ -10,9 +10,9 @@ use super::Call;
 /// Which half of a call is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
-    /// Nothing is done yet.
+    /// It is not applied yet.
     Request,
-    /// It is done, and nobody knows.
+    /// It is applied, and not answered yet.
     Answer,
 }
 

@@ -1,4 +1,4 @@
-//! A join of which nothing is heard, and that lands when the test says so, or never.
+//! A join without an answer, which lands when the test says so, or never.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use leasehold::store::{LockStore as _, StoreError, Stored};
 
 use futures::FutureExt as _;
 
-/// What was read, and who joins by it.
+/// The version that was read, and the waiter that joins.
 type Sent = (Stored<Lock>, Waiter);
 
 /// The join that is on its way, once it was sent.
@@ -36,7 +36,7 @@ impl LateJoin {
         self.sent.lock().unwrap().is_some()
     }
 
-    /// It reaches the store now, which says what comes of it.
+    /// It reaches the store now; returns the result.
     pub(crate) fn land(&self) -> Result<(), StoreError> {
         let sent = self.sent.lock().unwrap().take();
         let (current, waiter) = sent.expect("it was sent, and has not landed");

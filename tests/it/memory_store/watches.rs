@@ -1,4 +1,4 @@
-//! Watches that say nothing any more, or break off.
+//! Watches that stall or break off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,12 +30,12 @@ impl MemoryStore {
         watches
     }
 
-    /// Breaks each watch off from now on where it would tell something.
+    /// Breaks each watch off from now on at its next event.
     pub(crate) fn break_watches(&self) {
         self.control().watches_break = true;
     }
 
-    /// A watch to which that can be done.
+    /// A watch that can be broken off.
     pub(super) fn controlled(&self, told: LockWatch) -> LockWatch {
         let is_stalled = Arc::new(AtomicBool::new(false));
         let (end, ended) = oneshot::channel();

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn scanner_leaves_out_what_only_tests_compile() {
+    fn scanner_skips_test_only_code() {
         let source = r#"
             #[cfg(test)]
             use a::{b};
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn scanner_fails_on_what_it_cannot_read() {
+    fn scanner_fails_on_unreadable_calls() {
         for source in [
             "info!(resource = 3)",
             "info!(message)",

@@ -69,7 +69,7 @@ const SPELLINGS: &[(&str, &str)] = &[
     ("why", "reason"),
 ];
 
-/// What is wrong with a log message or the names of its fields.
+/// The faults of a log message and of the names of its fields.
 pub(super) fn faults_of(log: &Log) -> Vec<String> {
     let mut faults = Vec::new();
     let words = log.message.split_whitespace().count();

@@ -1,5 +1,4 @@
-//! The right of sidecars in labelled namespaces, as the loop gives and takes it, and who is told that a
-//! pod has no sidecar.
+//! The `RoleBinding`s of sidecars in labelled namespaces, and the Events about pods without a sidecar.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ fn ours(subjects: &[Subject]) -> Binding {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_labelled_namespace_gets_its_binding_from_the_active_replica_in_one_write() {
+async fn active_replica_binds_a_labelled_namespace_in_one_write() {
     let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
     cluster.label("n", true);
     cluster.label("m", true);
@@ -41,7 +40,7 @@ async fn a_labelled_namespace_gets_its_binding_from_the_active_replica_in_one_wr
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_binding_outlives_the_label_until_the_last_session_is_gone() {
+async fn binding_outlives_the_label_until_the_last_session_ends() {
     let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
     cluster.lead(true);
     cluster.label("n", true);
@@ -56,7 +55,7 @@ async fn the_binding_outlives_the_label_until_the_last_session_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_binding_outlives_the_label_until_the_last_sidecar_is_gone() {
+async fn binding_outlives_the_label_until_the_last_sidecar_ends() {
     let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
     cluster.lead(true);
     cluster.label("n", true);
@@ -74,7 +73,7 @@ async fn the_binding_outlives_the_label_until_the_last_sidecar_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_edits_is_put_right_and_another_role_means_a_new_binding() {
+async fn edited_binding_is_repaired_or_recreated_for_another_role() {
     let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
     cluster.lead(true);
     cluster.label("n", true);
@@ -100,7 +99,7 @@ async fn what_somebody_edits_is_put_right_and_another_role_means_a_new_binding()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_binding_of_somebody_else_is_left_alone_and_told_once() {
+async fn foreign_binding_is_left_alone_and_reported_once() {
     let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
     let foreign = Binding {
         is_ours: false,
@@ -123,7 +122,7 @@ async fn a_binding_of_somebody_else_is_left_alone_and_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn labelled_accounts_are_bound_by_name_and_none_where_there_are_none() {
+async fn only_labelled_accounts_are_bound_by_name() {
     let cluster = Cluster::start_binding(BindSidecars::ServiceAccount).await;
     cluster.lead(true);
     cluster.label("n", true);
@@ -140,7 +139,7 @@ async fn labelled_accounts_are_bound_by_name_and_none_where_there_are_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_binding_that_cannot_be_made_is_tried_again_with_pauses() {
+async fn failed_binding_is_retried_with_backoff() {
     for error in [
         StoreError::Denied("no".into()),
         StoreError::Ambiguous("500".into()),
@@ -160,7 +159,7 @@ async fn a_binding_that_cannot_be_made_is_tried_again_with_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_without_the_sidecar_that_it_asks_for_is_told_of_once_where_pods_are_injected() {
+async fn missing_sidecar_is_reported_once_in_labelled_namespaces() {
     let cluster = Cluster::start_binding(BindSidecars::Namespace).await;
     cluster.label("n", true);
     for (namespace, pod) in [("n", "a"), ("later", "b"), ("never", "c")] {

@@ -1,4 +1,4 @@
-//! A cluster that is made up: locks and sessions in maps, told as they change.
+//! A fake cluster: locks and sessions in maps, with feeds of their changes.
 
 mod namespaces;
 mod ports;
@@ -58,7 +58,7 @@ struct Inside {
     broken: HashSet<Part>,
 }
 
-/// What may be out of order from some moment on.
+/// The parts that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
     /// Lines of the audit log cannot be written.
@@ -269,7 +269,7 @@ impl Cluster {
         self.inside().unready.insert(pod.to_owned(), since);
     }
 
-    /// Who was asked to resign, by the grant, and why.
+    /// The requests to resign, by grant, with their reasons.
     pub(crate) fn asked_to_resign(&self) -> Vec<(GrantId, String)> {
         self.inside().asked_to_resign.clone()
     }
@@ -321,7 +321,7 @@ impl Cluster {
         self.leads_changed.notify_waiters();
     }
 
-    /// A session is renewed, and no feed has told of it yet.
+    /// A session is renewed, and no feed has delivered it yet.
     pub(crate) fn renew_unheard(&self, session: &str) {
         let mut inside = self.inside();
         let tell = inside.tell_sessions.take();
@@ -384,12 +384,12 @@ impl Cluster {
         self.inside().writes_fail = with;
     }
 
-    /// What the store says of itself from now on; gives what it said before.
+    /// Sets the revision of the store; returns the previous one.
     pub(crate) fn set_revision(&self, revision: u64) -> u64 {
         std::mem::replace(&mut self.inside().revision, revision)
     }
 
-    /// The feed of locks is interrupted, and goes on as if nothing had been.
+    /// The feed of locks is interrupted, and continues without a change.
     pub(crate) fn interrupt(&self) {
         let inside = self.inside();
         let away = StoreError::Unavailable("away".into());
@@ -416,8 +416,8 @@ impl Cluster {
         operator.ready().err().unwrap_or_default()
     }
 
-    /// The feed of locks tells everything anew.
-    pub(crate) fn list_anew(&self) {
+    /// The feed of locks relists.
+    pub(crate) fn relist(&self) {
         let inside = self.inside();
         let tell = inside.tell_locks.as_ref().unwrap();
         let there = inside.locks.values().cloned();
@@ -439,11 +439,11 @@ impl Cluster {
         self.inside().broken.insert(part);
     }
 
-    pub(crate) fn mend(&self, part: Part) {
+    pub(crate) fn repair(&self, part: Part) {
         self.inside().broken.remove(&part);
     }
 
-    /// The feed tells of a lock that makes no sense.
+    /// The feed delivers an unreadable lock.
     pub(crate) fn unreadable(&self, lock: &str) {
         let inside = self.inside();
         let told = FeedEvent::Unreadable {

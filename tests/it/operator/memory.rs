@@ -28,7 +28,7 @@ const LIMIT_KIB: u64 = 256 * 1024;
 const FREE_BYTES: u64 = 900;
 /// Names the sizes that the child is to have: free locks, held locks, sessions.
 const SIZES: &str = "LEASEHOLD_MEMORY_OF";
-const CHILD: &str = "operator::memory::an_operator_over_a_large_fleet";
+const CHILD: &str = "operator::memory::operator_process_with_a_large_fleet";
 /// How many objects an API server sends at once.
 const PAGE: usize = 500;
 
@@ -194,7 +194,7 @@ fn kib(name: &str) -> u64 {
 
 /// What the test below measures; it does nothing where no size is given.
 #[tokio::test(start_paused = true)]
-async fn an_operator_over_a_large_fleet() {
+async fn operator_process_with_a_large_fleet() {
     let Ok(sizes) = std::env::var(SIZES) else {
         return;
     };
@@ -223,7 +223,7 @@ async fn an_operator_over_a_large_fleet() {
     println!("kept: {} KiB, at most {} KiB", after - before, peak);
 }
 
-/// What a process keeps, and what it has at most, in KiB.
+/// The current and the peak memory of a process, in KiB.
 fn measured(sizes: &str) -> (u64, u64) {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", CHILD])

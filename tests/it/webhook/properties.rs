@@ -173,7 +173,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_pod_only_ever_gains(pod in pod()) {
+    fn injection_removes_nothing_from_a_pod(pod in pod()) {
         let verdict = pods::decided(&pod);
         let Some(patch) = pods::patch(&verdict) else {
             return Ok(());
@@ -197,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn asking_twice_is_asking_once(pod in pod()) {
+    fn injection_is_idempotent(pod in pod()) {
         let Some(made) = pods::made(&pod) else {
             return Ok(());
         };
@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn who_has_the_sidecar_has_one_and_every_app_finds_it(pod in pod()) {
+    fn injected_pod_has_one_sidecar_and_every_app_its_url(pod in pod()) {
         let Some(made) = pods::made(&pod) else {
             return Ok(());
         };

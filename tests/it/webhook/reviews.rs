@@ -1,4 +1,4 @@
-//! Over HTTP: what the API server sends and is answered, and what is no review.
+//! Over HTTP: the reviews of the API server with their answers, and invalid reviews.
 
 use leasehold::webhook::{Injector, router};
 use reqwest::{Client, Method, StatusCode};
@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::pods;
 
-/// The webhook on a socket; TLS is somebody else's.
+/// The webhook on a socket, without TLS.
 struct Served {
     injector: Injector,
     url: String,
@@ -110,7 +110,7 @@ async fn a_pod_is_answered_with_a_patch() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_with_its_sentence() {
+async fn refusal_contains_its_message() {
     let served = Served::start().await;
     let response = served.review(&review_of(&case("windows-asks"))).await;
     assert_eq!(response["allowed"], false);
@@ -122,7 +122,7 @@ async fn a_refusal_is_told_with_its_sentence() {
 }
 
 #[tokio::test]
-async fn who_did_not_ask_is_warned_and_let_through() {
+async fn unrequested_injection_is_skipped_with_a_warning() {
     let served = Served::start().await;
     let pod = case("windows-in-a-namespace");
     let response = served.review(&review_of(&pod)).await;
@@ -134,7 +134,7 @@ async fn who_did_not_ask_is_warned_and_let_through() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_new_pod_stays_as_it_is() {
+async fn request_for_anything_but_a_new_pod_changes_nothing() {
     let served = Served::start().await;
     let asked = case("job");
     let mut others = Vec::new();
@@ -168,7 +168,7 @@ async fn what_is_not_a_new_pod_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_refused_and_said() {
+async fn malformed_review_is_refused_with_its_reason() {
     let served = Served::start().await;
     let mut older = review_of(&case("job"));
     older["apiVersion"] = json!("admission.k8s.io/v1beta1");
@@ -207,7 +207,7 @@ async fn what_is_no_review_is_refused_and_said() {
 }
 
 #[tokio::test]
-async fn a_body_without_an_end_is_cut() {
+async fn endless_body_is_refused() {
     let served = Served::start().await;
     let endless = futures::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![b' '; 64 * 1024]));
     let request = served.http.post(&served.url);
@@ -225,7 +225,7 @@ async fn a_body_without_an_end_is_cut() {
 }
 
 #[tokio::test]
-async fn there_is_nothing_else() {
+async fn other_paths_and_methods_are_refused() {
     let served = Served::start().await;
     let get = served.http.get(&served.url).send().await.unwrap();
     assert_eq!(get.status(), StatusCode::METHOD_NOT_ALLOWED);

@@ -7,15 +7,15 @@ use leasehold::agent::{AcquireError, AcquireRequest, Acquired, Agent, LeaseError
 use leasehold::protocol::ids::{LeaseId, Resource};
 use leasehold::protocol::time::Moment;
 
-use super::{Answer, App, Asked, Asks, Held, Op};
+use super::{Answer, App, Asks, Held, Invocation, Op};
 /// How often it sends a request that has a name.
 const TRIES: u32 = 3;
 /// How long an app waits for an answer that needs no waiting.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl App {
-    /// Asks for a lock; none when it is not had. A request that has a name is sent again when nothing was heard
-    /// of it: what came of the first time is told then.
+    /// Acquires a lock; `None` without a grant. A request with a `requestId` is repeated when no answer came, and
+    /// then gets the answer to the first attempt.
     pub(super) async fn acquire(&mut self, resource: Resource, wait: Duration) -> Option<Held> {
         let request = self.request(resource, wait);
         let asks = self.asks(Op::acquire(request.resource.as_str()));
@@ -29,7 +29,7 @@ impl App {
                         self.world
                             .count("lease told to the repetition of a request");
                     }
-                    // The first time that this app hears of it, whatever it was told before.
+                    // The first answer about this lease that this app receives, whatever an earlier process received.
                     let asks = Asks { sent, ..asks };
                     return Some(self.believe(&lease, asks, !replayed || tries > 0));
                 }
@@ -50,7 +50,7 @@ impl App {
         request: AcquireRequest,
     ) -> Answer<Result<Acquired, AcquireError>> {
         let wait = request.wait;
-        // A client that gives up before it is answered.
+        // A client that hangs up before the answer.
         let hangs_up = if self.random.u8(..10) == 0 {
             self.up_to(wait + Duration::from_millis(20))
         } else {
@@ -72,7 +72,7 @@ impl App {
         }
     }
 
-    /// Renews; none when the lease is over. What it was told before stands where nothing is heard.
+    /// Renews; `None` when the lease is over. Without an answer the previous deadline stays.
     pub(super) async fn renew(&mut self, held: Held) -> Option<Held> {
         let asks = self.asks(Op::renew(held.lease.as_str()));
         let lease = held.lease.clone();
@@ -99,7 +99,7 @@ impl App {
         }
     }
 
-    /// Stops believing, and says so.
+    /// Stops acting under the lease, and records that.
     pub(super) async fn release(&mut self, held: Held) {
         let lease = held.lease.clone();
         self.world
@@ -113,7 +113,7 @@ impl App {
         match answer {
             Answer::Said(Ok(_)) => {
                 let (now, op) = (self.world.now(), Op::release(held.lease.as_str()));
-                (self.world.book().diary).yes(now, &self.name, &asked, op);
+                (self.world.records().recorder).yes(now, &self.name, &asked, op);
                 self.over(&held);
             }
             Answer::Said(Err(error)) => drop(self.lost(held, error)),
@@ -122,22 +122,24 @@ impl App {
     }
 
     /// It is about to release.
-    pub(super) fn stop_believing(&self, held: &Held) -> Asked {
-        let (now, mut book) = (self.world.now(), self.world.book());
-        book.checks.stopped_believing(&held.resource, &held.lease);
+    pub(super) fn stop_believing(&self, held: &Held) -> Invocation {
+        let (now, mut records) = (self.world.now(), self.world.records());
+        records
+            .invariants
+            .stopped_believing(&held.resource, &held.lease);
         let op = Op::release(held.lease.as_str());
-        book.diary.asks(now, &self.name, op)
+        records.recorder.asks(now, &self.name, op)
     }
 
-    /// It is told of a loss.
+    /// Records that the app was notified of a loss.
     pub(super) fn is_lost(&self, lease: &LeaseId) {
         let (now, op) = (self.world.now(), Op::lost(lease.as_str()));
-        self.world.book().diary.note(now, &self.name, op);
+        self.world.records().recorder.note(now, &self.name, op);
     }
 
     pub(super) fn over(&self, held: &Held) {
-        let mut book = self.world.book();
-        book.checks.over(&held.resource, &held.lease);
+        let mut records = self.world.records();
+        records.invariants.over(&held.resource, &held.lease);
     }
 
     fn lost(&self, held: Held, error: LeaseError) -> Option<Held> {
@@ -154,7 +156,7 @@ impl App {
                 self.over(&held);
                 None
             }
-            // A sidecar that was started anew: what was told before stands.
+            // The sidecar was restarted: the previous deadline stays.
             LeaseError::Resuming => Some(held),
             LeaseError::Unknown => {
                 self.judge_unknown(&held);
@@ -163,7 +165,8 @@ impl App {
         }
     }
 
-    /// What a sidecar told of it knows for as long as it is the app's, and after a restart if it is on file.
+    /// A sidecar that returned this lease knows it while the app holds it, and after a restart if the lease is on
+    /// file.
     fn judge_unknown(&self, held: &Held) {
         if self.pod.memory() == held.memory && self.pod.now() < held.until {
             let lease = &held.lease;
@@ -172,7 +175,7 @@ impl App {
         }
     }
 
-    /// Sends a request, and waits for its answer for so long.
+    /// Sends a request, and waits for its answer for a bounded time.
     async fn ask<T, F>(
         &mut self,
         at_most: Duration,
@@ -190,14 +193,14 @@ impl App {
         let served = sidecar.serve(call);
         let answer = tokio::select! {
             biased;
-            () = sidecar.died.cancelled() => return Answer::Nothing,
+            () = sidecar.crashed.cancelled() => return Answer::Nothing,
             answer = tokio::time::timeout(at_most, served) => answer,
         };
         let Ok(answer) = answer else {
             self.world.count("caller hung up");
             return Answer::Nothing;
         };
-        // What it says may be lost on the way.
+        // The answer may be lost.
         let Some(answer) = answer.ok().filter(|_| self.random.u8(..100) > 0) else {
             self.world.count("app heard nothing");
             return Answer::Nothing;
@@ -227,7 +230,7 @@ fn granted(outcome: &Result<Acquired, AcquireError>) -> Option<&LeaseView> {
     }
 }
 
-/// Whoever is told of a lease has time left. What is wrong, if not.
+/// A lease that is returned has validity left. Returns the violation, if any.
 fn is_late(agent: &Agent, arrived: Moment, view: Option<&LeaseView>) -> Option<String> {
     let view = view?;
     let is_late = arrived.after(view.valid_for) <= agent.now();

@@ -1,4 +1,4 @@
-//! A lock that an app holds by a connection: it hears of it until either side ends it. Events come late,
+//! A lock that an app holds by a connection: it receives of it until either side ends it. Events come late,
 //! and each claims no more than what counts from when the app sent its request.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use leasehold::agent::{AcquireError, AcquireRequest, LeaseEvent, Life};
 use leasehold::protocol::ids::{LeaseId, Resource};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{App, Asked, Asks, Held, Op};
+use super::{App, Asks, Held, Invocation, Op};
 use crate::pod::Sidecar;
 
 impl App {
@@ -35,7 +35,7 @@ impl App {
             let event = tokio::select! {
                 biased;
                 () = &mut closing => break,
-                () = sidecar.died.cancelled() => break,
+                () = sidecar.crashed.cancelled() => break,
                 event = told.recv() => event,
             };
             let Some((event, said)) = event else { break };
@@ -72,18 +72,19 @@ impl App {
             self.stop_believing(&held);
             self.over(&held);
         }
-        // Gone with the connection, whose end the sidecar sees when it looks.
+        // Removed with the connection, whose end the sidecar then detects.
         drop(connection);
     }
 }
 
 impl App {
-    /// Until what this gives is dropped, the connection is there. What it says is asked for when it is said.
+    /// The connection stays open until the returned value is dropped. Each event is recorded as a request when it
+    /// is sent.
     fn connect(
         &self,
         sidecar: &Sidecar,
         request: AcquireRequest,
-        tell: mpsc::UnboundedSender<(LeaseEvent, Option<Asked>)>,
+        tell: mpsc::UnboundedSender<(LeaseEvent, Option<Invocation>)>,
     ) -> oneshot::Receiver<Result<(), AcquireError>> {
         let (world, name) = (self.world.clone(), self.name.clone());
         sidecar.serve(move |agent, arrived| async move {
@@ -91,7 +92,7 @@ impl App {
             while let Some(event) = hold.next().await {
                 let asked = said_of(&event).map(|lease| {
                     let (now, op) = (world.now(), Op::renew(lease.as_str()));
-                    world.book().diary.asks(now, &name, op)
+                    world.records().recorder.asks(now, &name, op)
                 });
                 if tell.send((event, asked)).is_err() {
                     break;
@@ -102,7 +103,7 @@ impl App {
     }
 }
 
-/// The lease of which this says that it goes on.
+/// The lease that this event confirms.
 const fn said_of(event: &LeaseEvent) -> Option<&LeaseId> {
     match event {
         LeaseEvent::Acquired(view)

@@ -1,4 +1,4 @@
-//! The operator's port over a link. Its feeds come late, break off and tell everything anew.
+//! The operator's port over a link. Its feeds are late, break off and relist.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::{Link, at_once};
 use crate::network::Way;
 
 impl Link {
-    /// Tells what a feed tells, a little later, and begins it anew after each time that it broke.
+    /// Forwards a feed with a delay, and reopens it each time that it broke.
     fn follow<T: Send + 'static>(&self, open: fn(&EmbeddedStore) -> Feed<T>) -> Feed<T> {
         let (tell, told) = mpsc::unbounded_channel();
         tokio::spawn(self.clone().follow_on(open, tell));
@@ -173,7 +173,7 @@ impl FleetStore for Link {
             link.world().count("operator deleted a session");
             let now = link.world().now();
             let id = &current.stored.value.id;
-            link.world().book().sessions.gone(id, now);
+            link.world().records().sessions.gone(id, now);
             Ok(())
         })
         .await

@@ -1,5 +1,5 @@
-//! What the admission policies of strict mode refuse: a pod that ends another's session or grant. And what nobody
-//! may do: end a grant before its session has ended.
+//! What the admission policies of strict mode refuse: a pod that ends another pod's session or grant. It also checks
+//! what no process may do: end a grant before its session has ended.
 
 use leasehold::protocol::lock::{Grant, Lock};
 use leasehold::protocol::session::Session;
@@ -10,7 +10,7 @@ use super::Link;
 
 impl Link {
     fn is_bound(&self) -> bool {
-        self.world().setting().is_strict && !self.0.is_operator
+        self.world().setup().is_strict && !self.0.is_operator
     }
 
     fn refuse(&self) -> Result<(), StoreError> {
@@ -35,14 +35,14 @@ impl Link {
 
     /// The grant of another that such a write ends.
     pub(super) fn ended_by(&self, next: &Lock) -> Option<Grant> {
-        let book = self.world().book();
-        let had = book.checks.lock(&next.resource)?.grant.as_ref()?;
+        let records = self.world().records();
+        let had = records.invariants.lock(&next.resource)?.grant.as_ref()?;
         let ends = *had.holder.pod.name != *self.0.who && !next.names_grant(&had.id);
         ends.then(|| had.clone())
     }
 
-    /// A write was done that may have been a grant of the writer's own: its token is above all that the writer
-    /// had been told by a LIST when it sent it.
+    /// A write was applied that may be a grant of the writer's own: its token must exceed all that a LIST had
+    /// returned to the writer when it sent it.
     pub(super) fn judge_token(&self, before: &Lock, next: &Lock, listed: Revision) {
         let Some(grant) = &next.grant else { return };
         let is_own = *grant.holder.pod.name == *self.0.who;
@@ -54,17 +54,17 @@ impl Link {
         self.world().judge(&self.0.who, Err(flaw));
     }
 
-    /// A write was done that ended this: its session is revoked or was missed for long enough, or a person
-    /// wants it.
+    /// A write was applied that ended this grant: its session must be revoked or missing for long enough, or an
+    /// administrator requested it.
     pub(super) fn judge_end(&self, of: &Lock, ended: Option<Grant>) {
         let Some(ended) = ended else { return };
         let now = self.world().now();
         let verdict = {
-            let book = self.world().book();
-            if book.checks.is_overridden(&of.resource, &ended.id) {
+            let records = self.world().records();
+            if records.invariants.is_overridden(&of.resource, &ended.id) {
                 return;
             }
-            book.sessions.may_be_ended(&ended.holder, now)
+            records.sessions.may_be_ended(&ended.holder, now)
         };
         self.world().judge(&self.0.who, verdict);
     }

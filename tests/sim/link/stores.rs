@@ -31,14 +31,14 @@ impl Link {
     /// Its own agent wrote a session.
     fn session_written(&self, session: &Session, sent: Duration) {
         let now = self.world().now();
-        let mut book = self.world().book();
-        book.sessions.written(session, sent, now);
+        let mut records = self.world().records();
+        records.sessions.written(session, sent, now);
     }
 
     /// Another than its own agent revoked a session.
     pub(super) fn session_revoked(&self, session: &Session) {
         let now = self.world().now();
-        let verdict = self.world().book().sessions.revoked(session, now);
+        let verdict = self.world().records().sessions.revoked(session, now);
         self.world().judge(&self.0.who, verdict);
         let reason = session.revoked.as_ref().map(|revoked| &revoked.reason);
         if reason == Some(&RevokeReason::PodEnded) {

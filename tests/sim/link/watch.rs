@@ -1,5 +1,5 @@
-//! A watch over a link: events come late but in order, stand still for a while, and end in each of the
-//! ways in which a watch may.
+//! A watch over a link: events are late but in order, stall for a while, and end in each of the ways in which a watch
+//! may end.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use futures::StreamExt as _;
 use leasehold::store::{LockEvent, LockWatch, StoreError};
 use tokio::sync::mpsc;
 
-use super::{Link, Weather};
+use super::{Link, Quality};
 use crate::network::Way;
 
 type Event = Result<LockEvent, StoreError>;
 
-/// How a watch ends that nobody closes.
+/// How a watch ends if its client does not close it.
 enum End {
     /// The store ends it, as it does from time to time.
     Closed,
-    /// With an error, after which it is listed anew.
+    /// With an error, after which the client relists.
     Failed(StoreError),
     /// It does not end, and says nothing any more.
     Silent,
 }
 
 impl Link {
-    /// Takes what a watch tells to the process, until either side has enough.
+    /// Forwards the events of a watch to the process, until either side ends it.
     pub(super) fn carry(&self, events: LockWatch) -> LockWatch {
         let (tell, told) = mpsc::unbounded_channel();
         tokio::spawn(self.clone().carry_on(events, tell));
@@ -73,36 +73,30 @@ impl Link {
         match self.random().u8(..4) {
             0 => End::Closed,
             1 => End::Failed(StoreError::WatchExpired("compacted".into())),
-            2 if self.weather() != Weather::Calm => End::Silent,
+            2 if self.quality() != Quality::Good => End::Silent,
             _ => End::Failed(StoreError::Unavailable("the connection broke".into())),
         }
     }
 
     pub(super) fn watch_lives(&self) -> Duration {
-        let longest = match self.weather() {
-            Weather::Calm => 60_000,
-            Weather::Windy => 20_000,
-            Weather::Stormy => 5_000,
+        let longest = match self.quality() {
+            Quality::Good => 60_000,
+            Quality::Slow => 20_000,
+            Quality::Bad => 5_000,
         };
         Duration::from_millis(self.random().u64(..longest))
     }
 
-    /// Mostly nothing; now and then it stands still, and what comes meanwhile waits behind.
+    /// Mostly no delay; sometimes the watch stalls, and later events wait.
     pub(super) fn watch_delay(&self) -> Duration {
-        let weather = self.weather();
+        let quality = self.quality();
         let mut random = self.random();
-        let is_stalled = weather != Weather::Calm && random.u8(..20) == 0;
+        let is_stalled = quality != Quality::Good && random.u8(..20) == 0;
         let delay = Duration::from_millis(random.u64(..=5));
         if is_stalled {
             drop(random);
             self.world().count("watch stalled");
-            return delay
-                + self
-                    .world()
-                    .setting()
-                    .ttl
-                    .get()
-                    .mul_f64(self.random().f64());
+            return delay + self.world().setup().ttl.get().mul_f64(self.random().f64());
         }
         delay
     }

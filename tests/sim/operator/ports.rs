@@ -1,4 +1,4 @@
-//! The operator's other ports: what it tells people is kept, and there are neither labels nor namespaces.
+//! The operator's other ports: audit lines and Events are recorded; labels and namespaces do not exist.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -58,7 +58,7 @@ impl EventStore for Outside {
 #[async_trait]
 impl AuditLog for Outside {
     async fn write(&self, line: &str) -> io::Result<()> {
-        let verdict = self.world.book().incidents.told(line);
+        let verdict = self.world.records().incidents.told(line);
         self.world.count("audit line");
         self.world.judge("audit", verdict);
         Ok(())

@@ -1,4 +1,4 @@
-//! How what lives in a pod ends: killed between two steps, or told to stop and given some time.
+//! How processes of a pod end: killed between two steps, or stopped with a grace period.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use leasehold::store::fleet::{ContainerReport, ObjectRef, PodReport};
 use super::{Pod, Sidecar};
 
 impl Pod {
-    /// The sidecar's process dies between two of its steps.
+    /// The sidecar crashes between two of its steps.
     pub(crate) fn kill_sidecar(&self) {
         let Some(sidecar) = self.parts().sidecar.take() else {
             return;
         };
-        sidecar.stillness.die();
+        sidecar.pauses.crash();
         sidecar.link.kill();
-        sidecar.died.cancel();
+        sidecar.crashed.cancel();
         self.0.disk.take_away();
     }
 
-    /// The sidecar is told to stop, serves until it has, and is killed if that takes longer than this.
+    /// The sidecar is stopped, serves until it has ended, and is killed if that takes longer than `grace`.
     pub(crate) async fn stop_sidecar(&self, on_term: OnTerm, grace: Duration) {
         let Some(sidecar) = self.sidecar() else {
             return;
         };
         let agent = sidecar.agent.clone();
         let stops = async move { agent.shut_down(on_term).await };
-        let stopped = tokio::spawn(sidecar.stillness.pause().hold(stops));
+        let stopped = tokio::spawn(sidecar.pauses.pause().hold(stops));
         let stopped = tokio::time::timeout(grace, stopped).await;
         if !self.is_running(&sidecar) {
             return self.world().count("sidecar crashed while it stopped");
@@ -38,9 +38,9 @@ impl Pod {
                 "sidecar stopped, its lock left behind"
             }
             Ok(Ok(())) => "sidecar stopped in good order",
-            Ok(Err(died)) => {
-                let died = format!("a task that stopped an agent died: {died}");
-                return self.world().judge(self.name(), Err(died));
+            Ok(Err(crashed)) => {
+                let crashed = format!("a task that stopped an agent crashed: {crashed}");
+                return self.world().judge(self.name(), Err(crashed));
             }
             Err(_elapsed) => "sidecar killed while it stopped",
         };
@@ -58,12 +58,12 @@ impl Pod {
         running.is_some_and(|running| running.link.is(&sidecar.link))
     }
 
-    /// The apps' processes die.
+    /// The apps crash.
     pub(crate) fn kill_apps(&self) {
         for app in std::mem::take(&mut self.parts().apps) {
             app.abort();
         }
-        self.world().apps_died(self.name());
+        self.world().apps_crashed(self.name());
     }
 
     /// All of it ends for good.
@@ -74,8 +74,8 @@ impl Pod {
         self.world().ended(self.name());
     }
 
-    /// The pod is deleted. Mostly its apps end before its sidecar is told to stop. With a grace period that
-    /// is short or used up by a hook they run on for so long.
+    /// The pod is deleted. Mostly its apps end before its sidecar is stopped. With a short grace period, or one that
+    /// a hook uses up, they continue for `apps_run_on`.
     pub(crate) async fn end_in_good_order(&self, grace: Duration, apps_run_on: Option<Duration>) {
         self.parts().is_over = true;
         if apps_run_on.is_none() {
@@ -102,8 +102,8 @@ impl Pod {
         }
     }
 
-    /// What may be reported of it while it runs, or before its end is known: it is given up by a
-    /// controller, lost sight of, being deleted, or between two runs of its containers.
+    /// Reports that do not mean the end of the pod: failed by a controller, lost, being deleted, or between two runs
+    /// of its containers.
     pub(crate) fn report_of_no_end(&self, kind: u8) -> PodReport {
         let ended = self.report();
         let with = |second| vec![ContainerReport::Terminated, second];

@@ -152,7 +152,7 @@ fn a_record_is_one_line_and_reads_as_it_was_written() {
 }
 
 #[test]
-fn the_last_word_on_a_session_and_on_a_lease_counts() {
+fn last_record_of_a_session_and_of_a_lease_counts() {
     let life = LifeRecord::TtlMs(5_000);
     let change = Record::Ttl(TtlRecord {
         lease: "b.0".into(),
@@ -184,7 +184,7 @@ fn the_last_word_on_a_session_and_on_a_lease_counts() {
 }
 
 #[test]
-fn an_answer_that_nobody_heard_is_none_to_a_repetition() {
+fn undelivered_answer_does_not_answer_a_repeated_request() {
     let lease = held("a", seconds(30));
     let request = lease.request.as_ref().map(RequestRecord::from).unwrap();
     let end = EndedRecord::new("a.0".into(), End::Releasing, true, Some(request.clone()));
@@ -196,14 +196,14 @@ fn an_answer_that_nobody_heard_is_none_to_a_repetition() {
 }
 
 #[test]
-fn with_its_session_every_lease_is_over() {
+fn every_lease_ends_with_its_session() {
     let left = left(&[session(110), lease("a"), Record::SessionOver]);
     assert_eq!((left.session, left.leases.len()), (None, 0));
     assert_eq!(left.ended[0].end(), End::Lost(Loss::AgentRestarted));
 }
 
 #[test]
-fn a_journal_of_anybody_else_is_refused_by_its_reason() {
+fn foreign_or_damaged_journal_is_refused_with_its_reason() {
     let past = journal(&[session(110)]);
     let own = identity();
     let boot_id = "other".into();
@@ -248,7 +248,7 @@ fn a_journal_of_anybody_else_is_refused_by_its_reason() {
 }
 
 #[test]
-fn records_that_make_no_sense_are_refused() {
+fn unreadable_journal_records_are_refused() {
     let own = identity();
     let head = Record::Agent(own.clone()).to_bytes().unwrap();
     for records in [
@@ -270,7 +270,7 @@ fn names(grants: &[Unserved]) -> Vec<String> {
 }
 
 #[test]
-fn only_what_journal_and_store_agree_on_goes_on() {
+fn only_leases_in_both_journal_and_store_are_resumed() {
     let by_connection = held(
         "d",
         Life::Connection {
@@ -316,7 +316,7 @@ fn only_what_journal_and_store_agree_on_goes_on() {
 }
 
 #[test]
-fn a_grant_of_another_lock_is_not_the_leases() {
+fn grant_of_another_lock_does_not_resume_the_lease() {
     let plan = left(&[session(110), lease("a")]).plan(page(vec![stored("other", "a")]));
     assert!(plan.resumed.is_empty());
     assert_eq!(plan.lost[0].1, Loss::GrantGone);
@@ -324,7 +324,7 @@ fn a_grant_of_another_lock_is_not_the_leases() {
 }
 
 #[test]
-fn a_token_of_another_grant_is_not_the_leases() {
+fn token_of_another_grant_does_not_resume_the_lease() {
     for base in [6_000, 7_001, 9_000] {
         let mut found = stored("a", "a");
         found.value.token = Token::from_raw(base);
@@ -335,7 +335,7 @@ fn a_token_of_another_grant_is_not_the_leases() {
 
 /// Only the last of a grant's leases waits for its release; that of the others is over.
 #[test]
-fn of_the_leases_of_one_grant_only_the_last_is_on_its_way() {
+fn only_the_last_lease_of_a_grant_is_still_being_released() {
     let left = left(&[
         session(110),
         ended("g.0", End::Releasing, false),
@@ -361,7 +361,7 @@ fn of_the_leases_of_one_grant_only_the_last_is_on_its_way() {
 
 /// Its app ended it, and something has to run out before its grant is given back.
 #[test]
-fn a_lease_that_is_held_back_is_given_back_in_time_and_not_released_before() {
+fn held_back_lease_is_released_at_its_deadline_and_not_before() {
     let records = [
         session(110),
         lease("a"),
@@ -392,7 +392,7 @@ fn a_lease_that_is_held_back_is_given_back_in_time_and_not_released_before() {
 }
 
 #[test]
-fn the_last_word_on_a_lease_that_was_held_back_counts() {
+fn last_record_of_a_held_back_lease_counts() {
     let gone = End::Lost(Loss::GrantGone);
     for (end, gives_back) in [(End::Releasing, true), (gone, true), (gone, false)] {
         let left = left(&[
@@ -414,7 +414,7 @@ fn the_last_word_on_a_lease_that_was_held_back_counts() {
 
 /// What its app ended since may have had a later lease that is not on file.
 #[test]
-fn what_was_ended_since_is_given_back_in_time_and_lost_where_it_is_gone() {
+fn lease_ended_since_is_released_in_time_or_lost_with_its_grant() {
     let mut left = left(&[session(110), lease("a"), lease("b")]);
     for id in ["a.0", "b.0"] {
         assert!(left.end_since(&id.into()).is_some());
@@ -428,7 +428,7 @@ fn what_was_ended_since_is_given_back_in_time_and_lost_where_it_is_gone() {
 }
 
 #[test]
-fn a_lock_that_cannot_be_read_is_not_gone() {
+fn unreadable_lock_does_not_count_as_deleted() {
     let listed = |locks| Page {
         unreadable: vec!["b: no token".into()],
         ..page(locks)
@@ -445,7 +445,7 @@ fn a_lock_that_cannot_be_read_is_not_gone() {
 
 /// Which lock it is that cannot be read is not known.
 #[test]
-fn a_release_of_a_lock_that_may_be_one_that_cannot_be_read_is_sent_again() {
+fn release_is_resent_for_a_lock_that_may_be_unreadable() {
     let request = RequestRecord::from(held("c", seconds(30)).request.as_ref().unwrap());
     let left = left(&[
         session(110),
@@ -479,7 +479,7 @@ fn a_release_of_a_lock_that_may_be_one_that_cannot_be_read_is_sent_again() {
 }
 
 #[test]
-fn a_refused_journal_says_what_it_had() {
+fn refused_journal_still_yields_its_session_and_leases() {
     let past = journal(&[session(110), lease("a"), ended("b.0", End::Releasing, true)]);
     let own = Identity {
         boot_id: "other".into(),
@@ -492,7 +492,7 @@ fn a_refused_journal_says_what_it_had() {
 
 /// The writer died between the end of a lost session's leases and that of the session.
 #[test]
-fn without_a_session_no_lease_goes_on() {
+fn no_lease_is_resumed_without_a_session() {
     let left = left(&[lease("a")]);
     assert!(left.leases.is_empty());
     assert_eq!(left.ended[0].end(), End::Lost(Loss::AgentRestarted));

@@ -109,7 +109,7 @@ fn a_lock_without_a_status_was_never_held() {
 }
 
 #[test]
-fn unreadable_lock_is_free_only_when_nothing_in_it_says_otherwise() {
+fn unreadable_lock_is_free_only_without_any_grant_field() {
     let remains = |status: Value| read_free_lock(&object(status));
     let free = remains(json!({"token": 7, "transitions": 2, "incidents": []})).unwrap();
     assert_eq!(
@@ -131,7 +131,7 @@ fn unreadable_lock_is_free_only_when_nothing_in_it_says_otherwise() {
 }
 
 #[test]
-fn a_long_held_grant_is_marked_once_and_the_mark_goes_with_the_grant() {
+fn long_held_condition_is_set_once_and_ends_with_the_grant() {
     let mut marked = held(&["b"]);
     marked["conditions"] = json!([{"type": "Other", "status": "True", "new": 1}]);
     let stored = read(object(marked)).unwrap();
@@ -160,7 +160,7 @@ fn a_long_held_grant_is_marked_once_and_the_mark_goes_with_the_grant() {
 }
 
 #[test]
-fn what_people_set_is_read_and_what_makes_no_sense_counts_as_not_set() {
+fn valid_spec_settings_are_read_and_invalid_ones_ignored() {
     let mut lock = object(Value::Null);
     let request = json!({"leaseId": "g.0", "mode": "Force", "reason": "why", "actor": "me"});
     lock["spec"]["longHeldSeconds"] = json!(5);
@@ -207,7 +207,7 @@ fn a_first_grant_is_written_with_every_field() {
 }
 
 #[test]
-fn a_write_that_changes_nothing_writes_what_was_read() {
+fn unchanged_lock_is_written_as_it_was_read() {
     let status = held(&["b", "c"]);
     let stored = read(object(status.clone())).unwrap();
     assert_eq!(write(&stored, &stored.value).unwrap(), object(status));
@@ -241,7 +241,7 @@ fn a_change_inside_a_grant_keeps_its_unknown_fields() {
 }
 
 #[test]
-fn a_new_holder_inherits_nothing_and_the_queue_keeps_its_own() {
+fn new_holder_inherits_no_fields_and_waiters_keep_theirs() {
     let stored = read(object(held(&["b", "c"]))).unwrap();
     let next = stored
         .value
@@ -270,7 +270,7 @@ fn a_new_holder_inherits_nothing_and_the_queue_keeps_its_own() {
 }
 
 #[test]
-fn a_free_lock_keeps_its_token_and_loses_holder_lease_and_waiters() {
+fn freed_lock_keeps_its_token_only() {
     let stored = read(object(held(&[]))).unwrap();
     let next = stored
         .value
@@ -281,7 +281,7 @@ fn a_free_lock_keeps_its_token_and_loses_holder_lease_and_waiters() {
 }
 
 #[test]
-fn a_new_waiter_stands_behind_the_old_ones() {
+fn new_waiter_is_appended_to_the_queue() {
     let stored = read(object(held(&["b"]))).unwrap();
     let decision = stored
         .value
@@ -302,7 +302,7 @@ fn a_new_waiter_stands_behind_the_old_ones() {
 }
 
 #[test]
-fn a_preference_is_written_where_there_is_one_and_read_back() {
+fn preferred_flag_is_written_only_if_set_and_reads_back() {
     let mut held = object(held(&["b"]));
     held["spec"]["resource"] = json!("election:r");
     let stored = read(held).unwrap();
@@ -336,7 +336,7 @@ fn incidents_after_a_take_over(stored: &Stored<Lock>) -> Vec<Value> {
 }
 
 #[test]
-fn incidents_of_kinds_that_this_version_does_not_know_survive() {
+fn incidents_of_unknown_kinds_survive() {
     let mut status = held(&[]);
     status["incidents"] = json!([incident_json("Expired", 1), incident_json("Stolen", 2)]);
     let stored = read(object(status)).unwrap();
@@ -370,7 +370,7 @@ fn only_the_last_eight_incidents_are_kept_known_or_not() {
 }
 
 #[test]
-fn a_status_that_contradicts_itself_is_unreadable_and_says_where() {
+fn inconsistent_status_is_unreadable_and_names_the_field() {
     let without = |field: &str| {
         let mut status = held(&["b"]);
         status.as_object_mut().unwrap().remove(field);
@@ -426,7 +426,7 @@ fn absurd_ttls_are_brought_to_the_bounds_and_not_written_back() {
 }
 
 #[test]
-fn an_update_carries_the_version_and_the_uid_that_it_was_decided_on() {
+fn update_carries_the_version_and_uid_it_was_decided_on() {
     let mut stored = read(object(held(&[]))).unwrap();
     stored.version = Revision(1_760_342_223_637_167_018);
     let written = write(&stored, &stored.value).unwrap();
@@ -440,7 +440,7 @@ fn an_update_carries_the_version_and_the_uid_that_it_was_decided_on() {
 proptest! {
     /// Whatever is done to a lock, reading back what was written gives the lock that was meant.
     #[test]
-    fn what_is_written_reads_back_as_what_was_meant(steps in prop::collection::vec((0_u8..4, 0_u8..4), 1..20)) {
+    fn written_lock_reads_back_unchanged(steps in prop::collection::vec((0_u8..4, 0_u8..4), 1..20)) {
         let mut stored = read(object(Value::Null)).unwrap();
         for (number, (step, who)) in steps.into_iter().enumerate() {
             let lock = &stored.value;

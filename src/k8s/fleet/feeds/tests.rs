@@ -110,7 +110,7 @@ async fn next(feed: &mut Feed<Object<Lock>>, count: usize) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_listed_and_what_changes_is_told_in_order() {
+async fn listed_objects_and_changes_are_delivered_in_order() {
     let unreadable =
         json!({"metadata": {"name": "odd", "namespace": "ns", "resourceVersion": "4"}});
     let changes = [
@@ -149,7 +149,7 @@ async fn what_is_listed_and_what_changes_is_told_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_that_hangs_is_given_up() {
+async fn hanging_list_is_abandoned() {
     let begun = Act::Begin("{\"metadata\": {\"resource".to_owned());
     let (mut feed, _) = server([Act::Hang, begun, listed(5, &[])]);
     let expected = [
@@ -164,7 +164,7 @@ async fn a_listing_that_hangs_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_hangs_is_opened_again_where_it_was() {
+async fn hanging_watch_is_reopened_at_its_revision() {
     let acts = [
         listed(5, &[]),
         Act::Begin(event("ADDED", &object("a", 6))),
@@ -186,7 +186,7 @@ async fn a_watch_that_hangs_is_opened_again_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_is_told_anew_where_the_watch_cannot_go_on() {
+async fn everything_is_relisted_after_the_watch_cannot_continue() {
     let too_new = json!({"kind": "Status", "code": 504, "reason": "Timeout", "message": "too new"});
     let refused_at_once = |code, body: String| vec![Act::Answer(code, body)];
     let nonsense = event("ADDED", &json!("what is this?"));
@@ -212,7 +212,7 @@ async fn all_is_told_anew_where_the_watch_cannot_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stands_in_the_way_is_named() {
+async fn feed_names_a_missing_kind_and_a_missing_right() {
     let forbidden = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"});
     let no_kind = Act::Answer(404, "404 page not found\n".to_owned());
     let (mut feed, _) = server([no_kind, Act::Answer(403, forbidden.to_string())]);
@@ -221,7 +221,7 @@ async fn what_stands_in_the_way_is_named() {
 }
 
 #[test]
-fn rests_grow_until_something_is_told() {
+fn pauses_grow_until_an_event_arrives() {
     let open = || stream::pending().boxed();
     let mut source = Source::<PartialPod> {
         events: open(),

@@ -57,7 +57,7 @@ fn a_pod_whose_container_ended_is_reported_so() {
 }
 
 #[test]
-fn who_wrote_the_end_is_told_apart() {
+fn end_reported_by_the_kubelet_differs_from_a_presumed_one() {
     let containers = json!([ended("Completed")]);
     for (status, presumed) in [
         // By the kubelet: it evicts, it shuts its node down, it ends what others asked it to end.
@@ -126,7 +126,7 @@ fn only_succeeded_and_failed_are_terminal() {
 }
 
 #[test]
-fn a_container_counts_as_ended_only_if_the_kubelet_says_how() {
+fn container_has_ended_only_with_a_known_termination() {
     for (state, expected) in [
         (
             json!({"terminated": {"exitCode": 137, "reason": "Error"}}),
@@ -173,7 +173,7 @@ fn all_kinds_of_containers_count() {
 }
 
 #[test]
-fn a_pod_that_never_ran_declares_what_nobody_reports() {
+fn containers_of_a_pod_that_never_ran_are_unreported() {
     let status = json!({"phase": "Failed", "reason": "OutOfcpu", "message": "no room"});
     let report = read(pod(&status));
     assert_eq!((report.declared, report.containers.len()), (1, 0));
@@ -183,7 +183,7 @@ fn a_pod_that_never_ran_declares_what_nobody_reports() {
 }
 
 #[test]
-fn a_deleted_pod_says_so_while_it_is_there() {
+fn pod_being_deleted_is_reported_as_deleted() {
     let mut object = pod(&json!({"phase": "Running"}));
     object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let report = read(object);
@@ -204,7 +204,7 @@ fn labels_and_bookkeeping_are_not_kept() {
 }
 
 #[test]
-fn what_is_no_pod_is_unreadable() {
+fn non_pod_object_is_unreadable() {
     for object in [json!([]), json!({}), json!({"metadata": {"name": 1}})] {
         let error = report_of_object(object).unwrap_err();
         assert!(matches!(error, StoreError::Unreadable(_)), "{error}");

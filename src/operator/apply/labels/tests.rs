@@ -122,7 +122,7 @@ async fn step(world: &mut World, pods: &Pods) -> bool {
 }
 
 #[tokio::test]
-async fn a_change_costs_two_writes_and_what_does_not_change_none() {
+async fn new_leader_costs_two_writes_and_an_unchanged_one_none() {
     let (mut world, pods) = (World::new(), Pods::default());
     world.lead(Some("a"));
     while step(&mut world, &pods).await {}
@@ -139,7 +139,7 @@ async fn a_change_costs_two_writes_and_what_does_not_change_none() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_gone_is_no_failure() {
+async fn deleted_pod_is_not_a_failure() {
     let (mut world, pods) = (World::new(), Pods::default());
     world.lead(Some("a"));
     assert!(step(&mut world, &pods).await);
@@ -149,7 +149,7 @@ async fn a_pod_that_is_gone_is_no_failure() {
 }
 
 #[tokio::test]
-async fn a_right_that_is_missing_is_said_with_the_file_that_gives_it() {
+async fn missing_right_is_reported_with_the_file_that_grants_it() {
     let (mut world, pods) = (World::new(), Pods::default());
     world.lead(Some("a"));
     assert!(step(&mut world, &pods).await);
@@ -168,7 +168,7 @@ async fn a_right_that_is_missing_is_said_with_the_file_that_gives_it() {
 }
 
 #[tokio::test]
-async fn no_two_pods_have_it_whatever_fails_and_whenever_the_lead_changes() {
+async fn two_pods_never_have_the_label_at_once() {
     let seed = seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut world, pods) = (World::new(), Pods::default());

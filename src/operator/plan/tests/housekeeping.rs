@@ -4,7 +4,7 @@ use super::*;
 use crate::store::fleet::UnreadableFreeLock;
 
 #[test]
-fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
+fn long_held_lock_is_marked_once_and_elections_only_by_spec() {
     let world = World::new()
         .session(session_of("a"), 0)
         .lock(held_by("a", &[]), 0);
@@ -36,7 +36,7 @@ fn a_long_held_lock_is_marked_once_and_an_election_only_where_its_spec_says() {
 }
 
 #[test]
-fn a_new_operator_counts_how_long_a_lock_is_held_from_what_its_agent_wrote() {
+fn new_operator_counts_the_holding_time_from_acquired_at() {
     // Held since second 0, seen since second 3,000; an agent whose clock is ahead gains nothing.
     let world = World::new()
         .session(session_of("a"), 3_000)
@@ -51,7 +51,7 @@ fn a_new_operator_counts_how_long_a_lock_is_held_from_what_its_agent_wrote() {
 }
 
 #[test]
-fn a_mark_that_an_older_agent_left_on_a_free_lock_is_taken_away() {
+fn long_held_condition_is_removed_from_a_free_lock() {
     let lock = Lock {
         long_held: Some(WallTime(1)),
         ..free_lock()
@@ -63,7 +63,7 @@ fn a_mark_that_an_older_agent_left_on_a_free_lock_is_taken_away() {
 }
 
 #[test]
-fn an_idle_lock_is_deleted_when_its_time_is_up_and_no_token_can_be_repeated() {
+fn idle_lock_is_deleted_in_time_unless_tokens_could_repeat() {
     let with_token = |token| Lock {
         token: Token::from_raw(token),
         ..free_lock()
@@ -175,7 +175,7 @@ fn unreadable_lock_is_deleted_when_it_is_certainly_free() {
 }
 
 #[test]
-fn an_ended_session_is_kept_for_a_while_after_the_last_lock_that_named_it() {
+fn ended_session_outlives_the_last_lock_that_named_it() {
     let world = World::new()
         .session(revoked("a", RevokeReason::Ended), 0)
         .lock(held_by("a", &[]), 0)
@@ -184,7 +184,7 @@ fn an_ended_session_is_kept_for_a_while_after_the_last_lock_that_named_it() {
 }
 
 #[test]
-fn an_ended_session_is_deleted_when_nothing_has_named_it_for_a_while() {
+fn ended_session_is_deleted_after_no_lock_named_it_for_a_while() {
     let world = World::new().session(revoked("a", RevokeReason::Ended), 0);
     waits_until(&world.about_session("a", 0), 600);
     let step = world.about_session("a", 600);
@@ -198,7 +198,7 @@ fn an_ended_session_is_deleted_when_nothing_has_named_it_for_a_while() {
 }
 
 #[test]
-fn what_a_finalizer_keeps_is_deleted_once_and_what_it_holds_is_still_taken_from_the_dead() {
+fn object_with_a_finalizer_is_deleted_once_and_still_reclaimed() {
     let world = World::new().lock_that_is(free_lock(), 0, true);
     assert!(world.about_lock(999_999).action.is_none());
     let world = World::new()

@@ -63,7 +63,7 @@ fn namesake_of_a_missing_session_keeps_no_lock() {
 }
 
 #[test]
-fn namesake_that_is_seen_first_is_no_proof_before_the_ttl() {
+fn namesake_seen_first_ends_no_grant_before_the_ttl() {
     let mut namesake = session_of("v");
     namesake.pod = claimant("m").pod;
     let world = World::new()

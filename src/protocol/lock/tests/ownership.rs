@@ -4,7 +4,7 @@ use super::*;
 
 /// Every pod can read the id, and a store without policies takes it from every pod.
 #[test]
-fn a_grant_of_another_session_or_pod_is_not_ones_own_whatever_its_id() {
+fn grant_of_another_session_or_pod_is_foreign_with_any_id() {
     let own = claim(1, "g1");
     let mut other_pod = own.clone();
     other_pod.claimant.pod.uid = "m".into();
@@ -35,7 +35,7 @@ fn a_grant_of_another_session_or_pod_is_not_ones_own_whatever_its_id() {
 
 /// It vanishes with its finalizer, and a grant on it would end without a record.
 #[test]
-fn no_grant_is_made_on_an_object_that_is_being_deleted() {
+fn no_grant_on_an_object_being_deleted() {
     let deleted = |lock: Lock| Lock {
         settings: Settings {
             is_being_deleted: true,

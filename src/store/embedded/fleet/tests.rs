@@ -27,7 +27,7 @@ async fn told_anew(feed: &mut Feed<Object<Lock>>) -> Vec<FeedEvent<Object<Lock>>
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_fell_behind_is_told_everything_anew() {
+async fn reader_that_fell_behind_receives_everything_again() {
     let store = store();
     let mut locks = FleetStore::locks(&store);
     assert_eq!(told_anew(&mut locks).await.len(), 2);
@@ -53,7 +53,7 @@ async fn who_fell_behind_is_told_everything_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_makes_no_sense_is_told_and_can_be_deleted() {
+async fn unreadable_lock_is_reported_and_can_be_deleted() {
     let store = store();
     LockStore::create(&store, &resource("good")).await.unwrap();
     let write = WriteTxn::begin(&store.0.database).unwrap();
@@ -79,7 +79,7 @@ async fn what_makes_no_sense_is_told_and_can_be_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_feed_that_cannot_begin_says_so_and_tries_again() {
+async fn feed_that_cannot_begin_reports_it_and_retries() {
     static HAS_FAILED: AtomicBool = AtomicBool::new(false);
     let begin = |inner: &Inner| {
         if HAS_FAILED.swap(true, Ordering::Relaxed) {

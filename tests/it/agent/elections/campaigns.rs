@@ -1,4 +1,4 @@
-//! The agent as a candidate: it runs by itself, and again after every end.
+//! The agent as a candidate: it runs automatically, and again after every end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ async fn until_waiting(store: &MemoryStore, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_is_told_its_lead_to_the_deadline_and_in_its_pods_name() {
+async fn leaders_view_has_its_deadline_and_its_pods_name() {
     let store = MemoryStore::default();
     let [a] = pods(&store, ["a"]);
     a.run();
@@ -51,7 +51,7 @@ async fn a_candidate_is_told_its_lead_to_the_deadline_and_in_its_pods_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_leads_for_as_long_as_nothing_happens() {
+async fn leader_keeps_its_lead_while_nothing_happens() {
     let store = MemoryStore::default();
     let [a, b] = pods(&store, ["a", "b"]);
     a.run();
@@ -66,7 +66,7 @@ async fn it_leads_for_as_long_as_nothing_happens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_steps_down_queues_behind_the_others() {
+async fn leader_that_steps_down_queues_behind_the_others() {
     let store = MemoryStore::default();
     let [a, b, c] = pods(&store, ["a", "b", "c"]);
     a.run();
@@ -196,13 +196,13 @@ async fn leader_asked_to_resign_queues_behind_the_others() {
     assert_eq!(incident.kind, IncidentKind::ReleasedOnRequest);
     assert_eq!((&*incident.actor, &*incident.pod), ("alice", "a"));
     until_waiting(&store, 1).await;
-    // What was asked of the last leader is not asked of the next.
+    // A request to the last leader does not reach the next.
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(b.view().await.token, second.token);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_fit_takes_no_lead_and_gives_up_the_one_it_has() {
+async fn unfit_candidate_takes_no_lead_and_releases_its_own() {
     let store = MemoryStore::default();
     let [a, b] = pods(&store, ["a", "b"]);
     let (fitness, fit) = watch::channel(false);
@@ -230,7 +230,7 @@ async fn who_is_not_fit_takes_no_lead_and_gives_up_the_one_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_loss_it_runs_again_by_itself() {
+async fn candidate_runs_again_after_a_loss() {
     let store = MemoryStore::default();
     let [a] = pods(&store, ["a"]);
     a.run();
@@ -255,7 +255,7 @@ async fn after_a_loss_it_runs_again_by_itself() {
 
 /// Each time the lead is taken away as soon as it is had.
 #[tokio::test(start_paused = true)]
-async fn who_keeps_losing_does_not_run_in_a_tight_loop() {
+async fn candidate_that_keeps_losing_pauses_between_runs() {
     let store = MemoryStore::default();
     let [a] = pods(&store, ["a"]);
     a.run();
@@ -269,7 +269,7 @@ async fn who_keeps_losing_does_not_run_in_a_tight_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_at_the_start_is_tried_until_it_is_back() {
+async fn unavailable_store_is_retried_until_it_answers() {
     let store = MemoryStore::default();
     let [a] = pods(&store, ["a"]);
     store.fail_all(StoreError::Unavailable("connection refused".into()));
@@ -286,7 +286,7 @@ async fn a_store_that_is_away_at_the_start_is_tried_until_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_that_stops_hands_on_when_what_was_told_is_over() {
+async fn stopping_leader_hands_over_after_its_promise() {
     let (_, a, b, _) = leader_and_candidate().await;
     let told = a.leads_until().await.unwrap();
     let stopping = tokio::spawn({
@@ -308,7 +308,7 @@ async fn a_candidate_that_stops_hands_on_when_what_was_told_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_that_waits_leaves_the_queue_when_it_stops() {
+async fn stopping_candidate_leaves_the_queue() {
     let (store, a, b, _) = leader_and_candidate().await;
     b.agent.shut_down(OnTerm::Wait).await;
     until_waiting(&store, 0).await;
@@ -316,7 +316,7 @@ async fn a_candidate_that_waits_leaves_the_queue_when_it_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_app_of_the_same_pod_waits_behind_the_campaign() {
+async fn app_of_the_same_pod_is_queued_behind_the_campaign() {
     let store = MemoryStore::default();
     let [a] = pods(&store, ["a"]);
     a.run();
@@ -332,7 +332,7 @@ async fn an_app_of_the_same_pod_waits_behind_the_campaign() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_preferred_candidate_is_handed_the_lead_first_and_takes_it_from_nobody() {
+async fn preferred_candidate_leads_next_and_preempts_no_leader() {
     let store = MemoryStore::default();
     let [a, b, c, d] = pods(&store, ["a", "b", "c", "d"]);
     a.run();
@@ -362,7 +362,7 @@ async fn a_preferred_candidate_is_handed_the_lead_first_and_takes_it_from_nobody
 /// Its line has one place, of the kind that its first caller asked for. When that one goes, the next
 /// one's place is of its own kind.
 #[tokio::test(start_paused = true)]
-async fn a_place_in_the_queue_is_of_the_kind_that_the_first_caller_asks_for() {
+async fn queue_entry_has_the_preference_of_its_first_caller() {
     for first in [false, true] {
         let store = MemoryStore::default();
         let [a, b, c] = pods(&store, ["a", "b", "c"]);

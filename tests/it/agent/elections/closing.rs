@@ -1,4 +1,4 @@
-//! A lead that its app has ended, while readers who were told of it may still believe in it.
+//! A lead that its app has ended, while its readers may still believe in it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn acquire_for(pod: &Pod, ttl: Duration) -> Result<Acquired, AcquireError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_closing_is_told_to_nobody_by_any_call() {
+async fn no_call_returns_a_closing_lease() {
     let (_, a, _) = two_pods();
     let (lead, lease) = a.candidacy_with_lease().await;
     let mut events = a.agent.events(&lease, a.now()).unwrap();
@@ -73,7 +73,7 @@ async fn a_lease_that_is_closing_is_told_to_nobody_by_any_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidacy_that_is_deleted_is_over_at_once_and_handed_on_in_its_readers_time() {
+async fn deleted_candidacy_ends_at_once_and_hands_over_in_time() {
     let (store, a, b) = two_pods();
     let (mut lead, lease) = a.candidacy_with_lease().await;
     b.run();
@@ -104,7 +104,7 @@ async fn a_candidacy_that_is_deleted_is_over_at_once_and_handed_on_in_its_reader
 
 /// The store is away when the readers' time is over.
 #[tokio::test(start_paused = true)]
-async fn a_deleted_candidacy_is_answered_as_pending_while_the_store_is_away() {
+async fn deleted_candidacy_is_pending_during_an_outage() {
     let (store, a, _) = two_pods();
     let (lead, lease) = a.candidacy_with_lease().await;
     assert!(a.leads_until().await.is_some());
@@ -117,7 +117,7 @@ async fn a_deleted_candidacy_is_answered_as_pending_while_the_store_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_campaigns_lead_that_is_deleted_is_handed_on_at_once_whoever_was_told() {
+async fn deleted_lead_of_a_campaign_is_handed_over_at_once() {
     let (store, a, b) = two_pods();
     a.run();
     let lease = a.until_leader().await.lead.unwrap().lease;
@@ -133,7 +133,7 @@ async fn a_campaigns_lead_that_is_deleted_is_handed_on_at_once_whoever_was_told(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repetition_gets_of_a_closing_lease_what_it_gets_of_one_that_ended() {
+async fn repeated_request_of_a_closing_lease_has_ended() {
     let (_, a, _) = two_pods();
     let Ok(Acquired::Granted { lease, .. }) = acquire(&a).await else {
         panic!("it is free");
@@ -160,7 +160,7 @@ async fn a_repetition_gets_of_a_closing_lease_what_it_gets_of_one_that_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_led_and_loses_the_lead_in_an_outage_does_not_name_the_leader_before() {
+async fn former_leader_never_names_its_predecessor() {
     let (store, a, b) = two_pods();
     let before = b.leading_candidacy().await;
     a.run();
@@ -196,9 +196,9 @@ async fn who_led_and_loses_the_lead_in_an_outage_does_not_name_the_leader_before
     }
 }
 
-/// Its own time and its readers' are over at one moment. Whoever looks first, its app had ended it.
+/// Its own time and its readers' are over at one moment. In any order of events, its app had ended it.
 #[tokio::test(start_paused = true)]
-async fn a_closing_lease_whose_time_is_up_was_released_and_not_lost() {
+async fn expired_closing_lease_counts_as_released() {
     let store = MemoryStore::default();
     let a = Pod::new("a", &store, |_| {});
     let ttl = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! Readers of an election in a pod whose sidecar died: nobody is told that it leads before that is
-//! known again.
+//! Readers of an election in a pod whose sidecar was restarted: no answer says that it leads before that is known
+//! again.
 
 use futures::FutureExt as _;
 use leasehold::protocol::election::ElectionName;
@@ -9,7 +9,7 @@ use crate::memory_store::Half;
 
 const RESOURCE: &str = "election:e";
 
-/// Whether this pod says that it leads, and what it says of others.
+/// Whether this pod leads by its own answer, and the holder in it.
 async fn leads(pod: &Pod) -> (bool, Option<String>) {
     let election = ElectionName::parse("e").unwrap();
     let view = pod.agent.election(&election, pod.now()).await.unwrap();
@@ -18,7 +18,7 @@ async fn leads(pod: &Pod) -> (bool, Option<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lead_is_not_told_before_it_is_known_to_go_on() {
+async fn lead_is_reported_only_after_it_is_resumed() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease(RESOURCE).await;
@@ -34,9 +34,9 @@ async fn a_lead_is_not_told_before_it_is_known_to_go_on() {
     assert_eq!(leads(&pod).await, (true, own));
 }
 
-/// Its app ended it; only those who were told of it before may still believe.
+/// Its app ended it; only its readers from before may still believe.
 #[tokio::test(start_paused = true)]
-async fn a_lead_that_its_app_ended_is_not_served_again_and_runs_out() {
+async fn ended_lead_is_not_resumed_and_expires() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease(RESOURCE).await;
@@ -46,7 +46,7 @@ async fn a_lead_that_its_app_ended_is_not_served_again_and_runs_out() {
     assert_eq!(releasing, None, "its readers' time is not over");
     let pod = node.kill_and_start(&pod);
     assert_eq!(renewed(&pod, &lease).await, Err(LeaseError::Released));
-    // That is answered when it is known what goes on.
+    // That is answered once it is known which leases continue.
     pod.lease("other").await;
     assert_eq!(leads(&pod).await, (false, Some("a".to_owned())));
     let pending = Ok(Released::Pending);
@@ -56,7 +56,7 @@ async fn a_lead_that_its_app_ended_is_not_served_again_and_runs_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lead_that_a_connection_held_is_told_to_nobody_and_runs_out() {
+async fn held_lead_is_not_reported_and_expires() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let mut hold = hold(&pod, RESOURCE).await;

@@ -1,5 +1,5 @@
-//! The file itself: it is written anew when it has grown, at any record, and a disk that refuses
-//! costs what it must.
+//! The state file itself: it is rewritten when it has grown, at any record, and a failing disk costs no more than it
+//! must.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use leasehold::agent::Journal;
 
 use super::*;
 
-/// How much of what is over is in the file when it is written anew.
+/// How many outdated records the file has when it is rewritten.
 const GARBAGE: u64 = 256 * 1024;
 
 /// What a disk refuses.
@@ -75,7 +75,7 @@ impl Node {
         fs::metadata(self.file()).unwrap().len()
     }
 
-    /// Starts the sidecar on a disk that refuses what it is told to.
+    /// Starts the sidecar on a disk that fails on demand.
     fn start_on_disk(&self) -> (Pod, Arc<Refuses>) {
         self.start_on_disk_with(Arc::default())
     }
@@ -103,8 +103,8 @@ impl Node {
         (pod, refuses)
     }
 
-    /// Writes records that are about what is over, until the next record of any kind finds the file
-    /// too large. It was so large when it was begun.
+    /// Writes outdated records, until the next record of any kind finds the file too large. It was `begun` bytes long
+    /// at first.
     fn fill(&self, pod: &Pod, lease: &LeaseView, begun: u64) {
         for seconds in (60..=61).cycle() {
             if self.size() > 2 * begun + GARBAGE {
@@ -117,7 +117,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn a_file_that_is_written_anew_by_an_acquire_has_its_lease() {
+async fn file_rewritten_by_an_acquire_contains_its_lease() {
     let mut node = Node::new();
     let pod = node.start();
     let begun = node.size();
@@ -142,7 +142,7 @@ async fn a_file_that_is_written_anew_by_an_acquire_has_its_lease() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_written_anew_by_a_release_has_its_end() {
+async fn file_rewritten_by_a_release_contains_its_end() {
     let mut node = Node::new();
     let pod = node.start();
     let begun = node.size();
@@ -167,7 +167,7 @@ async fn a_file_that_is_written_anew_by_a_release_has_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_heard_is_no_answer_also_in_a_file_that_was_written_anew() {
+async fn rewritten_file_keeps_an_undelivered_answer_undelivered() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let begun = node.size();
@@ -199,7 +199,7 @@ async fn what_nobody_heard_is_no_answer_also_in_a_file_that_was_written_anew() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_written_anew_goes_on_growing_and_is_good() {
+async fn file_that_cannot_be_rewritten_grows_and_stays_valid() {
     let mut node = Node::new();
     let (pod, refuses) = node.start_on_disk();
     let begun = node.size();
@@ -225,7 +225,7 @@ async fn a_file_that_cannot_be_written_anew_goes_on_growing_and_is_good() {
 }
 
 #[tokio::test]
-async fn a_disk_that_takes_nothing_more_leaves_no_file_and_the_agent_goes_on() {
+async fn full_disk_removes_the_file_and_the_agent_continues() {
     let node = Node::new();
     let (pod, refuses) = node.start_on_disk();
     assert!(node.file().exists());
@@ -235,10 +235,10 @@ async fn a_disk_that_takes_nothing_more_leaves_no_file_and_the_agent_goes_on() {
     pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
 }
 
-/// The file stays, and is an older copy of what it should be: what was told since runs out before
-/// anybody else has it.
+/// The file stays, and is an older copy of what it should be: every later promise is over before another pod has the
+/// lock.
 #[tokio::test(start_paused = true)]
-async fn a_file_with_gaps_that_cannot_be_removed_gives_nothing_up_too_early() {
+async fn unremovable_file_with_gaps_releases_nothing_too_early() {
     let mut node = Node::in_paused_time();
     let (pod, refuses) = node.start_on_disk();
     let kept = pod.lease("kept").await;
@@ -255,9 +255,9 @@ async fn a_file_with_gaps_that_cannot_be_removed_gives_nothing_up_too_early() {
     assert_stays_held_until(&node, &pod, "r", told_until).await;
 }
 
-/// Its app ended it, and its readers may still believe: what is on file of it is its end.
+/// Its app ended it, and its readers may still believe: the file records its end.
 #[tokio::test(start_paused = true)]
-async fn a_file_that_is_written_anew_knows_that_a_lead_is_over() {
+async fn rewritten_file_records_the_end_of_a_lead() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let begun = node.size();
@@ -285,7 +285,7 @@ async fn a_file_that_is_written_anew_knows_that_a_lead_is_over() {
 /// The end is not on file because the disk is full, and the release goes out: nothing that the file
 /// says is gone on with, whether it could be removed or not.
 #[tokio::test(start_paused = true)]
-async fn a_release_whose_end_the_disk_refused_is_no_lease_after_a_restart() {
+async fn release_the_disk_refused_is_not_resumed_as_a_lease() {
     for is_removed in [true, false] {
         let mut node = Node::in_paused_time();
         let (pod, refuses) = node.start_on_disk();
@@ -307,7 +307,7 @@ async fn a_release_whose_end_the_disk_refused_is_no_lease_after_a_restart() {
 
 /// Each lease has its own reason on file, and not that of the restart.
 #[tokio::test(start_paused = true)]
-async fn why_a_session_was_lost_is_known_to_the_next_process() {
+async fn next_process_knows_why_a_session_was_lost() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -337,7 +337,7 @@ fn injected_room() -> u64 {
     mebibytes.parse::<u64>().unwrap() * 1024 * 1024
 }
 
-/// With fewer leases, whose records are all of one size; the file grows with them and by nothing else.
+/// With fewer leases, whose records are all of one size; the file grows with them alone.
 #[tokio::test]
 async fn ten_thousand_leases_fit_into_the_injected_volume() {
     const LEASES: u64 = 200;
@@ -350,7 +350,7 @@ async fn ten_thousand_leases_fit_into_the_injected_volume() {
         let resource = format!("tenant_{n:05}:billing-close:2026-04");
         leases.push(pod.lease(&resource).await);
     }
-    // The most that it ever takes: written anew as late as may be, with every lease.
+    // The largest size: rewritten as late as possible, with every lease.
     let (mut begun, mut written_anew) = (node.size(), 0);
     for seconds in (60..=61).cycle() {
         let before = node.size();

@@ -1,5 +1,4 @@
-//! A grant that served one lease after the other when its sidecar died, or was kept for an app that may
-//! come back.
+//! A grant that had served several leases when its sidecar crashed, or was kept for an app that may return.
 
 use super::*;
 
@@ -22,7 +21,7 @@ async fn second_of_a_grant(pod: &Pod) -> (LeaseView, LeaseView) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_lease_of_a_grant_goes_on_and_those_before_it_stay_over() {
+async fn last_lease_of_a_grant_resumes_and_earlier_ones_stay_ended() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (second, first) = second_of_a_grant(&pod).await;
@@ -34,9 +33,9 @@ async fn the_last_lease_of_a_grant_goes_on_and_those_before_it_stay_over() {
     assert_eq!(pod.agent.release(&first.lease).await, Ok(Released::Done));
 }
 
-/// The agent died behind the end of the last lease: what is on its way is that one's alone.
+/// The agent crashed after the end of the last lease: only that one is still being released.
 #[tokio::test(start_paused = true)]
-async fn an_earlier_lease_of_a_grant_that_is_given_back_was_released_long_ago() {
+async fn earlier_lease_of_a_released_grant_counts_as_released() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (second, first) = second_of_a_grant(&pod).await;
@@ -71,9 +70,9 @@ async fn an_earlier_lease_of_a_grant_that_is_given_back_was_released_long_ago() 
     assert!(next.token > second.token);
 }
 
-/// Nobody on file goes on with it, and what an older copy would not know runs out first.
+/// No lease on file continues with it, and whatever an older copy lacks expires first.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_was_kept_idle_is_given_back_when_what_was_told_has_run_out() {
+async fn kept_idle_grant_is_released_after_its_promise() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (second, _) = second_of_a_grant(&pod).await;
@@ -81,7 +80,7 @@ async fn a_grant_that_was_kept_idle_is_given_back_when_what_was_told_has_run_out
     pod.agent.release(&second.lease).await.unwrap();
     assert!(!pod.is_free("r"), "it is kept");
     let pod = node.kill_and_start(&pod);
-    // Its app has been told so before, and nothing of that is taken back.
+    // Its app received that before, and it stays true.
     assert_eq!(pod.agent.release(&second.lease).await, Ok(Released::Done));
     assert_stays_held_until(&node, &pod, "r", told_until).await;
     assert_eq!(
@@ -91,7 +90,7 @@ async fn a_grant_that_was_kept_idle_is_given_back_when_what_was_told_has_run_out
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resumed_lease_keeps_its_grant_for_nobody() {
+async fn resumed_leases_grant_is_not_kept() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = take(&pod, kept("r", KEEP)).await;
@@ -99,14 +98,14 @@ async fn a_resumed_lease_keeps_its_grant_for_nobody() {
     renewed(&pod, &lease).await.unwrap();
     tokio::time::sleep(Duration::from_secs(15)).await;
     pod.agent.renew(&lease.lease, None, pod.now()).unwrap();
-    // What was told before has run out by now.
+    // The earlier promise is over by now.
     assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
     assert!(pod.is_free("r"));
 }
 
-/// The file is an older copy of itself, in which an earlier lease of the grant goes on.
+/// The file is an older copy of itself, in which an earlier lease of the grant continues.
 #[tokio::test(start_paused = true)]
-async fn a_later_lease_that_is_not_on_file_runs_out_before_its_grant_is_given_back() {
+async fn grant_is_released_after_an_unrecorded_later_lease() {
     for deaths in [1, 2] {
         let mut node = Node::in_paused_time();
         let pod = node.start();
@@ -118,7 +117,7 @@ async fn a_later_lease_that_is_not_on_file_runs_out_before_its_grant_is_given_ba
         node.kill(&pod);
         fs::write(node.file(), older).unwrap();
         let mut pod = node.start();
-        // It cannot be told that it ended.
+        // The agent cannot know that it ended.
         renewed(&pod, &first).await.unwrap();
         let released = pod.agent.release(&first.lease).await;
         assert_eq!(released, Ok(Released::Pending), "and at once");
@@ -143,9 +142,9 @@ async fn a_later_lease_that_is_not_on_file_runs_out_before_its_grant_is_given_ba
     }
 }
 
-/// The session is not ended under what was told.
+/// The session is not ended under a promise.
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_stops_waits_for_what_was_told_before_its_restart() {
+async fn stopping_agent_waits_for_promises_from_before_its_restart() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let first = take(&pod, kept("r", Duration::ZERO)).await;
@@ -165,10 +164,9 @@ async fn an_agent_that_stops_waits_for_what_was_told_before_its_restart() {
     assert!(pod.is_free("r"));
 }
 
-/// Those who waited before the restart are not forgotten: a caller of this pod takes its place behind
-/// them.
+/// Waiters from before the restart are not forgotten: a caller of this pod is queued behind them.
 #[tokio::test(start_paused = true)]
-async fn others_that_waited_before_have_their_turn_before_the_own_pod() {
+async fn earlier_waiters_of_other_pods_are_served_first() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;

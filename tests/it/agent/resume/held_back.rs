@@ -1,5 +1,5 @@
-//! Leases that their apps ended after or during a restart, whose grants are kept from everybody for a
-//! while; and another restart in that time.
+//! Leases that their apps ended after or during a restart, whose grants are held back for a while; and another
+//! restart in that time.
 
 use super::*;
 
@@ -14,9 +14,9 @@ const DONE: Option<Result<Released, LeaseError>> = Some(Ok(Released::Done));
 /// When the lease was ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ended {
-    /// When it went on.
+    /// After it was known which leases continue.
     After,
-    /// When it was not known whether it goes on.
+    /// Before it was known which leases continue.
     During,
 }
 
@@ -40,13 +40,13 @@ async fn held_back_and_killed(node: &mut Node, ended: Ended) -> LeaseView {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_held_back_is_not_called_released_after_another_restart() {
+async fn held_back_release_stays_pending_over_another_restart() {
     for ended in [Ended::After, Ended::During] {
         let mut node = Node::in_paused_time();
         let lease = held_back_and_killed(&mut node, ended).await;
         let pod = node.start();
         assert_eq!(asked(&pod, &lease), PENDING, "{ended:?}: at once");
-        // That is answered when it is known what goes on.
+        // That is answered once it is known which leases continue.
         pod.lease("s").await;
         while !pod.is_free("r") {
             assert_eq!(asked(&pod, &lease), PENDING, "{ended:?}");
@@ -57,9 +57,9 @@ async fn a_lease_that_is_held_back_is_not_called_released_after_another_restart(
     }
 }
 
-/// There is nothing left to be released for whoever comes after.
+/// Nothing is left to be released.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_held_back_is_over_where_its_session_is() {
+async fn held_back_lease_ends_with_its_session() {
     for ended in [Ended::After, Ended::During] {
         let mut node = Node::in_paused_time();
         let lease = held_back_and_killed(&mut node, ended).await;
@@ -73,7 +73,7 @@ async fn a_lease_that_is_held_back_is_over_where_its_session_is() {
 
 /// The same, and the process before knew it.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_held_back_is_over_where_the_file_says_that_its_session_is() {
+async fn held_back_lease_ends_with_its_sessions_recorded_end() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (lease, other) = (pod.lease("r").await, pod.lease("s").await);
@@ -90,9 +90,9 @@ async fn a_lease_that_is_held_back_is_over_where_the_file_says_that_its_session_
     assert_eq!(asked(&pod, &lease), DONE);
 }
 
-/// The process before may have sent its release, and it lands late: that is no loss.
+/// The earlier process may have sent its release, and it lands late: that is not a loss.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_held_back_is_released_by_what_lands_late() {
+async fn held_back_lease_is_released_by_a_late_write() {
     let mut node = Node::in_paused_time();
     let lease = held_back_and_killed(&mut node, Ended::After).await;
     let pod = node.start();
@@ -101,9 +101,9 @@ async fn a_lease_that_is_held_back_is_released_by_what_lands_late() {
     eventually("it is released", || asked(&pod, &lease) == DONE).await;
 }
 
-/// Which lock it is that cannot be read is not known: one whose release never arrived is still held.
+/// The unreadable lock may be any: one whose release never arrived is still held.
 #[tokio::test(start_paused = true)]
-async fn a_release_is_sent_again_for_a_lock_that_was_not_to_be_read() {
+async fn release_is_resent_for_an_unreadable_lock() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let (landed, lease) = (pod.lease("landed").await, pod.lease("r").await);

@@ -1,12 +1,12 @@
-//! What a restarted agent does not go on with: each for its reason, with a session of its own from
-//! then on, larger tokens, and nothing of the old session touched.
+//! State files that a restarted agent refuses: each with its reason, with a new session from then on, larger tokens,
+//! and the old session unchanged.
 
 use leasehold::agent::Past;
 
 use super::*;
 
-/// Kills a sidecar with one lease, lets the world change, starts it, and sees it begin anew.
-async fn begins_anew(
+/// Kills a sidecar with one lease, changes the world, starts it, and checks that it resumes nothing.
+async fn resumes_nothing(
     what: &str,
     meanwhile: impl FnOnce(&Node),
     adjust: impl FnOnce(&mut Config),
@@ -26,7 +26,7 @@ async fn begins_anew(
         .map_or(renewals, |s| s.renewals);
     let pod = node.start_with(adjust, change);
     assert_eq!(renewed(&pod, &lease).await, Err(expected), "{what}");
-    // It goes on with locks that are free, under a new session.
+    // It acquires free locks, under a new session.
     let other = pod.lease("s").await;
     assert_ne!(node.store.session_of("s"), Some(session.clone()), "{what}");
     // The old one is left alone, and so is its grant: it has to be proven dead first.
@@ -54,7 +54,7 @@ async fn begins_anew(
     };
     assert!(again > lease.token, "{what}");
     assert!(other.token > Token::from_raw(0));
-    // And it is written down anew.
+    // And that is recorded in a new file.
     let records = fs::read_to_string(node.file()).unwrap();
     assert!(records.contains("\"session\""), "{what}: {records}");
 }
@@ -64,35 +64,35 @@ fn same(_: &mut Config) {}
 fn as_it_is(_: &mut Memory) {}
 
 #[tokio::test]
-async fn another_boot() {
+async fn file_of_another_boot_is_refused() {
     let change = |memory: &mut Memory| memory.boot_id = "another".into();
-    begins_anew("boot", nothing, same, change, LeaseError::Unknown).await;
+    resumes_nothing("boot", nothing, same, change, LeaseError::Unknown).await;
 }
 
 #[tokio::test]
-async fn another_pod() {
+async fn file_of_another_pod_is_refused() {
     let adjust = |config: &mut Config| config.pod.uid = "another".into();
-    begins_anew("pod", nothing, adjust, as_it_is, LeaseError::Unknown).await;
+    resumes_nothing("pod", nothing, adjust, as_it_is, LeaseError::Unknown).await;
 }
 
 #[tokio::test]
-async fn another_namespace() {
+async fn file_of_another_namespace_is_refused() {
     let change = |memory: &mut Memory| memory.namespace = "another".into();
-    begins_anew("namespace", nothing, same, change, LeaseError::Unknown).await;
+    resumes_nothing("namespace", nothing, same, change, LeaseError::Unknown).await;
 }
 
 #[tokio::test]
-async fn another_ttl() {
+async fn file_with_another_session_ttl_is_refused() {
     let adjust = |config: &mut Config| {
         config.session_ttl = leasehold::protocol::time::SessionTtl::clamped(16);
     };
     let lost = LeaseError::Lost(Loss::AgentRestarted);
-    begins_anew("ttl", nothing, adjust, as_it_is, lost).await;
+    resumes_nothing("ttl", nothing, adjust, as_it_is, lost).await;
 }
 
-/// The clock since boot cannot go back, so the file says what nobody was told.
+/// The clock since boot cannot go back, so no session has this deadline.
 #[tokio::test]
-async fn a_deadline_that_no_session_has() {
+async fn impossible_deadline_is_refused() {
     let change = |memory: &mut Memory| {
         let Past::Records(records) = &mut memory.past else {
             panic!("there are records");
@@ -103,51 +103,51 @@ async fn a_deadline_that_no_session_has() {
         }
     };
     let lost = LeaseError::Lost(Loss::AgentRestarted);
-    begins_anew("future", nothing, same, change, lost).await;
+    resumes_nothing("future", nothing, same, change, lost).await;
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_put_aside() {
+async fn damaged_file_is_set_aside() {
     let cut = |node: &Node| {
         let mut text = fs::read(node.file()).unwrap();
         text.truncate(text.len() - 10);
         fs::write(node.file(), text).unwrap();
     };
-    begins_anew("cut", cut, same, as_it_is, LeaseError::Unknown).await;
+    resumes_nothing("cut", cut, same, as_it_is, LeaseError::Unknown).await;
 }
 
 #[tokio::test]
-async fn a_passed_deadline() {
+async fn deadline_in_the_past_is_refused() {
     let later = |node: &Node| node.clock.advance(Duration::from_millis(14_250));
     let lost = LeaseError::Lost(Loss::SessionExpired);
-    begins_anew("deadline", later, same, as_it_is, lost).await;
+    resumes_nothing("deadline", later, same, as_it_is, lost).await;
 }
 
 #[tokio::test]
-async fn a_revoked_session() {
+async fn revoked_session_is_not_resumed() {
     let revoke = |node: &Node| {
         let session = node.store.session_of("r").unwrap();
         node.store.revoke_session(&session);
     };
     let lost = LeaseError::Lost(Loss::SessionRevoked);
-    begins_anew("revoked", revoke, same, as_it_is, lost).await;
+    resumes_nothing("revoked", revoke, same, as_it_is, lost).await;
 }
 
-/// The file is an older copy: the session was renewed since, and who knows what was told.
+/// The file is an older copy: the session was renewed since, with unknown promises.
 #[tokio::test]
-async fn a_session_that_was_renewed_since() {
+async fn session_renewed_since_is_not_resumed() {
     let renew = |node: &Node| {
         let store = node.store.clone();
         let session = store.session_of("r").unwrap();
         store.renew_session(&session);
     };
     let lost = LeaseError::Lost(Loss::AgentRestarted);
-    begins_anew("renewed", renew, same, as_it_is, lost).await;
+    resumes_nothing("renewed", renew, same, as_it_is, lost).await;
 }
 
-/// A renewal that was sent before the process died lands between the read and the renewal.
+/// A renewal that was sent before the process crashed lands between the read and the renewal.
 #[tokio::test]
-async fn a_renewal_that_somebody_outruns() {
+async fn outrun_renewal_resumes_nothing() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -164,9 +164,9 @@ async fn a_renewal_that_somebody_outruns() {
     assert_eq!(node.store.session(&session).unwrap().renewals, 1);
 }
 
-/// Nothing says whether it is the own renewal that landed, so it is not believed to be.
+/// It is unknown whether the own renewal landed, so the agent does not rely on it.
 #[tokio::test]
-async fn a_renewal_without_an_answer() {
+async fn unanswered_renewal_resumes_nothing() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -177,7 +177,7 @@ async fn a_renewal_without_an_answer() {
 }
 
 #[tokio::test]
-async fn a_lease_of_a_refused_session_can_be_released_all_the_same() {
+async fn lease_of_a_refused_session_can_be_released() {
     let mut node = Node::new();
     let pod = node.start();
     let lease = pod.lease("r").await;

@@ -24,7 +24,7 @@ async fn a_stopped_agents_leases_are_resumed_by_the_next_one() {
 
 /// The next agent can renew the session only if its version is on file.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_in_flight_is_waited_for() {
+async fn stop_waits_for_a_renewal_in_flight() {
     let mut node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;
@@ -42,7 +42,7 @@ async fn a_renewal_in_flight_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_left_nothing_leaves_no_file() {
+async fn stopped_agent_without_leases_leaves_no_file() {
     let node = Node::in_paused_time();
     let pod = node.start();
     let lease = pod.lease("r").await;

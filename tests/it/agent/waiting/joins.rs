@@ -1,20 +1,20 @@
-//! Joins of which nothing is heard. They can land on any version, so also when their callers have
-//! gone, and when their turn has come or is over.
+//! Joins without an answer. They can land on any version, also after their callers have left, and during or after
+//! their turn.
 
 use std::time::Duration;
 
 use leasehold::agent::{Acquired, LeaseView};
 use leasehold::store::StoreError;
 
-use super::{Waiting, granted, holder, in_line, queue, release, request, spawn, two_pods};
+use super::{Waiting, granted, holder, queue, queued_waiter, release, request, spawn, two_pods};
 use crate::agent::{Pod, eventually};
 use crate::memory_store::{Call, LateJoin, MemoryStore};
 
 /// Longer than any write is on its way.
 const LATEST: Duration = Duration::from_mins(3);
 
-/// The longest pause between two looks for what is still on its way, and a moment.
-const A_LOOK: Duration = Duration::from_secs(11);
+/// The longest pause between two reads for a write under way, and a moment.
+const POLL_INTERVAL: Duration = Duration::from_secs(11);
 
 /// `a` holds the lock, and `c` waits for it.
 struct Ahead {
@@ -31,7 +31,7 @@ impl Ahead {
         let (store, a, b) = two_pods();
         let c = Pod::in_paused_time("c", &store);
         let held = a.lease("r").await;
-        let waiting = in_line(&c, "c", 240).await;
+        let waiting = queued_waiter(&c, "c", 240).await;
         Self {
             store,
             a,
@@ -65,7 +65,7 @@ fn transitions(store: &MemoryStore) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_join_of_unknown_outcome_leaves_nothing_when_its_caller_goes() {
+async fn ambiguous_join_leaves_no_entry_after_its_caller_left() {
     for has_landed in [true, false] {
         let ahead = Ahead::new().await;
         let (store, b) = (&ahead.store, &ahead.b);
@@ -94,7 +94,7 @@ async fn a_join_of_unknown_outcome_leaves_nothing_when_its_caller_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_join_that_lands_after_its_bid_was_given_up_is_cleared() {
+async fn late_join_of_an_abandoned_claim_is_removed() {
     let ahead = Ahead::new().await;
     let b = &ahead.b;
     let late = ahead.store.delay_join();
@@ -106,7 +106,7 @@ async fn a_join_that_lands_after_its_bid_was_given_up_is_cleared() {
     assert_eq!(queue(b), ["c"]);
     assert_eq!(late.land(), Ok(()));
     assert_eq!(queue(b), ["c", "b"]);
-    tokio::time::sleep(A_LOOK).await;
+    tokio::time::sleep(POLL_INTERVAL).await;
     assert_eq!(queue(b), ["c"]);
     let (store, [_, b, _]) = ahead.serve().await;
     tokio::time::sleep(LATEST).await;
@@ -116,7 +116,7 @@ async fn a_join_that_lands_after_its_bid_was_given_up_is_cleared() {
 
 /// The entry that the second join made is left, and then the first one lands.
 #[tokio::test(start_paused = true)]
-async fn a_join_that_lands_after_the_place_of_another_was_left_is_cleared() {
+async fn late_join_is_removed_after_the_second_entry_left() {
     let ahead = Ahead::new().await;
     let (late, waiting) = ahead.joined_again().await;
     let b = &ahead.b;
@@ -126,7 +126,7 @@ async fn a_join_that_lands_after_the_place_of_another_was_left_is_cleared() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(late.land(), Ok(()));
     assert_eq!(queue(b), ["c", "b"]);
-    tokio::time::sleep(A_LOOK).await;
+    tokio::time::sleep(POLL_INTERVAL).await;
     assert_eq!(queue(b), ["c"]);
     let (store, [_, b, _]) = ahead.serve().await;
     tokio::time::sleep(LATEST).await;
@@ -135,12 +135,12 @@ async fn a_join_that_lands_after_the_place_of_another_was_left_is_cleared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_join_that_lands_while_its_grant_holds_the_lock_changes_nothing() {
+async fn late_join_of_a_held_grant_changes_nothing() {
     let ahead = Ahead::new().await;
     let (late, waiting) = ahead.joined_again().await;
     let (store, [a, b, c]) = ahead.serve().await;
     let lease = granted(waiting).await;
-    let next = in_line(&c, "c", 240).await;
+    let next = queued_waiter(&c, "c", 240).await;
     let before = store.lock("r");
     assert_eq!(late.land(), Err(StoreError::Conflict));
     assert_eq!(store.lock("r"), before);
@@ -153,14 +153,14 @@ async fn a_join_that_lands_while_its_grant_holds_the_lock_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_join_that_lands_after_its_grant_was_released_lets_the_lock_go_in_its_turn() {
+async fn late_join_of_a_released_grant_releases_the_lock_again() {
     let ahead = Ahead::new().await;
     let (late, waiting) = ahead.joined_again().await;
     let (store, [a, b, c]) = ahead.serve().await;
     let served = granted(waiting).await;
     release(&b, &served).await;
     let held = a.lease("r").await;
-    let next = in_line(&c, "c", 240).await;
+    let next = queued_waiter(&c, "c", 240).await;
     assert_eq!(late.land(), Ok(()));
     assert_eq!(queue(&b), ["c", "b"]);
     release(&a, &held).await;
@@ -175,13 +175,13 @@ async fn a_join_that_lands_after_its_grant_was_released_lets_the_lock_go_in_its_
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_after_a_late_join_of_the_same_pod_gets_a_place_of_its_own() {
+async fn caller_after_a_late_join_gets_its_own_entry() {
     let ahead = Ahead::new().await;
     let (late, waiting) = ahead.joined_again().await;
     let (store, [a, b, c]) = ahead.serve().await;
     release(&b, &granted(waiting).await).await;
     let held = a.lease("r").await;
-    let next = in_line(&c, "c", 240).await;
+    let next = queued_waiter(&c, "c", 240).await;
     assert_eq!(late.land(), Ok(()));
     assert_eq!(queue(&b), ["c", "b"]);
     let newcomer = spawn(&b.agent, request("newcomer", 240));
@@ -189,7 +189,7 @@ async fn who_comes_after_a_late_join_of_the_same_pod_gets_a_place_of_its_own() {
         queue(&b) == ["c", "newcomer"]
     })
     .await;
-    // A try in between is no reason to let anybody else's place go.
+    // A try in between removes no other queue entry.
     let tried = spawn(&b.agent, request("b", 0)).await.unwrap();
     assert!(matches!(tried, Ok(Acquired::Held { .. })), "{tried:?}");
     release(&a, &held).await;

@@ -7,7 +7,7 @@ use leasehold::protocol::ids::Resource;
 use leasehold::store::StoreError;
 
 use super::local::{names, next_of, take};
-use super::{granted, holder, in_line, queue, release, request, settled, spawn, two_pods};
+use super::{granted, holder, queue, queued_waiter, release, request, settled, spawn, two_pods};
 use crate::agent::{Pod, eventually};
 use crate::memory_store::{Call, MemoryStore};
 
@@ -21,7 +21,7 @@ fn kept(wait: u64) -> AcquireRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_app_that_comes_back_is_served_without_a_write() {
+async fn kept_lock_is_reacquired_without_a_write() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let mut lease = take(&a, kept(0)).await;
@@ -45,7 +45,7 @@ async fn an_app_that_comes_back_is_served_without_a_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_asked_to_keep_is_given_back_at_once() {
+async fn lock_without_keep_is_released_at_once() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let lease = take(&a, kept(0)).await;
@@ -60,7 +60,7 @@ async fn what_nobody_asked_to_keep_is_given_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_lock_is_given_to_who_tries_or_waits_elsewhere() {
+async fn kept_lock_goes_to_a_try_or_waiter_of_another_pod() {
     for wait in [0, 60] {
         let (_, a, b) = two_pods();
         let first = take(&a, kept(0)).await;
@@ -70,7 +70,7 @@ async fn a_kept_lock_is_given_to_who_tries_or_waits_elsewhere() {
         assert!(second.token > first.token);
         assert!(b.now().since(since) < Duration::from_millis(100), "{wait}");
         assert_eq!(holder(&b).as_deref(), Some("b"));
-        // It was not kept from the one who has it now.
+        // The current holder did not ask to keep it.
         let third = spawn(&a.agent, kept(60));
         settled().await;
         assert!(!third.is_finished());
@@ -80,7 +80,7 @@ async fn a_kept_lock_is_given_to_who_tries_or_waits_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_lock_in_use_is_refused_after_a_quarter_of_a_second() {
+async fn kept_lock_in_use_is_refused_after_a_quarter_second() {
     let (_, a, b) = two_pods();
     let first = take(&a, kept(0)).await;
     let since = b.now();
@@ -100,7 +100,7 @@ async fn a_kept_lock_in_use_is_refused_after_a_quarter_of_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_kept_lock_gets_it_although_the_watch_says_nothing() {
+async fn waiter_gets_a_kept_lock_without_a_watch() {
     let (store, a, b) = two_pods();
     let first = take(&a, kept(0)).await;
     let _stalled = store.stall_watches();
@@ -115,7 +115,7 @@ async fn who_waits_for_a_kept_lock_gets_it_although_the_watch_says_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_token_of_an_ended_lease_is_stale_although_its_grant_is_kept() {
+async fn token_of_an_ended_lease_is_stale_while_its_grant_is_kept() {
     let (_, a, b) = two_pods();
     let resource = Resource::parse("r").unwrap();
     let first = take(&a, kept(0)).await;
@@ -155,7 +155,7 @@ async fn a_kept_grant_ends_with_its_session_and_with_its_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stopping_agent_keeps_nothing() {
+async fn stopping_agent_keeps_no_grant() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let first = take(&a, kept(0)).await;
@@ -167,7 +167,7 @@ async fn a_stopping_agent_keeps_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_renewed_for_a_kept_grant_and_before_its_next_lease() {
+async fn session_of_a_kept_grant_is_renewed_before_its_next_lease() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let first = take(&a, kept(0)).await;
@@ -192,7 +192,7 @@ async fn a_session_is_renewed_for_a_kept_grant_and_before_its_next_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_its_tokens_are_used_up_a_grant_is_taken_anew() {
+async fn kept_grant_is_replaced_once_its_tokens_are_used_up() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let mut lease = take(&a, kept(0)).await;
@@ -211,11 +211,11 @@ async fn when_its_tokens_are_used_up_a_grant_is_taken_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_busy_pod_has_its_turn_although_the_watch_says_nothing() {
+async fn waiter_behind_a_busy_pod_is_served_without_a_watch() {
     let (store, a, b) = two_pods();
     let mut lease = take(&a, kept(0)).await;
     let _stalled = store.stall_watches();
-    let other = in_line(&b, "b", 240).await;
+    let other = queued_waiter(&b, "b", 240).await;
     let since = b.now();
     // The app comes back ten times a second, so that the grant is never idle for long.
     while !other.is_finished() {
@@ -232,7 +232,7 @@ async fn who_waits_for_a_busy_pod_has_its_turn_although_the_watch_says_nothing()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_on_a_kept_lock_is_refused_also_when_its_queue_cannot_be_joined() {
+async fn try_on_a_kept_lock_is_refused_if_it_cannot_join() {
     let (store, _a, b) = two_pods();
     let pod = Pod::in_paused_time("c", &store);
     take(&pod, kept(0)).await;
@@ -257,7 +257,7 @@ async fn a_try_on_a_kept_lock_is_refused_also_when_its_queue_cannot_be_joined() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_and_its_repetition_that_wait_for_a_renewal_get_one_lease() {
+async fn request_and_repetition_awaiting_a_renewal_get_one_lease() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let first = take(&a, kept(0)).await;
@@ -284,7 +284,7 @@ async fn a_request_and_its_repetition_that_wait_for_a_renewal_get_one_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_request_for_a_kept_lock_gets_its_lease_and_no_other() {
+async fn repeated_request_for_a_kept_lock_gets_its_own_lease() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let first = take(&a, kept(0)).await;
@@ -309,7 +309,7 @@ async fn a_repeated_request_for_a_kept_lock_gets_its_lease_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_read_that_shows_a_kept_grant_gone_ends_it() {
+async fn kept_grant_ends_once_a_read_shows_it_gone() {
     type Take = fn(&MemoryStore);
     let delete: Take = |store| store.delete_lock("r");
     let free: Take = |store| {
@@ -337,12 +337,12 @@ async fn a_read_that_shows_a_kept_grant_gone_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_stays_stale_while_its_grant_is_given_back() {
+async fn token_stays_stale_while_its_grant_is_released() {
     let (store, a, b) = two_pods();
     let first = take(&a, kept(0)).await;
     release(&a, &first).await;
     store.fail(Call::UpdateLock, StoreError::Unavailable("away".into()));
-    let _other = in_line(&b, "other", 240).await;
+    let _other = queued_waiter(&b, "other", 240).await;
     settled().await;
     let resource = Resource::parse("r").unwrap();
     let verified = a.agent.verify(&resource, first.token).await.unwrap();

@@ -1,4 +1,4 @@
-//! Callers of one pod in line who are served from one grant.
+//! Waiting callers of one pod that are served from one grant.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold::agent::{AcquireRequest, LeaseView, Life};
 use leasehold::protocol::fair_share::{LEASES_BEFORE_OTHERS, OTHERS_WAIT};
 use leasehold::protocol::ids::Resource;
 
-use super::{granted, in_line, queue, release, request, settled, spawn, two_pods};
+use super::{granted, queue, queued_waiter, release, request, settled, spawn, two_pods};
 use crate::agent::{Pod, eventually};
 use crate::memory_store::{Call, Half, MemoryStore};
 
@@ -25,7 +25,7 @@ pub(super) fn names(lease: &LeaseView) -> (String, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_is_served_from_the_grant_that_its_pod_has_without_a_write() {
+async fn local_waiters_are_served_from_their_pods_grant() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let mut lease = a.lease("r").await;
@@ -49,11 +49,11 @@ async fn a_line_is_served_from_the_grant_that_its_pod_has_without_a_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_wait_for_a_tenth_of_a_second_and_are_served_in_their_turn() {
+async fn waiters_of_other_pods_get_their_turn_after_100_ms() {
     let (_, a, b) = two_pods();
     let first = a.lease("r").await;
     let local = spawn(&a.agent, request("local", 240));
-    let other = in_line(&b, "other", 240).await;
+    let other = queued_waiter(&b, "other", 240).await;
     settled().await;
     assert_eq!(queue(&b), ["other"], "the local one has no place yet");
     tokio::time::sleep(OTHERS_WAIT).await;
@@ -65,14 +65,14 @@ async fn others_wait_for_a_tenth_of_a_second_and_are_served_in_their_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_wait_for_sixteen_leases_at_most() {
+async fn waiters_of_other_pods_get_their_turn_after_16_leases() {
     let (_, a, b) = two_pods();
     let mut lease = a.lease("r").await;
     let locals: Vec<_> = (0..40)
         .map(|n| spawn(&a.agent, request(&format!("local-{n}"), 240)))
         .collect();
     settled().await;
-    let other = in_line(&b, "other", 240).await;
+    let other = queued_waiter(&b, "other", 240).await;
     settled().await;
     let mut served = 0;
     for local in locals {
@@ -89,7 +89,7 @@ async fn others_wait_for_sixteen_leases_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lock_of_a_silent_app_goes_to_the_next_in_its_pod() {
+async fn silent_apps_lock_goes_to_the_next_caller_in_its_pod() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     let short = AcquireRequest {
@@ -105,7 +105,7 @@ async fn the_lock_of_a_silent_app_goes_to_the_next_in_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lead_of_an_election_goes_to_who_is_first_and_not_to_the_same_pod() {
+async fn lead_goes_to_the_first_waiter_and_not_to_the_same_pod() {
     let store = MemoryStore::default();
     let (a, b) = (
         Pod::in_paused_time("a", &store),
@@ -145,7 +145,7 @@ async fn the_lead_of_an_election_goes_to_who_is_first_and_not_to_the_same_pod() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_hears_of_its_grant_before_the_answer_asks_for_no_place() {
+async fn grant_seen_before_its_answer_causes_no_join() {
     let store = MemoryStore::default();
     let a = Pod::in_paused_time("a", &store);
     a.lease("other").await;
@@ -165,7 +165,7 @@ async fn a_line_that_hears_of_its_grant_before_the_answer_asks_for_no_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_that_was_handed_its_lock_serves_the_rest_of_itself_without_a_write() {
+async fn handed_over_lock_serves_local_waiters_without_a_write() {
     let (store, a, b) = two_pods();
     let first = a.lease("r").await;
     let line: Vec<_> = ["one", "two", "three"]
@@ -174,7 +174,7 @@ async fn a_line_that_was_handed_its_lock_serves_the_rest_of_itself_without_a_wri
         .collect();
     eventually("it stands in the queue", || queue(&b).len() == 1).await;
     settled().await;
-    // The event of the granting write comes before the answer that tells of it.
+    // The event of the granting write comes before the answer of the release.
     release(&a, &first).await;
     settled().await;
     let writes = store.writes();
@@ -195,11 +195,11 @@ async fn a_line_that_was_handed_its_lock_serves_the_rest_of_itself_without_a_wri
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_is_not_needed_any_more_is_given_up() {
+async fn unneeded_queue_entry_is_released() {
     let (_, a, b) = two_pods();
     let mut lease = a.lease("r").await;
     let local = spawn(&a.agent, request("local", 240));
-    let other = in_line(&b, "other", 240).await;
+    let other = queued_waiter(&b, "other", 240).await;
     tokio::time::sleep(OTHERS_WAIT * 2).await;
     assert_eq!(queue(&b), ["other", "local"]);
     other.abort();

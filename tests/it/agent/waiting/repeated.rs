@@ -1,5 +1,5 @@
-//! Requests with a `requestId` that are repeated while they wait: place and grant are kept for a
-//! while, and two calls of one request share them.
+//! Requests with a `requestId` that are repeated while they wait: queue entry and grant are kept for a while, and two
+//! calls of one request share them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::agent::eventually;
 use crate::memory_store::{Call, Half};
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_kept_for_the_repetition_of_a_request() {
+async fn queue_entry_is_kept_for_a_repeated_request() {
     for repeated_after in [1, 9, 12] {
         let (_, a, b) = two_pods();
         let lease = a.lease("r").await;
@@ -34,7 +34,7 @@ async fn a_place_is_kept_for_the_repetition_of_a_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_comes_between_two_tries_of_a_request_is_kept_for_the_second() {
+async fn grant_between_two_tries_is_kept_for_the_second() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = AcquireRequest {
@@ -84,7 +84,7 @@ async fn the_same_request_twice_at_once_waits_once_and_gets_one_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repetition_that_came_first_takes_the_place_of_who_hangs_up() {
+async fn repeated_request_takes_over_the_entry_after_a_hang_up() {
     let (_, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = AcquireRequest {
@@ -105,7 +105,7 @@ async fn a_repetition_that_came_first_takes_the_place_of_who_hangs_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_takes_a_place_over_is_told_what_counts_from_its_own_request() {
+async fn validity_of_a_repeated_request_counts_from_itself() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = AcquireRequest {
@@ -135,7 +135,7 @@ async fn who_takes_a_place_over_is_told_what_counts_from_its_own_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_of_a_request_that_waits_is_no_second_one() {
+async fn try_of_a_waiting_request_makes_no_second_claim() {
     let (store, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = |wait| AcquireRequest {
@@ -157,7 +157,7 @@ async fn a_try_of_a_request_that_waits_is_no_second_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_whose_time_was_up_has_had_its_answer() {
+async fn timed_out_request_keeps_no_queue_entry() {
     let (_, a, b) = two_pods();
     let lease = a.lease("r").await;
     let named = AcquireRequest {

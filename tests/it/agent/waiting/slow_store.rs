@@ -1,4 +1,4 @@
-//! An API server that is far away: what a call takes says nothing about who else wants the lock.
+//! A distant API server: the duration of a call is no sign of contention.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ struct Cost {
     time: Duration,
 }
 
-/// What it costs to get a lock that is free, from an API server that is this far away.
+/// The calls for a free lock, from an API server at this distance.
 async fn cost(how: How, latency: Duration, is_new: bool) -> Cost {
     let store = MemoryStore::default();
     if !is_new {

@@ -9,7 +9,7 @@ use leasehold::store::namespaces::{Binding, Namespaces, Subject, UninjectedPod};
 use super::ports::feed;
 use super::*;
 
-/// What there is of them, and who is told of it.
+/// The objects of namespaces, and the feeds of them.
 #[derive(Default)]
 pub(super) struct Tenancy {
     labelled: BTreeMap<ObjectRef, Object<()>>,
@@ -65,7 +65,7 @@ impl Inside {
 }
 
 impl Cluster {
-    /// Somebody labels a namespace, or takes the label away.
+    /// Sets or removes the label of a namespace.
     pub(crate) fn label(&self, namespace: &str, is_labelled: bool) {
         let mut inside = self.inside();
         inside.revision += 1;
@@ -82,7 +82,7 @@ impl Cluster {
         tell(tenancy.tell_labelled.as_ref(), told);
     }
 
-    /// Somebody labels a service account for the sidecar's role.
+    /// Labels a service account for the sidecar's role.
     pub(crate) fn label_account(&self, namespace: &str, account: &str) {
         let mut inside = self.inside();
         inside.revision += 1;
@@ -94,7 +94,7 @@ impl Cluster {
         tell(tenancy.tell_accounts.as_ref(), told);
     }
 
-    /// A pod is made that asks for a sidecar and gets none.
+    /// Creates a pod that requests a sidecar and gets none.
     pub(crate) fn make_without_sidecar(&self, namespace: &str, pod: &str) {
         let mut inside = self.inside();
         inside.revision += 1;
@@ -117,7 +117,7 @@ impl Cluster {
         self.inside().tenancy.injected.clear();
     }
 
-    /// Somebody writes the binding of a namespace by hand.
+    /// Writes the binding of a namespace by hand.
     pub(crate) fn edit_binding(&self, namespace: &str, binding: Binding) {
         self.inside().put_binding(namespace, binding);
     }

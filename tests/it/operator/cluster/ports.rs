@@ -11,7 +11,7 @@ use leasehold::store::fleet::{Feed, ObjectVersion, PodReport};
 
 use super::*;
 
-/// Begins with what there is.
+/// Begins with the existing objects.
 pub(super) fn feed<'a, T: Clone + Send + 'static>(
     there: impl Iterator<Item = &'a T>,
 ) -> (mpsc::UnboundedSender<FeedEvent<T>>, Feed<T>) {
