@@ -116,7 +116,7 @@ async fn fault_control_silent_sidecar_is_detected() -> Result<()> {
     control.must_be_noticed().await
 }
 
-/// It takes a lock from who is cut off and still believes. Few locks: somebody always wants each.
+/// It takes a lock from a holder that is cut off and still believes. Few locks, so that each always has a waiter.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a binary with the seeded bugs: make fault"]
 async fn fault_control_impatient_operator_is_detected() -> Result<()> {

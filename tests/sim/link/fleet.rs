@@ -48,7 +48,7 @@ impl Link {
                     told = feed.next() => told,
                 };
                 let Some(told) = told else { break };
-                // What is there already comes at once; a change takes its time.
+                // Existing objects arrive at once; a change is delayed.
                 is_complete |= matches!(told, FeedEvent::ListDone);
                 if is_complete {
                     tokio::time::sleep(self.watch_delay()).await;
