@@ -233,10 +233,7 @@ fn after_the_first_look_and_after_a_failure_it_is_looked_once_more_when_nothing_
     world.taken(Some("g-a"), true, 65);
     rests(&world.step(9_999), None);
 
-    world
-        .view
-        .elections_mut()
-        .forget_labels_of(&object_ref("jobs"));
+    world.view.elections_mut().forget_pods(&object_ref("jobs"));
     takes(world.step(100), Some("g-a"), Some("a"));
     world.taken(Some("g-a"), true, 100);
     rests(&world.step(100), Some(165));
