@@ -230,7 +230,7 @@ impl Operator {
         let now = self.0.ports.clock.now();
         // A replica that does not act has nothing due in its queue.
         let due = state.queue.next_due().filter(|_| state.may_act());
-        let next = [due, state.next_revision_check()];
+        let next = [due, state.next_check()];
         let next = next.into_iter().flatten().min();
         next.map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX))
     }
@@ -241,10 +241,7 @@ impl Operator {
         let leads = self.0.ports.leadership.leads();
         let mut state = self.state();
         state.set_leadership(leads, &self.0.rules, now);
-        if state
-            .next_revision_check()
-            .is_some_and(|at| at <= now.moment)
-        {
+        if state.next_check().is_some_and(|at| at <= now.moment) {
             let fleet = self.0.ports.fleet.clone();
             let before = state.start_revision_check();
             self.spawn(tasks, async move {
@@ -429,7 +426,7 @@ impl Operator {
                 ..
             } => tracing::info!(lock = %current.object_ref, "updated condition LongHeld"),
             Action::DeleteLock(lock) => {
-                tracing::info!(lock = %lock.object_ref, "deleted idle lock")
+                tracing::info!(lock = %lock.object_ref, "deleted idle lock");
             }
             Action::DeleteSession(session) => {
                 tracing::debug!(session = %session.object_ref, "deleted ended session");

@@ -237,8 +237,8 @@ impl Calls {
         self.json_patch(name, patch).await
     }
 
-    async fn json_patch(&self, path: &str, patch: &Value) -> Result<Value, StoreError> {
-        let request = Request::patch(format!("{}/{path}", self.requests.url_path))
+    async fn json_patch(&self, target: &str, patch: &Value) -> Result<Value, StoreError> {
+        let request = Request::patch(format!("{}/{target}", self.requests.url_path))
             .header(CONTENT_TYPE, "application/json-patch+json")
             .body(bytes_of(patch)?)
             .map_err(kube::core::request::Error::BuildRequest);

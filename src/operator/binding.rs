@@ -1,4 +1,4 @@
-//! The RoleBinding that gives the sidecar's role to the service accounts of a labelled namespace.
+//! The `RoleBinding` that gives the sidecar's role to the service accounts of a labelled namespace.
 //!
 //! It is created when the namespace is labelled. Without the label it stays until no session and no
 //! pod with a sidecar is left, because a sidecar does not always have a session. A binding that
@@ -43,7 +43,7 @@ impl BindSidecars {
 
 /// What to do about the binding of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum BindingAction {
+enum Change {
     Create(BTreeSet<Subject>),
     Update(BTreeSet<Subject>),
     Delete,
@@ -87,16 +87,16 @@ pub(super) fn plan(view: &View, rules: &Rules, namespace: &Arc<str>, now: Moment
     let value = found.map(|found| &found.stored.value);
     let action = decide(value, wanted, view.has_session_in(namespace));
     match (action, found) {
-        (BindingAction::Create(subjects), _) => Plan::act(Action::CreateBinding {
+        (Change::Create(subjects), _) => Plan::act(Action::CreateBinding {
             namespace: namespace.clone(),
             subjects,
         }),
-        (BindingAction::Update(subjects), Some(current)) => Plan::act(Action::UpdateBinding {
+        (Change::Update(subjects), Some(current)) => Plan::act(Action::UpdateBinding {
             current: current.clone(),
             subjects,
         }),
-        (BindingAction::Delete, Some(current)) => Plan::act(Action::DeleteBinding(current.clone())),
-        (BindingAction::Retire, Some(current)) => match seen.sidecars_of(namespace) {
+        (Change::Delete, Some(current)) => Plan::act(Action::DeleteBinding(current.clone())),
+        (Change::Retire, Some(current)) => match seen.sidecars_of(namespace) {
             Some((false, at)) if now < at.after(NO_SIDECARS_VALID_FOR) => {
                 Plan::act(Action::DeleteBinding(current.clone()))
             }
@@ -105,32 +105,22 @@ pub(super) fn plan(view: &View, rules: &Rules, namespace: &Arc<str>, now: Moment
             }
             _ => Plan::act(Action::FindSidecars(namespace.clone())),
         },
-        (
-            BindingAction::Update(_)
-            | BindingAction::Delete
-            | BindingAction::Retire
-            | BindingAction::Nothing,
-            _,
-        ) => Plan::default(),
+        (Change::Update(_) | Change::Delete | Change::Retire | Change::Nothing, _) => {
+            Plan::default()
+        }
     }
 }
 
 /// Decides about a binding. `wanted` are its subjects; `None` if the namespace is not labelled.
-fn decide(
-    found: Option<&Binding>,
-    wanted: Option<BTreeSet<Subject>>,
-    is_in_use: bool,
-) -> BindingAction {
+fn decide(found: Option<&Binding>, wanted: Option<BTreeSet<Subject>>, is_in_use: bool) -> Change {
     match (found, wanted) {
-        (Some(found), _) if !found.is_ours => BindingAction::Nothing,
-        (None, Some(wanted)) if !wanted.is_empty() => BindingAction::Create(wanted),
+        (Some(found), _) if !found.is_ours => Change::Nothing,
+        (None, Some(wanted)) if !wanted.is_empty() => Change::Create(wanted),
         // A roleRef is immutable, so the binding has to be recreated.
-        (Some(found), Some(wanted)) if !found.binds_role || wanted.is_empty() => {
-            BindingAction::Delete
-        }
-        (Some(found), Some(wanted)) if found.subjects != wanted => BindingAction::Update(wanted),
-        (Some(_), None) if !is_in_use => BindingAction::Retire,
-        (None | Some(_), _) => BindingAction::Nothing,
+        (Some(found), Some(wanted)) if !found.binds_role || wanted.is_empty() => Change::Delete,
+        (Some(found), Some(wanted)) if found.subjects != wanted => Change::Update(wanted),
+        (Some(_), None) if !is_in_use => Change::Retire,
+        (None | Some(_), _) => Change::Nothing,
     }
 }
 

@@ -95,7 +95,7 @@ impl Operator {
         self.handle_interruption(&mut state, FeedKind::Lock, &event, now.moment);
         match &event {
             FeedEvent::Interrupted(_) | FeedEvent::ListStarted => {
-                state.mark_store_unverified(now.moment)
+                state.mark_store_unverified(now.moment);
             }
             FeedEvent::Applied(lock) => {
                 state.record_ignored_request(lock, now.wall);

@@ -126,7 +126,7 @@ impl Elections {
     }
 
     /// Forgets which pods have the label of an election.
-    pub(super) fn forget_labels_of(&mut self, election: &ObjectRef) {
+    pub(super) fn forget_pods(&mut self, election: &ObjectRef) {
         if let Some(known) = self.0.get_mut(election) {
             known.seen = None;
         }

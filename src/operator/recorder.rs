@@ -243,7 +243,7 @@ async fn write(events: &dyn EventStore, event: &Event, random: &Random) -> Resul
         match events.write(event).await {
             Err(error) if failures >= WRITE_ATTEMPTS => {
                 tracing::warn!(
-                    outcome = ?event.regarding, object = %event.object_ref, reason = event.reason, %error,
+                    kind = ?event.regarding, object = %event.object_ref, reason = event.reason, %error,
                     "writing an Event failed"
                 );
                 return Err(error);

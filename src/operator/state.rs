@@ -70,7 +70,7 @@ impl State {
     }
 
     /// Returns when to read the store's revision.
-    pub(super) fn next_revision_check(&self) -> Option<Moment> {
+    pub(super) fn next_check(&self) -> Option<Moment> {
         self.check_revision_at
             .filter(|_| !self.is_checking_revision)
     }
@@ -108,9 +108,8 @@ impl State {
 
     /// Returns what is not listed or cannot be watched, if anything.
     pub(super) fn not_ready_reason(&self, rules: &Rules, now: Moment) -> Option<String> {
-        let mut watched = FeedKind::ALL
-            .into_iter()
-            .filter(|kind| rules.watches(*kind));
+        let kinds = FeedKind::ALL.into_iter();
+        let mut watched = kinds.filter(|kind| rules.watches(*kind));
         watched.find_map(|kind| {
             let name = kind.name();
             if !self.view.is_listed(kind) {
@@ -119,8 +118,7 @@ impl State {
                 let error = error.map(|error| with_advice(kind, error));
                 return Some(error.map_or(so_far.clone(), |error| format!("{so_far}: {error}")));
             }
-            // The other feeds are not needed for pods; an unready webhook would block their
-            // creation.
+            // Pods work without the other feeds; an unready webhook would block their creation.
             if !kind.is_needed_throughout() {
                 return None;
             }
@@ -218,8 +216,7 @@ impl State {
         let there: Vec<_> = there.take(UNREADABLE_EVENTS_MAX + 1).collect();
         let found = there.iter().find(|(of, _)| *of == object_ref);
         if let Some(found) = found.filter(|_| there.len() <= UNREADABLE_EVENTS_MAX) {
-            let record = unreadable_record(*found, now);
-            self.recorder.record(record);
+            self.recorder.record(unreadable_record(*found, now));
         }
     }
 
@@ -248,18 +245,16 @@ impl State {
     pub(super) fn priority(&self, key: &Key) -> Priority {
         match key {
             // Locks wait for it.
-            Key::Session(object_ref) if self.view.is_referenced(object_ref) => Priority::Session,
+            Key::Session(session) if self.view.is_referenced(session) => Priority::Session,
             Key::Session(_)
             | Key::Label(_)
             | Key::Leader(_)
             | Key::Binding(_)
             | Key::UninjectedPod(_) => Priority::Other,
-            Key::Lock(object_ref) => {
-                match self.view.lock(object_ref).and_then(LockObservation::full) {
-                    Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Priority::Contended,
-                    _ => Priority::Other,
-                }
-            }
+            Key::Lock(lock) => match self.view.lock(lock).and_then(LockObservation::full) {
+                Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Priority::Contended,
+                _ => Priority::Other,
+            },
         }
     }
 
@@ -291,15 +286,11 @@ impl State {
                 self.record_ignored_request(&lock, now.wall);
                 self.view.observe_lock(FeedEvent::Applied(lock), now);
             }
-            Observation::NoLock(object_ref) => {
-                self.view.observe_lock(FeedEvent::Deleted(object_ref), now)
-            }
+            Observation::NoLock(gone) => self.view.observe_lock(FeedEvent::Deleted(gone), now),
             Observation::Session(session) => self
                 .view
                 .observe_session(FeedEvent::Applied(session), received),
-            Observation::NoSession(object_ref) => {
-                self.view.observe_session_missing(&object_ref, received)
-            }
+            Observation::NoSession(gone) => self.view.observe_session_missing(&gone, received),
             Observation::Pod {
                 session,
                 version,
@@ -334,12 +325,8 @@ impl State {
                 labelled.set_sidecars(namespace, are_there, received);
             }
             Observation::Binding(found) => self.view.observe_binding(FeedEvent::Applied(found)),
-            Observation::NoBinding(object_ref) => {
-                self.view.observe_binding(FeedEvent::Deleted(object_ref))
-            }
-            Observation::LabelUnknown(election) => {
-                self.view.elections_mut().forget_labels_of(&election)
-            }
+            Observation::NoBinding(gone) => self.view.observe_binding(FeedEvent::Deleted(gone)),
+            Observation::LabelUnknown(election) => self.view.elections_mut().forget_pods(&election),
         }
     }
 
@@ -439,11 +426,8 @@ fn unreadable_records(view: &View, now: Now) -> impl Iterator<Item = audit::Audi
     first.map(move |found| unreadable_record(found, now))
 }
 
-fn unreadable_record(
-    (object_ref, found): (&ObjectRef, &Unreadable),
-    now: Now,
-) -> audit::AuditRecord {
-    audit::unreadable(object_ref, &found.uid, &found.why, now.wall)
+fn unreadable_record((lock, found): (&ObjectRef, &Unreadable), now: Now) -> audit::AuditRecord {
+    audit::unreadable(lock, &found.uid, &found.why, now.wall)
 }
 
 #[cfg(test)]
@@ -491,14 +475,14 @@ mod tests {
         assert_eq!(state.store, StoreStatus::Unverified);
         let before = state.start_revision_check();
         state.mark_store_unverified(now(2).moment);
-        assert_eq!(state.next_revision_check(), None, "one at a time");
+        assert_eq!(state.next_check(), None, "one at a time");
         state.finish_revision_check(Ok(Revision(7)), before, &rules(), now(3));
         assert_eq!(state.store, StoreStatus::Unverified);
-        assert_eq!(state.next_revision_check(), Some(now(2).moment));
+        assert_eq!(state.next_check(), Some(now(2).moment));
         ask(&mut state, 8, now(4));
         assert_eq!(state.store, StoreStatus::Verified);
         assert_eq!(
-            state.next_revision_check(),
+            state.next_check(),
             Some(now(4).moment.after(REVISION_CHECK_INTERVAL))
         );
     }
@@ -511,9 +495,6 @@ mod tests {
         let down = StoreError::Unavailable("down".to_owned());
         state.finish_revision_check(Err(down), before, &rules(), now(2));
         assert_eq!(state.store, StoreStatus::Unverified);
-        assert_eq!(
-            state.next_revision_check(),
-            Some(now(2).moment.after(SLEEP_MAX))
-        );
+        assert_eq!(state.next_check(), Some(now(2).moment.after(SLEEP_MAX)));
     }
 }

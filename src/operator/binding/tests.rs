@@ -35,70 +35,34 @@ fn binding_is_created_repaired_deleted_or_left_alone() {
         binds_role: false,
         ..right.clone()
     };
-    let create = || BindingAction::Create(of(&[Subject::AllAccounts]));
-    let update = || BindingAction::Update(of(&[Subject::AllAccounts]));
+    let create = || Change::Create(of(&[Subject::AllAccounts]));
+    let update = || Change::Update(of(&[Subject::AllAccounts]));
     let table = [
         ("labelled", None, all(), false, create()),
         ("labelled, with sessions", None, all(), true, create()),
-        ("no account is", None, none(), false, BindingAction::Nothing),
-        ("not labelled", None, None, true, BindingAction::Nothing),
-        (
-            "as it should be",
-            Some(right),
-            all(),
-            true,
-            BindingAction::Nothing,
-        ),
+        ("no account is", None, none(), false, Change::Nothing),
+        ("not labelled", None, None, true, Change::Nothing),
+        ("as it should be", Some(right), all(), true, Change::Nothing),
         ("one was added", Some(edited), all(), true, update()),
         ("all were removed", Some(empty), all(), false, update()),
-        (
-            "of another role",
-            Some(other),
-            all(),
-            true,
-            BindingAction::Delete,
-        ),
-        (
-            "no account left",
-            Some(right),
-            none(),
-            true,
-            BindingAction::Delete,
-        ),
+        ("of another role", Some(other), all(), true, Change::Delete),
+        ("no account left", Some(right), none(), true, Change::Delete),
         (
             "in use without label",
             Some(right),
             None,
             true,
-            BindingAction::Nothing,
+            Change::Nothing,
         ),
-        (
-            "edited, in use",
-            Some(edited),
-            None,
-            true,
-            BindingAction::Nothing,
-        ),
-        (
-            "no session left",
-            Some(right),
-            None,
-            false,
-            BindingAction::Retire,
-        ),
-        (
-            "foreign",
-            Some(foreign),
-            all(),
-            false,
-            BindingAction::Nothing,
-        ),
+        ("edited, in use", Some(edited), None, true, Change::Nothing),
+        ("no session left", Some(right), None, false, Change::Retire),
+        ("foreign", Some(foreign), all(), false, Change::Nothing),
         (
             "foreign, no label",
             Some(foreign),
             None,
             false,
-            BindingAction::Nothing,
+            Change::Nothing,
         ),
     ];
     for (what, found, wanted, is_in_use, expected) in table {

@@ -232,10 +232,7 @@ fn labels_are_read_again_once_after_the_first_read_or_a_failure() {
     world.taken(Some("g-a"), true, 65);
     rests(&world.step(9_999), None);
 
-    world
-        .view
-        .elections_mut()
-        .forget_labels_of(&object_ref("jobs"));
+    world.view.elections_mut().forget_pods(&object_ref("jobs"));
     takes(world.step(100), Some("g-a"), Some("a"));
     world.taken(Some("g-a"), true, 100);
     rests(&world.step(100), Some(165));

@@ -33,7 +33,7 @@ impl EndedPods {
                 return self.apply_report(&pod);
             }
             FeedEvent::Unreadable { object_ref, .. } | FeedEvent::Deleted(object_ref) => {
-                self.forget(&object_ref)
+                self.forget(&object_ref);
             }
             FeedEvent::ListDone => {
                 for object_ref in self.unlisted.take().unwrap_or_default() {

@@ -113,9 +113,9 @@ async fn step(world: &mut World, pods: &Pods) -> bool {
             is_labelled,
         }) => elections.record_removed(&election, grant, is_labelled, now),
         Some(Observation::LabelAdded { election, grant }) => {
-            elections.record_added(&election, &grant)
+            elections.record_added(&election, &grant);
         }
-        Some(Observation::LabelUnknown(election)) => elections.forget_labels_of(&election),
+        Some(Observation::LabelUnknown(election)) => elections.forget_pods(&election),
         other => panic!("{other:?}"),
     }
     true
