@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn system_and_seeded_sources_make_distinct_random_uuids() {
+    fn system_and_fixed_seed_sources_make_distinct_uuids() {
         for random in [Random::system(), Random::from_seed(1)] {
             let (one, other, _) = chances(&random);
             assert_ne!(one, other);
