@@ -1,4 +1,4 @@
-//! Release requests: the app receives who asks and why. When it releases, its own pod records that, under the
+//! Release requests: the app receives the name and the reason of the person. When it releases, its own pod records that, under the
 //! policies as they ship.
 
 use std::time::Duration;

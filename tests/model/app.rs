@@ -229,7 +229,7 @@ impl Node {
     /// The app hangs up while it waits.
     pub(crate) fn hang_up(&mut self, lock: usize) {
         let client = &mut self.clients[lock];
-        let want = client.want.take().expect("only who waits hangs up");
+        let want = client.want.take().expect("only a waiter hangs up");
         if self.live.is_some() {
             client.leaving.get_or_insert(want.grant);
             client.must_read = true;
