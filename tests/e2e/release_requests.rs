@@ -1,5 +1,5 @@
-//! Release requests: the app receives the name and the reason of the person. When it releases, its own pod records that, under the
-//! policies as they ship.
+//! Release requests: the app receives the name and the reason of the person. When it releases, its own pod records that,
+//! under the policies as they ship.
 
 use std::time::Duration;
 
