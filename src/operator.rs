@@ -128,7 +128,7 @@ enum Finished {
         answer: Result<Revision, StoreError>,
         before: Option<Seen>,
     },
-    FeedEvent(recorder::Finished),
+    Recorded(recorder::Finished),
 }
 
 impl Operator {
@@ -255,7 +255,7 @@ impl Operator {
         state.replay_records(&self.0.rules, now);
         let (recorder, ports) = (&mut state.recorder, &self.0.ports);
         recorder.start(ports, |future| {
-            self.spawn(tasks, async move { Finished::FeedEvent(future.await) });
+            self.spawn(tasks, async move { Finished::Recorded(future.await) });
         });
         for key in state.queue.take_due(now.moment) {
             let priority = state.priority(&key);
@@ -315,7 +315,7 @@ impl Operator {
                 self.state()
                     .finish_revision_check(answer, before, rules, now);
             }
-            Finished::FeedEvent(recorded) => {
+            Finished::Recorded(recorded) => {
                 if let Some(is_written) = recorded.is_written() {
                     let outcome = if is_written {
                         Outcome::Done
@@ -349,11 +349,11 @@ impl Operator {
             state.apply_observation(observation, now);
         }
         // The other write is not visible yet: deciding again at once would give the same result.
-        let is_conflict =
+        let is_unresolved_conflict =
             applied.outcome == Outcome::Conflict && state.is_unchanged_since(key, action);
         let error = applied
             .error
-            .or(is_conflict.then_some(StoreError::Conflict));
+            .or(is_unresolved_conflict.then_some(StoreError::Conflict));
         if let (Action::ReadPod(session), Some(_)) = (action, &error) {
             // The session's silence leads to the same result, only later.
             let version = session.stored.version;

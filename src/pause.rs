@@ -74,9 +74,9 @@ impl Pause {
 impl fmt::Debug for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.is_paused() {
-            "stands still"
+            "paused"
         } else {
-            "goes on"
+            "running"
         };
         f.debug_tuple("Pause").field(&state).finish()
     }

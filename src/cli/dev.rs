@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn revisions_of_a_new_store_exceed_those_of_an_older_one() {
+    fn first_revision_of_a_store_is_the_time_in_milliseconds() {
         let first = first_revision();
         assert!(first.0 > 1_700_000_000_000 && first.0 <= FIRST_MAX);
         assert_eq!(first.scale(), u128::from(first.0) * 1_000);

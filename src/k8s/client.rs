@@ -31,7 +31,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A silent connection is probed after this time, and closed after three unanswered probes.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// How long sent bytes may stay unacknowledged.
-const USER_TIMEOUT: Duration = Duration::from_secs(15);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
 /// An idle connection is closed before common load balancers drop it silently.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The number of idle connections kept to a server with only HTTP/1.1.
@@ -114,6 +114,6 @@ fn tcp_connector() -> HttpConnector {
     connector.set_keepalive_interval(Some(KEEPALIVE));
     connector.set_keepalive_retries(Some(3));
     #[cfg(target_os = "linux")]
-    connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    connector.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
     connector
 }

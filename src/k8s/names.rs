@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_that_looks_hashed_keeps_its_own_name() {
+    fn resource_that_looks_hashed_is_hashed_again() {
         let victim = name("Billing");
         assert_ne!(name(&victim), victim);
     }

@@ -85,8 +85,8 @@ pub(super) fn plan(view: &View, rules: &Rules, namespace: &Arc<str>, now: Moment
             BindSidecars::Namespace | BindSidecars::None => [Subject::AllAccounts].into(),
         });
     let value = found.map(|found| &found.stored.value);
-    let action = decide(value, wanted, view.has_session_in(namespace));
-    match (action, found) {
+    let change = decide(value, wanted, view.has_session_in(namespace));
+    match (change, found) {
         (Change::Create(subjects), _) => Plan::act(Action::CreateBinding {
             namespace: namespace.clone(),
             subjects,

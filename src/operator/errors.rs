@@ -170,8 +170,8 @@ impl ErrorLog {
         is_due
     }
 
-    /// Returns the error of a feed that was listed once and has been refused ever since, for longer
-    /// than an API server takes to start.
+    /// Returns the error of a feed whose requests have been refused for longer than an API server
+    /// takes to start. For feeds that were listed before.
     pub(super) fn refused(&self, kind: FeedKind, now: Moment) -> Option<&StoreError> {
         let feed_error = self.feeds.get(&kind)?;
         let lasts = feed_error.since.after(REFUSED_AFTER) <= now;

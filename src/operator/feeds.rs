@@ -92,7 +92,7 @@ impl Operator {
     fn handle_lock(&self, event: FeedEvent<Object<Lock>>) {
         let now = self.now();
         let mut state = self.state();
-        self.handle_interruption(&mut state, FeedKind::Lock, &event, now.moment);
+        self.observe_errors(&mut state, FeedKind::Lock, &event, now.moment);
         match &event {
             FeedEvent::Interrupted(_) | FeedEvent::ListStarted => {
                 state.mark_store_unverified(now.moment);
@@ -125,7 +125,7 @@ impl Operator {
     fn handle_session(&self, event: FeedEvent<Object<Session>>) {
         let now = self.now();
         let mut state = self.state();
-        self.handle_interruption(&mut state, FeedKind::Session, &event, now.moment);
+        self.observe_errors(&mut state, FeedKind::Session, &event, now.moment);
         if let FeedEvent::Unreadable {
             object_ref, why, ..
         } = &event
@@ -139,7 +139,7 @@ impl Operator {
     fn handle_pod(&self, event: FeedEvent<PodReport>) {
         let now = self.now();
         let mut state = self.state();
-        self.handle_interruption(&mut state, FeedKind::Pod, &event, now.moment);
+        self.observe_errors(&mut state, FeedKind::Pod, &event, now.moment);
         state.view.observe_pod(event);
         state.enqueue_changes(&self.0.rules, now);
     }
@@ -147,7 +147,7 @@ impl Operator {
     fn handle_namespace(&self, event: FeedEvent<Object<()>>) {
         let now = self.now();
         let mut state = self.state();
-        self.handle_interruption(&mut state, FeedKind::Namespace, &event, now.moment);
+        self.observe_errors(&mut state, FeedKind::Namespace, &event, now.moment);
         state.view.observe_namespace(event);
         state.enqueue_changes(&self.0.rules, now);
     }
@@ -155,7 +155,7 @@ impl Operator {
     fn handle_account(&self, event: FeedEvent<Object<()>>) {
         let now = self.now();
         let mut state = self.state();
-        self.handle_interruption(&mut state, FeedKind::Account, &event, now.moment);
+        self.observe_errors(&mut state, FeedKind::Account, &event, now.moment);
         state.view.observe_account(event);
         state.enqueue_changes(&self.0.rules, now);
     }
@@ -163,7 +163,7 @@ impl Operator {
     fn handle_binding(&self, event: FeedEvent<Object<Binding>>) {
         let now = self.now();
         let mut state = self.state();
-        self.handle_interruption(&mut state, FeedKind::Binding, &event, now.moment);
+        self.observe_errors(&mut state, FeedKind::Binding, &event, now.moment);
         state.view.observe_binding(event);
         state.enqueue_changes(&self.0.rules, now);
     }
@@ -171,13 +171,13 @@ impl Operator {
     fn handle_uninjected_pod(&self, event: FeedEvent<Object<UninjectedPod>>) {
         let now = self.now();
         let mut state = self.state();
-        self.handle_interruption(&mut state, FeedKind::UninjectedPod, &event, now.moment);
+        self.observe_errors(&mut state, FeedKind::UninjectedPod, &event, now.moment);
         state.view.observe_uninjected_pod(event);
         state.enqueue_changes(&self.0.rules, now);
     }
 
     /// Logs and counts an interruption.
-    fn handle_interruption<T>(
+    fn observe_errors<T>(
         &self,
         state: &mut State,
         kind: FeedKind,

@@ -5,7 +5,7 @@
 //! step adds it, planned on the observations of that time. It is for routing and is not a fence: a
 //! pod may have it a moment longer than the lead.
 //!
-//! The labelled pods are listed when the grant changes, when a replica becomes active, and after a
+//! The labelled pods are listed consistently when the grant changes, when a replica becomes active, and after a
 //! failure. In the last two cases they are listed once more when no earlier write can land. So a
 //! change of leaders costs one list and two patches, and a stable leader costs nothing.
 

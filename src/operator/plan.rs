@@ -226,7 +226,7 @@ impl Plan {
         }
     }
 
-    /// Returns the first action, or the earlier of two times.
+    /// Returns the first action, and the earlier time to plan again.
     fn or(self, other: impl FnOnce() -> Self) -> Self {
         if self.action.is_some() {
             return self;
@@ -303,8 +303,8 @@ fn plan_session(view: &View, rules: &Rules, seen: &SessionObservation, now: Now)
 fn check_missed_renewal(view: &View, seen: &SessionObservation, now: Now) -> Plan {
     let value = &seen.session.stored.value;
     let version = seen.session.stored.version;
-    let nobody_waits = value.pod.uid.is_empty() || !view.is_in_use(&seen.session);
-    if nobody_waits || seen.checked_pod_version == Some(version) {
+    let is_irrelevant = value.pod.uid.is_empty() || !view.is_in_use(&seen.session);
+    if is_irrelevant || seen.pod_checked_at == Some(version) {
         return Plan::default();
     }
     let overdue = seen.observed.since().after(value.ttl.get() * 3 / 5);

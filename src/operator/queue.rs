@@ -107,7 +107,7 @@ impl Queue {
         self.delayed.first().map(|(at, _)| *at)
     }
 
-    /// Forgets a key whose object no longer exists.
+    /// Forgets the failures and the delay of a key with nothing to do.
     pub(super) fn forget(&mut self, key: &Key) {
         self.failures.remove(key);
         self.cancel_delay(key);

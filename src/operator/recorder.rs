@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn news_over_the_limit_is_found_again_once_there_is_room() {
+    fn records_over_the_limit_are_replayed_once_there_is_room() {
         let mut recorder = Recorder::default();
         let all = PENDING_MAX + 2;
         for number in 0..all {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn old_news_is_forgotten_and_no_news_is_recorded_twice() {
+    fn old_records_are_dropped_and_none_is_written_twice() {
         let mut recorder = Recorder::default();
         for number in 0..=RECORDED_MAX {
             recorder.record(record(number));

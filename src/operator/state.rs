@@ -391,7 +391,7 @@ impl State {
         let is_unverified_again = self.check_revision_at.is_some();
         self.check_revision_at
             .get_or_insert(now.moment.after(again));
-        // A later interruption needs another read.
+        // An interruption during this read needs another read.
         self.store = if went_back {
             StoreStatus::WentBack
         } else if is_unverified_again {
@@ -453,7 +453,7 @@ mod tests {
     #[test]
     fn feeds_relist_after_the_store_went_back_and_after_its_repair() {
         let mut state = State::default();
-        for (revision, anew) in [
+        for (revision, expected) in [
             (100, false),
             (40, true),
             (41, false),
@@ -461,8 +461,8 @@ mod tests {
             (102, false),
         ] {
             ask(&mut state, revision, now(1));
-            let count = std::mem::take(&mut state.needs_relist);
-            assert_eq!(count, anew, "at {revision}");
+            let relists = std::mem::take(&mut state.needs_relist);
+            assert_eq!(relists, expected, "at {revision}");
             let is_old = (40..100).contains(&revision);
             assert_eq!(state.store == StoreStatus::WentBack, is_old);
         }

@@ -209,7 +209,7 @@ impl View {
                     by: revocation.by.clone(),
                     since: seen.observed.since(),
                 },
-                None => SessionState::Live(seen.observed),
+                None => SessionState::Unrevoked(seen.observed),
             };
         }
         match self.missing.get(&reference) {
@@ -218,7 +218,7 @@ impl View {
         }
     }
 
-    /// Returns the TTL after which a session counts as expired: the largest of its own and those in
+    /// Returns the TTL by which the expiry of a session is decided: the largest of its own and those in
     /// its holders' entries.
     #[must_use]
     pub fn ttl_of(&self, session: &Object<Session>) -> SessionTtl {
@@ -313,7 +313,7 @@ impl View {
         }
         let before = self.locks.get(&object_ref);
         let known = before.map(LockObservation::version);
-        if !is_newer(known, lock.stored.version, self.unlisted_locks.is_some()) {
+        if !replaces(known, lock.stored.version, self.unlisted_locks.is_some()) {
             return;
         }
         let is_preexisting = before.is_none() && !self.complete[0];
@@ -360,7 +360,7 @@ impl View {
     }
 
     /// Records the sessions that a lock names now. A session without references may be deleted, and
-    /// cannot be missing.
+    /// need not be tracked as missing.
     fn update_session_index(
         &mut self,
         object_ref: &ObjectRef,
@@ -401,7 +401,7 @@ impl View {
     /// Records that the pod of this version of a session was read.
     pub fn mark_pod_checked(&mut self, object_ref: &ObjectRef, version: Revision) {
         if let Some(seen) = self.sessions.get_mut(object_ref) {
-            seen.checked_pod_version = Some(version);
+            seen.pod_checked_at = Some(version);
         }
     }
 }
@@ -429,8 +429,8 @@ fn pod_of(session: &Object<Session>) -> PodId {
 
 /// Returns whether a version has to replace the known one. Answers and events come in any order, so
 /// only a newer version does; but a list of a restored store has older ones.
-fn is_newer(known: Option<Revision>, version: Revision, is_listed: bool) -> bool {
-    known.is_none_or(|known| version > known || (is_listed && version != known))
+fn replaces(known: Option<Revision>, version: Revision, is_listing: bool) -> bool {
+    known.is_none_or(|known| version > known || (is_listing && version != known))
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@
 //! another process.
 //!
 //! It has no access control, and only one namespace. Unused objects are deleted only when a
-//! directory is opened, before anything uses it. `test_support` and `fleet` are for tests and the
-//! simulation.
+//! directory is opened, before anything uses it. While it is in use, only `test_support` and `fleet`
+//! delete objects, for tests and the simulation.
 
 mod file;
 mod fleet;

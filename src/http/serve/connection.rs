@@ -56,7 +56,7 @@ pub(super) enum Activity {
     /// It has not sent a complete request, since it was accepted or since the head of one without
     /// its body.
     Fresh(u64),
-    /// It has sent requests, and its last response was read then.
+    /// It has sent requests, and its last response was handed to the kernel then.
     Idle(u64),
     /// A request is being processed.
     Busy,

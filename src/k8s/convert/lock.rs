@@ -300,7 +300,7 @@ fn incident(value: &Value) -> Option<Incident> {
 /// `Invalid` if `current` was not read by this adapter, or `next` guards another resource.
 pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
     let mut object = as_read(current)?;
-    // Read again, because `current` may have been changed by the protocol.
+    // Parsed from the object as it was read: the protocol may have changed `current.value`.
     let before = &lock(&object)?;
     if before.resource != next.resource {
         return Err(StoreError::Invalid(

@@ -21,7 +21,7 @@ pub(super) async fn create(
 ) -> Applied {
     let created = namespaces.create_binding(namespace, subjects).await;
     let observation = created.map(|created| Observation::Binding(Box::new(created)));
-    // A binding that does not exist yet has no name to report.
+    // Only the adapter knows the name. A re-read needs the namespace alone.
     let object_ref = ObjectRef {
         namespace: namespace.clone(),
         name: "".into(),

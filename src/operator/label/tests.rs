@@ -295,7 +295,7 @@ fn lock_under_another_name_neither_labels_nor_unlabels() {
 }
 
 #[test]
-fn labelling_is_off_by_default() {
+fn labelling_that_is_off_causes_no_action() {
     let mut world = World::new();
     world.on = false;
     world.lead(Some("a"));

@@ -11,7 +11,7 @@ use crate::protocol::time::Moment;
 use super::{Action, Now, Plan, Rules, WriteReason, mint, write};
 use crate::operator::view::{FullLock, SessionState, View, session_ref};
 
-/// How much later than the last release the end of a session may be observed. Acting at once would
+/// How much later than the end of a session its releases may be observed. Acting at once would
 /// only lead to a failing write.
 const RELEASES_OBSERVED: Duration = Duration::from_secs(1);
 
@@ -27,7 +27,7 @@ pub(super) fn reclaim_from_ended(
     let namespace = &seen.lock.object_ref.namespace;
     let (reason, by, since) = match view.session_state(namespace, holder) {
         // The session is revoked first, by its own plan.
-        SessionState::Live(_) => return Plan::default(),
+        SessionState::Unrevoked(_) => return Plan::default(),
         SessionState::Unknown => {
             let object_ref = session_ref(namespace, holder);
             return Plan::act(Action::ReadSession(object_ref));
@@ -150,7 +150,7 @@ fn last_renewal_of(view: &View, seen: &FullLock, holder: &Claimant) -> Moment {
 pub(super) fn is_dead(view: &View, seen: &FullLock, claimant: &Claimant, now: Now) -> bool {
     match view.session_state(&seen.lock.object_ref.namespace, claimant) {
         SessionState::Revoked { .. } => true,
-        SessionState::Live(observed) | SessionState::Missing(observed) => {
+        SessionState::Unrevoked(observed) | SessionState::Missing(observed) => {
             let verdict = observed.verdict(claimant.session_ttl, now.moment);
             !matches!(verdict, Verdict::MayLive { .. })
         }

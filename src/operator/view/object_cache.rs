@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::is_newer;
+use super::replaces;
 use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl<T> ObjectCache<T> {
             .objects
             .get(&object_ref)
             .map(|known| known.stored.version);
-        if !is_newer(known, placed.stored.version, self.unlisted.is_some()) {
+        if !replaces(known, placed.stored.version, self.unlisted.is_some()) {
             return None;
         }
         self.objects.insert(object_ref.clone(), Arc::new(placed));

@@ -36,8 +36,8 @@ pub struct SessionObservation {
     pub alive_at: Moment,
     /// When a lock last named it, or when it was first observed.
     pub referenced_until: Moment,
-    /// The version at which its pod was last read.
-    pub checked_pod_version: Option<Revision>,
+    /// The session's version for which its pod was last read.
+    pub pod_checked_at: Option<Revision>,
 }
 
 /// An object that cannot be read.
@@ -52,8 +52,8 @@ pub struct Unreadable {
 /// The observed state of a claimant's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// It exists and belongs to the claimant.
-    Live(Observed),
+    /// It exists, belongs to the claimant and is not revoked. It may be silent.
+    Unrevoked(Observed),
     /// It is revoked.
     Revoked {
         /// The reason.

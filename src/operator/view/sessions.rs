@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::session_references::SessionReference;
-use super::{Key, SessionObservation, Unreadable, View, is_newer, pod_of};
+use super::{Key, SessionObservation, Unreadable, View, pod_of, replaces};
 use crate::protocol::observed::{Observed, Sight};
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
@@ -52,7 +52,7 @@ impl View {
         let object_ref = session.object_ref.clone();
         let before = self.sessions.get(&object_ref);
         let known = before.map(|before| before.session.stored.version);
-        if !is_newer(
+        if !replaces(
             known,
             session.stored.version,
             self.unlisted_sessions.is_some(),
@@ -67,7 +67,7 @@ impl View {
         };
         let alive_at = before.filter(|_| is_revoked).map(|before| before.alive_at);
         let observed = Observed::join(before.map(|before| before.observed), sight, received);
-        let checked_pod_version = before.and_then(|before| before.checked_pod_version);
+        let pod_checked_at = before.and_then(|before| before.pod_checked_at);
         let referenced_until = before.map_or(received, |before| before.referenced_until);
         let was_alive = before.is_some_and(|seen| seen.session.stored.value.revoked.is_none());
         self.unreadable.remove(&Key::Session(object_ref.clone()));
@@ -83,7 +83,7 @@ impl View {
             observed,
             alive_at: alive_at.unwrap_or(received),
             referenced_until,
-            checked_pod_version,
+            pod_checked_at,
         };
         if self.sessions.insert(object_ref.clone(), seen).is_none() {
             self.count_session(&object_ref.namespace);

@@ -171,7 +171,7 @@ impl FleetStore for EmbeddedStore {
     }
 
     async fn lock(&self, object_ref: &ObjectRef) -> Result<Option<Object<Lock>>, StoreError> {
-        // An invalid name is no lock's.
+        // No lock has an invalid name.
         let resource = Resource::parse(&object_ref.name).ok();
         let Some(resource) = resource.filter(|_| is_here(object_ref)) else {
             return Ok(None);

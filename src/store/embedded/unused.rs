@@ -54,7 +54,7 @@ fn find(snapshot: &Snapshot) -> Result<Vec<Unused>, StoreError> {
                 return true;
             };
             named.extend(found.record.sessions().map(str::to_owned));
-            if is_unused(&found.record, now) {
+            if is_deletable(&found.record, now) {
                 free.push((found.version, name.to_owned()));
             }
             true
@@ -75,7 +75,7 @@ fn find(snapshot: &Snapshot) -> Result<Vec<Unused>, StoreError> {
 }
 
 /// A recreated lock is granted from a revision above `now`, and must not repeat a token.
-fn is_unused(record: &LockRecord, now: Revision) -> bool {
+fn is_deletable(record: &LockRecord, now: Revision) -> bool {
     let Ok(lock) = record.lock() else {
         return false;
     };

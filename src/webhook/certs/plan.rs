@@ -159,7 +159,7 @@ pub fn plan(seen: &Observation<'_>, timing: Timing) -> Action {
     let next = bundles
         .iter()
         .map(|bundle| with_new_authority(bundle, pair, seen));
-    if let Some(publish) = publish(next) {
+    if let Some(publish) = plan_publish(next) {
         return publish;
     }
     let trusted_for = seen.trusted_for.unwrap_or_default();
@@ -186,7 +186,7 @@ pub fn plan(seen: &Observation<'_>, timing: Timing) -> Action {
     let only = bundles
         .iter()
         .map(|bundle| without_old_authorities(bundle, pair));
-    match publish(only) {
+    match plan_publish(only) {
         Some(drop) if left.is_zero() => drop,
         Some(_later) => Action::Wait(rest.min(left)),
         None => Action::Wait(rest),
@@ -222,7 +222,7 @@ fn without_old_authorities(bundle: &Bundle, pair: &Certificate) -> Option<Vec<Au
 }
 
 /// Returns the action that writes the bundles, if any has to change.
-fn publish(next: impl Iterator<Item = Option<Vec<Authority>>>) -> Option<Action> {
+fn plan_publish(next: impl Iterator<Item = Option<Vec<Authority>>>) -> Option<Action> {
     let next: Vec<_> = next.collect();
     let is_any = next.iter().any(Option::is_some);
     is_any.then_some(Action::Publish(next))

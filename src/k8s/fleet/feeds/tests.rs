@@ -1,6 +1,6 @@
 //! What feeds make of an API server that hangs, forgets and talks nonsense. It is asked directly and in
 //! paused time: the limits on silence are met by what hangs on purpose, and by no slow machine. What is
-//! made of a real connection that breaks or says nothing is in tests/e2e (`faults`, `waiting::store_error`).
+//! made of a real connection that breaks or says nothing is in tests/e2e (`faults`, `waiting::faults`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
