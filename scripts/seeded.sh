@@ -13,7 +13,8 @@ mkdir -p "${CARGO_TARGET_DIR:-target}/seeded"
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 readonly target copy=$target/seeded/tree git=$target/seeded/git
 # Has the blobs that the patch was made from: what a merge begins with.
-objects=$(git rev-parse --path-format=absolute --git-path objects 2>/dev/null || true)
+objects=$(git rev-parse --git-path objects 2>/dev/null || true)
+[ ! -d "$objects" ] || objects=$(cd "$objects" && pwd)
 
 die() {
   printf 'seeded.sh: %s\n' "$*" >&2
@@ -34,32 +35,53 @@ in_edited() { run_git edited "$copy" "$@"; }
 
 main() {
   mkdir -p "$copy"
-  [ -e "$git" ] || in_tree init --quiet
+  if [ "${1:-}" != check ]; then
+    # One at a time: each of them writes the same indexes. A lock file of git that is left is of one that was killed.
+    exec 9>"$target/seeded/lock"
+    flock 9
+    [ -e "$git" ] || in_tree init --quiet
+    rm -f "$git"/*.lock
+    mkdir -p "$git/info"
+    # A target directory inside the tree is none of its files.
+    printf '/%s\n' "${target#"$PWD"/}" >"$git/info/exclude"
+  fi
   case ${1:-} in
     copy) update_copy ;;
     cargo)
+      [ $# -ge 2 ] || usage
       update_copy
+      exec 9>&-
       cd "$copy"
       # Both trees build in one directory, so dependencies are built once. There cargo tells the trees apart by their
-      # profiles alone: the copy has no debug information. Tests find the control plane by CARGO_TARGET_DIR.
+      # profiles alone: the copy has no debug information, and a number of units that nobody else sets. Tests find the control plane by CARGO_TARGET_DIR.
       CARGO_TARGET_DIR=$target CARGO_BUILD_BUILD_DIR=$target exec cargo "$2" --target-dir "$target/seeded" \
-        --config profile.dev.package.leasehold.debug=false "${@:3}"
+        --config profile.dev.package.leasehold.debug=false \
+        --config profile.dev.package.leasehold.codegen-units=255 "${@:3}"
       ;;
     save) save ;;
-    check) apply || die "$patch does not apply: run scripts/seeded.sh copy" ;;
-    *) die "usage: seeded.sh copy|cargo …|save|check" ;;
+    check)
+      # Without the variable, git skips all files where the tree lies inside another repository.
+      GIT_CEILING_DIRECTORIES=$(dirname "$PWD") git apply --check "$patch" ||
+        die "$patch does not apply: run scripts/seeded.sh copy"
+      ;;
+    *) usage ;;
   esac
 }
 
+usage() { die "usage: seeded.sh copy|cargo COMMAND …|save|check"; }
+
 # The index `tree` gets the files of the tree, and `patched` these with the patch.
-apply() {
-  in_tree add --all && cp "$git/tree" "$git/patched" && in_patched apply --cached "$patch"
+read_tree() {
+  in_tree add --all
+  cp "$git/tree" "$git/patched"
 }
+apply() { in_patched apply --cached "$patch"; }
 
 update_copy() {
-  [ ! -e "$git/copy" ] || [ -z "$(in_copy ls-files --modified)" ] ||
+  [ ! -e "$git/copy" ] || [ -z "$(in_copy ls-files --modified --others --exclude-standard)" ] ||
     die "$copy has edits: keep them by scripts/seeded.sh save, or remove $target/seeded"
   local applies=yes
+  read_tree
   apply || applies=no
   in_tree write-tree >"$git/base"
   if [ "$applies" = no ]; then
@@ -79,14 +101,16 @@ merge() {
 }
 
 save() {
+  [ -e "$git/base" ] || die "there is no copy yet: run scripts/seeded.sh copy first"
   [ -z "$(find "$copy" -name '*.rej')" ] || die "$copy has *.rej files"
   local base
   base=$(cat "$git/base")
   cp "$git/copy" "$git/edited"
   in_edited add --all
   in_edited diff-index --cached --check "$base" || die "$copy has conflict markers"
-  in_edited diff-index --cached --patch "$base" >"$patch"
+  in_edited diff-index --cached --patch --full-index "$base" >"$patch"
   mv "$git/edited" "$git/copy"
+  read_tree
   apply || die "the tree has changed since the copy was made: run scripts/seeded.sh copy"
 }
 
