@@ -30,7 +30,7 @@ fn two_apps_believe_at_one_time() {
 }
 
 #[test]
-fn one_app_of_the_bound_is_one_too_many() {
+fn overlap_beyond_the_clock_tolerance_is_detected() {
     let mut builder = HistoryBuilder::default();
     builder.claims(10, true, None);
     builder

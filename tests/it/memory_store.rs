@@ -201,7 +201,7 @@ impl MemoryStore {
         gate
     }
 
-    /// Delays each later call by this.
+    /// Sets the round trip of each later call. A watch event takes half of it.
     pub(crate) fn slow_down(&self, latency: Duration) {
         self.control().latency = latency;
     }

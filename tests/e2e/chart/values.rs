@@ -126,7 +126,7 @@ async fn fits_restricted(release: &Release, objects: &[Value]) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn second_release_is_refused_and_crds_stay_by_default() -> Result<()> {
+async fn second_release_is_refused_and_crds_go_without_keep() -> Result<()> {
     let release = Release::on(KubeVersion::from_env()?, HelmVersion::Four).await?;
     release.install(&["--set", "rbac.mode=none"]).await?;
     let objects = release.manifest().await?;

@@ -36,7 +36,7 @@ async fn until_metric(operator: &Operator, series: &str, value: f64) -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_sessions_that_died_in_an_outage_are_reclaimed_after_it() -> Result<()> {
+async fn only_sessions_expired_in_an_outage_are_reclaimed_after_it() -> Result<()> {
     let cluster = Cluster::fresh(TakeOver::Strict).await?;
     let operator = operator(&cluster).await?;
     let namespace = cluster.namespace("outage").await?;

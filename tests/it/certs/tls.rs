@@ -136,7 +136,7 @@ async fn new_certificate_applies_to_new_connections_only() {
 }
 
 #[tokio::test]
-async fn silent_clients_block_nobody_else() {
+async fn silent_clients_block_no_other_client() {
     let (server, files) = (server().await, pair());
     server.serve(&files);
     let mut silent = Vec::new();

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use super::{Dev, eventually, token};
+use super::{Dev, PATIENCE, eventually, token};
 
+/// It writes the process id of a child that holds none of the script's pipes.
+const COMMAND_WITH_CHILD: &str = "sleep 1000 >/dev/null 2>&1 & echo $! > child; wait";
 const MANIFEST: &str = include_str!("../../../examples/kubernetes/with-lock.yaml");
 
 /// A `leasehold dev`, the script, and a directory for what its commands write.
@@ -20,35 +22,25 @@ struct Setup {
 
 impl Setup {
     async fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let manifest: Value = serde_yaml::from_str(MANIFEST).unwrap();
-        let script = manifest["data"]["with-lock.sh"].as_str().unwrap();
-        fs::write(home.path().join("with-lock.sh"), script).unwrap();
         // A slow machine does not lose a lock of this session.
-        let flags = ["--fault-api", "--session-ttl=60"];
+        Self::with_session_ttl(60).await
+    }
+
+    async fn with_session_ttl(seconds: u8) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        write_script(home.path());
+        let session_ttl = format!("--session-ttl={seconds}");
+        let flags = ["--fault-api", session_ttl.as_str()];
         let dev = Dev::start(&home.path().join("data"), &flags).await;
         Self { dev, home }
     }
 
     /// Starts `sh with-lock.sh RESOURCE 0 sh -c COMMAND` in the directory.
     fn start(&self, resource: &str, command: &str) -> Child {
-        let mut script = self.script();
+        let mut script = script_in(self.home.path());
         script.env("LEASEHOLD_URL", &self.dev.url);
         script.args([resource, "0", "sh", "-c", command]);
         script.spawn().unwrap()
-    }
-
-    fn script(&self) -> Command {
-        let mut script = Command::new("sh");
-        script
-            .arg("with-lock.sh")
-            .current_dir(self.home.path())
-            .env_remove("LEASEHOLD_URL")
-            .env("NO_PROXY", "127.0.0.1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        script
     }
 
     /// What the command has written to this file, once a line is there.
@@ -70,6 +62,39 @@ impl Setup {
     }
 }
 
+fn write_script(directory: &Path) {
+    let manifest: Value = serde_yaml::from_str(MANIFEST).unwrap();
+    let script = manifest["data"]["with-lock.sh"].as_str().unwrap();
+    fs::write(directory.join("with-lock.sh"), script).unwrap();
+}
+
+fn script_in(directory: &Path) -> Command {
+    let mut script = Command::new("sh");
+    script
+        .arg("with-lock.sh")
+        .current_dir(directory)
+        .env_remove("LEASEHOLD_URL")
+        .env("NO_PROXY", "127.0.0.1")
+        .env("no_proxy", "127.0.0.1")
+        .kill_on_drop(true)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    script
+}
+
+/// What the script printed and its exit code, once it has ended.
+async fn ended(script: Child) -> Output {
+    let ended = tokio::time::timeout(PATIENCE, script.wait_with_output()).await;
+    ended.expect("the script must end").unwrap()
+}
+
+async fn send(signal: &str, process: u32) {
+    let mut kill = Command::new("kill");
+    let sent = kill.args(["-s", signal, &process.to_string()]).status();
+    assert!(sent.await.unwrap().success());
+}
+
 fn code(output: &Output) -> Option<i32> {
     output.status.code()
 }
@@ -84,11 +109,16 @@ fn is_running(process: &str) -> bool {
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
+/// Waits until a process that was killed has ended.
+async fn has_ended(process: &str) {
+    eventually(async || (!is_running(process)).then_some(())).await;
+}
+
 #[tokio::test]
 async fn command_gets_a_token_and_its_exit_code_is_returned() {
     let setup = Setup::new().await;
     let script = setup.start("job", "echo $FENCING_TOKEN; exit 7");
-    let output = script.wait_with_output().await.unwrap();
+    let output = ended(script).await;
     assert_eq!(code(&output), Some(7), "{}", errors(&output));
     let sent: u64 = String::from_utf8_lossy(&output.stdout)
         .trim()
@@ -106,7 +136,7 @@ async fn held_lock_gives_exit_code_75_and_no_command_runs() {
     let setup = Setup::new().await;
     setup.dev.acquire("job").await;
     let script = setup.start("job", "echo ran > ran");
-    let output = script.wait_with_output().await.unwrap();
+    let output = ended(script).await;
     assert_eq!(code(&output), Some(75));
     assert!(errors(&output).contains("lock_held"), "{}", errors(&output));
     assert!(!setup.home.path().join("ran").exists());
@@ -115,20 +145,33 @@ async fn held_lock_gives_exit_code_75_and_no_command_runs() {
 #[tokio::test]
 async fn lost_lock_kills_the_command_and_its_children() {
     let setup = Setup::new().await;
-    let script = setup.start("job", "sleep 1000 & echo $! > child; wait");
+    let script = setup.start("job", COMMAND_WITH_CHILD);
     let child = setup.written("child").await;
     assert!(is_running(&child));
     let lease = json!({"leaseId": setup.lease_id().await});
     let lost = setup.dev.post("/dev/faults/lose-lease", lease).await;
     assert_eq!(lost.0, 204, "{}", lost.1);
-    let output = script.wait_with_output().await.unwrap();
+    let output = ended(script).await;
     assert_eq!(code(&output), Some(1));
     let errors = errors(&output);
     assert!(
         errors.contains("lost the lock job") && errors.contains("lease_lost"),
         "{errors}"
     );
-    assert!(!is_running(&child), "a child outlives the lock");
+    has_ended(&child).await;
+}
+
+#[tokio::test]
+async fn hanging_sidecar_ends_the_command_within_its_validity() {
+    let setup = Setup::with_session_ttl(5).await;
+    let script = setup.start("job", COMMAND_WITH_CHILD);
+    let child = setup.written("child").await;
+    send("STOP", setup.dev.process.id()).await;
+    let output = ended(script).await;
+    assert_eq!(code(&output), Some(1));
+    let errors = errors(&output);
+    assert!(errors.contains("could not be renewed"), "{errors}");
+    has_ended(&child).await;
 }
 
 #[tokio::test]
@@ -138,10 +181,8 @@ async fn command_ends_at_sigterm_before_its_lock_is_free() {
     let command = format!("trap '{on_term}' TERM; echo > ready; while :; do sleep 0.1; done");
     let script = setup.start("job", &command);
     setup.written("ready").await;
-    let pid = script.id().unwrap().to_string();
-    let sent = Command::new("kill").arg(pid).status().await.unwrap();
-    assert!(sent.success());
-    let output = script.wait_with_output().await.unwrap();
+    send("TERM", script.id().unwrap()).await;
+    let output = ended(script).await;
     assert_eq!(code(&output), Some(3), "{}", errors(&output));
     let locks: Value = serde_json::from_str(&setup.written("locks").await).unwrap();
     assert!(
@@ -153,8 +194,9 @@ async fn command_ends_at_sigterm_before_its_lock_is_free() {
 
 #[tokio::test]
 async fn missing_sidecar_is_named_as_the_reason() {
-    let setup = Setup::new().await;
-    let mut script = setup.script();
+    let home = tempfile::tempdir().unwrap();
+    write_script(home.path());
+    let mut script = script_in(home.path());
     let output = script.args(["job", "0", "true"]).output().await.unwrap();
     assert_ne!(code(&output), Some(0));
     assert!(

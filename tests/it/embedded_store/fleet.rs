@@ -327,7 +327,7 @@ async fn restored_backup_resets_the_store_and_feeds_relist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn release_requests_and_edits_reach_the_feeds() {
+async fn release_request_survives_status_writes_and_a_wipe() {
     let store = store();
     make_lock(&store, "l").await;
     let seen = lock(&store, "l").await;
