@@ -111,6 +111,9 @@ pub enum StoreError {
     /// own write whose answer was lost: re-read.
     #[error("conflict: the object was modified concurrently")]
     Conflict,
+    /// The lock's queue has no room. Only returned by `join`. Not applied.
+    #[error("the lock's queue is full")]
+    QueueFull,
     /// The object does not exist.
     #[error("not found: {0}")]
     NotFound(String),
@@ -203,12 +206,12 @@ pub trait LockStore: Send + Sync + 'static {
     -> Result<Stored<Lock>, StoreError>;
 
     /// Adds a waiter to the lock's queue, as [`Lock::joined_by`] defines: at its end, unless it is
-    /// a preferred candidate. An append to a queue that is not empty is not a compare-and-swap,
-    /// because many joins at once would fail each other. So it may be applied late, to any version,
-    /// but never twice.
+    /// a preferred candidate. An append is not a compare-and-swap, because many joins at once would
+    /// fail each other. So it may be applied late, to any version, but never twice.
     ///
     /// # Errors
-    /// `Conflict` if the lock may not accept that waiter now: re-read.
+    /// `QueueFull` if there is no room; `Conflict` if the lock may not accept that waiter now for
+    /// another reason: re-read.
     async fn join(
         &self,
         current: &Stored<Lock>,

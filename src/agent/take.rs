@@ -8,6 +8,7 @@
 //! a lock that is marked as kept, whose queue is worth a try: `acquire`).
 
 mod entries;
+mod read;
 
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::{Decision, Grant, Lock, Refusal};
@@ -49,26 +50,21 @@ pub(super) enum Taken {
 /// What to do about a lock that was read.
 enum Step {
     /// Write this.
-    Write(Box<Lock>, Purpose),
-    /// Join the queue with this.
-    Join(Box<Waiter>),
+    Send(Write),
     /// Nothing more.
     Done(Box<Taken>),
     /// The lock changed under the decision; read it again.
     Again,
 }
 
-impl Step {
-    const fn is_take_over(&self) -> bool {
-        matches!(self, Self::Write(_, Purpose::TakeOver))
-    }
-}
-
-/// What a write is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    Grant,
-    TakeOver,
+/// A write towards the lock.
+enum Write {
+    /// Take the free lock.
+    Grant(Box<Lock>),
+    /// Take over the lock of a dead holder.
+    TakeOver(Box<Lock>),
+    /// Join the queue with this.
+    Join(Box<Waiter>),
 }
 
 impl Agent {
@@ -118,26 +114,38 @@ impl Agent {
             let held = held_by_other(&current.value, grant, bid, None);
             self.note_last(&bid.request.resource, Ok(held));
         }
-        let step = self.decide(&current, bid).await?;
-        let write = match &step {
-            Step::Done(taken) => return Ok(Some(taken.as_ref().clone())),
+        let mut write = match self.decide(&current, bid).await? {
+            Step::Done(taken) => return Ok(Some(*taken)),
             Step::Again => return Ok(None),
-            // Closes the race of two who read the same free (or dead) lock: one write per version.
-            Step::Write(next, _) => self.0.locks.update(&current, next),
-            Step::Join(waiter) => self.0.locks.join(&current, waiter),
+            Step::Send(write) => write,
         };
         self.check_session(bid)?;
         bid.is_sent = true;
-        match within(CALL_LIMIT, write).await {
+        let mut answer = self.send(&current, &write).await;
+        let lost_race =
+            matches!(write, Write::Grant(_)) && matches!(answer, Err(StoreError::Conflict));
+        if lost_race && bid.waits && !bid.request.preferred {
+            // Another grant came first, and most likely still holds the lock: join its queue
+            // without another read.
+            let claim = self.claim(bid).await?;
+            write = Write::Join(Box::new(claim.to_waiter()));
+            answer = self.send(&current, &write).await;
+        }
+        match answer {
             Ok(stored) => {
-                if matches!(step, Step::Join(_)) {
+                if matches!(write, Write::Join(_)) {
                     bid.note_join(true);
                 }
                 self.note_written(&stored);
                 Ok(taken_by(stored, bid))
             }
             Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(None),
-            Err(StoreError::DeniedByPolicy(reason)) if step.is_take_over() => {
+            // It has filled since it was read.
+            Err(StoreError::QueueFull) => Ok(current.value.grant.as_ref().map(|grant| {
+                let held = held_by_other(&current.value, grant, bid, None);
+                Taken::Others(held.into())
+            })),
+            Err(StoreError::DeniedByPolicy(reason)) if matches!(write, Write::TakeOver(_)) => {
                 let hint = Some(self.note_strict(&reason));
                 Ok(current.value.grant.as_ref().map(|grant| {
                     let held = held_by_other(&current.value, grant, bid, hint);
@@ -146,14 +154,27 @@ impl Agent {
             }
             Err(error) => {
                 if matches!(error, StoreError::Ambiguous(_)) {
-                    match step {
-                        Step::Join(_) => bid.note_join(false),
+                    match write {
+                        Write::Join(_) => bid.note_join(false),
                         _ => bid.unsettled = Some(Unsettled::Swap(current.version)),
                     }
                 }
                 Err(error.into())
             }
         }
+    }
+
+    async fn send(
+        &self,
+        current: &Stored<Lock>,
+        write: &Write,
+    ) -> Result<Stored<Lock>, StoreError> {
+        let answer = match write {
+            // Closes the race of two who read the same free (or dead) lock: one write per version.
+            Write::Grant(next) | Write::TakeOver(next) => self.0.locks.update(current, next),
+            Write::Join(waiter) => self.0.locks.join(current, waiter),
+        };
+        within(CALL_LIMIT, answer).await
     }
 
     async fn decide(&self, current: &Stored<Lock>, bid: &mut Bid) -> Result<Step, AcquireError> {
@@ -201,13 +222,13 @@ impl Agent {
         bid: &mut Bid,
     ) -> Result<Step, AcquireError> {
         match decision {
-            Decision::Granted(next) => Ok(Step::Write(next, Purpose::Grant)),
+            Decision::Granted(next) => Ok(Step::Send(Write::Grant(next))),
             Decision::Queued(waiter) => {
                 let leaves = self.leave_former_entries(current, &waiter).await?;
                 Ok(if leaves {
                     Step::Again
                 } else {
-                    Step::Join(waiter)
+                    Step::Send(Write::Join(waiter))
                 })
             }
             Decision::AlreadyGranted => {
@@ -289,7 +310,7 @@ impl Agent {
                 let claim = self.claim(bid).await?;
                 let next = self.lock_after_take_over(current, &claim);
                 Ok(next.map_or(Step::Again, |next| {
-                    Step::Write(Box::new(next), Purpose::TakeOver)
+                    Step::Send(Write::TakeOver(Box::new(next)))
                 }))
             }
         }
@@ -325,64 +346,6 @@ impl Agent {
             });
         }
         true
-    }
-
-    /// The lock as of now; its object is made where there is none.
-    async fn read_or_create(&self, bid: &mut Bid) -> Result<Stored<Lock>, AcquireError> {
-        if let Some(stored) = self.read_for(bid).await? {
-            return Ok(stored);
-        }
-        let resource = &bid.request.resource;
-        match within(CALL_LIMIT, self.0.locks.create(resource)).await {
-            Ok(stored) => {
-                self.note_revision(stored.version);
-                Ok(stored)
-            }
-            // Somebody made it meanwhile, or an answer of ours was lost.
-            Err(StoreError::Conflict) => match self.read_lock(resource).await? {
-                Some(stored) => Ok(stored),
-                None => {
-                    Err(StoreError::Unavailable("the lock object comes and goes".into()).into())
-                }
-            },
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Reads the lock; without a session together with the store's revision, which the session
-    /// would have to ask for next.
-    async fn read_for(&self, bid: &mut Bid) -> Result<Option<Stored<Lock>>, AcquireError> {
-        if self.current_session().is_some() {
-            return Ok(self.read_lock(&bid.request.resource).await?);
-        }
-        let (before, asked_at) = (self.seen_before_list(), self.now());
-        let resource = &bid.request.resource;
-        let looked = within(CALL_LIMIT, self.0.locks.get_with_revision(resource)).await?;
-        self.note_election(resource, asked_at, looked.lock.as_ref());
-        self.note_list(before, looked.revision)?;
-        bid.listed = Some(looked.revision);
-        Ok(looked.lock)
-    }
-
-    /// Reads a lock and takes note of its revision.
-    pub(super) async fn read_lock(
-        &self,
-        resource: &Resource,
-    ) -> Result<Option<Stored<Lock>>, StoreError> {
-        let asked_at = self.now();
-        let stored = within(CALL_LIMIT, self.0.locks.get(resource)).await?;
-        self.note_election(resource, asked_at, stored.as_ref());
-        if let Some(stored) = &stored {
-            self.note_revision(stored.version);
-            self.note_read(stored);
-        }
-        Ok(stored)
-    }
-
-    /// Takes note of a lock as it was just written.
-    pub(super) fn note_written(&self, stored: &Stored<Lock>) {
-        self.note_revision(stored.version);
-        self.state().note_if_free(stored);
     }
 
     /// A token that was made by who had not seen that a backup was restored is raised by a second

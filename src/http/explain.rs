@@ -231,9 +231,10 @@ impl From<StoreError> for Problem {
             StoreError::Conflict => {
                 unavailable("conflict: other clients write this lock at the same time")
             }
-            StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::WatchExpired(_) => {
-                unavailable(&message)
-            }
+            StoreError::Unavailable(_)
+            | StoreError::Ambiguous(_)
+            | StoreError::WatchExpired(_)
+            | StoreError::QueueFull => unavailable(&message),
         }
     }
 }

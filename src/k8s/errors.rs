@@ -113,6 +113,7 @@ pub fn from_answer(call: Call, code: StatusCode, body: &[u8]) -> StoreError {
         StatusCode::TOO_MANY_REQUESTS => StoreError::Unavailable(message),
         StatusCode::REQUEST_TIMEOUT => call.unknown_outcome(message),
         _ if code.is_server_error() => call.unknown_outcome(message),
+        StatusCode::UNPROCESSABLE_ENTITY if is_queue_full(&status) => StoreError::QueueFull,
         _ => StoreError::Invalid(message),
     }
 }
@@ -164,6 +165,12 @@ pub fn is_another_object(code: StatusCode, body: &[u8]) -> bool {
             let mut causes = details.causes.iter();
             causes.any(|cause| cause.field == "metadata.uid")
         })
+}
+
+/// The schema limits a lock's queue, and the API server says so by the cause of its 422.
+fn is_queue_full(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| cause.reason == "FieldValueTooMany" && cause.field == "status.waiters")
 }
 
 /// The API server marks these errors only by their message. The second one is returned while a new

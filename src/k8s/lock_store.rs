@@ -110,27 +110,32 @@ impl LockStore for K8sLockStore {
         )
     }
 
-    /// A patch cannot append to a list that does not exist, so the first waiter writes it by
-    /// compare-and-swap. So does a preferred waiter, whose position depends on the others. All
-    /// others are appended by a patch without a resourceVersion, which the API server applies to
+    /// A waiter is appended by a patch without a resourceVersion, which the API server applies to
     /// the newest state. The CRD's rules check that the lock is held, that the queue has room, and
-    /// that neither session nor grant is there twice.
+    /// that neither session nor grant is there twice. A preferred waiter, whose position depends on
+    /// the others, is written by compare-and-swap.
     async fn join(
         &self,
         current: &Stored<Lock>,
         waiter: &Waiter,
     ) -> Result<Stored<Lock>, StoreError> {
         let joined = current.value.joined_by(waiter.clone());
-        let joined = joined.ok_or(StoreError::Conflict)?;
-        if joined.waiters.len() == 1 || waiter.preferred {
-            return self.update(current, &joined).await;
+        if waiter.preferred {
+            return self
+                .update(current, &joined.ok_or(StoreError::Conflict)?)
+                .await;
         }
-        let name = object_name(&joined.resource);
-        let patch = lock::patch_to_join(&joined.resource, waiter)?;
+        let resource = &current.value.resource;
+        let name = object_name(resource);
+        let patch = lock::patch_to_join(resource, waiter)?;
         match self.calls.patch_status(&name, &patch).await {
             // The rules have no error code of their own. A write on the version that was read is
-            // rejected for good, or conflicts with another write.
-            Err(StoreError::Invalid(_)) => self.update(current, &joined).await,
+            // rejected for good, or conflicts with another write. It also starts the list of a
+            // lock that an older agent has taken: a patch cannot append to what is not there.
+            Err(StoreError::Invalid(_)) => match joined {
+                Some(joined) => self.update(current, &joined).await,
+                None => Err(StoreError::Conflict),
+            },
             answer => written(answer?, lock::read),
         }
     }

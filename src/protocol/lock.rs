@@ -452,7 +452,9 @@ impl Claim {
         }
     }
 
-    fn to_waiter(&self) -> Waiter {
+    /// The queue entry of this claim.
+    #[must_use]
+    pub fn to_waiter(&self) -> Waiter {
         Waiter {
             grant: self.grant.clone(),
             claimant: self.claimant.clone(),

@@ -65,6 +65,12 @@ impl Queue {
         self.0.is_empty()
     }
 
+    /// Whether there is no room for another waiter.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= QUEUE_MAX
+    }
+
     /// The queue with one more waiter: at its end, or before the first that is not preferred.
     #[must_use]
     pub fn join(&self, waiter: Waiter) -> Join {
@@ -74,7 +80,7 @@ impl Queue {
         if let Some(present) = entries.find(|other| other.claimant.session == *session) {
             return Join::Present(present.key());
         }
-        if self.0.len() >= QUEUE_MAX {
+        if self.is_full() {
             return Join::Full;
         }
         let mut entries = self.0.clone();

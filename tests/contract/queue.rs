@@ -1,7 +1,5 @@
-//! Joining a lock's queue: the one write that applies to any version of the lock.
-//!
-//! An earlier read only says whether others waited. Behind them the entry is added to the lock as the store has it,
-//! and the store's own rules may refuse it.
+//! Joining a lock's queue: the one write that applies to any version of the lock. The entry is added to the lock as the
+//! store has it, and the store's own rules may refuse it.
 
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::{QUEUE_MAX, Queue, Waiter};
@@ -34,6 +32,13 @@ impl Party {
         self.locks.join(read, &waiter).await
     }
 
+    /// Marks the lock as kept, or not: a change that touches neither grant nor queue.
+    async fn keep(&self, read: &Stored<Lock>, kept: bool) -> Stored<Lock> {
+        let mut next = read.value.clone();
+        next.grant.as_mut().expect("held").kept = kept;
+        self.locks.update(read, &next).await.expect("a change")
+    }
+
     pub(crate) async fn join(
         &self,
         read: &Stored<Lock>,
@@ -45,6 +50,16 @@ impl Party {
     }
 }
 
+/// Who lost the race for a free lock has read it as free.
+pub(crate) async fn lock_read_as_free_is_joined_once_it_is_held(adapter: &impl Adapter) {
+    let (a, b) = (adapter.a(), adapter.b());
+    let free = a.locks.create(&resource("r")).await.expect("a lock");
+    let held = a.take(&free, "g-a").await;
+    let joined = b.join(&free, 1, "g-1").await;
+    assert_eq!(joined.value.grant, held.value.grant);
+    assert_eq!(names(&joined.value), ["g-1"]);
+}
+
 fn names(lock: &Lock) -> Vec<&str> {
     let waiters = lock.waiters.entries().iter();
     waiters.map(|waiter| waiter.grant.as_str()).collect()
@@ -52,20 +67,30 @@ fn names(lock: &Lock) -> Vec<&str> {
 
 /// A late join gets a conflict and changes nothing.
 async fn refused(party: &Party, read: &Stored<Lock>, waiter: (usize, &str), now: &Stored<Lock>) {
+    refused_as(StoreError::Conflict, party, read, waiter, now).await;
+}
+
+async fn refused_as(
+    expected: StoreError,
+    party: &Party,
+    read: &Stored<Lock>,
+    waiter: (usize, &str),
+    now: &Stored<Lock>,
+) {
     let late = party.try_join(read, waiter.0, waiter.1).await;
-    assert_eq!(late.err(), Some(StoreError::Conflict), "{waiter:?}");
+    assert_eq!(late.err(), Some(expected), "{waiter:?}");
     let found = party.read(&now.value.resource).await;
     assert_eq!((&found.value, found.version), (&now.value, now.version));
 }
 
-pub(crate) async fn join_behind_others_is_last_on_any_version_read(adapter: &impl Adapter) {
+pub(crate) async fn join_is_last_on_any_version_read(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("r"), "g-a").await;
+    let kept = a.keep(&held, true).await;
     let read = b.join(&held, 1, "g-1").await;
+    assert!(read.version > kept.version);
     assert_eq!(names(&read.value), ["g-1"]);
-    let mut kept = read.value.clone();
-    kept.grant.as_mut().expect("held").kept = true;
-    let changed = a.locks.update(&read, &kept).await.expect("a change");
+    let changed = a.keep(&read, false).await;
     let before = a.join(&changed, 2, "g-2").await;
 
     let joined = b.join(&read, 3, "g-3").await;
@@ -155,8 +180,16 @@ pub(crate) async fn thirty_third_waiter_does_not_join(adapter: &impl Adapter) {
         full = b.join(&full, n, &format!("g-{n}")).await;
     }
     assert_eq!(full.value.waiters.len(), QUEUE_MAX);
-    refused(b, &read, (QUEUE_MAX + 1, "g-late"), &full).await;
-    refused(b, &full, (QUEUE_MAX + 1, "g-late"), &full).await;
+    for read in [&read, &full] {
+        refused_as(
+            StoreError::QueueFull,
+            b,
+            read,
+            (QUEUE_MAX + 1, "g-late"),
+            &full,
+        )
+        .await;
+    }
 }
 
 pub(crate) async fn preferred_candidate_joins_first_on_the_version_it_read(adapter: &impl Adapter) {
@@ -187,7 +220,7 @@ pub(crate) async fn deleted_lock_refuses_a_late_join(adapter: &impl Adapter) {
     let handed = a.release(&read, "g-a").await;
     b.release(&handed, "g-b").await;
     adapter.delete_lock(&r).await;
-    // Whether others waited for it or not: with the first of them it is a compare-and-swap.
+    // Whether others waited for it or not.
     for read in [&read, &held] {
         let late = a.try_join(read, 1, "g-1").await;
         let is_told = matches!(late, Err(StoreError::NotFound(_) | StoreError::Conflict));

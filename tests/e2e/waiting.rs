@@ -49,7 +49,8 @@ async fn hand_over_is_one_write_by_the_releaser() -> Result<()> {
     let status = &told[1]["status"];
     ensure!(status["holder"]["pod"] == "b", "{status}");
     ensure!(status["token"] == second.token && second.token > first.token);
-    ensure!(status.get("waiters").is_none(), "{status}");
+    let waiting = status["waiters"].as_array();
+    ensure!(waiting.is_some_and(Vec::is_empty), "{status}");
     b.renew(&second.id).await?.granted()?;
     Ok(())
 }

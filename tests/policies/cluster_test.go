@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -275,18 +276,29 @@ func (p *policy) isAbout(attributes admission.Attributes) bool {
 // What one evaluation of a policy costs, of its match conditions and of its validations.
 func (p *policy) cost(t *testing.T, w write) (conditions, checks int64) {
 	t.Helper()
+	_, left := w.evaluate(t, p.Name, p.conditions, celconfig.RuntimeCELCostBudgetMatchConditions)
+	_, remaining := w.evaluate(t, p.Name, p.checks, celconfig.RuntimeCELCostBudget)
+	return celconfig.RuntimeCELCostBudgetMatchConditions - left, celconfig.RuntimeCELCostBudget - remaining
+}
+
+// Whether all match conditions are true.
+func (p *policy) validates(t *testing.T, w write) bool {
+	t.Helper()
+	results, _ := w.evaluate(t, p.Name, p.conditions, celconfig.RuntimeCELCostBudgetMatchConditions)
+	return !slices.ContainsFunc(results, func(of cel.EvaluationResult) bool { return of.EvalResult.Value() == false })
+}
+
+func (w write) evaluate(t *testing.T, name string, of cel.ConditionEvaluator, budget int64) ([]cel.EvaluationResult, int64) {
+	t.Helper()
 	attributes, namespace := w.attributes()
 	request := cel.CreateAdmissionRequest(attributes.Attributes,
 		metav1.GroupVersionResource(attributes.GetResource()), metav1.GroupVersionKind(w.kind))
 	bindings := cel.OptionalVariableBindings{Authorizer: w.by}
-	measure := func(of cel.ConditionEvaluator, budget int64) int64 {
-		_, left, err := of.ForInput(t.Context(), attributes, request, bindings, cel.CreateNamespaceObject(namespace), budget)
-		if err != nil {
-			t.Fatalf("%s: %v", p.Name, err)
-		}
-		return budget - left
+	results, left, err := of.ForInput(t.Context(), attributes, request, bindings, cel.CreateNamespaceObject(namespace), budget)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
 	}
-	return measure(p.conditions, celconfig.RuntimeCELCostBudgetMatchConditions), measure(p.checks, celconfig.RuntimeCELCostBudget)
+	return results, left
 }
 
 // Someone who writes: a user and the verbs that it has on locks.

@@ -53,6 +53,40 @@ var recordChanges = []beside{
 	{"end by force recorded", func(s *status) { s.record("ForceReleased", holder, holder.name) }, isRecord},
 }
 
+// What pods do each time costs the match conditions alone, but for the one comparison with a token floor.
+func TestEverydayWritesAreDecidedByMatchConditions(t *testing.T) {
+	for _, each := range []row{
+		{"takes", holder.token(), lockOf("l", freed()), func(s *status) { s.grant(holder) }, allowed},
+		{"queues first", first.token(), lockOf("l", held(holder)), func(s *status) { s.Waiters = append(s.Waiters, first.waits()) }, allowed},
+		{"queues behind", second.token(), queued(first.waits()), func(s *status) { s.Waiters = append(s.Waiters, second.waits()) }, allowed},
+		{"hands over", holder.token(), queued(first.waits(), second.waits()), func(s *status) { s.grant(first) }, allowed},
+		{"hands over to the last", holder.token(), queued(first.waits()), func(s *status) { s.grant(first) }, allowed},
+		{"frees", holder.token(), lockOf("l", held(holder)), (*status).free, allowed},
+		{"frees what an older agent took", holder.token(), withoutList(), (*status).free, allowed},
+	} {
+		run(t, bothModes, each)
+		for _, of := range bothModes {
+			for _, policy := range clusters[of]().policies {
+				attributes, _ := each.write().attributes()
+				if policy.Name != "leasehold-lock-token-floor" && policy.isAbout(attributes) && policy.validates(t, each.write()) {
+					t.Errorf("%s, %s: %s evaluates its validations", of, each.what, policy.Name)
+				}
+			}
+		}
+	}
+}
+
+// A held lock as agents left it that wrote no empty list of waiters.
+func withoutList() lock {
+	of := lockOf("l", held(holder))
+	of.Status.Waiters = nil
+	return of
+}
+
+func TestFirstWaiterStartsTheListOfAnOlderAgentsLock(t *testing.T) {
+	run(t, bothModes, row{"queues", first.token(), withoutList(), func(s *status) { s.Waiters = []waiter{first.waits()} }, allowed})
+}
+
 func TestPodTakesFreeLockForItself(t *testing.T) {
 	of := lockOf("l", freed())
 	take := func(s *status) { s.grant(holder) }

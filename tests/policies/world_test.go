@@ -100,13 +100,14 @@ type request struct {
 }
 
 type status struct {
-	Holder      *holderRecord `json:"holder,omitempty"`
-	Lease       *lease        `json:"lease,omitempty"`
-	Token       int64         `json:"token"`
-	Waiters     []waiter      `json:"waiters,omitempty"`
-	Incidents   []incident    `json:"incidents,omitempty"`
-	Conditions  []condition   `json:"conditions,omitempty"`
-	Transitions int64         `json:"transitions"`
+	Holder *holderRecord `json:"holder,omitempty"`
+	Lease  *lease        `json:"lease,omitempty"`
+	Token  int64         `json:"token"`
+	// Empty while held and nobody waits; absent while free.
+	Waiters     []waiter    `json:"waiters,omitzero"`
+	Incidents   []incident  `json:"incidents,omitempty"`
+	Conditions  []condition `json:"conditions,omitempty"`
+	Transitions int64       `json:"transitions"`
 }
 
 type holderRecord struct {
@@ -182,7 +183,7 @@ func (p pod) waitsAgain() waiter {
 func (s *status) grant(to pod) {
 	s.Holder = to.holds()
 	s.Lease = &lease{ID: to.leaseID(), AcquiredAt: someTime}
-	s.Waiters = slices.DeleteFunc(s.Waiters, func(entry waiter) bool { return entry.Pod == to.name })
+	s.Waiters = slices.DeleteFunc(append([]waiter{}, s.Waiters...), func(entry waiter) bool { return entry.Pod == to.name })
 	s.Token = max(s.Token+1000, someVersion*1000)
 	s.Transitions++
 }

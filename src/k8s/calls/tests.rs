@@ -15,6 +15,9 @@ use crate::crd::DistributedLock;
 use crate::k8s::{K8sLockStore, connect};
 use crate::protocol::ids::Resource as LockResource;
 use crate::protocol::lock::Lock;
+use crate::protocol::queue::Waiter;
+use crate::protocol::session::{Claimant, PodRef};
+use crate::protocol::time::{SessionTtl, WallTime};
 use crate::store::{LockStore, Stored};
 
 const PATH: &str = "/apis/leasehold.dev/v1alpha1/namespaces/ns/distributedlocks";
@@ -170,6 +173,68 @@ async fn missing_lock_is_none_and_missing_kind_is_an_error() {
         store.get(&resource()).await,
         Err(StoreError::NotInstalled(_))
     ));
+}
+
+fn invalid(reason: &str, field: &str) -> Value {
+    json!({"kind": "Status", "reason": "Invalid", "message": "no", "details": {"name": "r",
+        "causes": [{"reason": reason, "field": field, "message": "no"}]}})
+}
+
+/// Joins the queue of a lock with this status, where each request is refused like this. Returns the error and the
+/// methods of what was sent.
+async fn join(status: Value, refusal: Value) -> (StoreError, Vec<String>) {
+    let (store, requests) = always(422, refusal).await;
+    let mut object = object("r");
+    object["status"] = status;
+    let lock = crate::k8s::convert::lock::read(object).unwrap();
+    let waiter = Waiter {
+        grant: "g-b".into(),
+        claimant: Claimant {
+            owner: "b".into(),
+            pod: PodRef {
+                name: "b".into(),
+                uid: "uid-b".into(),
+                node: None,
+            },
+            session: "s-b".into(),
+            session_ttl: SessionTtl::clamped(15),
+        },
+        queued_at: WallTime(0),
+        preferred: false,
+    };
+    let error = store.join(&lock, &waiter).await.unwrap_err();
+    let requests = requests.lock().unwrap();
+    let methods = requests
+        .iter()
+        .map(|line| line.split(' ').next().unwrap().to_owned());
+    (error, methods.collect())
+}
+
+#[tokio::test]
+async fn join_refused_by_a_rule_is_checked_on_the_version_read() {
+    let held = json!({
+        "holder": {"ownerId": "a", "pod": "a", "podUid": "uid-a", "session": "s-a", "sessionTtlSeconds": 15},
+        "lease": {"id": "g-a", "acquiredAt": "2026-01-01T00:00:00Z", "kept": false},
+        "token": 5000, "waiters": [],
+    });
+    let full = invalid("FieldValueTooMany", "status.waiters");
+    let (error, sent) = join(held.clone(), full).await;
+    assert_eq!(
+        (error, &*sent),
+        (StoreError::QueueFull, &["PATCH".to_owned()][..])
+    );
+
+    let rule = invalid("FieldValueInvalid", "status");
+    let (error, sent) = join(held, rule.clone()).await;
+    assert_eq!(sent, ["PATCH", "PUT"]);
+    assert_eq!(error, StoreError::Invalid("no".to_owned()));
+
+    // Read as free: there is nothing to check it against.
+    let (error, sent) = join(json!({"token": 5000}), rule).await;
+    assert_eq!(
+        (error, &*sent),
+        (StoreError::Conflict, &["PATCH".to_owned()][..])
+    );
 }
 
 #[tokio::test]

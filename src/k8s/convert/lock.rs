@@ -317,7 +317,7 @@ pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
     Ok(Value::Object(object))
 }
 
-/// Returns the JSON patch (RFC 6902) that appends a waiter to a queue that is not empty.
+/// Returns the JSON patch (RFC 6902) that appends a waiter to the queue of a held lock.
 ///
 /// # Errors
 /// `Invalid` if the waiter cannot be written.
@@ -353,15 +353,17 @@ fn write_grant(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), St
     Ok(())
 }
 
+/// A held lock has the list even if nobody waits, so that the first waiter can be appended, too.
 fn write_waiters(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
-    if before.waiters == next.waiters {
+    let has_list = next.grant.is_some() || !next.waiters.is_empty();
+    if before.waiters == next.waiters && status.contains_key("waiters") == has_list {
         return Ok(());
     }
     let as_read = match status.remove("waiters") {
         Some(Value::Array(entries)) => entries,
         _ => Vec::new(),
     };
-    if next.waiters.is_empty() {
+    if !has_list {
         return Ok(());
     }
     let entries = next.waiters.entries().iter().map(|waiter| {

@@ -201,7 +201,7 @@ fn a_first_grant_is_written_with_every_field() {
         "holder": {"ownerId": "b", "pod": "b", "podUid": "b", "session": "b",
             "sessionTtlSeconds": 15},
         "lease": {"id": "g-b", "acquiredAt": EPOCH, "kept": false},
-        "token": 7000, "transitions": 1,
+        "token": 7000, "transitions": 1, "waiters": [],
     });
     assert_eq!(write(&stored, &next).unwrap(), expected);
 }
@@ -278,6 +278,18 @@ fn freed_lock_keeps_its_token_only() {
         .unwrap();
     let status = write(&stored, &next).unwrap()["status"].clone();
     assert_eq!(status, json!({"token": 7000, "transitions": 3, "new": 3}));
+}
+
+#[test]
+fn lock_handed_to_its_last_waiter_keeps_an_empty_list() {
+    let stored = read(object(held(&["b"]))).unwrap();
+    let next = stored
+        .value
+        .release(Revision(9), &MINT, &holder(&stored), WallTime(0))
+        .unwrap();
+    let handed_over = write(&stored, &next).unwrap();
+    assert_eq!(handed_over["status"]["lease"]["id"], "g-b");
+    assert_eq!(handed_over["status"]["waiters"], json!([]));
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! Joins without an answer. They can land on any version, also after their callers have left, and during or after
-//! their turn.
+//! Joins after a lost race or of a full queue, and joins without an answer. Those can land on any version, also after
+//! their callers have left, and during or after their turn.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::agent::{Acquired, LeaseView};
 use leasehold::store::StoreError;
+use tokio::task::JoinHandle;
 
 use super::{Waiting, granted, holder, queue, queued_waiter, release, request, spawn, two_pods};
 use crate::agent::{Pod, eventually};
@@ -62,6 +64,50 @@ impl Ahead {
 
 fn transitions(store: &MemoryStore) -> u64 {
     store.lock("r").unwrap().transitions
+}
+
+#[tokio::test(start_paused = true)]
+async fn loser_of_a_race_joins_the_queue_without_another_read() {
+    let (store, a, b) = two_pods();
+    // Both have a session.
+    a.lease("a").await;
+    b.lease("b").await;
+    store.make_lock("r");
+    store.slow_down(Duration::from_millis(50));
+    let calls = store.record_calls();
+    let both = [&a, &b].map(|pod| spawn(&pod.agent, request("app", 240)));
+    eventually("one waits", || !queue(&a).is_empty()).await;
+    let (read, write) = (Call::GetLock, Call::UpdateLock);
+    assert_eq!(
+        *calls.lock().unwrap(),
+        [read, read, write, write, Call::JoinQueue]
+    );
+    both.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_that_met_a_full_queue_pauses_and_reads_again() {
+    let (store, a, b) = two_pods();
+    let held = a.lease("r").await;
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&calls);
+    store.on_call(move |call| {
+        let mut calls = recorded.lock().unwrap();
+        let is_first = !calls.contains(&Call::JoinQueue);
+        calls.push(call);
+        (call == Call::JoinQueue && is_first).then_some(StoreError::QueueFull)
+    });
+    let waiting = queued_waiter(&b, "b", 240).await;
+    let after_join: Vec<Call> = {
+        let calls = calls.lock().unwrap();
+        let mut calls = calls.iter().skip_while(|call| **call != Call::JoinQueue);
+        calls.by_ref().skip(1).copied().collect()
+    };
+    let watch = Call::WatchLocks;
+    let others: Vec<Call> = after_join.into_iter().filter(|c| *c != watch).collect();
+    assert_eq!(others, [Call::GetLock, Call::JoinQueue]);
+    release(&a, &held).await;
+    granted(waiting).await;
 }
 
 #[tokio::test(start_paused = true)]
