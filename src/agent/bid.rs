@@ -63,9 +63,10 @@ pub(super) struct Bid {
     session: Option<SessionId>,
     /// What the store listed in the course of this; a session that begins now need not ask again.
     pub(super) listed: Option<Revision>,
-    /// The version at which the lock was last seen, and how many waited then.
+    /// The version at which the lock was last seen.
     pub(super) seen: Option<Revision>,
-    pub(super) others: usize,
+    /// Whether the store refused the last join because the queue is full.
+    pub(super) queue_was_full: bool,
     /// How often it found no room in the queue.
     pub(super) pauses: u32,
     /// How often the lock had been granted then, and since when that is known.
@@ -85,7 +86,7 @@ impl Bid {
             session: None,
             listed: None,
             seen: None,
-            others: 0,
+            queue_was_full: false,
             pauses: 0,
             turns: None,
             is_sent: false,

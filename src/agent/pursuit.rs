@@ -207,16 +207,24 @@ impl Agent {
                 self.note_last(&resource, Ok(outlook.held));
                 pursuit.queued = None;
                 pursuit.has_place = false;
-                let bound = grown(NO_ROOM_PAUSE, 2, bid.pauses).min(longest_pause(bid));
-                bid.pauses = bid.pauses.saturating_add(1);
-                Ok(Round::Wait(self.pause_within(pursuit, bound)))
+                Ok(Round::Wait(self.pause_for_room(bid, pursuit)))
             }
             None => {
                 pursuit.queued = None;
+                if std::mem::take(&mut bid.queue_was_full) {
+                    return Ok(Round::Wait(self.pause_for_room(bid, pursuit)));
+                }
                 let longest = longest_pause(bid);
                 Ok(Round::Wait(self.back_off(pursuit, longest)))
             }
         }
+    }
+
+    /// The pause after the queue had no room. Its bound grows with each.
+    fn pause_for_room(&self, bid: &mut Bid, pursuit: &mut Pursuit) -> Moment {
+        let bound = grown(NO_ROOM_PAUSE, 2, bid.pauses).min(longest_pause(bid));
+        bid.pauses = bid.pauses.saturating_add(1);
+        self.pause_within(pursuit, bound)
     }
 
     /// The pause after a conflict or an error. Its bound grows with each: callers that all retry at

@@ -140,11 +140,10 @@ impl Agent {
                 Ok(taken_by(stored, bid))
             }
             Err(StoreError::Conflict | StoreError::NotFound(_)) => Ok(None),
-            // It has filled since it was read.
-            Err(StoreError::QueueFull) => Ok(current.value.grant.as_ref().map(|grant| {
-                let held = held_by_other(&current.value, grant, bid, None);
-                Taken::Others(held.into())
-            })),
+            Err(StoreError::QueueFull) => {
+                bid.queue_was_full = true;
+                Ok(None)
+            }
             Err(StoreError::DeniedByPolicy(reason)) if matches!(write, Write::TakeOver(_)) => {
                 let hint = Some(self.note_strict(&reason));
                 Ok(current.value.grant.as_ref().map(|grant| {
@@ -205,13 +204,12 @@ impl Agent {
 
     /// Whether there is room for this bid in the queue of the lock.
     fn has_room(&self, lock: &Lock, bid: &mut Bid) -> bool {
-        bid.others = lock.waiters.len();
         let room = match (self.moves(lock, bid), bid.pauses) {
             (true, 0) => SHORT_QUEUE,
             (true, _) => SHORT_QUEUE_AFTER_A_PAUSE,
             (false, _) => QUEUE_MAX,
         };
-        bid.waits && bid.others < room
+        bid.waits && lock.waiters.len() < room
     }
 
     /// What is to be done about what the protocol decided.

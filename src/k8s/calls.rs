@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::convert::continue_token;
 use super::errors::{
-    Call, NamespaceUnavailable, from_answer, from_transport, from_watch, is_another_object,
-    is_object_missing, namespace_unavailable,
+    Call, NamespaceUnavailable, does_not_apply, from_answer, from_transport, from_watch,
+    is_another_object, is_object_missing, namespace_unavailable,
 };
 use super::names::is_object_name;
 use crate::protocol::token::Revision;
@@ -230,7 +230,7 @@ impl Calls {
         self.json_patch(&format!("{name}/status"), patch).await
     }
 
-    /// Changes an object by a JSON patch. A patch that replaces the resourceVersion by the one that
+    /// Changes an object by a JSON patch; `Conflict` if it does not apply to the object. A patch that replaces the resourceVersion by the one that
     /// it is based on is a compare-and-swap.
     pub(super) async fn patch(&self, name: &str, patch: &Value) -> Result<Value, StoreError> {
         check_name(name)?;
@@ -243,6 +243,9 @@ impl Calls {
             .body(bytes_of(patch)?)
             .map_err(kube::core::request::Error::BuildRequest);
         let (code, body) = self.send(Call::Update, request).await?;
+        if does_not_apply(code, &body) {
+            return Err(StoreError::Conflict);
+        }
         parse(Call::Update, code, &body)
     }
 

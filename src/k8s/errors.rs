@@ -154,6 +154,16 @@ pub fn namespace_unavailable(code: StatusCode, body: &[u8]) -> Option<NamespaceU
     is_match.then_some(end)
 }
 
+/// Returns whether a JSON patch was rejected because the object is not as the patch expects it. The
+/// API server then gives neither the kind nor a cause, unlike for a rule that is broken.
+#[must_use]
+pub fn does_not_apply(code: StatusCode, body: &[u8]) -> bool {
+    let status = serde_json::from_slice::<Status>(body).ok();
+    let details = status.and_then(|status| status.details);
+    code == StatusCode::UNPROCESSABLE_ENTITY
+        && details.is_some_and(|details| details.kind.is_empty() && details.causes.is_empty())
+}
+
 /// Returns whether a patch with a uid was rejected because the object has another uid. The API
 /// server rejects it as a change of the uid, before anything else in it.
 #[must_use]

@@ -112,26 +112,28 @@ impl LockStore for K8sLockStore {
 
     /// A waiter is appended by a patch without a resourceVersion, which the API server applies to
     /// the newest state. The CRD's rules check that the lock is held, that the queue has room, and
-    /// that neither session nor grant is there twice. A preferred waiter, whose position depends on
-    /// the others, is written by compare-and-swap.
+    /// that neither session nor grant is there twice. Two kinds are written by compare-and-swap: a
+    /// preferred waiter, whose position depends on the others, and the first waiter of a lock that
+    /// an older agent holds, which has no list to append to.
     async fn join(
         &self,
         current: &Stored<Lock>,
         waiter: &Waiter,
     ) -> Result<Stored<Lock>, StoreError> {
         let joined = current.value.joined_by(waiter.clone());
-        if waiter.preferred {
-            return self
-                .update(current, &joined.ok_or(StoreError::Conflict)?)
-                .await;
+        if waiter.preferred || (current.value.grant.is_some() && !lock::has_queue(current)?) {
+            let joined = joined.ok_or(StoreError::Conflict)?;
+            return self.update(current, &joined).await;
         }
         let resource = &current.value.resource;
-        let name = object_name(resource);
         let patch = lock::patch_to_join(resource, waiter)?;
-        match self.calls.patch_status(&name, &patch).await {
+        match self
+            .calls
+            .patch_status(&object_name(resource), &patch)
+            .await
+        {
             // The rules have no error code of their own. A write on the version that was read is
-            // rejected for good, or conflicts with another write. It also starts the list of a
-            // lock that an older agent has taken: a patch cannot append to what is not there.
+            // rejected for good, or conflicts with another write.
             Err(StoreError::Invalid(_)) => match joined {
                 Some(joined) => self.update(current, &joined).await,
                 None => Err(StoreError::Conflict),

@@ -225,8 +225,23 @@ async fn join_refused_by_a_rule_is_checked_on_the_version_read() {
     );
 
     let rule = invalid("FieldValueInvalid", "status");
-    let (error, sent) = join(held, rule.clone()).await;
+    let (error, sent) = join(held.clone(), rule.clone()).await;
     assert_eq!(sent, ["PATCH", "PUT"]);
+    assert_eq!(error, StoreError::Invalid("no".to_owned()));
+
+    // The patch does not apply: the lock is free, or guards another resource.
+    let unfit = json!({"kind": "Status", "reason": "Invalid", "message": "no", "details": {}});
+    let (error, sent) = join(held.clone(), unfit).await;
+    assert_eq!(
+        (error, &*sent),
+        (StoreError::Conflict, &["PATCH".to_owned()][..])
+    );
+
+    // An older agent holds it.
+    let mut without = held.clone();
+    without.as_object_mut().unwrap().remove("waiters");
+    let (error, sent) = join(without, rule.clone()).await;
+    assert_eq!(sent, ["PUT"]);
     assert_eq!(error, StoreError::Invalid("no".to_owned()));
 
     // Read as free: there is nothing to check it against.

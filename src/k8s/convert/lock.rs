@@ -317,6 +317,16 @@ pub fn write(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
     Ok(Value::Object(object))
 }
 
+/// Returns whether the lock as read has a list that a waiter can be appended to.
+///
+/// # Errors
+/// `Invalid` if `current` was not read by this adapter.
+pub fn has_queue(current: &Stored<Lock>) -> Result<bool, StoreError> {
+    let object = as_read(current)?;
+    let status = object.get("status");
+    Ok(status.is_some_and(|status| status["waiters"].is_array()))
+}
+
 /// Returns the JSON patch (RFC 6902) that appends a waiter to the queue of a held lock.
 ///
 /// # Errors
