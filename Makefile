@@ -116,7 +116,9 @@ e2e: need-cargo controlplane helm ## Our binaries against a real etcd and kube-a
 
 .PHONY: crowd
 crowd: need-cargo controlplane ## 200 agents that ask for one lock within a second, and what that costs
-	scripts/ran.sh cargo test --locked --test e2e crowd:: -- --ignored --nocapture --test-threads 1
+	cargo build --locked --profile model
+	LEASEHOLD_OPTIMIZED="$(TARGET)/model/leasehold" \
+		scripts/ran.sh cargo test --locked --test e2e crowd:: -- --ignored --nocapture --test-threads 1
 
 .PHONY: elections
 elections: need-cargo controlplane ## Five candidates in three minutes of trouble: never two leaders

@@ -167,6 +167,16 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Returns why a lock accepts no further waiter.
+    #[must_use]
+    pub const fn of_refused_join(lock: &Lock) -> Self {
+        if lock.waiters.is_full() {
+            Self::QueueFull
+        } else {
+            Self::Conflict
+        }
+    }
+
     /// Returns whether a retry can succeed: the store was unavailable, or the outcome is unknown.
     #[must_use]
     pub const fn is_transient(&self) -> bool {

@@ -122,7 +122,7 @@ impl LockStore for K8sLockStore {
     ) -> Result<Stored<Lock>, StoreError> {
         let joined = current.value.joined_by(waiter.clone());
         if waiter.preferred || (current.value.grant.is_some() && !lock::has_queue(current)?) {
-            let joined = joined.ok_or(StoreError::Conflict)?;
+            let joined = joined.ok_or_else(|| StoreError::of_refused_join(&current.value))?;
             return self.update(current, &joined).await;
         }
         let resource = &current.value.resource;

@@ -67,7 +67,7 @@ impl Queue {
 
     /// Whether there is no room for another waiter.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub const fn is_full(&self) -> bool {
         self.0.len() >= QUEUE_MAX
     }
 

@@ -186,12 +186,7 @@ impl Inner {
         let found = found.ok_or_else(|| StoreError::NotFound("no such object".to_owned()))?;
         let before = stored_lock(&found)?;
         let next = before.value.joined_by(waiter);
-        let is_full = before.value.waiters.is_full();
-        let next = next.ok_or(if is_full {
-            StoreError::QueueFull
-        } else {
-            StoreError::Conflict
-        })?;
+        let next = next.ok_or_else(|| StoreError::of_refused_join(&before.value))?;
         let record: LockRecord = found.record.updated(&next);
         self.write_lock(write, &mut history, Some(before), resource, &record)
     }
