@@ -363,17 +363,17 @@ fn write_grant(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), St
     Ok(())
 }
 
-/// A held lock has the list even if nobody waits, so that the first waiter can be appended, too.
+/// Each grant begins with a list even if nobody waits, so that the first waiter can be appended, too.
 fn write_waiters(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
-    let has_list = next.grant.is_some() || !next.waiters.is_empty();
-    if before.waiters == next.waiters && status.contains_key("waiters") == has_list {
+    let grant_of = |lock: &Lock| lock.grant.as_ref().map(|grant| grant.id.clone());
+    if before.waiters == next.waiters && grant_of(before) == grant_of(next) {
         return Ok(());
     }
     let as_read = match status.remove("waiters") {
         Some(Value::Array(entries)) => entries,
         _ => Vec::new(),
     };
-    if !has_list {
+    if next.grant.is_none() && next.waiters.is_empty() {
         return Ok(());
     }
     let entries = next.waiters.entries().iter().map(|waiter| {
