@@ -97,6 +97,20 @@ pub(crate) async fn acquire_in_time(
 }
 
 /// Waits until a lock's queue has this many entries; returns them.
+/// Changes a lock's status by hand, as an administrator.
+pub(crate) async fn merge_status(namespace: &Namespace, lock: &str, patch: &str) -> Result<()> {
+    let args = [
+        "patch",
+        "dlock",
+        lock,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        patch,
+    ];
+    namespace.kubectl(&args).await?.ok().map(drop)
+}
+
 pub(crate) async fn until_queued(
     namespace: &Namespace,
     lock: &str,

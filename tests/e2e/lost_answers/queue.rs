@@ -10,7 +10,7 @@ use leasehold::protocol::time::Moment;
 use super::row::{LATE, row};
 use super::{Cell, LIMIT, still_held_by};
 use crate::harness::{Class, Cluster, Fault, eventually, now};
-use crate::support::until_queued;
+use crate::support::{merge_status, until_queued};
 
 const WAIT_SECONDS: u64 = 120;
 
@@ -39,29 +39,46 @@ impl Cell {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn enqueue() -> Result<()> {
+async fn first_join() -> Result<()> {
     row(async |cluster, fault| {
         let cell = Cell::start(&cluster, fault, 15).await?;
-        let other = cell.other(15).await?;
-        let first = other.acquire("res").await?.granted()?;
-        cell.inject(Class::Enqueue);
-        let asked = now();
-        let waiting = cell.behind.wait_for("res", WAIT_SECONDS).await?;
-        until_queued(&cell.namespace, "res", 1).await?;
-        // A late join must add no second entry.
-        if fault == Fault::RequestLate(LATE) {
-            until_all_came(asked).await;
-            until_queued(&cell.namespace, "res", 1).await?;
-        }
-        other.release(&first.id).await?.expect(204)?;
-        let lease = waiting.answer().await?.granted()?;
-        ensure!(lease.token > first.token, "{lease:?} after {first:?}");
-        cell.granted_once(Class::Enqueue, &lease, 2).await?;
-        cell.behind.release(&lease.id).await?.expect(204)?;
-        until_all_came(asked).await;
-        cell.until_free(2..=2).await
+        join_first(cell, fault, Class::Join).await
     })
     .await
+}
+
+/// The lock is as an older agent holds it: with no list, which the first waiter writes by compare-and-swap.
+#[tokio::test(flavor = "multi_thread")]
+async fn first_join_of_a_lock_without_a_list() -> Result<()> {
+    row(async |cluster, fault| {
+        let cell = Cell::start(&cluster, fault, 15).await?;
+        join_first(cell, fault, Class::Enqueue).await
+    })
+    .await
+}
+
+async fn join_first(cell: Cell, fault: Fault, class: Class) -> Result<()> {
+    let other = cell.other(15).await?;
+    let first = other.acquire("res").await?.granted()?;
+    if class == Class::Enqueue {
+        merge_status(&cell.namespace, "res", r#"{"status":{"waiters":null}}"#).await?;
+    }
+    cell.inject(class);
+    let asked = now();
+    let waiting = cell.behind.wait_for("res", WAIT_SECONDS).await?;
+    until_queued(&cell.namespace, "res", 1).await?;
+    // A late join must add no second entry.
+    if fault == Fault::RequestLate(LATE) {
+        until_all_came(asked).await;
+        until_queued(&cell.namespace, "res", 1).await?;
+    }
+    other.release(&first.id).await?.expect(204)?;
+    let lease = waiting.answer().await?.granted()?;
+    ensure!(lease.token > first.token, "{lease:?} after {first:?}");
+    cell.granted_once(class, &lease, 2).await?;
+    cell.behind.release(&lease.id).await?.expect(204)?;
+    until_all_came(asked).await;
+    cell.until_free(2..=2).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use crate::harness::{
     Class, Cluster, LongPoll, Namespace, PATIENCE, Proxy, Sidecar, TakeOver, eventually, now,
 };
 use crate::plain_writes::PlainWrites;
-use crate::support::{Pair, sidecar, until_queued};
+use crate::support::{Pair, merge_status, sidecar, until_queued};
 
 const LIMIT: Duration = PATIENCE;
 
@@ -20,23 +20,10 @@ async fn kubectl(namespace: &Namespace, args: &[&str]) -> Result<String> {
     namespace.kubectl(args).await?.ok()
 }
 
-async fn merge_status(namespace: &Namespace, patch: &str) -> Result<String> {
-    let args = [
-        "patch",
-        "dlock",
-        "res",
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        patch,
-    ];
-    kubectl(namespace, &args).await
-}
-
 /// Ends the grant by hand and deletes the lock, as the delete policy advises.
 async fn delete(namespace: &Namespace) -> Result<()> {
     let free = r#"{"status":{"holder":null,"lease":null,"waiters":null}}"#;
-    merge_status(namespace, free).await?;
+    merge_status(namespace, "res", free).await?;
     kubectl(namespace, &["delete", "dlock", "res"]).await?;
     Ok(())
 }
@@ -69,7 +56,7 @@ async fn waiters_rejoin_a_wiped_queue() -> Result<()> {
     ];
     until_queued(&namespace, "res", 2).await?;
     let history = namespace.follow("res").await?;
-    merge_status(&namespace, r#"{"status":{"waiters":null}}"#).await?;
+    merge_status(&namespace, "res", r#"{"status":{"waiters":null}}"#).await?;
     until_queued(&namespace, "res", 2).await?;
     let states = namespace.up_to_now(&history, "res").await?;
     ensure!(

@@ -26,9 +26,9 @@ pub(crate) enum Class {
     Release,
     /// Releasing a lock to its first waiter.
     HandOver,
-    /// Joining an empty queue.
+    /// Joining a queue by compare-and-swap: a preferred candidate, or the first waiter of a lock without a list.
     Enqueue,
-    /// Joining a queue behind others.
+    /// Joining a queue by a patch.
     Join,
     /// Leaving a lock's queue.
     Dequeue,
