@@ -113,30 +113,3 @@ async fn sigterm_lets_apps_release_and_ends_the_session() -> Result<()> {
     assert_eq!(ended["status"]["revoked"]["reason"], "Ended");
     Ok(())
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_request_gets_the_same_lease() -> Result<()> {
-    let Pair { namespace, a, .. } = Pair::start("replay", TakeOver::Peer, 15).await?;
-    let body = json!({"resource": "res", "ttlSeconds": 30, "requestId": "r-1"});
-    let first = a.acquire_with(&body).await?.granted()?;
-    let version = namespace.lock("res").await?.unwrap_or_default()["metadata"].clone();
-    let answer = a.acquire_with(&body).await?;
-    assert_eq!(answer.json["replayed"], true);
-    let again = answer.granted()?;
-    assert_eq!((&again.id, again.token), (&first.id, first.token));
-    let body = json!({"resource": "res", "ttlSeconds": 31, "requestId": "r-1"});
-    a.acquire_with(&body)
-        .await?
-        .problem(422, "request_id_reused")?;
-    let after = namespace.lock("res").await?.unwrap_or_default()["metadata"].clone();
-    assert_eq!(after["resourceVersion"], version["resourceVersion"]);
-
-    // A repetition after the release acquires nothing.
-    a.release_for_good(&again.id).await?;
-    let free = namespace.lock("res").await?;
-    let body = json!({"resource": "res", "ttlSeconds": 30, "requestId": "r-1"});
-    let late = a.acquire_with(&body).await?.problem(410, "lease_lost")?;
-    assert_eq!(late.json["leaseId"], json!(again.id));
-    assert_eq!(namespace.lock("res").await?, free);
-    Ok(())
-}

@@ -7,10 +7,9 @@ use leasehold::protocol::time::Moment;
 use reqwest::Method;
 
 use crate::harness::{
-    Class, Cluster, ControlPlane, Fault, Lease, Namespace, PATIENCE, Proxy, Sidecar, TakeOver,
-    eventually, now,
+    Class, Cluster, Fault, Lease, Namespace, PATIENCE, Proxy, Sidecar, TakeOver, eventually, now,
 };
-use crate::support::{acquire_in_time, sidecar, until_renewed};
+use crate::support::{sidecar, until_renewed};
 
 const LIMIT: Duration = PATIENCE;
 
@@ -158,41 +157,6 @@ async fn hanging_api_server_is_handled_like_an_outage() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_network_is_handled_like_an_outage() -> Result<()> {
-    let cluster = Cluster::shared(TakeOver::Peer).await?;
-    let outage = Outage::prepare(&cluster).await?;
-    outage.proxy.pause();
-    outage.is_reported_in_time().await?;
-    outage.proxy.resume();
-    outage.recovers().await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn release_during_an_outage_completes_after_it() -> Result<()> {
-    let cluster = Cluster::fresh(TakeOver::Peer).await?;
-    let namespace = cluster.namespace("away").await?;
-    let a = sidecar(&namespace.pod("a").await?, 120).await?;
-    let b = sidecar(&namespace.pod("b").await?, 120).await?;
-    let lease = a.acquire("res").await?.granted()?;
-    let control_plane: &ControlPlane = cluster.control_plane();
-    control_plane.kill_api_server().await?;
-    let pending = a.release(&lease.id).await?.expect(202)?;
-    assert_eq!(pending.json["release"], "pending");
-    a.renew(&lease.id).await?.problem(410, "lease_lost")?;
-    control_plane.start_api_server().await?;
-
-    let next = eventually("the lock to be free", LIMIT, async || {
-        b.acquire("res").await.ok()?.granted().ok()
-    });
-    assert!(next.await?.token > lease.token);
-    eventually("the release to be confirmed", LIMIT, async || {
-        let again = a.release(&lease.id).await.ok()?;
-        (again.status == 204).then_some(())
-    })
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn slow_list_does_not_count_as_a_store_that_went_back() -> Result<()> {
     let cluster = Cluster::shared(TakeOver::Peer).await?;
     let namespace = cluster.namespace("slow").await?;
@@ -221,36 +185,6 @@ async fn slow_list_does_not_count_as_a_store_that_went_back() -> Result<()> {
     written?;
     listed?.expect(200)?;
     assert_eq!(proxy.count(Class::List), lists + 1);
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_caller_that_hangs_up_leaves_no_grant_behind() -> Result<()> {
-    let cluster = Cluster::shared(TakeOver::Peer).await?;
-    let namespace = cluster.namespace("hangs-up").await?;
-    let proxy = Proxy::start(&cluster).await?;
-    let pod = namespace.pod("a").await?.through(&proxy.url)?;
-    let a = sidecar(&pod, 30).await?;
-    let b = sidecar(&namespace.pod("b").await?, 30).await?;
-    proxy.fail(Class::Acquire, 1, Fault::AnswerHeld);
-    let granted = async {
-        eventually("the grant in the store", LIMIT, async || {
-            let lock = namespace.lock("res").await.ok().flatten()?;
-            lock["status"]["holder"].is_object().then_some(())
-        })
-        .await
-    };
-    tokio::select! {
-        answer = a.acquire("res") => ensure!(false, "answered too early: {answer:?}"),
-        granted = granted => granted?,
-    }
-    // The app is gone before the agent knows of its luck; this is the time that a closed connection has
-    // to be noticed, of which nothing is to be seen from outside.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    proxy.resume_held();
-    let next = acquire_in_time(&b, "res", LIMIT).await?;
-    assert_eq!(b.renew(&next.id).await?.granted()?.token, next.token);
-    assert_eq!(proxy.count(Class::Release), 1);
     Ok(())
 }
 

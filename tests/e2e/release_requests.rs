@@ -129,20 +129,6 @@ async fn request_and_receive(
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn release_request_reaches_an_app_with_its_next_renewal() -> Result<()> {
-    let Pair { namespace, a, .. } = Pair::start("asked-renew", TakeOver::Strict, 60).await?;
-    let lease = a.acquire("res").await?.granted()?;
-    request_and_receive(&namespace, &a, &lease).await?;
-    a.release_for_good(&lease.id).await?;
-    let lock = namespace.lock("res").await?.context("the lock")?;
-    ensure!(
-        lock["status"]["incidents"][0]["kind"] == "ReleasedOnRequest",
-        "{lock}"
-    );
-    Ok(())
-}
-
 /// The lock is free, and nothing is on record.
 async fn is_free_without_a_record(namespace: &Namespace) -> Result<()> {
     let lock = namespace.lock("res").await?.context("the lock")?;

@@ -10,9 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use leasehold::agent::{Journal as _, Past};
 use leasehold::protocol::time::Moment;
-use leasehold::state_file::StateFile;
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -74,19 +72,6 @@ impl Node {
         let lock = self.namespace.lock(lock).await?.unwrap_or_default();
         let session = lock["status"]["holder"]["session"].as_str();
         Ok(session.with_context(|| format!("{lock}"))?.to_owned())
-    }
-
-    /// Changes the records, with correct checksums.
-    fn rewrite(&self, change: impl FnOnce(&mut Vec<Value>)) -> Result<()> {
-        let mut file = StateFile::open(&self.state)?.context("nobody has it")?;
-        let Past::Records(records) = file.read()? else {
-            anyhow::bail!("the file is not well");
-        };
-        let parsed = records.iter().map(|record| serde_json::from_slice(record));
-        let mut values = parsed.collect::<Result<Vec<Value>, _>>()?;
-        change(&mut values);
-        let mut records = values.iter().map(|v| Ok(v.to_string().into_bytes()));
-        Ok(file.replace(&mut records)?)
     }
 }
 

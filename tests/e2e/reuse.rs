@@ -6,11 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::harness::{Class, Cluster, Lease, Namespace, Proxy, Sidecar, TakeOver, eventually};
-use crate::support::{Pair, acquire_in_time, sidecar, until_queued};
+use crate::harness::{Class, Cluster, Lease, Namespace, Proxy, TakeOver};
+use crate::support::{Pair, acquire_in_time, sidecar};
 
 const LIMIT: Duration = Duration::from_secs(30);
-const WAIT_SECONDS: u64 = 60;
 
 fn kept(wait_seconds: u64) -> Value {
     json!({"resource": "res", "ttlSeconds": 60, "keepSeconds": 600, "waitSeconds": wait_seconds})
@@ -72,99 +71,6 @@ async fn reacquiring_a_kept_lock_writes_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kept_lock_goes_to_a_caller_in_another_pod() -> Result<()> {
-    for wait in [0, WAIT_SECONDS] {
-        let Pair { namespace, a, b } = Pair::start("kept-given", TakeOver::Peer, 15).await?;
-        let first = a.acquire_with(&kept(0)).await?.granted()?;
-        a.release_for_good(&first.id).await?;
-        let held = grant(&namespace).await?;
-        ensure!(held["holder"]["pod"] == "a", "{held}");
-        let (_, metrics) = a.admin("/metrics").await?;
-        ensure!(metrics.contains("leasehold_kept_grants 1\n"), "{metrics}");
-
-        let second = match wait {
-            // A quarter of a second may be too short for a busy machine, and then one tries again.
-            0 => acquire_in_time(&b, "res", LIMIT).await?,
-            _ => b.wait_for("res", wait).await?.answer().await?.granted()?,
-        };
-        ensure!(second.token > first.token, "{second:?} after {first:?}");
-        // In use it is refused, and says why it took a moment.
-        let refused = a.acquire("res").await?.problem(409, "lock_held")?;
-        ensure!(refused.json["holder"]["pod"] == "b", "{}", refused.json);
-        b.release_for_good(&second.id).await?;
-
-        let third = a.acquire_with(&kept(0)).await?.granted()?;
-        let refused = b.acquire("res").await?.problem(409, "lock_held")?;
-        let hint = refused.json["hint"].as_str().unwrap_or_default();
-        ensure!(
-            hint.contains("keeps the lock between leases"),
-            "{}",
-            refused.json
-        );
-        until_queued(&namespace, "res", 0).await?;
-        ensure!(third.token > second.token);
-        a.renew(&third.id).await?.granted()?;
-    }
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn callers_of_one_pod_are_served_from_one_grant() -> Result<()> {
-    let cluster = Cluster::shared(TakeOver::Peer).await?;
-    let namespace = cluster.namespace("local").await?;
-    let proxy = Proxy::start(&cluster).await?;
-    let a = sidecar(&namespace.pod("a").await?.through(&proxy.url)?, 15).await?;
-    let b = sidecar(&namespace.pod("b").await?, 15).await?;
-    let mut lease = a.acquire("res").await?.granted()?;
-    let mut line = Vec::new();
-    for _ in 0..10 {
-        line.push(a.wait_for("res", WAIT_SECONDS).await?);
-    }
-    until_waiting(&a, 10).await?;
-    let requests = of_locks(&proxy);
-    for waiting in line {
-        a.release_for_good(&lease.id).await?;
-        let next = waiting.answer().await?.granted()?;
-        ensure_follows(&next, &lease)?;
-        lease = next;
-    }
-    ensure!(of_locks(&proxy) == requests, "{:?}", proxy.exchanges());
-
-    // Others have their turn, and the pod's own after them.
-    let other = b.wait_for("res", WAIT_SECONDS).await?;
-    let own = a.wait_for("res", WAIT_SECONDS).await?;
-    until_queued(&namespace, "res", 2).await?;
-    a.release_for_good(&lease.id).await?;
-    let second = other.answer().await?.granted()?;
-    ensure!(second.token > lease.token, "{second:?} after {lease:?}");
-    b.release_for_good(&second.id).await?;
-    let third = own.answer().await?.granted()?;
-    ensure!(third.token > second.token, "{third:?} after {second:?}");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn grant_removed_by_hand_serves_no_local_caller() -> Result<()> {
-    let Pair { namespace, a, b } = Pair::start("kept-taken", TakeOver::Peer, 15).await?;
-    let first = a.acquire_with(&kept(0)).await?.granted()?;
-    a.release_for_good(&first.id).await?;
-    let free = json!({"status": {"holder": null, "lease": null}});
-    namespace
-        .patch("distributedlocks/res/status", &free)
-        .await?;
-    let second = b.acquire("res").await?.granted()?;
-    eventually("the keeper to hear of it", LIMIT, async || {
-        a.log().contains("warm grant lost").then_some(())
-    })
-    .await?;
-    a.acquire_with(&kept(0)).await?.problem(409, "lock_held")?;
-    b.release_for_good(&second.id).await?;
-    let third = a.acquire_with(&kept(0)).await?.granted()?;
-    ensure!(third.token > second.token, "{third:?} after {second:?}");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_kept_lock_ends_with_its_sidecar() -> Result<()> {
     let Pair { namespace, a, b } = Pair::start("kept-dead", TakeOver::Peer, 5).await?;
     let first = a.acquire_with(&kept(0)).await?.granted()?;
@@ -187,14 +93,4 @@ async fn a_kept_lock_ends_with_its_sidecar() -> Result<()> {
         "given back at the end"
     );
     Ok(())
-}
-
-/// Waits until this many callers wait in a sidecar.
-async fn until_waiting(sidecar: &Sidecar, count: usize) -> Result<()> {
-    let line = format!("leasehold_callers_in_line {count}\n");
-    eventually(&format!("{count} callers in line"), LIMIT, async || {
-        let (_, metrics) = sidecar.admin("/metrics").await.ok()?;
-        metrics.contains(&line).then_some(())
-    })
-    .await
 }

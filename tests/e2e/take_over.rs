@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use jiff::Timestamp;
-use serde_json::json;
 
 use crate::harness::{Cluster, TakeOver, eventually, now};
-use crate::support::{Pair, acquire_in_time, milliseconds, until_lost, until_renewed};
+use crate::support::{Pair, acquire_in_time, milliseconds, until_renewed};
 
 /// Long enough for an answer on a busy machine to be short beside a tenth of it.
 const TTL_SECONDS: u64 = 6;
@@ -112,64 +111,5 @@ async fn in_strict_mode_a_refusal_points_to_the_operator() -> Result<()> {
     let name = session["metadata"]["name"].as_str().unwrap_or_default();
     let session = namespace.session(name).await?.unwrap_or_default();
     assert!(session["status"].get("revoked").is_none(), "{session}");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn holder_keeps_its_lock_while_it_renews() -> Result<()> {
-    let Pair { namespace, a, b } = Pair::start("alive", TakeOver::Peer, 9).await?;
-    let lease = a.acquire("res").await?.granted()?;
-    let mut renewed = 0;
-    while renewed < 6 {
-        b.acquire("res").await?.problem(409, "lock_held")?;
-        let session = namespace.holding_session("res").await?.unwrap_or_default();
-        renewed = session["status"]["renewals"].as_u64().unwrap_or_default();
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    assert_eq!(a.renew(&lease.id).await?.granted()?.token, lease.token);
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn revoked_holder_learns_of_it_with_its_next_renewal() -> Result<()> {
-    let Pair { namespace, a, .. } =
-        Pair::start("revoked", TakeOver::Peer, LONG_TTL_SECONDS).await?;
-    let lease = a.acquire("res").await?.granted()?;
-    let session = namespace.holding_session("res").await?.unwrap_or_default();
-    let name = session["metadata"]["name"].as_str().unwrap_or_default();
-    let revoked = json!({"status": {"revoked": {
-        "at": Timestamp::now().to_string(), "by": "a person", "reason": "Expired"}}});
-    let path = format!("locksessions/{name}/status");
-    namespace.patch(&path, &revoked).await?;
-    // A third of the TTL away at most; a half leaves room for a busy machine.
-    let lost = until_lost(&a, &lease.id, LONG_TTL / 2).await?;
-    assert_eq!(lost.json["reason"], "session_revoked");
-    let next = eventually("a lease in a new session", LONG_TTL, async || {
-        a.acquire("res").await.ok()?.granted().ok()
-    });
-    assert!(next.await?.token > lease.token);
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn missing_session_expires_only_after_a_ttl() -> Result<()> {
-    let Pair { namespace, a, b } = Pair::start("missing", TakeOver::Peer, 3).await?;
-    let first = a.acquire("res").await?.granted()?;
-    b.acquire("res").await?.problem(409, "lock_held")?;
-    let session = namespace.holding_session("res").await?.unwrap_or_default();
-    let name = session["metadata"]["name"].as_str().unwrap_or_default();
-    a.kill9()?;
-    // Long since expired by now, for an agent that had observed it all the while.
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    namespace
-        .kubectl(&["delete", "locksession", name])
-        .await?
-        .ok()?;
-
-    let deleted = now();
-    let second = acquire_in_time(&b, "res", Duration::from_secs(10)).await?;
-    let missing = now().since(deleted);
-    assert!(missing > Duration::from_secs(3), "taken after {missing:?}");
-    assert!(second.token > first.token);
     Ok(())
 }

@@ -1,11 +1,8 @@
 //! Waiting in the queue: an app asks once, and is answered when it has the lock.
 
-mod crowd;
 mod expired;
 mod faults;
 mod hang_ups;
-mod queue;
-mod requests;
 
 use anyhow::{Result, ensure};
 

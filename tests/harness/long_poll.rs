@@ -57,11 +57,6 @@ impl Sidecar {
 }
 
 impl LongPoll {
-    /// When it was asked.
-    pub(crate) const fn asked(&self) -> Moment {
-        self.asked
-    }
-
     /// Waits for the answer.
     pub(crate) async fn answer(self) -> Result<Answer> {
         let answer = self.read_to_end().await?;

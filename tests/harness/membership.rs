@@ -11,9 +11,6 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::cluster::Namespace;
-use super::wait::eventually;
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// The members after each change that a watch delivered.
 pub(crate) struct Membership {
@@ -76,11 +73,6 @@ impl Membership {
         states
             .last()
             .is_some_and(|state| state == &[pod.to_owned()])
-    }
-
-    pub(crate) async fn until_only(&self, pod: &str) -> Result<()> {
-        let what = format!("{pod} to be the only one");
-        eventually(&what, LIMIT, async || self.is_only(pod).then_some(())).await
     }
 
     /// All observed sets; none may have two members at one time.

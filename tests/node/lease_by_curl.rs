@@ -1,7 +1,7 @@
 //! What an app gets from its sidecar by curl, in its own container.
 
 use anyhow::{Result, ensure};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::app::Wanted;
 use crate::install::Leasehold;
@@ -41,26 +41,5 @@ async fn an_app_takes_a_lock_by_curl_and_another_pod_is_refused() -> Result<()> 
         next["fencingToken"].as_u64() > lease["fencingToken"].as_u64(),
         "{next}"
     );
-    Ok(())
-}
-
-/// As a person tries it.
-#[tokio::test]
-async fn kubectl_exec_takes_a_lock_too() -> Result<()> {
-    let leasehold = Leasehold::installed().await?;
-    let namespace = leasehold.namespace("curl").await?;
-    let wanted = Wanted::default();
-    leasehold
-        .machine
-        .app(&namespace, "a", "exec sleep infinity", &wanted)
-        .await?;
-
-    let body = json!({"resource": "orders", "ttlSeconds": 60}).to_string();
-    let curl = format!(
-        "curl -sSf $LEASEHOLD_URL/v1/locks/acquire -H 'content-type: application/json' -d '{body}'"
-    );
-    let exec = ["exec", "a", "--container", "app", "--", "sh", "-c", &curl];
-    let lease: Value = namespace.kubectl(&exec).await?.json()?;
-    ensure!(lease["acquired"] == true, "{lease}");
     Ok(())
 }

@@ -1,63 +1,18 @@
-//! Many connections and slow ones: the others are served all the same.
+//! A slow connection: the others are served all the same.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::hold_of;
 use crate::harness::{Cluster, Sidecar, TakeOver};
 use crate::support::sidecar;
-
-const IDLE: usize = 5_000;
-
-/// As many open files as this process may have at most; a child has as many.
-fn raise_file_limit() -> Result<()> {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
-    setrlimit(Resource::Nofile, raised).context("the limit of open files")
-}
 
 async fn connect(sidecar: &Sidecar) -> Result<TcpStream> {
     let address = sidecar.url.strip_prefix("http://").context("a plain URL")?;
     Ok(TcpStream::connect(address).await?)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn requests_are_served_beside_5000_idle_connections() -> Result<()> {
-    raise_file_limit()?;
-    let cluster = Cluster::shared(TakeOver::Peer).await?;
-    let namespace = cluster.namespace("hold-idle").await?;
-    let a = sidecar(&namespace.pod("a").await?, 15).await?;
-    let app = a.curl_hold(&hold_of("res"))?;
-    app.until("acquired").await?;
-    let memory_before = a.rss_kib()?;
-    let mut idle = Vec::new();
-    for number in 0..IDLE {
-        let mut stream = connect(&a).await?;
-        if number % 2 == 0 {
-            stream.write_all(b"POST /v1/lo").await?;
-        }
-        idle.push(stream);
-    }
-    for number in 0..20 {
-        let lease = a.acquire(&format!("res-{number}")).await?.granted()?;
-        a.renew(&lease.id).await?.granted()?;
-        a.release_for_good(&lease.id).await?;
-    }
-    println!(
-        "memory: {memory_before} KiB, with {IDLE} idle connections {} KiB",
-        a.rss_kib()?
-    );
-    // No busy connection was closed for them.
-    app.until("heartbeat").await?;
-    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::queue::until_all_came;
-use super::row::{row, row_of};
+use super::row::row;
 use super::{Cell, LIMIT};
 use crate::harness::{Class, Cluster, Fault, Lease, LongPoll, Sidecar, eventually, now};
 use crate::support::until_queued;
@@ -129,99 +129,4 @@ async fn join_of_a_caller_that_hangs_up() -> Result<()> {
         Ok(())
     })
     .await
-}
-
-/// Waits behind `c`, after an unanswered join and a second one.
-async fn wait_twice(queue: &Queue) -> Result<LongPoll> {
-    let waiting = queue.cell.behind.wait_for("res", WAIT_SECONDS).await?;
-    let entries = until_queued(&queue.cell.namespace, "res", 2).await?;
-    ensure!(pods(&entries) == ["c", "a"], "{entries:?}");
-    Ok(waiting)
-}
-
-/// One cell, in which the join lands when the test lets it pass, after all waiters were served.
-async fn held_back(cell: impl AsyncFn(Queue) -> Result<()>) -> Result<()> {
-    row_of(&[Fault::RequestHeld], async |cluster, fault| {
-        cell(Queue::start(&cluster, fault).await?).await
-    })
-    .await
-}
-
-async fn lands_now(cell: &Cell) -> Result<u16> {
-    cell.proxy.resume_held();
-    landed(cell).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_join_that_lands_while_its_grant_holds_the_lock() -> Result<()> {
-    held_back(lands_while_its_grant_holds_the_lock).await
-}
-
-async fn lands_while_its_grant_holds_the_lock(queue: Queue) -> Result<()> {
-    let waiting = wait_twice(&queue).await?;
-    let (cell, b, _) = queue.serve_those_ahead().await?;
-    let lease = waiting.answer().await?.granted()?;
-    // Without a queue there would be nothing to add to.
-    let next = b.wait_for("res", WAIT_SECONDS).await?;
-    until_queued(&cell.namespace, "res", 1).await?;
-
-    let status = lands_now(&cell).await?;
-    ensure!(status == 422, "{status}: it holds the lock");
-    let entries = until_queued(&cell.namespace, "res", 1).await?;
-    ensure!(pods(&entries) == ["b"], "{entries:?}");
-    cell.granted_once(Class::Join, &lease, 3).await?;
-    cell.behind.release(&lease.id).await?.expect(204)?;
-    let next = next.answer().await?.granted()?;
-    b.release(&next.id).await?.expect(204)?;
-    cell.until_free(4..=4).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_join_that_lands_after_its_grant_was_released() -> Result<()> {
-    held_back(lands_after_its_grant_was_released).await
-}
-
-async fn lands_after_its_grant_was_released(queue: Queue) -> Result<()> {
-    let waiting = wait_twice(&queue).await?;
-    let (cell, b, c) = queue.serve_those_ahead().await?;
-    let served = waiting.answer().await?.granted()?;
-    cell.granted_once(Class::Join, &served, 3).await?;
-    cell.behind.release(&served.id).await?.expect(204)?;
-    let held = b.acquire("res").await?.granted()?;
-    let next = c.wait_for("res", WAIT_SECONDS).await?;
-    until_queued(&cell.namespace, "res", 1).await?;
-
-    let status = lands_now(&cell).await?;
-    ensure!(status == 200, "{status}");
-    let entries = until_queued(&cell.namespace, "res", 2).await?;
-    ensure!(pods(&entries) == ["c", "a"], "{entries:?}");
-    let stale = entries[1]["leaseId"].as_str().context("an id")?;
-    ensure!(served.id.starts_with(stale), "{served:?}: {entries:?}");
-    // Without a caller: it gets the lock in its turn, and releases it.
-    b.release(&held.id).await?.expect(204)?;
-    let next = next.answer().await?.granted()?;
-    c.release(&next.id).await?.expect(204)?;
-    cell.until_free(6..=6).await?;
-    cell.behind.renew(&served.id).await?.expect(410)?;
-    let again = cell.behind.acquire("res").await?.granted()?;
-    ensure!(again.token > next.token, "{again:?} after {next:?}");
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_join_that_lands_when_the_lock_is_free() -> Result<()> {
-    held_back(lands_when_the_lock_is_free).await
-}
-
-async fn lands_when_the_lock_is_free(queue: Queue) -> Result<()> {
-    let waiting = wait_twice(&queue).await?;
-    let (cell, ..) = queue.serve_those_ahead().await?;
-    let lease = waiting.answer().await?.granted()?;
-    cell.granted_once(Class::Join, &lease, 3).await?;
-    cell.behind.release(&lease.id).await?.expect(204)?;
-    cell.until_free(3..=3).await?;
-
-    let status = lands_now(&cell).await?;
-    ensure!(status == 422, "{status}: there is no queue to join");
-    cell.until_free(3..=3).await
 }

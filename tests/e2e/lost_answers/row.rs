@@ -37,16 +37,8 @@ const PROBE: Duration = Duration::from_millis(50);
 
 /// Runs all cells of a row at once, and says which failed.
 pub(super) async fn row(cell: impl AsyncFn(Arc<Cluster>, Fault) -> Result<()>) -> Result<()> {
-    row_of(&FAULTS, cell).await
-}
-
-/// The same with fewer cells.
-pub(super) async fn row_of(
-    faults: &[Fault],
-    cell: impl AsyncFn(Arc<Cluster>, Fault) -> Result<()>,
-) -> Result<()> {
     let cluster = warm().await?;
-    let mut faults = faults.to_vec();
+    let mut faults = FAULTS.to_vec();
     for round in 1..=ROUNDS {
         let cells = faults.iter().map(async |fault| {
             let outcome = cell(Arc::clone(&cluster), *fault).await;

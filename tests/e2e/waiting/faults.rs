@@ -46,31 +46,6 @@ async fn all_served<'a>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_rejoin_a_wiped_queue() -> Result<()> {
-    let Pair { namespace, a, b } = Pair::start("wiped", TakeOver::Peer, 6).await?;
-    let c = sidecar(&namespace.pod("c").await?, 6).await?;
-    let first = a.acquire("res").await?.granted()?;
-    let waiting = [
-        b.wait_for("res", WAIT_SECONDS).await?,
-        c.wait_for("res", WAIT_SECONDS).await?,
-    ];
-    until_queued(&namespace, "res", 2).await?;
-    let history = namespace.follow("res").await?;
-    merge_status(&namespace, "res", r#"{"status":{"waiters":null}}"#).await?;
-    until_queued(&namespace, "res", 2).await?;
-    let states = namespace.up_to_now(&history, "res").await?;
-    ensure!(
-        states
-            .iter()
-            .any(|state| state["status"].get("waiters").is_none()),
-        "it was wiped"
-    );
-
-    a.release_for_good(&first.id).await?;
-    all_served(waiting.into_iter().zip([&b, &c]), first.token).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn waiters_queue_again_at_a_recreated_lock() -> Result<()> {
     let Pair { namespace, a, b: d } = Pair::start("anew", TakeOver::Peer, 9).await?;
     let proxy = Proxy::start(&namespace.cluster).await?;
