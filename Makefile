@@ -107,7 +107,7 @@ sim: need-cargo ## Agents as they ship in 2,000 simulated worlds where everythin
 SEEDS ?= 100000
 
 .PHONY: soak
-soak: need-cargo ## The same in SEEDS=100000 worlds that nobody has seen yet, or more
+soak: need-cargo ## The same in SEEDS=100000 new worlds, or more
 	SIM_SOAK=$(SEEDS) scripts/ran.sh cargo test --locked --profile model --test sim soak -- --nocapture --ignored
 
 .PHONY: e2e
@@ -121,7 +121,7 @@ crowd: need-cargo controlplane ## 200 agents that ask for one lock within a seco
 		scripts/ran.sh cargo test --locked --test e2e crowd:: -- --ignored --nocapture --test-threads 1
 
 .PHONY: elections
-elections: need-cargo controlplane ## Five candidates in three minutes of trouble: never two leaders
+elections: need-cargo controlplane ## Five candidates in three minutes of failures: never two leaders
 	scripts/ran.sh cargo test --locked --test e2e election::storm -- --ignored --nocapture
 
 .PHONY: upgrade

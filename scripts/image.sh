@@ -74,7 +74,7 @@ pack() {
   time=$(commit_time)
   version=$(awk -F '"' '/^version = / { print $2; exit }' Cargo.toml)
   name=ghcr.io/leasehold/leasehold:$version
-  # A storage of its own: images of whoever runs this are not touched, nor is a cache believed.
+  # A storage of its own: it does not touch the user's images, and trusts no cache.
   local buildah=(buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run")
   for arch in "$@"; do
     mkdir -p "$work/$arch"

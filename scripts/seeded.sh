@@ -53,7 +53,8 @@ main() {
       exec 9>&-
       cd "$copy"
       # Both trees build in one directory, so dependencies are built once. There cargo tells the trees apart by their
-      # profiles alone: the copy has no debug information, and a number of units that nobody else sets. Tests find the control plane by CARGO_TARGET_DIR.
+      # profiles alone: the copy has no debug information, and a number of units that nothing else sets. Tests find the control plane by
+      # CARGO_TARGET_DIR.
       CARGO_TARGET_DIR=$target CARGO_BUILD_BUILD_DIR=$target exec cargo "$2" --target-dir "$target/seeded" \
         --config profile.dev.package.leasehold.debug=false \
         --config profile.dev.package.leasehold.codegen-units=255 "${@:3}"

@@ -50,7 +50,7 @@ add_program() {
 
 pack() {
   local work=$1 file=$2
-  # A storage of its own: images of whoever runs this are not touched.
+  # A storage of its own: it does not touch the user's images.
   local buildah=(buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run")
   printf 'FROM scratch\nCOPY root /\nENV PATH=/bin\nUSER 1000:1000\nCMD ["/bin/sleep","infinity"]\n' \
     >"$work/Dockerfile"
