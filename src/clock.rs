@@ -3,8 +3,8 @@
 //! Durations are counted on `CLOCK_BOOTTIME` (on Linux), because `CLOCK_MONOTONIC` (and with it
 //! `std::time::Instant` and tokio's) stands still while a machine sleeps: a laptop or a suspended
 //! VM would go on believing in leases that others took over long ago. Timers only wake; the clock
-//! decides. Wall-clock time is for people and decides nothing, but for how long the webhook's
-//! certificate is valid: whoever is shown one looks at the same.
+//! decides. Wall-clock time is informational and decides nothing, except how long the webhook's
+//! certificate is valid: its clients compare it with their wall clocks.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use crate::protocol::time::{Moment, WallTime};
 pub trait Clock: Send + Sync + 'static {
     /// The local clock that counts since boot, sleep included.
     fn now(&self) -> Moment;
-    /// The wall clock, for people and certificates.
+    /// The wall clock, for records and certificates.
     fn wall(&self) -> WallTime;
 }
 
@@ -88,7 +88,7 @@ fn elapsed(seconds: i64, nanoseconds: i64) -> Duration {
     )
 }
 
-/// A clock that stands still until it is told to move, for tests.
+/// A clock that moves only when a test moves it.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<Mutex<Duration>>);
 

@@ -136,7 +136,7 @@ pub(super) async fn run_while_serving<T>(
         done = work => Ok(done),
         Some(ended) = servers.join_next() => {
             ended.context("a server failed")?;
-            anyhow::bail!("a server ended by itself")
+            anyhow::bail!("a server ended unexpectedly")
         }
     }
 }

@@ -182,7 +182,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         let first = bind(&path).await.unwrap();
-        // Kept under another name, so that its number is not used anew.
+        // Kept under another name, so that its inode number is not reused.
         fs::rename(&path, directory.path().join("old")).unwrap();
         let second = bind(&path).await.unwrap();
         drop(first);

@@ -1,6 +1,6 @@
 //! `DistributedLock` as the API server stores it.
 //!
-//! Times are strings here: they are for people, nothing is decided by them, and one that cannot
+//! Times are strings here: they are informational, nothing is decided by them, and one that cannot
 //! be read must not make a lock unreadable. Incident kinds are strings for the same reason: a
 //! newer version may write kinds that this one does not know.
 

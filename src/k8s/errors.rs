@@ -335,7 +335,7 @@ mod tests {
         for (code, reason) in [(400, "BadRequest"), (410, "Expired")] {
             let over = StoreError::ContinueTokenExpired(message.to_owned());
             assert_eq!(answer(Call::ReadNextPage, code, reason, message), over);
-            // Who gave no place is not told of one.
+            // A call that sent no continue token gets no such error.
             assert_ne!(answer(Call::Read, code, reason, message), over);
         }
     }

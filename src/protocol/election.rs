@@ -1,4 +1,4 @@
-//! Elections: locks of a kind. Who holds the lock `election:<name>` leads the election `<name>`.
+//! Elections: the holder of the lock `election:<name>` is the leader of the election `<name>`.
 //!
 //! There is nothing else to an election: its terms are grants, with tokens as every lock has them.
 

@@ -1,19 +1,19 @@
-//! How long an agent may go on serving its own callers from one grant while other pods wait.
+//! How long an agent may continue to serve its own callers from one grant while other pods wait.
 //!
-//! A lease after a lease inside one grant costs no write, so a pod whose callers keep coming would
-//! keep the lock for ever. The bound is on the others' waiting, not on the grant: a pod that is
-//! alone with its lock never gives it up for this, and a long lease is never cut short.
+//! The next lease of a grant costs no write, so a pod with a constant stream of callers would keep
+//! the lock for ever. The limit counts the time that other pods wait, not the age of the grant: it
+//! never ends the grant of a pod without competitors, and never shortens a lease.
 
 use std::time::Duration;
 
 use super::time::Moment;
 
-/// After how long others have waited long enough.
+/// How long other pods wait at most while this one serves its own callers.
 pub const OTHERS_WAIT: Duration = Duration::from_millis(100);
-/// How many leases may begin while others wait.
+/// How many leases may begin while other pods wait.
 pub const LEASES_BEFORE_OTHERS: u16 = 16;
 
-/// What one grant may still do for its own pod.
+/// What one grant may still serve to callers of its own pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FairShare {
     waiting: Option<Waiting>,
@@ -26,7 +26,7 @@ struct Waiting {
 }
 
 impl FairShare {
-    /// The lock was seen, with other sessions in its queue or without.
+    /// The lock was read, with other sessions in its queue or without.
     pub fn note_others(&mut self, are_waiting: bool, now: Moment) {
         if !are_waiting {
             self.waiting = None;
@@ -45,13 +45,13 @@ impl FairShare {
         }
     }
 
-    /// Whether others wait, as far as is known.
+    /// Whether other pods wait, as far as is known.
     #[must_use]
     pub const fn others_wait(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Whether it is the others' turn as soon as the lease that is served ends.
+    /// Whether the lock is handed over as soon as the current lease ends.
     #[must_use]
     pub fn is_used_up(&self, now: Moment) -> bool {
         self.waiting.is_some_and(|waiting| {
@@ -59,7 +59,7 @@ impl FairShare {
         })
     }
 
-    /// When it will be the others' turn at the latest; none while nobody waits.
+    /// When it is handed over at the latest; none while no other pod waits.
     #[must_use]
     pub fn ends_at(&self) -> Option<Moment> {
         self.waiting.map(|waiting| waiting.since.after(OTHERS_WAIT))

@@ -98,7 +98,7 @@ pub enum InvalidResource {
         /// How many bytes it has.
         bytes: usize,
     },
-    /// It has a control character (also a line break or a tab), or nothing that anybody sees.
+    /// It has a control character (also a line break or a tab), or only invisible characters.
     NotPrintable,
 }
 

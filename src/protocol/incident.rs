@@ -1,6 +1,6 @@
-//! The record of a grant's end that its holder did not ask for.
+//! The record of a grant that did not end by its holder's own decision.
 //!
-//! It is written in the same write that ends the grant, so there is no end without its record.
+//! The write that ends the grant adds it, so no such end lacks its record.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::lock::Grant;
 use super::time::WallTime;
 use super::token::Token;
 
-/// How many incidents a lock remembers.
+/// How many incidents a lock keeps.
 pub const INCIDENTS_MAX: usize = 8;
 
-/// How a grant ended that its holder did not end.
+/// How the grant ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IncidentKind {
     /// Its session was silent for too long.
@@ -21,32 +21,32 @@ pub enum IncidentKind {
     PodEnded,
     /// A person ended it.
     ForceReleased,
-    /// A person asked for it and the app let go.
+    /// The app released it at a person's request.
     ReleasedOnRequest,
 }
 
-/// The record of a grant's end that its holder did not ask for.
+/// The record of a grant that did not end by its holder's own decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Incident {
-    /// When, for people.
+    /// When. Informational.
     pub at: WallTime,
     /// What happened.
     pub kind: IncidentKind,
-    /// The grant that ended; none in the record of a version that did not say.
+    /// The grant that ended; none in records of versions that did not name it.
     pub grant: Option<GrantId>,
     /// The first token of the grant that ended.
     pub token: Token,
-    /// Who held it.
+    /// The owner id of its holder.
     pub owner: OwnerId,
-    /// In which pod.
+    /// The holder's pod.
     pub pod: Arc<str>,
-    /// Who ended it.
+    /// The pod or user that ended it.
     pub actor: Arc<str>,
     /// Why, in words.
     pub reason: Arc<str>,
 }
 
-/// What each kind is called in an object.
+/// The name of each kind in an object.
 const NAMES: [(IncidentKind, &str); 4] = [
     (IncidentKind::Expired, "Expired"),
     (IncidentKind::PodEnded, "PodEnded"),
@@ -55,14 +55,14 @@ const NAMES: [(IncidentKind, &str); 4] = [
 ];
 
 impl IncidentKind {
-    /// What it is called in an object.
+    /// Its name in an object.
     #[must_use]
     pub fn name(self) -> &'static str {
         let found = NAMES.iter().find(|(kind, _)| *kind == self);
         found.map_or("", |(_, name)| name)
     }
 
-    /// The kind of that name; none for one that this version does not know.
+    /// The kind of this name; none if this version does not know it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let found = NAMES.iter().find(|(_, known)| *known == name);
@@ -70,21 +70,21 @@ impl IncidentKind {
     }
 }
 
-/// Why somebody else ends a grant.
+/// Why a grant is ended by another than its holder.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ending {
-    /// Now, for people.
+    /// Now. Informational.
     pub at: WallTime,
-    /// What kind of end it is.
+    /// The kind of end.
     pub kind: IncidentKind,
-    /// Who ends it.
+    /// The pod or user that ends it.
     pub actor: Arc<str>,
     /// Why, in words.
     pub reason: Arc<str>,
 }
 
 impl Ending {
-    /// The record of it, for a grant with this first token.
+    /// The record, for a grant with this first token.
     #[must_use]
     pub fn incident(&self, grant: &Grant, token: Token) -> Incident {
         Incident {

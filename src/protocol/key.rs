@@ -1,9 +1,9 @@
-//! Sessions and grants together with whose they are.
+//! Sessions and grants together with their pods.
 //!
-//! Ids can be read by every pod of the namespace, and a store that runs without policies takes them
-//! from anybody. Only the pod's uid is proven, by the token of the pod that wrote it. So a session
-//! is a pod's own only if name and uid are, and a grant only if its id is, too: the pod whose uid
-//! stands in a grant may end it whenever it likes, whatever session the grant names.
+//! Every pod of the namespace can read ids, and without policies any pod can write them. Only the
+//! pod's uid is proven, by the token of the pod that wrote it. So a session belongs to a pod only if
+//! both name and uid match, and a grant only if its id matches, too: the pod whose uid is in a grant
+//! may end it at any time, whatever session the grant names.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct SessionKey {
 pub struct GrantKey {
     /// The grant's id.
     pub id: GrantId,
-    /// Whose it is.
+    /// The session and pod that it belongs to.
     pub session: SessionKey,
 }
 
@@ -69,7 +69,7 @@ impl Grant {
 }
 
 impl Claim {
-    /// The id of the grant that is claimed, and who claims it.
+    /// The id of the claimed grant, and its claimant.
     #[must_use]
     pub fn key(&self) -> GrantKey {
         self.claimant.key_of(&self.grant)

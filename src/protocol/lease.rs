@@ -1,8 +1,8 @@
-//! What an app holds and what it was told: the agent's side of a grant.
+//! Leases and the deadlines that were returned to apps: the agent's side of a grant.
 //!
-//! Every answer to an app binds the agent. The latest deadline told only moves forward, and the
-//! grant is given up only when the app ended the lease or that deadline has passed. Once a
-//! release was sent, the grant is never used again: the first try may still land.
+//! Every answer to an app binds the agent. The latest returned deadline only moves forward, and the
+//! grant is released only after the app ended the lease or that deadline has passed. Once a release
+//! was sent, the grant is never used again: the first try may still land.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use super::ids::{GrantId, LeaseId};
 use super::time::Moment;
 use super::token::Token;
 
-/// Why a lease ended without its app's asking.
+/// Why a lease ended without a release by its app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// The session could not be renewed before its deadline.
     SessionExpired,
-    /// Somebody revoked the session.
+    /// The session was revoked.
     SessionRevoked,
-    /// The lock no longer names this grant, and has no record of its end by force: taken over,
+    /// The lock no longer names this grant, and does not record a forced end: it was taken over,
     /// deleted or edited.
     GrantGone,
-    /// A person ended the grant by force, on the record.
+    /// A person ended the grant by force, and the lock records it.
     ForceReleased,
-    /// The store was restored from a backup, which may have forgotten the grant.
+    /// The store was restored from a backup, which may lack the grant.
     StoreRestored,
     /// The app did not renew within its own TTL.
     AppSilent,
-    /// It was held by a connection for as long as that was asked for.
+    /// A connection held it for its maximum time.
     MaxHold,
-    /// The agent was told to stop, and what the app was told before has run out.
+    /// The agent is stopping, and the validity that the app had has ended.
     AgentStopping,
-    /// The agent's process was started anew and could not take the lease up again.
+    /// The agent's process was restarted and could not resume the lease.
     AgentRestarted,
 }
 
@@ -55,7 +55,7 @@ impl Loss {
         Self::ALL.into_iter().find(|loss| loss.as_str() == name)
     }
 
-    /// The reason as answers, logs and metrics name it.
+    /// The name of the reason in answers, logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -78,13 +78,13 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What an app is told: it may act until then.
+/// The validity that is returned to an app: it may act until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The deadline on the agent's clock.
     pub until: Moment,
-    /// The same, counted from the arrival of the request that is answered. The app counts it from
-    /// when it *sent* that request, which was earlier.
+    /// The time until then from the arrival of the request. The app counts it from when it *sent* the
+    /// request, which was earlier.
     pub valid_for: Duration,
 }
 
@@ -96,14 +96,14 @@ pub struct Lease {
     /// Its fencing token.
     pub token: Token,
     told_until: Moment,
-    /// When the app's silence ends it; of one that a connection holds, when it ends in any case.
+    /// When the app's silence ends it. For a lease that a connection holds: when it ends in any case.
     silent_until: Moment,
-    /// Whether something else than the app's renewing keeps it alive.
+    /// Whether it lives without renewals by the app.
     is_bound: bool,
 }
 
 impl Lease {
-    /// A lease that nobody was told of yet.
+    /// A lease that was not returned to an app yet.
     #[must_use]
     pub const fn new(id: LeaseId, token: Token, now: Moment) -> Self {
         Self {
@@ -115,8 +115,8 @@ impl Lease {
         }
     }
 
-    /// A lease that an agent's earlier process gave, and of which its app was told no more than
-    /// this. Its app could not renew it meanwhile, so its silence is counted from now.
+    /// A lease of an earlier process of this agent, and the latest deadline that was returned to its
+    /// app. The app could not renew it meanwhile, so its silence counts from now.
     #[must_use]
     pub const fn resumed(
         id: LeaseId,
@@ -134,13 +134,13 @@ impl Lease {
         }
     }
 
-    /// Lets a connection keep it alive: no silence of its app ends it, and it ends at this moment.
+    /// Lets a connection keep it alive: silence of its app does not end it, and it ends at this moment.
     pub const fn bind_to_connection(&mut self, ends_at: Moment) {
         self.silent_until = ends_at;
         self.is_bound = true;
     }
 
-    /// Lets it live as long as its session: nobody has to renew it, and nothing else ends it.
+    /// Lets it live as long as its session: it needs no renewal, and nothing else ends it.
     pub const fn bind_to_session(&mut self) {
         self.bind_to_connection(Moment::since_boot(Duration::MAX));
     }
@@ -151,13 +151,12 @@ impl Lease {
         self.is_bound.then_some(self.silent_until)
     }
 
-    /// Tells the app how long it may act: `ttl` from now, and never beyond the session's deadline.
-    /// The answer counts from the arrival of the request, however long that waited for the lock.
+    /// Returns how long the app may act: `ttl` from now, and never beyond the session's deadline. The
+    /// answer counts from the arrival of the request, however long the request waited for the lock.
     /// The end of a lease that a connection holds does not move.
     ///
     /// # Errors
-    /// The [`Loss`], when there is nothing left to tell: the session's deadline or the app's own
-    /// has passed.
+    /// The [`Loss`], if the session's deadline or the app's own has passed.
     pub fn tell(
         &mut self,
         arrived: Moment,
@@ -174,7 +173,7 @@ impl Lease {
         self.tell_again(arrived, now, session_until)
     }
 
-    /// Tells the app what it has, without counting this as a sign of its life.
+    /// Returns the validity that the app has, without counting as a renewal.
     ///
     /// # Errors
     /// As [`Lease::tell`].
@@ -195,7 +194,7 @@ impl Lease {
         })
     }
 
-    /// Repeats the latest deadline told and moves nothing: what a stopping agent answers.
+    /// Returns the latest deadline that the app has, and extends nothing: the answer of a stopping agent.
     ///
     /// # Errors
     /// The [`Loss`], once that deadline has passed.
@@ -223,21 +222,21 @@ impl Lease {
         (now >= self.silent_until && now >= self.told_until).then_some(loss)
     }
 
-    /// The latest deadline that the app was told. Before it the grant may not be given up,
+    /// The latest deadline that was returned to the app. Before it the grant may not be released,
     /// unless the app ended the lease.
     #[must_use]
     pub const fn told_until(&self) -> Moment {
         self.told_until
     }
 
-    /// When the agent gives up on an app that stays silent.
+    /// When the lease ends if the app stays silent.
     #[must_use]
     pub fn gives_up_at(&self) -> Moment {
         self.silent_until.max(self.told_until)
     }
 }
 
-/// The agent's side of a grant: which leases it served, and whether it may serve another.
+/// The agent's side of a grant: the leases that it served, and whether it may serve another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tenure {
     grant: GrantId,
@@ -247,7 +246,7 @@ pub struct Tenure {
 }
 
 impl Tenure {
-    /// A grant that was just seen to be ours, with the base that it has in the store.
+    /// A grant of this agent that was just read, with its base in the store.
     #[must_use]
     pub const fn new(grant: GrantId, base: Token) -> Self {
         Self {
@@ -258,8 +257,8 @@ impl Tenure {
         }
     }
 
-    /// A grant that an earlier process of this agent had. Which of its tokens that one gave is not
-    /// certain, so none is left.
+    /// A grant of an earlier process of this agent. It is unknown which of its tokens that process
+    /// used, so none is left.
     #[must_use]
     pub const fn resumed(grant: GrantId, base: Token) -> Self {
         Self {
@@ -276,7 +275,7 @@ impl Tenure {
         &self.grant
     }
 
-    /// The next lease; none once a release was sent or when the tokens are used up.
+    /// The next lease; none once a release was sent, or if the tokens are used up.
     pub fn serve(&mut self, now: Moment) -> Option<Lease> {
         if self.release_sent {
             return None;
@@ -287,13 +286,13 @@ impl Tenure {
         Some(Lease::new(id, token, now))
     }
 
-    /// Whether it serves nobody any more, because a release may be on its way.
+    /// Whether it serves no more leases, because a release may be under way.
     #[must_use]
     pub const fn is_release_sent(&self) -> bool {
         self.release_sent
     }
 
-    /// Whether another lease can be had from it.
+    /// Whether it can serve another lease.
     #[must_use]
     pub fn may_serve(&self) -> bool {
         !self.release_sent && self.base.nth(self.served).is_some()
@@ -306,7 +305,7 @@ impl Tenure {
         self.base.nth(last).unwrap_or(self.base)
     }
 
-    /// A release is about to be sent. From here on there is no way back.
+    /// A release is about to be sent. This is final.
     pub fn release_sent(&mut self) {
         self.release_sent = true;
     }

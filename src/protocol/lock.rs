@@ -1,9 +1,9 @@
-//! A lock and everything that can happen to it.
+//! A lock and its transitions.
 //!
-//! Each transition takes the lock as it was read and gives the lock to write by compare-and-swap
-//! on the revision it was read at. None of them knows whether the write will succeed: a
-//! transition may be computed any number of times, and takes effect at most once. Joining the
-//! queue alone needs no swap; the store does that to the lock as it finds it.
+//! Each transition takes the lock as it was read and returns the lock to write, by compare-and-swap
+//! on the revision that was read. It does not know whether the write will succeed: it may be
+//! computed any number of times, and takes effect at most once. Only joining the queue needs no
+//! compare-and-swap: the store adds the waiter to the lock's current version.
 
 use std::collections::BTreeMap;
 
@@ -20,99 +20,99 @@ use super::token::{Mint, Revision, Token, TokenExhausted};
 /// A lock held by a session, as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Names the grant; only who knows it can release.
+    /// Names the grant; a release needs it.
     pub id: GrantId,
-    /// Who holds the lock.
+    /// The holder.
     pub holder: Claimant,
-    /// What the app wrote about itself, for people.
+    /// The app's description of itself. Informational.
     pub metadata: BTreeMap<String, String>,
-    /// Since when, for people.
+    /// When the lock was acquired. Informational.
     pub acquired_at: WallTime,
-    /// Whether the agent keeps the grant between leases: "queue, and it will be given".
+    /// Whether the agent keeps the grant between leases. It hands the lock over once a waiter queues.
     pub kept: bool,
 }
 
-/// What a session wants a lock for.
+/// A session's request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// Made before the first write, so that an unanswered one can be recognised.
     pub grant: GrantId,
-    /// Who claims.
+    /// The pod and session that request the lock.
     pub claimant: Claimant,
-    /// What the app wrote about itself.
+    /// The app's description of itself.
     pub metadata: BTreeMap<String, String>,
-    /// Whether the agent shall keep the grant between leases.
+    /// Whether the agent will keep the grant between leases.
     pub kept: bool,
-    /// Now, for people.
+    /// The time of the request. Informational.
     pub at: WallTime,
-    /// Whether it is to stand before those in the queue that are not preferred. Elections only;
-    /// elsewhere it means nothing.
+    /// Whether its queue entry goes before those that are not preferred. Ignored for locks that are
+    /// not elections.
     pub preferred: bool,
 }
 
 /// One lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lock {
-    /// What it guards. Never changes.
+    /// The resource that the lock guards. Immutable.
     pub resource: Resource,
-    /// Who has it; none when it is free.
+    /// The current grant; none if the lock is free.
     pub grant: Option<Grant>,
-    /// The first token of the current or last grant. Never smaller than before.
+    /// The first token of the current or last grant. Never decreases.
     pub token: Token,
-    /// Who waits. Empty when the lock is free.
+    /// The queue. Empty if the lock is free.
     pub waiters: Queue,
-    /// The last few ends of grants that their holders did not ask for, oldest first.
+    /// The latest grants that did not end by a release of their holder, oldest first.
     pub incidents: Vec<Incident>,
-    /// How often it was granted.
+    /// How many grants there were.
     pub transitions: u64,
-    /// Since when its grant counts as long-held, if the operator marked it. It goes with the grant.
+    /// Since when its grant counts as long-held, if the operator marked it. It ends with the grant.
     pub long_held: Option<WallTime>,
-    /// What people set for it. Read only.
+    /// What persons set in its spec. Read only.
     pub settings: Settings,
 }
 
 /// Why a claim is not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Somebody holds the lock.
+    /// The lock is held.
     Held,
     /// The queue has no room.
     QueueFull,
-    /// The lock's object is being deleted. No grant is made on it; its successor can be granted.
+    /// The lock's object is being deleted and is not granted any more. A recreated one can be.
     BeingDeleted,
     /// No token can be made.
     TokenExhausted(TokenExhausted),
 }
 
-/// What becomes of a claim.
+/// The answer to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Write this; once written, the lock is the claimant's.
+    /// The lock to write; once written, the claimant holds it.
     Granted(Box<Lock>),
-    /// The lock is the claimant's already: an earlier write whose answer was lost, or a
+    /// The claimant holds the lock already: by an earlier write whose answer was lost, or by a
     /// hand-over.
     AlreadyGranted,
-    /// Join the queue with this; once it is in, the claimant waits in line.
+    /// The entry to add to the queue; once added, the claimant waits.
     Queued(Box<Waiter>),
-    /// The session is in the queue already, by this entry.
+    /// The session has this entry in the queue already.
     AlreadyQueued(GrantKey),
     /// Nothing is written.
     Refused(Refusal),
 }
 
-/// What a token is worth to the one who presents it.
+/// Whether a token may still be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenCheck {
     /// It belongs to the current grant.
     Current,
     /// It belongs to a grant that ended.
     Stale,
-    /// It was never given for this lock, as far as the store says.
+    /// As far as the store knows, no grant of this lock ever had it.
     Unknown,
 }
 
 impl Lock {
-    /// A lock that nobody ever held.
+    /// A lock that was never held.
     #[must_use]
     pub fn unheld(resource: Resource) -> Self {
         Self {
@@ -145,7 +145,7 @@ impl Lock {
         self.grant.as_ref().map(|grant| &grant.holder.session)
     }
 
-    /// One try to take the lock, which was read at `at`.
+    /// One try to acquire the lock, which was read at `at`.
     #[must_use]
     pub fn acquire(&self, at: Revision, mint: &Mint, claim: &Claim) -> Decision {
         if self.is_held_by(&claim.key()) {
@@ -163,7 +163,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock if it is free, else a place in its queue.
+    /// Acquires the lock if it is free, and joins its queue otherwise.
     #[must_use]
     pub fn acquire_or_queue(&self, at: Revision, mint: &Mint, claim: &Claim) -> Decision {
         let decision = self.acquire(at, mint, claim);
@@ -179,13 +179,13 @@ impl Lock {
         }
     }
 
-    /// The lock with one more waiter in its queue; none when it may not have it.
+    /// The lock with one more waiter in its queue; none if the waiter may not join.
     ///
-    /// At the end of the queue this is the one write that is not decided on a revision: who comes last does not depend on
-    /// who came before. The store applies it to the lock as it is by then, at once or late, so all
-    /// that keeps it harmless is asked here: the lock is held, and by another grant than the one
-    /// that would wait, there is room, and the session has no other place. The place of a preferred
-    /// candidate does depend on who came before: that is decided on a revision.
+    /// A join at the end of the queue is the only write without a revision: the last place does not
+    /// depend on the entries before it. The store applies it to the lock's current version, possibly
+    /// late. So this checks all that makes a late join harmless: the lock is held, by another grant
+    /// than the waiter's; the queue has room; the session has no other entry. The place of a
+    /// preferred candidate does depend on the other entries, and its join is a compare-and-swap.
     #[must_use]
     pub fn joined_by(&self, waiter: Waiter) -> Option<Self> {
         let _held = self.grant.as_ref().filter(|held| held.id != waiter.grant)?;
@@ -201,7 +201,7 @@ impl Lock {
         }
     }
 
-    /// The lock without this waiter; none when it does not wait.
+    /// The lock without this waiter; none if it is not queued.
     #[must_use]
     pub fn leave_queue(&self, grant: &GrantKey) -> Option<Self> {
         self.waiters.without(grant).map(|waiters| Self {
@@ -210,9 +210,9 @@ impl Lock {
         })
     }
 
-    /// The lock with the grant in the name of another app of the same session: who asked first has
-    /// gone, and the next one in that pod takes over what it had. None when this grant does not
-    /// hold it, or has the name already.
+    /// The lock with the grant in the name of another caller of the same session: the first caller
+    /// has left, and the next one in that pod gets its grant. None if this grant does not hold the
+    /// lock, or has the name already.
     #[must_use]
     pub fn in_the_name_of(&self, claim: &Claim) -> Option<Self> {
         let held = self.held_as(&claim.key())?;
@@ -222,7 +222,7 @@ impl Lock {
         Some(Self {
             grant: Some(Grant {
                 acquired_at: held.acquired_at,
-                // Others have decided by it.
+                // Waiters of other pods have decided by it.
                 kept: held.kept,
                 ..claim.to_grant()
             }),
@@ -230,10 +230,10 @@ impl Lock {
         })
     }
 
-    /// The lock after this grant was released: the head's, dead or alive, or free. None when
-    /// this grant does not hold it (any more).
+    /// The lock after the release of this grant: held by the head of the queue, expired or not, or
+    /// free. None if this grant does not hold the lock.
     ///
-    /// A releaser does not judge who is dead; whoever finds the new holder dead takes over.
+    /// A release does not check whether the head has expired; an observer that proves it takes over.
     #[must_use]
     pub fn release(
         &self,
@@ -246,8 +246,8 @@ impl Lock {
             .then(|| self.handed_on(&self.waiters, at, mint, now))
     }
 
-    /// The same for an app that was asked by a person and let go: with the incident in the same
-    /// write.
+    /// As [`Lock::release`], for an app that releases at a person's request: the same write records
+    /// the incident.
     #[must_use]
     pub fn release_on_request(
         &self,
@@ -268,14 +268,14 @@ impl Lock {
         Some(recorded.handed_on(&self.waiters, at, mint, now))
     }
 
-    /// The lock after its holder was proven dead: the first living waiter's, else the taker's,
-    /// else free. Dead waiters are dropped and the incident is recorded in the same write. None
-    /// when the holder is not dead.
+    /// The lock after its holder was proven expired. It is granted to the first waiter that has not
+    /// expired, otherwise to the taker; without either it is free. The same write drops expired
+    /// waiters and records the incident. None if the holder has not expired.
     ///
-    /// The caller must have seen the holder's session revoked, or missing for long enough,
-    /// before this is *written*; when the lock was read does not matter, because the CAS holds it
-    /// to that version. Written first and revoked after, a hung holder could renew in between
-    /// and go on believing.
+    /// The caller must have observed that the holder's session is revoked, or missing for long
+    /// enough, before this is *written*. It does not matter when the lock was read, because the
+    /// compare-and-swap is on that version. If the revocation came after the write, a hung holder
+    /// could renew in between and act on.
     #[must_use]
     pub fn take_over(
         &self,
@@ -299,10 +299,11 @@ impl Lock {
         }
     }
 
-    /// The lock after a person ended this grant by force: the first living waiter's, else free,
-    /// with the incident in the same write. None when that grant does not hold it.
+    /// The lock after a person ended this grant by force: granted to the first waiter that has not
+    /// expired, otherwise free. The same write records the incident. None if that grant does not hold
+    /// the lock.
     ///
-    /// Its holder may go on believing until it hears of it: from here on only the token protects.
+    /// The holder may act until it observes this. Until then only the token protects the resource.
     #[must_use]
     pub fn force_release(
         &self,
@@ -318,8 +319,8 @@ impl Lock {
         Some(recorded.handed_on(&living, at, mint, ending.at))
     }
 
-    /// The lock marked as long-held, or no longer so; none when it is so already, or when nobody
-    /// holds it and it is to be marked.
+    /// The lock with the long-held mark set or removed; none if that changes nothing, or if a free
+    /// lock would be marked.
     #[must_use]
     pub fn marked_long_held(&self, since: Option<WallTime>) -> Option<Self> {
         let changes = since.is_some() != self.long_held.is_some();
@@ -330,8 +331,8 @@ impl Lock {
         })
     }
 
-    /// The record of this grant's end, if there is one. A version that names no grants in its records is
-    /// understood by the grant's first token.
+    /// The record of this grant's end, if there is one. Records of a version that names no grants are
+    /// matched by the grant's first token.
     #[must_use]
     pub fn incident_of(&self, grant: &GrantId, base: Token) -> Option<&Incident> {
         self.incidents.iter().find(|one| match &one.grant {
@@ -340,11 +341,11 @@ impl Lock {
         })
     }
 
-    /// The same grant with a new, larger base: after a suspected restore, or when its tokens are
-    /// used up. None when this grant does not hold the lock.
+    /// The same grant with a new, larger base: after a suspected restore, or if its tokens are used
+    /// up. None if this grant does not hold the lock.
     ///
     /// # Errors
-    /// [`TokenExhausted`] when no larger base can be made.
+    /// [`TokenExhausted`] if there is no larger base.
     pub fn rebase(
         &self,
         at: Revision,
@@ -361,8 +362,8 @@ impl Lock {
         }))
     }
 
-    /// What the store says of a token. To everybody but the holder's agent, all thousand tokens
-    /// from the base on belong to the current grant.
+    /// What the store knows about a token. For every client except the holder's agent, all thousand
+    /// tokens from the base on belong to the current grant.
     #[must_use]
     pub fn check_token(&self, token: Token) -> TokenCheck {
         if self.token.covers(token) && self.token != Token::NONE {
@@ -398,7 +399,7 @@ impl Lock {
         })
     }
 
-    /// The head's, or free when nobody waits.
+    /// The lock granted to the head of the queue, or free without waiters.
     fn handed_on(&self, waiters: &Queue, at: Revision, mint: &Mint, now: WallTime) -> Self {
         match waiters.split_head() {
             Some((head, rest)) => self.granted_or_free(head.into_grant(now), rest, at, mint),
@@ -406,8 +407,8 @@ impl Lock {
         }
     }
 
-    /// Where no token can be made, or the object is being deleted, the lock is freed without its
-    /// queue (a free lock has no waiters); each waiter queues again, or learns why it cannot.
+    /// If there is no larger token, or the object is being deleted, the lock is freed and its queue
+    /// emptied (a free lock has no waiters). Each waiter queues again, or is refused with the reason.
     fn granted_or_free(&self, grant: Grant, waiters: Queue, at: Revision, mint: &Mint) -> Self {
         if self.settings.is_being_deleted {
             return self.freed();

@@ -1,7 +1,7 @@
-//! What a challenger saw of somebody else's session, and what follows from how long it saw it.
+//! What a challenger observed of another pod's session, for how long, and what it may do.
 //!
 //! The challenger counts on its own clock, from after it *received* the first answer that showed
-//! the session's current version. Wall-clock times in the object play no part.
+//! the session's current version. It ignores wall-clock times in the object.
 
 use super::time::{Moment, SessionTtl};
 use super::token::Revision;
@@ -9,15 +9,15 @@ use super::token::Revision;
 /// What a read of a session object showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sight {
-    /// It is there, at this version, and not revoked.
+    /// It exists, at this version, and is not revoked.
     Version(Revision),
-    /// It is there and revoked.
+    /// It exists and is revoked.
     Revoked,
-    /// There is no such object.
+    /// It does not exist.
     Missing,
 }
 
-/// What was seen of a session, and since when it has not changed.
+/// What was observed of a session, and since when it has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Observed {
     sight: Sight,
@@ -27,19 +27,19 @@ pub struct Observed {
 /// What a challenger may do about a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may be alive; ask again at this moment.
+    /// It may be alive; check again at this moment.
     MayLive {
-        /// When its silence will have lasted long enough, if it stays silent.
+        /// When it may be revoked, if it stays silent.
         until: Moment,
     },
     /// It was silent for 1.05 TTL: it may be revoked, by a CAS on exactly this version.
     MayRevoke(Revision),
-    /// It is proven dead: revoked, or seen missing for 1.05 TTL. Its locks may be taken over.
+    /// It has expired: it is revoked, or was missing for 1.05 TTL. Its locks may be taken over.
     Dead,
 }
 
 impl Observed {
-    /// Joins a new sight to what was seen before; the count starts anew when anything changed.
+    /// Adds a new read to what was observed before; any change restarts the count.
     #[must_use]
     pub fn join(before: Option<Self>, sight: Sight, received: Moment) -> Self {
         match before {
@@ -53,8 +53,8 @@ impl Observed {
 
     /// What may be done, by the larger of the session's TTL and the one in the holder's entry.
     ///
-    /// A session that is missing counts as dead only after it was seen missing for 1.05 TTL:
-    /// the one who holds the lock may not have noticed yet.
+    /// A missing session counts as expired only after it was missing for 1.05 TTL: the holder may not
+    /// have noticed yet.
     #[must_use]
     pub fn verdict(&self, ttl: SessionTtl, now: Moment) -> Verdict {
         let until = self.since.after(ttl.challenger_share());
@@ -66,7 +66,7 @@ impl Observed {
         }
     }
 
-    /// When this sight was first had; the oldest are forgotten first.
+    /// When this was first observed; the oldest observations are dropped first.
     #[must_use]
     pub const fn since(&self) -> Moment {
         self.since

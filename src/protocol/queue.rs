@@ -1,7 +1,7 @@
 //! The queue inside a lock: oldest first, at most 32 entries, one per session. In an election the
-//! preferred candidates stand before all others, the oldest first.
+//! preferred candidates are before all others, the oldest first.
 //!
-//! It only orders; who is dead and who is handed the lock is decided in `lock`.
+//! It only orders entries. `lock` decides which waiter gets the lock.
 
 use super::ids::GrantId;
 use super::key::{GrantKey, SessionKey};
@@ -16,11 +16,11 @@ pub const QUEUE_MAX: usize = 32;
 pub struct Waiter {
     /// The id that the grant will have when its turn comes.
     pub grant: GrantId,
-    /// Who waits.
+    /// The waiter's pod and session.
     pub claimant: Claimant,
-    /// Since when, for people; the order is the list's.
+    /// When it joined. Informational: the list gives the order.
     pub queued_at: WallTime,
-    /// Whether it goes before those that are not preferred.
+    /// Whether it goes before entries that are not preferred.
     pub preferred: bool,
 }
 
@@ -28,20 +28,20 @@ pub struct Waiter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Queue(Vec<Waiter>);
 
-/// What joining the queue came to.
+/// The outcome of a join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// The queue with the newcomer in its place.
+    /// The queue with the new entry.
     Joined(Queue),
     /// The session has an entry already: an earlier write whose answer was lost, another local
     /// caller's, or one that another pod made in the session's name.
     Present(GrantKey),
-    /// There is no room; try again later, with full jitter.
+    /// The queue has no room; try again later, with full jitter.
     Full,
 }
 
 impl Queue {
-    /// A queue as an object carries it, oldest first.
+    /// A queue as an object has it, oldest first.
     #[must_use]
     pub const fn from_entries(entries: Vec<Waiter>) -> Self {
         Self(entries)
@@ -53,19 +53,19 @@ impl Queue {
         &self.0
     }
 
-    /// How many wait.
+    /// The number of waiters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether there is no room for another waiter.
+    /// Whether the queue has no room for another waiter.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.0.len() >= QUEUE_MAX
@@ -74,7 +74,7 @@ impl Queue {
     /// The queue with one more waiter: at its end, or before the first that is not preferred.
     #[must_use]
     pub fn join(&self, waiter: Waiter) -> Join {
-        // By the name alone: no store takes two entries of one name, whatever pods they are of.
+        // By the name alone: no store accepts two entries of one name, even of different pods.
         let mut entries = self.0.iter();
         let session = &waiter.claimant.session;
         if let Some(present) = entries.find(|other| other.claimant.session == *session) {
@@ -92,7 +92,7 @@ impl Queue {
         Join::Joined(Self(entries))
     }
 
-    /// The queue without one waiter; none when it was not there.
+    /// The queue without one waiter; none if it is not queued.
     #[must_use]
     pub fn without(&self, grant: &GrantKey) -> Option<Self> {
         let rest: Vec<_> = self
@@ -104,8 +104,8 @@ impl Queue {
         (rest.len() < self.0.len()).then_some(Self(rest))
     }
 
-    /// The entries before a session's own, or all of them when it has none: who would be handed
-    /// the lock before it.
+    /// The entries before a session's own, or all entries if it has none: those that would get the
+    /// lock before it.
     #[must_use]
     pub fn ahead_of(&self, session: &SessionKey) -> &[Waiter] {
         let own = self.0.iter().position(|w| w.claimant.key() == *session);
@@ -120,8 +120,9 @@ impl Queue {
             .find(|waiter| waiter.claimant.key() == *session)
     }
 
-    /// The head and the rest. Another entry with the head's own grant, which only somebody's hand can have
-    /// made, is in neither: no store takes a lock whose grant waits for it, and it could never be handed on.
+    /// The head and the rest. A second entry with the head's grant id, which only an edit by hand can
+    /// have made, is in neither: no store accepts a lock whose grant waits for the same lock, so the
+    /// lock could never be handed over.
     #[must_use]
     pub fn split_head(&self) -> Option<(Waiter, Self)> {
         let (head, rest) = self.0.split_first()?;
@@ -129,8 +130,8 @@ impl Queue {
         Some((head.clone(), Self(rest.cloned().collect())))
     }
 
-    /// The queue without the waiters whose session is dead. They are dropped all together: one
-    /// at a time, each would cost the living behind it a TTL.
+    /// The queue without the waiters whose sessions have expired. They are dropped all at once: one
+    /// at a time, each would cost the waiters behind it a TTL.
     #[must_use]
     pub fn without_dead(&self, is_dead: impl Fn(&Claimant) -> bool) -> Self {
         Self(
@@ -216,7 +217,7 @@ mod tests {
             (&[(1, false), (2, false)], 0),
             (&[(1, true), (2, false)], 1),
             (&[(1, true), (2, true)], 2),
-            // A person's doing; it still goes before whoever is not preferred.
+            // Written by a person; it still goes before entries that are not preferred.
             (&[(1, false), (2, true)], 0),
         ];
         for (places, place) in table {

@@ -1,8 +1,8 @@
-//! A session: one running agent's claim to be alive, as the store has it and as its agent counts.
+//! A session: the sign of life of a running agent, in the store and as its agent counts it.
 //!
-//! Revoking is a compare-and-swap and so is renewing, both on the version that was read, so
-//! exactly one of two that race wins. A revocation is final and a session is never reused: who
-//! lost one starts another under a new name.
+//! A renewal and a revocation are compare-and-swaps on the version that was read, so exactly one of
+//! two that race succeeds. A revocation is final and a session is never reused: an agent that lost
+//! its session starts another one with a new name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use std::time::Duration;
 use super::ids::{OwnerId, SessionId};
 use super::time::{Moment, SessionTtl, WallTime};
 
-/// The pod (or, outside a cluster, the process) that an agent speaks for.
+/// The pod (or, outside of a cluster, the process) that an agent acts for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodRef {
     /// The pod's name.
     pub name: Arc<str>,
     /// The pod's uid, which its bound token proves.
     pub uid: Arc<str>,
-    /// The node it runs on, where that is known.
+    /// The node that it runs on, if that is known.
     pub node: Option<Arc<str>>,
 }
 
-/// Who claims a lock, whether it holds the lock or waits for it.
+/// A holder or a waiter of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claimant {
-    /// Who the app says it is.
+    /// The owner id that the app gave.
     pub owner: OwnerId,
-    /// The pod whose agent claims.
+    /// The pod of the agent.
     pub pod: PodRef,
-    /// The session with which the claim lives and dies.
+    /// The session: the grant or queue entry lives as long as it does.
     pub session: SessionId,
-    /// The session's TTL, so that a session object that is gone can still be timed.
+    /// The session's TTL, by which an observer measures the silence of a deleted session.
     pub session_ttl: SessionTtl,
 }
 
@@ -50,9 +50,9 @@ pub enum RevokeReason {
 /// The end of a session. It is final.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Revocation {
-    /// When, for people.
+    /// When. Informational.
     pub at: WallTime,
-    /// Who revoked it: a pod's name or a user's.
+    /// The pod or user that revoked it.
     pub by: Arc<str>,
     /// Why.
     pub reason: RevokeReason,
@@ -61,11 +61,11 @@ pub struct Revocation {
 /// The failed renewals that the last successful one reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RenewalFailures {
-    /// How many since the session began.
+    /// Their number since the session began.
     pub count: u64,
-    /// What the last one was.
+    /// The error of the last one.
     pub last_reason: Option<Arc<str>>,
-    /// When the last one was, for people.
+    /// The time of the last one. Informational.
     pub last_at: Option<WallTime>,
 }
 
@@ -74,18 +74,18 @@ pub struct RenewalFailures {
 pub struct Session {
     /// Its name, never used twice.
     pub id: SessionId,
-    /// Whose it is.
+    /// The pod that it belongs to.
     pub pod: PodRef,
     /// How long it may be silent.
     pub ttl: SessionTtl,
-    /// The version of the agent that made it.
+    /// The version of the agent that created it.
     pub agent_version: Arc<str>,
-    /// How often it was renewed. It rises with every renewal, because an update that changes
-    /// nothing consumes no revision, and then two writers could both succeed.
+    /// The number of renewals. Each renewal raises it: an update that changes nothing consumes no
+    /// revision, and then two writers could both succeed.
     pub renewals: u64,
-    /// When it was last renewed, for people.
+    /// The time of the last renewal. Informational.
     pub renewed_at: Option<WallTime>,
-    /// What went wrong on the way.
+    /// The renewals that failed.
     pub failures: RenewalFailures,
     /// Its end, once it has one.
     pub revoked: Option<Revocation>,
@@ -95,7 +95,7 @@ impl Session {
     /// The session after one more renewal, to be written by CAS on the version that was read.
     ///
     /// # Errors
-    /// The [`Revocation`], when it was revoked; it can never be renewed again.
+    /// The [`Revocation`], if the session was revoked: it can never be renewed again.
     pub fn renewed(
         &self,
         at: WallTime,
@@ -112,8 +112,8 @@ impl Session {
         }
     }
 
-    /// The session revoked, to be written by CAS on the version whose silence (or whose end) was
-    /// observed; none when it was revoked before.
+    /// The revoked session, to be written by CAS on the version whose silence (or whose pod's end) was
+    /// observed; none if it was revoked before.
     #[must_use]
     pub fn revoked(&self, revocation: Revocation) -> Option<Self> {
         match self.revoked {
@@ -126,10 +126,10 @@ impl Session {
     }
 }
 
-/// How the agent counts its own session's life.
+/// The agent's own count of how long its session is valid.
 ///
-/// It is valid from before the first try of the last successful renewal was *sent*: the answer
-/// may have been on its way for any time.
+/// It counts from when the first try of the last successful renewal was *sent*: the answer may have
+/// taken any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeepAlive {
     ttl: SessionTtl,
@@ -137,7 +137,7 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Counts from the moment before the write that made the session was sent.
+    /// Counts from the moment before the write that created the session was sent.
     #[must_use]
     pub const fn begun(sent: Moment, ttl: SessionTtl) -> Self {
         Self { ttl, sent }
@@ -148,25 +148,25 @@ impl KeepAlive {
         self.sent = self.sent.max(sent);
     }
 
-    /// The local deadline: from here on nothing that hangs on the session may be believed.
+    /// The local deadline: from here on no lease of this session is valid.
     #[must_use]
     pub const fn valid_until(&self) -> Moment {
         self.sent.after(self.ttl.holder_share())
     }
 
-    /// Whether the session may still be believed.
+    /// Whether the session is still valid.
     #[must_use]
     pub fn is_valid(&self, now: Moment) -> bool {
         now < self.valid_until()
     }
 
-    /// What is left before the deadline.
+    /// The time left before the deadline.
     #[must_use]
     pub const fn remaining(&self, now: Moment) -> Duration {
         self.valid_until().since(now)
     }
 
-    /// Whether less than half of the TTL is left: then a renewal goes before the next grant.
+    /// Whether less than half of the TTL is left: then the agent renews before the next grant.
     #[must_use]
     pub fn is_stale(&self, now: Moment) -> bool {
         self.remaining(now) < self.ttl.get() / 2
@@ -181,9 +181,9 @@ impl KeepAlive {
             .after(third.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0)))
     }
 
-    /// When to renew while nothing hangs on the session, and it is only to stay alive: after four
-    /// fifths of the TTL, up to a tenth of that earlier. Who needs it before finds it stale once
-    /// less than half of the TTL is left, and renews it then.
+    /// When to renew a session without leases, which only has to stay alive: after four fifths of the
+    /// TTL, up to a tenth of that earlier. A caller before then finds it stale once less than half of
+    /// the TTL is left, and the agent renews it.
     #[must_use]
     pub fn renew_idle_at(&self, jitter: f64) -> Moment {
         let share = self.ttl.get() * 4 / 5;
@@ -191,15 +191,15 @@ impl KeepAlive {
             .after(share.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0)))
     }
 
-    /// How long one try may take: a quarter of what is left, so that there is always another
-    /// one before the deadline, and not so little that no server could answer in it.
+    /// The time limit of one try: a quarter of the time that is left, so that another try fits before
+    /// the deadline, and never so short that no server could answer.
     #[must_use]
     pub fn attempt_timeout(&self, now: Moment) -> Duration {
         (self.remaining(now) / 4).max(SHORTEST_ATTEMPT)
     }
 }
 
-/// Below this a try against a healthy server would fail for no reason but its haste.
+/// A shorter time limit would fail against a healthy server.
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -1,27 +1,26 @@
-//! What people set in a lock's spec, or did to its object. The protocol reads it and never writes it.
+//! What persons set in a lock's spec, or did to its object. The protocol reads it and never writes it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ids::{GrantId, LeaseId};
 
-/// What people set for one lock.
+/// What persons set for one lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// How long the object is kept while it is free and idle; the operator's own setting unless
-    /// said.
+    /// How long the object is kept while it is free and idle (default: the operator's setting).
     pub retain: Option<Duration>,
-    /// Held longer than this it is marked as long-held; the operator's own setting unless said.
+    /// A grant older than this is marked as long-held (default: the operator's setting).
     pub long_held: Option<Duration>,
-    /// Somebody's wish that a grant ends.
+    /// A person's request that a grant ends.
     pub release_request: Option<Arc<ReleaseRequest>>,
-    /// The object was deleted and is only kept by a finalizer. It vanishes with the write that takes
-    /// the finalizer away, and a grant on it would end without a record.
+    /// The object was deleted and only a finalizer keeps it. It disappears with the write that removes
+    /// the finalizer, and a grant on it would end without a record.
     pub is_being_deleted: bool,
 }
 
 impl Settings {
-    /// What somebody asks of the app that this grant serves. Force is not asked of anybody.
+    /// The request to the app that holds this grant. A forced release is not a request to the app.
     #[must_use]
     pub fn asked_of(&self, grant: &GrantId) -> Option<&Arc<ReleaseRequest>> {
         let request = self.release_request.as_ref();
@@ -29,31 +28,30 @@ impl Settings {
     }
 }
 
-/// A person's wish that a grant ends, on the record.
+/// A person's request that a grant ends, which is recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReleaseRequest {
-    /// The grant to end, as the person wrote it.
+    /// The grant to end: a grant id or a lease id.
     pub lease: Arc<str>,
-    /// How it is meant.
+    /// Whether the app decides.
     pub mode: ReleaseMode,
     /// Why, in words.
     pub reason: Arc<str>,
-    /// Who asks; the API server vouches for it.
+    /// The user; an admission policy checks it.
     pub actor: Arc<str>,
 }
 
-/// How a release request is meant.
+/// Whether the app decides about a release request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReleaseMode {
-    /// The app is told and decides.
+    /// The app is notified and decides.
     Ask,
-    /// The grant ends.
+    /// The operator ends the grant.
     Force,
 }
 
 impl ReleaseRequest {
-    /// Whether it is about this grant. An app's lease id, which its log may show, names the grant
-    /// that it is of.
+    /// Whether it is about this grant. A lease id, which an app's log may show, names its grant, too.
     #[must_use]
     pub fn names(&self, grant: &GrantId) -> bool {
         *self.lease == *grant.as_str()

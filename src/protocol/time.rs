@@ -47,7 +47,7 @@ impl Moment {
     }
 }
 
-/// A wall-clock time in microseconds since 1970, for people to read. Nothing is decided by it.
+/// A wall-clock time in microseconds since 1970. Informational: nothing is decided by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WallTime(pub i64);
 

@@ -1,16 +1,16 @@
 //! Fencing tokens: numbers that only ever rise for a resource.
 //!
 //! A token is derived from the resourceVersion that the granting compare-and-swap consumes: such
-//! a CAS succeeds at most once and revisions only rise, so tokens are unique and rising, over
-//! deleting and re-creating the lock object too. (Kleppmann, "How to do distributed locking",
+//! a CAS succeeds at most once and revisions only rise, so tokens are unique and rising, also after
+//! the lock object is deleted and recreated. (Kleppmann, "How to do distributed locking",
 //! 2016; Burrows, "The Chubby lock service", OSDI 2006, calls them sequencers.)
 //!
 //! `base = max(floor + scale(max(R, L)), previous base + 1000)`: R is the resourceVersion that the grant
 //! consumes, L the highest one that the agent has seen. The thousand numbers from the base on are the grant's.
 //!
-//! What this module does not do: it trusts that the store's revisions never go back. A restored
+//! What this module does not do: it trusts that the store's revisions never decrease. A restored
 //! backup breaks that unless its revision was bumped (`etcdutl snapshot restore
-//! --bump-revision`); [`Mint::must_raise`] and [`Seen::list_answered`] are what notices.
+//! --bump-revision`); [`Mint::must_raise`] and [`Seen::list_answered`] detect it.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
-/// A fencing token. Zero is the token of a lock that nobody ever held.
+/// A fencing token. Zero is the token of a lock that was never held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
@@ -34,16 +34,16 @@ const COUNTED_BELOW: u64 = 1 << 43;
 /// Above this a revision counts nanoseconds (GKE: 1760342223637167018 is a real one).
 const NANOSECONDS_ABOVE: u64 = 1 << 53;
 
-/// How far a write's revision may lie ahead of what its token was made from before the gap is
-/// taken for a restored backup with a bumped revision (the runbook bumps by 10^9).
+/// How far the revision of a write may be above the one that its token was computed from. A larger
+/// gap counts as a restored backup with a bumped revision (the runbook bumps by 10^9).
 const BUMP_SUSPECTED_ABOVE: u64 = 100_000_000;
 
-/// No token can be made.
+/// There is no larger token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenExhausted {
     /// The base that would have been needed.
     pub needed: u128,
-    /// Whether the lock's last token asks for it, and not the store's revision.
+    /// Whether the lock's last token is the reason, and not the store's revision.
     pub by_last_token: bool,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for TokenExhausted {
 impl std::error::Error for TokenExhausted {}
 
 impl Token {
-    /// The token of a lock that nobody ever held.
+    /// The token of a lock that was never held.
     pub const NONE: Self = Self(0);
 
     /// A token read from an object or a request.
@@ -137,10 +137,10 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The highest revision of locks that a session saw, in any answer, event or bookmark.
+/// The highest revision of locks that a session has seen, in any answer, event or bookmark.
 ///
-/// It begins with one consistent LIST. Without it a lock object that a restored backup brought
-/// back with its old resourceVersion would repeat tokens.
+/// It begins with one consistent LIST. Otherwise a lock object that a restored backup contains with
+/// its old resourceVersion would repeat tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seen(Revision);
 
@@ -150,7 +150,7 @@ pub struct Seen(Revision);
 pub struct StoreWentBack {
     /// The highest revision seen before.
     pub seen: Revision,
-    /// What the LIST answered.
+    /// The revision of the LIST.
     pub listed: Revision,
 }
 
@@ -181,15 +181,15 @@ impl Seen {
         self.0
     }
 
-    /// Takes note of a revision in an answer or an event; an older one changes nothing.
+    /// Records a revision of an answer or an event; an older one changes nothing.
     pub fn note(&mut self, revision: Revision) {
         self.0 = self.0.max(revision);
     }
 
-    /// Takes note of another consistent LIST.
+    /// Records another consistent LIST.
     ///
     /// # Errors
-    /// [`StoreWentBack`] when the list is older than what was seen; nothing may be granted then.
+    /// [`StoreWentBack`] if the list is older than what was seen; nothing may be granted then.
     pub fn list_answered(&mut self, listed: Revision) -> Result<(), StoreWentBack> {
         if listed < self.0 {
             return Err(StoreWentBack {
@@ -202,7 +202,7 @@ impl Seen {
     }
 }
 
-/// What a session makes tokens from, beside the lock itself.
+/// What a session computes tokens from, beside the lock itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mint {
     /// The highest revision of locks that the session saw.
@@ -215,11 +215,11 @@ pub struct Mint {
 impl Mint {
     /// The base for a grant whose CAS consumes `at`, for a lock whose last base was `previous`.
     ///
-    /// The floor is an addend and not a lower bound: under a lower bound every lock that is
-    /// deleted and made again while the floor dominates would get the very same token.
+    /// The floor is an addend and not a lower bound: with a lower bound every lock that is deleted and
+    /// recreated below the floor would get the same token again.
     ///
     /// # Errors
-    /// [`TokenExhausted`] when the base would not survive a trip through JSON.
+    /// [`TokenExhausted`] if the base would not survive a trip through JSON.
     pub fn base(&self, at: Revision, previous: Token) -> Result<Token, TokenExhausted> {
         let from_revision = u128::from(self.floor) + at.max(self.seen.highest()).scale();
         let from_previous = match previous {
@@ -236,13 +236,13 @@ impl Mint {
         }
     }
 
-    /// Whether a grant that was written at `written` with the base `token` must get a larger
-    /// token before anybody is told of it.
+    /// Whether a grant that was written at `written` with the base `token` must get a larger token
+    /// before a caller receives it.
     ///
-    /// A bumped restore raises the store's revision and leaves each object at its old one. A
-    /// write that lands more than 10^8 above what its token was made from is the sign: tokens
-    /// lost with the backup may lie in between. The granter asks this about its own write, the
-    /// receiver of a hand-over about the version at which it found itself the holder.
+    /// A bumped restore raises the store's revision and leaves each object at its old one. Its sign is
+    /// a write more than 10^8 above the revision that its token was computed from: tokens that the
+    /// backup lacks may lie in between. An agent checks this for each grant that it writes, and the
+    /// receiver of a hand-over for the version at which it became the holder.
     #[must_use]
     pub fn must_raise(&self, token: Token, written: Revision) -> bool {
         let gap = u128::from(BUMP_SUSPECTED_ABOVE) * u128::from(LEASES_PER_GRANT);

@@ -118,8 +118,8 @@ impl EmbeddedStore {
         let inner = self.0.clone();
         let task = tokio::task::spawn_blocking(move || call(&inner));
         within(CALL_LIMIT, async {
-            task.await.unwrap_or_else(|died| {
-                Err(StoreError::Ambiguous(format!("the store failed: {died}")))
+            task.await.unwrap_or_else(|panic| {
+                Err(StoreError::Ambiguous(format!("the store failed: {panic}")))
             })
         })
         .await

@@ -149,7 +149,7 @@ impl Args {
                 timing: Timing::new(Duration::from_secs(self.webhook_cert_seconds)),
             }),
             (Some(_), _) => Err(
-                "--webhook-cert-dir is for a certificate that somebody else makes; leave \
+                "--webhook-cert-dir is for a certificate from another source; leave \
                  --webhook-service, --webhook-configuration and --webhook-secret out"
                     .to_owned(),
             ),

@@ -338,7 +338,7 @@ mod tests {
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(60)).await;
         tokio::time::resume();
-        // It goes on where it stood.
+        // It continues where it was.
         let mut read = vec![0; 100 * PART_BYTES];
         client.read_exact(&mut read).await.unwrap();
         assert!(asked.load(Ordering::SeqCst) > 90);

@@ -363,7 +363,7 @@ fn write_grant(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), St
     Ok(())
 }
 
-/// Each grant begins with a list even if nobody waits, so that the first waiter can be appended, too.
+/// Each grant begins with a list, even an empty one, so that the first waiter can be appended, too.
 fn write_waiters(status: &mut Fields, before: &Lock, next: &Lock) -> Result<(), StoreError> {
     let grant_of = |lock: &Lock| lock.grant.as_ref().map(|grant| grant.id.clone());
     if before.waiters == next.waiters && grant_of(before) == grant_of(next) {

@@ -218,7 +218,7 @@ fn max_backoff(failures: u32) -> Option<Duration> {
 }
 
 /// Returns whether the watcher would continue from a revision that cannot be watched, or skip an
-/// event. By itself it lists again only after an event with Gone.
+/// event. On its own it lists again only after an event with Gone.
 fn needs_new_watcher(error: &watcher::Error) -> bool {
     match error {
         // A watch that starts at an expired or a future revision.

@@ -145,7 +145,7 @@ impl LockRecord {
         let resource = Resource::parse(&self.resource)
             .map_err(|invalid| unreadable(&self.resource, &invalid))?;
         if self.grant.is_none() && !self.waiters.is_empty() {
-            return Err(unreadable(&self.resource, &"waiters, and nobody holds it"));
+            return Err(unreadable(&self.resource, &"it has waiters, but no holder"));
         }
         let waiters = self.waiters.iter().map(WaiterRecord::waiter);
         Ok(Lock {
