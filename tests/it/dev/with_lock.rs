@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-use super::{Dev, PATIENCE, eventually, token};
+use super::{Dev, Method, PATIENCE, eventually, path_of, token};
 
 /// It writes the process id of a child that holds none of the script's pipes.
 const COMMAND_WITH_CHILD: &str = "sleep 1000 >/dev/null 2>&1 & echo $! > child; wait";
@@ -37,10 +37,28 @@ impl Setup {
 
     /// Starts `sh with-lock.sh RESOURCE 0 sh -c COMMAND` in the directory.
     fn start(&self, resource: &str, command: &str) -> Child {
+        self.script(resource, "0", command).spawn().unwrap()
+    }
+
+    /// `sh with-lock.sh RESOURCE WAIT sh -c COMMAND` in the directory.
+    fn script(&self, resource: &str, wait: &str, command: &str) -> Command {
         let mut script = script_in(self.home.path());
         script.env("LEASEHOLD_URL", &self.dev.url);
-        script.args([resource, "0", "sh", "-c", command]);
-        script.spawn().unwrap()
+        script.args([resource, wait, "sh", "-c", command]);
+        script
+    }
+
+    /// Waits until so many callers wait for a lock.
+    async fn until_waiting(&self, count: usize) {
+        let greeting = self.dev.said("stdout");
+        let url = greeting.split("metrics: ").nth(1).expect("an admin port");
+        let url = format!("{}/metrics", url.split(')').next().unwrap());
+        let line = format!("leasehold_callers_in_line {count}\n");
+        eventually(async || {
+            let metrics = self.dev.http.get(&url).send().await.unwrap();
+            metrics.text().await.unwrap().contains(&line).then_some(())
+        })
+        .await;
     }
 
     /// What the command has written to this file, once a line is there.
@@ -139,6 +157,52 @@ async fn held_lock_gives_exit_code_75_and_no_command_runs() {
     let output = ended(script).await;
     assert_eq!(code(&output), Some(75));
     assert!(errors(&output).contains("lock_held"), "{}", errors(&output));
+    assert!(!setup.home.path().join("ran").exists());
+}
+
+#[tokio::test]
+async fn held_lock_gives_the_exit_code_of_exit_if_held() {
+    let setup = Setup::new().await;
+    setup.dev.acquire("job").await;
+    let mut script = setup.script("job", "1", "echo ran > ran");
+    let script = script.env("EXIT_IF_HELD", "0").spawn().unwrap();
+    let output = ended(script).await;
+    assert_eq!(code(&output), Some(0), "{}", errors(&output));
+    assert!(errors(&output).contains("lock_held"), "{}", errors(&output));
+    assert!(!setup.home.path().join("ran").exists());
+}
+
+#[tokio::test]
+async fn waiting_script_runs_its_command_after_the_release() {
+    let setup = Setup::new().await;
+    let held = setup.dev.acquire("job").await;
+    let script = setup.script("job", "240", "echo $FENCING_TOKEN").spawn();
+    setup.until_waiting(1).await;
+    let released = setup.dev.call(Method::DELETE, &path_of(&held), None).await;
+    assert_eq!(released.0, 204, "{}", released.1);
+    let output = ended(script.unwrap()).await;
+    assert_eq!(code(&output), Some(0), "{}", errors(&output));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let sent: u64 = printed.trim().parse().unwrap();
+    assert!(sent > token(&held), "{sent} after {held}");
+}
+
+#[tokio::test]
+async fn script_that_is_stopped_while_it_waits_gets_no_lock() {
+    let setup = Setup::new().await;
+    let held = setup.dev.acquire("job").await;
+    let script = setup
+        .script("job", "240", "echo ran > ran")
+        .spawn()
+        .unwrap();
+    setup.until_waiting(1).await;
+    send("TERM", script.id().unwrap()).await;
+    let output = ended(script).await;
+    assert_eq!(code(&output), Some(143), "{}", errors(&output));
+    setup.until_waiting(0).await;
+    let released = setup.dev.call(Method::DELETE, &path_of(&held), None).await;
+    assert_eq!(released.0, 204, "{}", released.1);
+    setup.dev.acquire("job").await;
     assert!(!setup.home.path().join("ran").exists());
 }
 
