@@ -1,45 +1,25 @@
--- The tables and functions of docs/fencing.md, to try its recipes with two sessions:
+-- The fence of docs/fencing.md: one table and two functions, for a database of yours. Run it as the owner of the tables
+-- that the fence guards, and not as the app's role:
 --
---   createdb fencing
---   psql --dbname fencing --file examples/postgresql/fence.sql
+--   psql --dbname DATABASE --file examples/postgresql/fence.sql
+--   psql --dbname DATABASE --command 'GRANT EXECUTE ON FUNCTION pass_fence TO APP_ROLE'
+--
+-- The functions name the schema `public`. For another one, replace it in this file.
 
 \set ON_ERROR_STOP on
 BEGIN;
 
--- Recipe A: a fence has one row for each resource, with the largest token seen.
-
-CREATE TABLE fence (
-    resource text PRIMARY KEY,
-    token    bigint NOT NULL
+-- One row for each resource, with the largest token seen. Never delete a row: its token would be forgotten.
+CREATE TABLE public.fence (
+    resource  text PRIMARY KEY,
+    token     bigint NOT NULL,
+    -- The transaction that passed the fence last, for require_fence. The row is locked until it ends.
+    passed_by xid8
 );
 
-CREATE TABLE ledger (
-    id     bigint PRIMARY KEY,
-    amount numeric NOT NULL
-);
-
--- Recipe B: the written row has a column for the largest token seen.
-
-CREATE TABLE report (
-    id            bigint PRIMARY KEY,
-    body          text NOT NULL,
-    fencing_token bigint NOT NULL DEFAULT 0
-);
-
-INSERT INTO report (id, body) VALUES (1, 'empty');
-
--- Recipe C: a trigger refuses every write of a transaction that has not passed the fence.
-
-CREATE TABLE payout (
-    id     bigint PRIMARY KEY,
-    amount numeric NOT NULL
-);
-
--- The transaction that passed the fence last. The fence's row is locked until it ends.
-ALTER TABLE fence ADD COLUMN passed_by xid8;
-
--- Runs with its owner's rights, so the app's role needs no right on `fence` and cannot lower a token.
-CREATE FUNCTION pass_fence(locked text, given bigint) RETURNS void
+-- Passes the fence, or raises LH001 if the token is stale. It runs with its owner's rights, so the app's role needs no
+-- right on `fence` and cannot lower a token.
+CREATE FUNCTION public.pass_fence(locked text, given bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO public.fence VALUES (locked, given, pg_current_xact_id())
@@ -50,7 +30,12 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION require_fence() RETURNS trigger
+-- By default every role may call a function. A role that may call this one can also raise the token as far as it likes,
+-- which refuses all other writers.
+REVOKE ALL ON FUNCTION public.pass_fence FROM PUBLIC;
+
+-- For a trigger (recipe C): raises LH002 in a transaction that has not passed the fence of the trigger's argument.
+CREATE FUNCTION public.require_fence() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM public.fence
@@ -59,8 +44,5 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-
-CREATE TRIGGER fenced BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON payout
-    FOR EACH STATEMENT EXECUTE FUNCTION require_fence('payouts');
 
 COMMIT;

@@ -92,8 +92,10 @@ fn script_in(directory: &Path) -> Command {
         .arg("with-lock.sh")
         .current_dir(directory)
         .env_remove("LEASEHOLD_URL")
-        .env("NO_PROXY", "127.0.0.1")
-        .env("no_proxy", "127.0.0.1")
+        // Of the pod, for requests to other hosts.
+        .env("http_proxy", "http://127.0.0.1:1")
+        .env("NO_PROXY", "example.com")
+        .env("no_proxy", "example.com")
         .kill_on_drop(true)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -241,7 +243,7 @@ async fn hanging_sidecar_ends_the_command_within_its_validity() {
 #[tokio::test]
 async fn command_ends_at_sigterm_before_its_lock_is_free() {
     let setup = Setup::new().await;
-    let on_term = "curl -s $LEASEHOLD_URL/v1/locks > locks; echo >> locks; exit 3";
+    let on_term = "curl -s --noproxy 127.0.0.1 $LEASEHOLD_URL/v1/locks > locks; echo >> locks; exit 3";
     let command = format!("trap '{on_term}' TERM; echo > ready; while :; do sleep 0.1; done");
     let script = setup.start("job", &command);
     setup.written("ready").await;
