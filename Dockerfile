@@ -1,6 +1,6 @@
-# The operator, the sidecar and everything else are one static binary, and nothing is beside it: no shell,
-# no libraries, no certificates (who must be trusted comes with the ServiceAccount's token).
-# `make image` builds it, and lays the binary and this file into a folder of their own first.
+# One static binary contains the operator, the sidecar and all other commands. The image has nothing else: no shell,
+# no libraries, no certificates (the trusted CA is mounted with the ServiceAccount's token).
+# `make image` builds the image, from a directory that contains only the binary.
 FROM scratch
 COPY leasehold /leasehold
 USER 65532:65532

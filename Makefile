@@ -1,18 +1,18 @@
-# Everything here runs on a fresh machine with Rust, Go and make; what is missing is named.
+# Every target runs on a fresh machine with Rust, Go and make. A target names the programs that are missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# A failed test says what it waited for; forty frames of the runtime below it would hide that.
+# A failed test prints what it waited for. Forty stack frames of the runtime would hide that message.
 export RUST_LIB_BACKTRACE := 0
 
-# Properties are tried on the same inputs in each run: one that is red changed something. Another number hunts.
+# Property tests use the same inputs in each run, so a new failure comes from a change. Set another seed to search.
 export PROPTEST_RNG_SEED := $(or $(PROPTEST_RNG_SEED),8)
 
-# A node needs root. Where that is not, a line says so.
+# The node tests need root. Without root, `no-node` prints that they were skipped.
 NODE := $(if $(filter 0,$(shell id -u)),node-e2e,no-node)
-# Its image takes minutes to build, in which the faults need little.
+# The node's image takes minutes to build. The fault run needs little CPU, so both run at the same time.
 IMAGE := $(if $(filter node-e2e,$(NODE)),image)
 
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -21,20 +21,20 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-# The ladder: `check` before each commit, `test` before a change is merged, `prove` for what takes long. CI runs the
+# The ladder: `check` before each commit, `test` before a change is merged, `prove` for the long runs. CI runs the
 # last two.
 
 .PHONY: check
 check: lint unit sim-short ## Minutes, no cluster: format, clippy, unit and integration tests, 40 simulated worlds
 
 .PHONY: test
-test: check policies api-schema chart alerts quick-proofs e2e ## What a change must pass: check, the policies, API schema, chart, alerts, model, one minute of faults, e2e
+test: check policies api-schema chart alerts quick-proofs e2e ## Required for each change: check, the policies, API schema, chart, alerts, model, one minute of faults, e2e
 
 .PHONY: prove
 prove: bugs long-proofs floor crowd elections comparison $(NODE) ## The long runs: seeded bugs, ten minutes of faults, 2,000 worlds, oldest Kubernetes, crowd, elections, client-go, node
 
 .PHONY: quick-proofs
-quick-proofs: # Faults leave one core of two idle.
+quick-proofs: # On two cores, the fault run leaves one of them idle.
 	$(MAKE) --no-print-directory --output-sync=target --jobs 2 fault-short model
 
 .PHONY: long-proofs
@@ -47,53 +47,53 @@ lint: need-cargo ## Formatting and clippy, warnings denied
 	cargo clippy --locked --all-targets -- -D warnings
 
 .PHONY: unit
-unit: need-cargo need-jq need-git ## Unit and integration tests and a short fuzzing: fast, no cluster
+unit: need-cargo need-jq need-git ## Unit and integration tests and a short fuzz run: fast, no cluster
 	cargo test --locked --lib --bins --test it --test history --test fuzz
 
 .PHONY: sim-short
-sim-short: need-cargo # 40 of the simulation's worlds, without optimization
+sim-short: need-cargo # 40 worlds of the simulation, without compiler optimization
 	SIM_SEEDS=0..40 scripts/ran.sh cargo test --locked --test sim invariants_hold
 
 .PHONY: policies
-policies: need-go ## The admission policies and the definitions' rules, by Kubernetes' own validators: seconds, no cluster
-	@# Go's cache of results does not notice that a file outside of the module has changed.
+policies: need-go ## The admission policies and the CRDs' rules, evaluated by Kubernetes' own validators: seconds, no cluster
+	@# Go's test cache does not notice changes to files outside the module.
 	cd tests/policies && GOWORK=off go vet -mod=readonly ./... && GOWORK=off go test -mod=readonly -count=1 ./...
 
 .PHONY: api-schema
-api-schema: need-cargo ## The OpenAPI document beside what is accepted, by Schemathesis (needs Python 3.10)
+api-schema: need-cargo ## Compares the OpenAPI document with what the API accepts, by Schemathesis (needs Python 3.10)
 	cargo build --locked
 	tests/api-schema/run.sh "$(TARGET)/debug/leasehold" "$(TARGET)/api-schema"
 
 .PHONY: bugs
-bugs: need-cargo need-git ## Seeded bugs in a copy of the tree, each of which a test must notice
+bugs: need-cargo need-git ## Seeded bugs in a copy of the tree; a test must detect each of them
 	scripts/ran.sh scripts/seeded.sh cargo test --locked --lib --test it --test sim seeded:: -- --include-ignored
 
 .PHONY: fuzz
-fuzz: need-cargo ## Fuzzing by coverage, SECONDS=… for each target; some of them: ON="api lock" (needs g++)
+fuzz: need-cargo ## Coverage-guided fuzzing, SECONDS=… for each target; only some targets: ON="api lock" (needs g++)
 	tests/fuzz/guided/run.sh $(or $(SECONDS),120) $(ON)
 
 .PHONY: porcupine
-porcupine: need-go ## Builds the checker of linearizability, once it has refused what is wrong
+porcupine: need-go ## Builds the linearizability checker, after its tests show that it rejects wrong histories
 	cd tests/porcupine && GOWORK=off go vet -mod=readonly ./... && GOWORK=off go test -mod=readonly ./...
 	cd tests/porcupine && CGO_ENABLED=0 GOWORK=off go build -mod=readonly -buildvcs=false -trimpath \
 		-ldflags "-s -w" -o "$(abspath $(TARGET))/porcupine" .
 
 .PHONY: comparison
-comparison: need-cargo controlplane bench-peers porcupine ## client-go's leader election beside ours under the same late answers: when did two lead?
+comparison: need-cargo controlplane bench-peers porcupine ## Compares client-go's leader election with ours under the same late answers: when did two lead?
 	cargo test --locked --test comparison
 	@cat "$(TARGET)/comparison/table.md"
 
 .PHONY: alerts
-alerts: promtool ## The alerts, as Prometheus itself reads them: when they fire and when they do not
+alerts: promtool ## The alerts, evaluated by Prometheus' promtool: when they fire and when they do not
 	"$(TARGET)/controlplane/promtool/promtool" check rules charts/leasehold/files/alerts.yaml
 	"$(TARGET)/controlplane/promtool/promtool" test rules tests/alerts/alerts.test.yaml
 
 .PHONY: chart
-chart: helm ## The Helm chart without a cluster, by Helm 4 and Helm 3: lint, what it renders, what it refuses
+chart: helm ## The Helm chart without a cluster, with Helm 4 and Helm 3: lint, rendered files, rejected values
 	tests/chart/check.sh
 
 .PHONY: chart-golden
-chart-golden: helm ## Rewrites tests/golden/chart, which is what the chart renders
+chart-golden: helm ## Rewrites tests/golden/chart from the rendered chart
 	tests/chart/check.sh --regenerate
 
 .PHONY: model
@@ -101,13 +101,13 @@ model: need-cargo ## The protocol model-checked to completion, and its negative 
 	cargo test --locked --profile model --test model -- --nocapture --test-threads 1
 
 .PHONY: sim
-sim: need-cargo ## Agents as they ship in 2,000 simulated worlds where everything goes wrong, and negative controls
+sim: need-cargo ## The shipped agents in 2,000 simulated worlds with faults of every kind, and negative controls
 	cargo test --locked --profile model --test sim -- --nocapture --test-threads 1
 
 SEEDS ?= 100000
 
 .PHONY: soak
-soak: need-cargo ## The same in SEEDS=100000 new worlds, or more
+soak: need-cargo ## The same simulation in new worlds; their number is SEEDS (default: 100000)
 	SIM_SOAK=$(SEEDS) scripts/ran.sh cargo test --locked --profile model --test sim soak -- --nocapture --ignored
 
 .PHONY: e2e
@@ -115,25 +115,25 @@ e2e: need-cargo controlplane helm ## Our binaries against a real etcd and kube-a
 	cargo test --locked --test e2e -- --test-threads 4
 
 .PHONY: crowd
-crowd: need-cargo controlplane ## 200 agents that ask for one lock within a second, and what that costs
+crowd: need-cargo controlplane ## 200 agents request one lock within a second; prints what that costs
 	cargo build --locked --profile model
 	LEASEHOLD_OPTIMIZED="$(TARGET)/model/leasehold" \
 		scripts/ran.sh cargo test --locked --test e2e crowd:: -- --ignored --nocapture --test-threads 1
 
 .PHONY: elections
-elections: need-cargo controlplane ## Five candidates in three minutes of failures: never two leaders
+elections: need-cargo controlplane ## Five candidates during three minutes of failures: never two leaders
 	scripts/ran.sh cargo test --locked --test e2e election::storm -- --ignored --nocapture
 
 .PHONY: upgrade
-upgrade: need-cargo controlplane ## An older version beside this one at each step of an upgrade, OLDER=REVISION of the repository's history
+upgrade: need-cargo controlplane ## An older version together with this one at each step of an upgrade, OLDER=REVISION of the git history
 	scripts/older.sh "$(OLDER)" "$(TARGET)/older"
 	LEASEHOLD_OLDER="$(TARGET)/older/leasehold" scripts/ran.sh cargo test --locked --test e2e upgrade:: -- --ignored --nocapture
 
 .PHONY: fault
-fault: need-cargo need-git controlplane porcupine ## Ten minutes of faults on a real control plane, and what the apps' histories say of it
+fault: need-cargo need-git controlplane porcupine ## Ten minutes of faults on a real control plane, then checks of the apps' histories
 	scripts/need.sh fault
 	cargo test --locked --test fault -- --test-threads 1
-	@# Builds the binary, too; what `make bugs` has built is not built again.
+	@# This also builds the binary. Cargo reuses what `make bugs` has built.
 	scripts/seeded.sh cargo test --locked --no-run --test sim
 	LEASEHOLD_SEEDED="$(TARGET)/seeded/debug/leasehold" scripts/ran.sh cargo test --locked --test fault impatient_operator -- --ignored
 	scripts/ran.sh cargo test --locked --test fault run:: -- --ignored --nocapture
@@ -144,23 +144,23 @@ fault-short: need-cargo controlplane porcupine # One minute of faults
 	FAULT_MINUTES=1 scripts/ran.sh cargo test --locked --test fault run:: -- --ignored --nocapture
 
 .PHONY: floor
-floor: need-cargo controlplane-floor helm ## The end-to-end tests that are about the oldest supported Kubernetes
+floor: need-cargo controlplane-floor helm ## The end-to-end tests for the oldest supported Kubernetes
 	scripts/ran.sh cargo test --locked --test e2e _promised_floor -- --ignored --test-threads 4
 
 .PHONY: node-e2e
-node-e2e: need-cargo controlplane-node image ## Our image on a real node: kubelet, containerd and the rest (needs root)
+node-e2e: need-cargo controlplane-node image ## Our image on a real node with kubelet and containerd (needs root)
 	tests/node/app-image.sh "$(TARGET)/node/app.tar"
 	cargo test --locked --no-run --test node
 	tests/node/both.sh
 
 .PHONY: node
-node: need-cargo controlplane-node image ## A real node of this machine's to try the chart on, until Ctrl-C (needs root)
+node: need-cargo controlplane-node image ## Makes this machine a real node to try the chart on, until Ctrl-C (needs root)
 	tests/node/app-image.sh "$(TARGET)/node/app.tar"
 	cargo test --locked --no-run --test node
 	exec tests/node/enter.sh cargo test --offline --locked --test node -- --nocapture --ignored --exact stay::stay
 
 .PHONY: no-node
-no-node: # What is said instead of it
+no-node: # Runs instead of node-e2e
 	@echo "node-e2e was not run: it needs root (sudo make node-e2e)"
 
 .PHONY: image
@@ -169,7 +169,7 @@ image: need-cargo ## The container image, its binary and its SBOM, under target/
 	scripts/image.sh
 
 .PHONY: release
-release: need-cargo helm ## What a release consists of, under target/dist: binaries, image and SBOM for amd64 and arm64, chart, plain YAML, checksums
+release: need-cargo helm ## Builds all files of a release in target/dist: binaries, image and SBOM for amd64 and arm64, chart, plain YAML, checksums
 	scripts/need.sh release
 	scripts/release.sh
 
@@ -184,13 +184,13 @@ demo: need-cargo controlplane ## A control plane and two sidecars to try curl an
 	cargo run --locked --quiet --example demo -- "$(TARGET)/debug/leasehold"
 
 .PHONY: bench
-bench: need-cargo controlplane bench-peers ## Medians and ratios in one run; parts of it: ARGS="calls peers many-locks many-pods operator"
+bench: need-cargo controlplane bench-peers ## Medians and ratios in one run; only some parts: ARGS="calls peers many-locks many-pods operator"
 	cargo build --locked --release
 	cargo run --locked --release --quiet --example bench -- "$(TARGET)/release/leasehold" \
 		"$(TARGET)/bench/leaderelection" "$(TARGET)/bench/etcdmutex" $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: need-go # What the bench compares with; each a module of its own, which pins its versions
+bench-peers: need-go # The other locks of the bench; each is a separate Go module that pins its versions
 	mkdir -p "$(TARGET)/bench"
 	for peer in leaderelection etcdmutex; do (cd "bench/$$peer" && CGO_ENABLED=0 GOWORK=off \
 		go build -mod=readonly -buildvcs=false -trimpath -ldflags "-s -w" \
@@ -201,16 +201,16 @@ controlplane: ## Builds etcd, kube-apiserver, kubectl and kube-controller-manage
 	tests/controlplane/build.sh etcd v1.36
 
 .PHONY: controlplane-floor
-controlplane-floor: ## The same for the oldest Kubernetes that is promised
+controlplane-floor: ## The same for the oldest supported Kubernetes
 	tests/controlplane/build.sh v1.33
 
 .PHONY: controlplane-node
-controlplane-node: ## The same, and what makes a node of this machine: kubelet, containerd, runc and the like
+controlplane-node: ## The same, and the programs that make this machine a node: kubelet, containerd, runc, CNI plugins
 	scripts/need.sh node
 	tests/controlplane/build.sh etcd v1.36 v1.36-node containerd runc cni helm
 
 .PHONY: promtool
-promtool: # Prometheus' own checker of rules, built once, under target/
+promtool: # Prometheus' rule checker, built once, under target/
 	tests/controlplane/build.sh promtool
 
 .PHONY: helm
@@ -218,7 +218,7 @@ helm: # Helm 4 and Helm 3, built once, under target/
 	tests/controlplane/build.sh helm helm3
 
 .PHONY: generate
-generate: need-cargo ## Rewrites what is generated: crds/, docs/openapi.json, goldens of the webhook and the messages, a table in docs/
+generate: need-cargo ## Rewrites generated files: crds/, docs/openapi.json, goldens of the webhook and the messages, a table in docs/
 	LEASEHOLD_REGENERATE=1 cargo test --locked --quiet --test it drift
 
 .PHONY: deny

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Builds the container image: one static binary, from scratch. Without a daemon, and the same bytes
-# wherever it is built from the same commit with the same toolchain and buildah.
+# Builds the container image: one static binary, from scratch. It needs no daemon. The build is reproducible: the same
+# commit, toolchain and buildah give the same bytes on every machine.
 #
 #   scripts/image.sh [ARCH...]        amd64 (default), arm64      (make image, make release)
 #
-# Lays into target/image: leasehold.tar, an OCI archive under the name that the chart uses by default, with an image
-# for each ARCH; for each of them leasehold-linux-ARCH, the binary, and sbom-ARCH.cdx.json, what it is made of (CycloneDX).
+# Writes to target/image:
+#   leasehold.tar           an OCI archive with an image for each ARCH, named as in the chart's defaults
+#   leasehold-linux-ARCH    the binary for each ARCH
+#   sbom-ARCH.cdx.json      its SBOM (CycloneDX)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# What nodes pull is smaller; this is the layer unpacked, which is the binary.
+# The limit for the unpacked layer, which is the binary. Nodes pull a smaller, compressed one.
 readonly BYTES_MAX=15000000
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -42,7 +44,7 @@ triple() {
   esac
 }
 
-# No path of this machine gets into the binary. Packed relocations save half a megabyte.
+# The binary contains no paths of the build machine. Packed relocations save half a megabyte.
 build_binary() {
   local triple
   triple=$(triple "$1")
@@ -53,8 +55,8 @@ build_binary() {
     "--remap-path-prefix=$target=/target"
   )
   if [ "$1" = arm64 ] && [ "$(uname -m)" != aarch64 ]; then
-    # Debian has no musl for another architecture. Rust brings its own, with a linker; the C code of `ring` needs a
-    # compiler alone, and no functions of that compiler's library.
+    # Debian has no musl for other architectures. Rust ships its own musl and a linker. The C code of `ring` needs only
+    # a compiler; it must not call functions of that compiler's runtime library (-mno-outline-atomics).
     export CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc CFLAGS_aarch64_unknown_linux_musl=-mno-outline-atomics
     flags+=("-Clinker=rust-lld" "-Clink-self-contained=yes" "-Clink-arg=-zpack-relative-relocs")
   else
@@ -68,13 +70,13 @@ build_binary() {
   chmod 755 "$target/image/leasehold-linux-$1"
 }
 
-# The folder that buildah sees has nothing but what goes into the image, with the times of the commit.
+# Buildah's context directory contains only the image's files. All timestamps are the commit's.
 pack() {
   local version name time arch
   time=$(commit_time)
   version=$(awk -F '"' '/^version = / { print $2; exit }' Cargo.toml)
   name=ghcr.io/leasehold/leasehold:$version
-  # A storage of its own: it does not touch the user's images, and trusts no cache.
+  # A separate storage keeps the user's images untouched and uses no cached layers.
   local buildah=(buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run")
   for arch in "$@"; do
     mkdir -p "$work/$arch"
@@ -84,13 +86,13 @@ pack() {
       --label "org.opencontainers.image.licenses=Apache-2.0" \
       --manifest "$name" --file Dockerfile "$work/$arch" >/dev/null
   done
-  # Packed by tar: an archive of buildah's has the time of its making in it.
+  # tar packs the archive, because buildah's own archives contain the time of the build.
   "${buildah[@]}" manifest push --quiet --all --format oci "$name" "oci:$work/layout:$name"
   tar --create --file "$target/image/leasehold.tar" --directory "$work/layout" --format ustar --sort name \
     --mtime "@$time" --owner 0 --group 0 --numeric-owner --mode a+rX,u+w,go-w blobs index.json oci-layout
 }
 
-# In a tree without git's history, such as a release's archive, it is given.
+# In a tree without git history, such as a release archive, SOURCE_DATE_EPOCH must be set.
 commit_time() { echo "${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"; }
 
 report() {

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Sees to it that the programs of Debian's that something needs are there: installs what is missing where it
-# may, and names it where not.
+# Checks that the Debian packages of a make target are installed. It installs the missing ones as root, and otherwise
+# prints their names and fails.
 #
 #   scripts/need.sh image      what `make image` needs
 #   scripts/need.sh release    what `make release` needs
-#   scripts/need.sh node       what `make node-e2e` needs beside that
+#   scripts/need.sh node       what `make node-e2e` needs in addition to `image`
 #   scripts/need.sh fault      what `make fault` needs
 set -euo pipefail
 
-# What shows that a package is there, a program or a file, and the package.
+# Pairs PROGRAM=PACKAGE or FILE=PACKAGE: the package is installed if the program or the file exists.
 needs() {
   case $1 in
     image) echo 'buildah=buildah musl-gcc=musl-tools' ;;
@@ -43,7 +43,7 @@ main() {
     return 1
   fi
   echo "installing ${missing[*]}"
-  # Two targets of one make may come here at the same time.
+  # Two targets of one `make --jobs` may run this at the same time.
   exec 9>/run/leasehold-need.lock
   flock 9
   apt-get -qq update

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command of cargo's that tests, and fails where one of its binaries ran no test: a filter that matches
-# nothing any more, because a test was renamed, would else be green for ever.
+# Runs a `cargo test` command, and fails if one of its binaries ran no test. Otherwise, a filter that matches nothing
+# after a test was renamed would always pass.
 #
 #   scripts/ran.sh cargo test …
 set -euo pipefail

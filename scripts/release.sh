@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Builds everything that a release consists of, for the version in Cargo.toml. It publishes nothing: the workflow
-# .github/workflows/release.yaml does that with these files.
+# Builds all files of a release, for the version in Cargo.toml. It publishes nothing: the workflow
+# .github/workflows/release.yaml publishes these files.
 #
 #   scripts/release.sh        (make release)
 #
-# Lays into target/dist: the binaries, the multi-arch image (an OCI archive), an SBOM for each architecture, the packaged
-# chart, the same installation as plain YAML, and SHA256SUMS.
+# Writes to target/dist: the binaries, the multi-arch image (an OCI archive), an SBOM for each architecture, the
+# packaged chart, the same installation as plain YAML, and SHA256SUMS.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly ARCHS=(amd64 arm64)
-# What the chart supports at least. Plain YAML cannot ask a cluster for its version.
+# The oldest version that the chart supports. Plain YAML cannot query a cluster's version.
 readonly KUBE_VERSION=1.33
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -45,7 +45,7 @@ main() {
   (cd "$dist" && ls -l)
 }
 
-# The namespace, and what the chart renders with its defaults. `kubectl apply --server-side -f` installs it.
+# Prints the namespace and the chart rendered with its defaults. `kubectl apply --server-side -f` installs it.
 plain_yaml() {
   printf 'apiVersion: v1\nkind: Namespace\nmetadata:\n  name: leasehold-system\n'
   printf '  labels:\n    pod-security.kubernetes.io/enforce: restricted\n'

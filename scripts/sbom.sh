@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# What the binary is made of, as CycloneDX 1.6 in JSON on the standard output: every crate that is linked
-# into it for a target, with version, licence and checksum. What only builds it (build scripts, macros) is
-# not in it.
+# Prints the binary's SBOM on standard output, as CycloneDX 1.6 in JSON: every crate that is linked into the binary for
+# a target, with version, licence and checksum. Crates that are only used to build it (build scripts, macros) are left
+# out.
 #
 #   scripts/sbom.sh TARGET
 #
-# cargo tree alone knows which of the crates in Cargo.lock the target and the features bring. Neither
-# name, version, licence nor checksum can have a character that JSON would want escaped.
+# Only cargo tree knows which crates of Cargo.lock the target and the features select. Names, versions, licences and
+# checksums contain no character that JSON requires to be escaped.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 [ $# = 1 ] || { echo "usage: sbom.sh TARGET" >&2; exit 1; }
 
-# A line a crate, sorted: name, version, licence.
+# One line for each crate, sorted: name, version, licence.
 crates=$(cargo tree --locked --target "$1" --edges normal,no-proc-macro --prefix none \
   --format '{p}|{l}' | sed -E 's/^([^ ]+) v([^ |]+)[^|]*\|(.*)$/\1 \2 \3/; s/ \(\*\)$//' | LC_ALL=C sort -u)
 
@@ -25,7 +25,7 @@ awk -v crates="$crates" '
     for (i = 1; i <= count; i++) {
       split(lines[i], part, " ")
       licence = substr(lines[i], length(part[1]) + length(part[2]) + 3)
-      # Some crates still have the form that the registry knew first: a slash for OR.
+      # Some crates still use the registry's first syntax: a slash for OR.
       gsub(/ *\/ */, " OR ", licence)
       purl = "pkg:cargo/" part[1] "@" part[2]
       object = "{\"type\":\"" (part[1] == "leasehold" ? "application" : "library") "\",\"bom-ref\":\"" purl \

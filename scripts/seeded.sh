@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Seeded bugs: tests/seeded/bugs.patch adds them to a copy of the tree (tests/seeded-bugs.md). What is shipped has none.
+# Seeded bugs: tests/seeded/bugs.patch adds them to a copy of the tree (tests/seeded-bugs.md). Shipped code has none.
 #
 #   scripts/seeded.sh copy           updates the copy, target/seeded/tree: the files of the tree, with the patch
 #   scripts/seeded.sh cargo test …   updates the copy and runs cargo in it
@@ -12,7 +12,7 @@ readonly patch=tests/seeded/bugs.patch
 mkdir -p "${CARGO_TARGET_DIR:-target}/seeded"
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 readonly target copy=$target/seeded/tree git=$target/seeded/git
-# Has the blobs that the patch was made from: what a merge begins with.
+# Contains the blobs that the patch was created from: the base of a three-way merge.
 objects=$(git rev-parse --git-path objects 2>/dev/null || true)
 [ ! -d "$objects" ] || objects=$(cd "$objects" && pwd)
 
@@ -21,8 +21,8 @@ die() {
   exit 1
 }
 
-# A repository of the copy's own, with an index for each state. git writes only files that differ, so cargo
-# rebuilds only what changed.
+# The copy has its own repository, with an index for each state. git writes only files that differ, so cargo rebuilds
+# only what changed.
 run_git() (
   export GIT_DIR=$git GIT_WORK_TREE=$2 GIT_INDEX_FILE=$git/$1
   cd "$2"
@@ -36,13 +36,13 @@ in_edited() { run_git edited "$copy" "$@"; }
 main() {
   mkdir -p "$copy"
   if [ "${1:-}" != check ]; then
-    # One at a time: each of them writes the same indexes. A lock file of git that is left is of one that was killed.
+    # One run at a time, because all runs write the same indexes. A remaining git lock file is from a killed run.
     exec 9>"$target/seeded/lock"
     flock 9
     [ -e "$git" ] || in_tree init --quiet
     rm -f "$git"/*.lock
     mkdir -p "$git/info"
-    # A target directory inside the tree is none of its files.
+    # A target directory inside the tree is excluded from the tree's files.
     printf '/%s\n' "${target#"$PWD"/}" >"$git/info/exclude"
   fi
   case ${1:-} in
@@ -52,9 +52,9 @@ main() {
       update_copy
       exec 9>&-
       cd "$copy"
-      # Both trees build in one directory, so dependencies are built once. There cargo tells the trees apart by their
-      # profiles alone: the copy has no debug information, and a number of units that nothing else sets. Tests find the control plane by
-      # CARGO_TARGET_DIR.
+      # Both trees build in one directory, so dependencies are built once. Cargo distinguishes the trees only by their
+      # profiles: the copy has no debug information, and a number of codegen units that no other profile sets. Tests
+      # find the control plane by CARGO_TARGET_DIR.
       CARGO_TARGET_DIR=$target CARGO_BUILD_BUILD_DIR=$target exec cargo "$2" --target-dir "$target/seeded" \
         --config profile.dev.package.leasehold.debug=false \
         --config profile.dev.package.leasehold.codegen-units=255 "${@:3}"
@@ -71,7 +71,7 @@ main() {
 
 usage() { die "usage: seeded.sh copy|cargo COMMAND …|save|check"; }
 
-# The index `tree` gets the files of the tree, and `patched` these with the patch.
+# Reads the tree's files into the index `tree`. The index `patched` starts with the same files; `apply` adds the patch.
 read_tree() {
   in_tree add --all
   cp "$git/tree" "$git/patched"
@@ -93,7 +93,7 @@ update_copy() {
   in_copy read-tree --reset -u "$(in_patched write-tree)"
 }
 
-# Leaves conflict markers, or *.rej files if git does not have what the patch was made from.
+# Leaves conflict markers, or *.rej files if git does not have the blobs that the patch was created from.
 merge() {
   in_copy read-tree --reset -u "$(cat "$git/base")"
   GIT_ALTERNATE_OBJECT_DIRECTORIES=$objects in_copy apply --3way "$PWD/$patch" ||

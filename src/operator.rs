@@ -2,8 +2,8 @@
 //! incidents.
 //!
 //! Safety never depends on it. It keeps no state that the objects do not have, so it may be killed
-//! at any time and another replica continues. Every replica watches; only the one that is sure to
-//! lead acts. If two act at once, the writes of one of them fail.
+//! at any time and another replica continues. Every replica watches; only the one that holds the
+//! lead by its own deadline acts. If two act at once, the writes of one of them fail.
 //!
 //! `view` holds the observations, `plan` decides (pure), `apply` writes, `recorder` writes the
 //! audit log and Events. This file wires them.
@@ -54,7 +54,7 @@ pub use binding::BindSidecars;
 pub use own_pod::OwnPod;
 pub use recorder::AuditLog;
 
-/// The maximum number of concurrent actions: as many writers as a healthy API server has use for.
+/// The maximum number of concurrent actions. A healthy API server gains nothing from more writers.
 const IN_FLIGHT_MAX: usize = 32;
 /// The longest sleep. Timers do not advance while the machine is suspended, but the clock does.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
@@ -62,8 +62,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// How often a store that lost writes is checked for another restore.
 const WENT_BACK_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// How often the store's revision is read without a reason: a proxy may silently move a watch to
-/// another API server.
+/// How often the store's revision is read even if no watch was interrupted: a proxy may silently
+/// move a watch to another API server.
 const REVISION_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Whether this replica is the active one.
@@ -76,7 +76,7 @@ pub trait Leadership: Send + Sync + 'static {
     async fn changed(&self);
 
     /// Sets whether this replica can be the active one. If it cannot, it does not run for the lead,
-    /// or gives it up.
+    /// or releases it.
     fn set_eligible(&self, is_fit: bool);
 }
 
@@ -332,14 +332,7 @@ impl Operator {
     }
 
     fn handle_acted(&self, key: &Key, action: &Action, applied: Applied, took: Duration, now: Now) {
-        let kind = match key {
-            Key::Session(_) => "session",
-            Key::Lock(_) => "lock",
-            Key::Label(_) => "label",
-            Key::Leader(_) => "leader",
-            Key::Binding(_) => "binding",
-            Key::UninjectedPod(_) => "asking_pod",
-        };
+        let kind = key.kind();
         self.0.metrics.record_action(kind, applied.outcome, took);
         if applied.outcome == Outcome::Done {
             self.log_action(action, now.moment);
@@ -373,7 +366,8 @@ impl Operator {
                 failures == 0 || failures.is_power_of_two()
             };
             if is_logged {
-                tracing::warn!(?key, %error, failures, advice, "reconcile failed; requeued");
+                let object = key.object();
+                tracing::warn!(kind, %object, %error, failures, advice, "reconcile failed; requeued");
             }
             let pause = backoff(failures, &self.0.ports.random);
             state.queue.finish(key);

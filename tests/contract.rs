@@ -1,9 +1,9 @@
-//! What every adapter of the ports must do: one suite, run by `it` on the embedded store and by `e2e` on a real API
-//! server.
+//! The contract of the ports: one suite for every adapter. `it` runs it on the embedded store,
+//! `e2e` on a real API server.
 //!
-//! Each fact takes an adapter with a store to itself and two parties, and makes only such writes as a pod may make
-//! under the admission policies in peer mode. Its claims on revisions hold also where others write to the same store.
-//! `every_fact!` turns the facts into tests.
+//! Each test gets an adapter with a store of its own and two parties. It makes only writes that the
+//! admission policies allow a pod in peer mode. Assertions on revisions also hold while other
+//! clients write to the same store. `every_fact!` generates the tests.
 
 #![allow(
     clippy::panic,
@@ -44,14 +44,14 @@ pub(crate) use sessions::*;
 pub(crate) use unknown_fields::*;
 pub(crate) use watch::*;
 
-/// Nothing here takes long; a store that never answers fails the test instead of hanging it.
+/// Every operation here is fast. A store that never answers fails the test instead of blocking it.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long to wait for the absence of an event.
 const SILENCE: Duration = Duration::from_millis(300);
 /// The wall clock of all writes, which is informational.
 const AT: WallTime = WallTime(1_767_225_600_123_456);
 
-/// A pod and its way to the store.
+/// A pod and its ports to the store.
 pub(crate) struct Party {
     pub(crate) pod: PodRef,
     pub(crate) locks: Arc<dyn LockStore>,
@@ -66,11 +66,11 @@ pub(crate) trait Adapter {
     fn b(&self) -> &Party;
     /// Deletes the object of a free lock, as an administrator does.
     async fn delete_lock(&self, resource: &Resource);
-    /// Deletes the object of a held lock; nothing more is written in this store after it.
+    /// Deletes the object of a held lock. The test writes nothing to this store afterwards.
     async fn delete_held_lock(&self, resource: &Resource);
 }
 
-/// The facts as tests, each on an adapter of its own.
+/// Generates one test per fact, each with its own adapter.
 macro_rules! every_fact {
     ($adapter:expr) => {
         crate::contract::every_fact!($adapter;
@@ -145,7 +145,7 @@ impl Party {
         format!("{}-0", self.pod.name).into()
     }
 
-    /// The session of this party.
+    /// Returns the session of this party.
     pub(crate) fn session(&self) -> Session {
         Session {
             id: self.session_id(),
@@ -159,7 +159,7 @@ impl Party {
         }
     }
 
-    /// This party's claim, for a grant of this name.
+    /// Returns this party's claim for the grant with this id.
     fn claim(&self, grant: &str) -> Claim {
         Claim {
             grant: grant.into(),
@@ -176,7 +176,7 @@ impl Party {
         }
     }
 
-    /// What tokens are made from: a consistent listing, as a session begins with.
+    /// Returns the input of new tokens: a consistent list, as at the start of a session.
     async fn mint(&self) -> Mint {
         let page = self.locks.list(1, None).await.expect("a listing");
         Mint {
@@ -190,7 +190,7 @@ impl Party {
         found.expect("a lock")
     }
 
-    /// Takes a free lock, or a place in its queue.
+    /// Acquires a free lock, or joins its queue.
     async fn try_take(&self, lock: &Stored<Lock>, grant: &str) -> Result<Stored<Lock>, StoreError> {
         let mint = self.mint().await;
         let claim = self.claim(grant);
@@ -205,7 +205,7 @@ impl Party {
         self.try_take(lock, grant).await.expect("a write")
     }
 
-    /// Makes a lock and takes it.
+    /// Creates a lock and acquires it.
     pub(crate) async fn make_and_take(&self, resource: &Resource, grant: &str) -> Stored<Lock> {
         let made = self.locks.create(resource).await.expect("a new lock");
         self.take(&made, grant).await
@@ -230,11 +230,11 @@ pub(crate) fn resource(name: &str) -> Resource {
     Resource::parse(name).expect("a resource")
 }
 
-/// The next event that is not a bookmark.
+/// Returns the next event that is not a bookmark.
 async fn next_event(watch: &mut LockWatch) -> LockEvent {
     loop {
         let event = tokio::time::timeout(PATIENCE, watch.next()).await;
-        let event = event.expect("an event in time").expect("a watch goes on");
+        let event = event.expect("an event in time").expect("an open watch");
         match event.expect("an event") {
             LockEvent::Bookmark(_) => {}
             told => return told,

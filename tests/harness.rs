@@ -1,9 +1,9 @@
-//! What the end-to-end tests, the demo and the bench stand on: a real kube-apiserver on a real
-//! etcd, pods with tokens bound to them, our binary as a separate process, and a proxy that loses
+//! The harness of the end-to-end tests, the demo and the bench: a real kube-apiserver on a real
+//! etcd, pods with tokens bound to them, our binary as a separate process, and a proxy that drops
 //! messages. Include it with `#[path = "../harness.rs"] mod harness;`.
 //!
 //! ```text
-//! let cluster = Cluster::shared(TakeOver::Peer).await?;     // or Cluster::fresh(…): an instance of one's own
+//! let cluster = Cluster::shared(TakeOver::Peer).await?;     // or Cluster::fresh(…): a separate instance
 //! let namespace = cluster.namespace("basics").await?;       // with service account `app`, bound to the sidecar's role
 //! let pod = namespace.pod("a").await?;                      // uid, bound token, kubeconfig; pod.client(), pod.kubectl()
 //! let a = Sidecar::start(binary, &pod).await?;              // or Sidecar::launch(binary, pod).session_ttl(5)….start()
@@ -12,24 +12,24 @@
 //!
 //! - [`ControlPlane`]: etcd and kube-apiserver; stop, freeze, kill, backup, restore, and the
 //!   requests that it served, by user.
-//! - [`ControllerManager`]: a kube-controller-manager that makes the endpoints of services.
-//! - [`Cluster`]: a control plane with our CRDs, roles and policies, in strict or peer mode; or a bare one,
-//!   and [`Helm`], which installs the chart.
-//! - [`Namespace`], [`Pod`]: what a test gets for itself. Each test takes its own namespace;
-//!   nothing is deleted, the instance goes as a whole.
-//! - [`Sidecar`]: our binary and its HTTP API. A test that fails shows the log.
+//! - [`ControllerManager`]: a kube-controller-manager, which creates the endpoints of services.
+//! - [`Cluster`]: a control plane with our CRDs, roles and policies, in strict or peer mode; or a
+//!   bare one, and [`Helm`], which installs the chart.
+//! - [`Namespace`], [`Pod`]: the objects of one test. Each test creates its own namespace. Nothing
+//!   is deleted; the instance is removed as a whole.
+//! - [`Sidecar`]: our binary and its HTTP API. A failing test shows the log.
 //! - [`Operator`]: our operator and its audit log.
-//! - [`Role`]: what both have: signals, metrics, a log.
-//! - [`Curl`], [`SleepyClient`]: clients of streams of events.
-//! - [`LongPoll`]: a caller that waits on a connection of its own, and may hang up.
-//! - [`History`]: every state that a lock object went through.
-//! - [`Membership`]: who had a label, or was behind a Service, after each change.
-//! - [`Proxy`]: between a sidecar and the API server; faults by the meaning of a request.
-//! - [`Relay`]: a long way to the API server, over which connections are counted.
-//! - [`eventually`]: waits for a condition. Tests do not sleep and hope.
+//! - [`Role`]: common to both: signals, metrics, a log.
+//! - [`Curl`], [`SleepyClient`]: clients of event streams.
+//! - [`LongPoll`]: a caller that waits on its own connection, and may disconnect.
+//! - [`History`]: every state of a lock object.
+//! - [`Membership`]: the pods with a label, or behind a Service, after each change.
+//! - [`Proxy`]: between a sidecar and the API server; injects faults by the meaning of a request.
+//! - [`Relay`]: a slow connection to the API server, which counts connections.
+//! - [`eventually`]: waits for a condition. Tests do not sleep for a fixed time instead.
 //!
-//! Nothing survives the process that started it, also when that is killed (`process`). A missing
-//! control plane is an error that says what to run; nothing is ever skipped.
+//! No process outlives the one that started it, even if that one is killed (`process`). A missing
+//! control plane is an error that says what to run; no test is skipped.
 
 #![allow(
     dead_code,

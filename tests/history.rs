@@ -1,16 +1,17 @@
-//! Histories: what apps requested, received and wrote, on one clock, and whether all of it can be true. Include it
-//! with `#[path = "../history.rs"] mod history;`.
+//! Histories: what apps requested, received and wrote, on one clock, and a check of whether all of
+//! it can be true. Include it with `#[path = "../history.rs"] mod history;`.
 //!
 //! ```text
 //! let mut app = Process::new("app-1.0");                   // a restarted app is another process
 //! file.append(&app.invoke(now, Op::acquire("orders")))?;   // before the request is sent
 //! file.append(&app.ok(now, operation, Op::granted("orders", lease, token, until)))?;
 //! let history = History::read(&paths)?;                    // all files of the run, merged
-//! history.check()?;                                        // or every violation, in words
+//! history.check()?;                                        // or all violations, with messages
 //! ```
 //!
-//! The events come from processes that may be killed: one file each, one write(2) a line. An operation without an
-//! outcome may have happened or not. `tests/porcupine` reads the same files.
+//! The events come from processes that may be killed: one file per process, one write(2) per line.
+//! An operation without an outcome may have happened or not. `tests/porcupine` reads the same
+//! files.
 
 #![allow(
     dead_code,

@@ -1,15 +1,15 @@
-//! A Markdown page of the repository as tests run it: its code blocks.
+//! A Markdown page of the repository, with its code blocks as tests run them.
 //!
-//! A block marked `sh` runs as it stands; its `text` block, if one follows, is its output. A `console` block is for
-//! a person: it does not end, or needs what a test does not have.
+//! A block marked `sh` runs unchanged; the `text` block after it, if any, is its output. A
+//! `console` block is for a person: it does not end, or needs something that a test does not have.
 
 use std::fs;
 use std::path::Path;
 
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
-/// What tests/node runs: a page, and its sections (all, if none is named). Other shell blocks of README and tutorials
-/// need no cluster, and tests/it runs them.
+/// What tests/node runs: a page, and its sections (default: all). Other shell blocks of README and
+/// tutorials need no cluster, and tests/it runs them.
 pub(crate) const ON_A_CLUSTER: [(&str, &[&str]); 3] = [
     ("README.md", &["Install on a cluster"]),
     ("docs/tutorials/first-election.md", &[]),
@@ -22,7 +22,7 @@ pub(crate) struct Page {
     pub(crate) text: String,
 }
 
-/// A code block, and the section of level 2 that it stands in.
+/// A code block, and the level-2 section that contains it.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) section: String,
@@ -47,7 +47,7 @@ impl Page {
         Parser::new_ext(&self.text, Options::ENABLE_TABLES)
     }
 
-    /// Its code blocks, in order.
+    /// Returns its code blocks, in order.
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let (mut blocks, mut section) = (Vec::<Block>::new(), String::new());
         let (mut in_section, mut in_block) = (false, false);
@@ -82,7 +82,8 @@ impl Page {
         blocks
     }
 
-    /// The script of its `sh` blocks in these sections (all, if none is named), and the output that the page shows.
+    /// Returns the script of the `sh` blocks in these sections (default: all), and the output that
+    /// the page shows.
     pub(crate) fn script(&self, sections: &[&str]) -> Script {
         let mut script = Script::default();
         let mut after_shell = false;
@@ -101,17 +102,18 @@ impl Page {
     }
 }
 
-/// Commands of a page, and what it says that they print.
+/// The commands of a page, and the output that it shows.
 #[derive(Default)]
 pub(crate) struct Script {
     pub(crate) commands: String,
-    /// The lines, each as `shape` makes it.
+    /// The lines, each normalized by `shape`.
     pub(crate) output: Vec<String>,
 }
 
 impl Script {
-    /// The first line that the page shows and that was not printed after those before it. A line that ends with `…`
-    /// shows the beginning of one; between two shown lines more may be printed.
+    /// Returns the first shown line that was not printed after the previous ones. A line that ends
+    /// with `…` shows the beginning of a printed line. Further lines may be printed between two
+    /// shown ones.
     pub(crate) fn missing(&self, printed: &str) -> Option<&str> {
         let mut printed = printed.lines().map(shape);
         self.output
@@ -124,7 +126,8 @@ impl Script {
     }
 }
 
-/// A line of output without what differs from run to run: ids, numbers and the width of columns.
+/// Returns a line of output without the parts that vary between runs: ids, numbers and column
+/// widths.
 pub(crate) fn shape(line: &str) -> String {
     let mut shape = String::new();
     for word in line.split_whitespace() {

@@ -1,5 +1,5 @@
-//! The pods of `golden/webhook`, and what the injection makes of them: `it` compares that with the
-//! files beside them, `e2e` asks a real API server whether it takes it.
+//! The pods of `golden/webhook`, and the result of their injection. `it` compares the result with
+//! the files beside them; `e2e` checks whether a real API server accepts it.
 
 #![cfg(test)]
 #![allow(dead_code, reason = "each of its users takes what it needs of it")]
@@ -10,20 +10,20 @@ use std::path::Path;
 use leasehold::webhook::{Decision, Injection, Review, decide};
 use serde_json::Value;
 
-/// Where they are, in the repository.
+/// Their folder in the repository.
 pub(crate) const FOLDER: &str = "tests/golden/webhook";
-/// How the files are named that say what becomes of a pod.
+/// The suffix of the files with the expected result of a pod.
 pub(crate) const EXPECTED: &str = ".expected.yaml";
 
-/// A pod as it comes to the webhook.
+/// A pod as the webhook receives it.
 pub(crate) struct Case {
-    /// Its file's name, without its ending.
+    /// The name of its file, without the suffix.
     pub(crate) name: String,
     /// The pod.
     pub(crate) pod: Value,
 }
 
-/// All of them, by name.
+/// Returns all pods, sorted by name.
 pub(crate) fn all() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(FOLDER);
     let mut cases = Vec::new();
@@ -42,7 +42,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases
 }
 
-/// What the installation sets.
+/// Returns the settings of the installation.
 pub(crate) fn installation() -> Injection {
     Injection::from_yaml(
         "{image: 'registry.example/leasehold:0.1.0', imagePullPolicy: IfNotPresent}",
@@ -50,12 +50,12 @@ pub(crate) fn installation() -> Injection {
     .unwrap()
 }
 
-/// What is decided about a pod.
+/// Returns the decision about a pod.
 pub(crate) fn decided(pod: &Value) -> Review {
     decide(pod, &installation()).unwrap()
 }
 
-/// The pod with a patch applied by a third-party library.
+/// Returns the pod with a patch applied by a third-party library.
 pub(crate) fn apply(pod: &Value, patch: &Value) -> Value {
     let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
     let mut pod = pod.clone();
@@ -63,7 +63,7 @@ pub(crate) fn apply(pod: &Value, patch: &Value) -> Value {
     pod
 }
 
-/// The operations that are decided, if there are any.
+/// Returns the operations of the decision, if any.
 pub(crate) fn patch(verdict: &Review) -> Option<Value> {
     match &verdict.decision {
         Decision::Inject(adds) | Decision::Complete(adds) => {
@@ -73,7 +73,7 @@ pub(crate) fn patch(verdict: &Review) -> Option<Value> {
     }
 }
 
-/// The pod as it is made in the end; none where it is refused.
+/// Returns the resulting pod, or `None` if it is refused.
 pub(crate) fn made(pod: &Value) -> Option<Value> {
     let verdict = decided(pod);
     if matches!(verdict.decision, Decision::Deny(_)) {

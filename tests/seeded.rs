@@ -1,12 +1,12 @@
-//! The seeded bugs of one rung, each shown to be noticed: the tests that the table in seeded-bugs.md names
-//! pass as they stand, and fail with the bug. They are run by the same binary, once more. Only the copy of the
-//! tree with seeded/bugs.patch has the bugs.
+//! Shows that the tests of one rung detect its seeded bugs. The tests that the table in
+//! seeded-bugs.md names pass with the normal code, and fail with the bug. The same binary runs them
+//! again. Only a copy of the tree with seeded/bugs.patch has the bugs.
 //!
-//! The table is read and not repeated here, so it cannot say what was not tried. A test that hangs, is
-//! not there, or fails with other words than the row has, has noticed nothing.
+//! The table is read and not repeated here, so each of its rows is tested. A test that hangs, does
+//! not exist, or fails with other words than in its row has not detected the bug.
 //!
-//! A row of the simulation names worlds, and the words are those of a flaw that one of them has with the
-//! bug. That they have none without it is what `make sim` shows.
+//! A row of the simulation names worlds, and its words are from a flaw that one of these worlds has
+//! with the bug. `make sim` shows that they have no flaw without it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,33 +17,35 @@ use std::thread;
 use std::time::Duration;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/seeded-bugs.md");
-/// How the table begins.
+/// The beginning of the table.
 const HEAD: &str = "| seeded bug |";
-/// The name of a process's bug.
+/// The environment variable with the process's bug.
 const VARIABLE: &str = "LEASEHOLD_SEEDED_BUG";
-/// What stands before the worlds of a row.
+/// The prefix of a row's worlds.
 const OF_WORLDS: &str = "worlds ";
 /// The test that runs worlds, and the variables that select them and the expected flaw.
 const WORLDS_TEST: &str = "invariants_hold_in_every_world";
 const WORLDS: &str = "SIM_SEEDS";
 const FLAW: &str = "SIM_FLAW";
-/// How often it is asked whether a test is over: after ten minutes it hangs. Most take no time at all.
+/// How often a test is polled until it counts as hanging, after ten minutes. Most tests finish
+/// immediately.
 const LOOKS: usize = 30_000;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
-/// How many are run at a time.
+/// The number of concurrent runs.
 const WORKERS: usize = 2;
 
-/// A bug, and what notices it.
+/// A bug, and the test that detects it.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) bug: String,
     pub(crate) rung: String,
     pub(crate) test: String,
-    /// Words of the panic by which the test fails. None where no table starts it.
+    /// Words of the panic by which the test fails. Empty if no table runs the test.
     words: String,
 }
 
-/// The table. Its cells: the bug, the missing defence, the rung, the test with the words.
+/// Returns the rows of the table. Its cells: the bug, the missing defence, the rung, the test with
+/// the words.
 pub(crate) fn table() -> Vec<Row> {
     let page = std::fs::read_to_string(PAGE).unwrap();
     let lines = page.lines().skip_while(|line| !line.starts_with(HEAD));
@@ -69,12 +71,12 @@ pub(crate) fn table() -> Vec<Row> {
 }
 
 impl Row {
-    /// The worlds that it names.
+    /// Returns the worlds that the row names, if any.
     fn worlds(&self) -> Option<&str> {
         self.test.strip_prefix(OF_WORLDS)
     }
 
-    /// The test that is run, and what its environment has beside the bug.
+    /// Returns the test to run, and its environment in addition to the bug.
     fn trial(&self) -> (&str, Vec<(&str, &str)>) {
         match self.worlds() {
             Some(worlds) => {
@@ -86,9 +88,10 @@ impl Row {
     }
 }
 
-/// What a run of tests came to.
+/// The result of a run of tests.
 struct Outcome {
-    /// How many passed and failed; none if it did not end in time or not as a run of tests does.
+    /// The numbers of passed and failed tests. `None` if the run did not end in time, or its output
+    /// is not that of a test run.
     counts: Option<(usize, usize)>,
     output: String,
 }
@@ -125,7 +128,7 @@ fn run<'a>(
     Outcome { counts, output }
 }
 
-/// From `test result: FAILED. 0 passed; 1 failed; …`.
+/// Parses `test result: FAILED. 0 passed; 1 failed; …`.
 fn counts_of(output: &str) -> Option<(usize, usize)> {
     let result = output
         .lines()
@@ -137,7 +140,7 @@ fn counts_of(output: &str) -> Option<(usize, usize)> {
     Some((count_of(" passed")?, count_of(" failed")?))
 }
 
-/// The message of the first panic, in all its lines.
+/// Returns the message of the first panic, with all its lines.
 fn panic_of(output: &str) -> Option<String> {
     let mut lines = output.lines();
     lines.find(|line| line.contains("panicked at "))?;
@@ -148,7 +151,7 @@ fn panic_of(output: &str) -> Option<String> {
     Some(said.join("\n"))
 }
 
-/// The error of a row, if its bug is not noticed.
+/// Returns an error for a row whose bug is not detected.
 fn complaint(row: &Row) -> Option<String> {
     let (runs, environment) = row.trial();
     let outcome = run(
@@ -175,12 +178,12 @@ fn complaint_about(row: &Row, outcome: &Outcome) -> Option<String> {
             None
         }
         Some((1, 0)) => Some(format!("{bug}: not noticed by {test}")),
-        Some(_) => Some(format!("{bug}: there is no test {test}")),
+        Some(_) => Some(format!("{bug}: no test {test} exists")),
         None => Some(format!("{bug}: {test} did not end\n{}", outcome.output)),
     }
 }
 
-/// Runs all of a rung's rows, first as the code stands.
+/// Runs all rows of a rung, first without the bugs.
 pub(crate) fn all_are_noticed_by(rung: &str) {
     let rows: Vec<Row> = table().into_iter().filter(|row| row.rung == rung).collect();
     assert!(!rows.is_empty(), "no bug is noticed by {rung}");
@@ -210,7 +213,7 @@ pub(crate) fn all_are_noticed_by(rung: &str) {
 #[test]
 fn undetected_bug_is_not_counted_as_noticed() {
     let row = |test: &str, words: &str| Row {
-        // One that no such test can be about.
+        // A bug that this test cannot depend on.
         bug: "readers-not-waited-for".to_owned(),
         rung: String::new(),
         test: test.to_owned(),

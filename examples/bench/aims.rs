@@ -1,9 +1,9 @@
-//! What is aimed at, beside what was measured.
+//! The aims, printed next to the measured values.
 
 use crate::rows::Rows;
 use crate::{baseline, one_pod, transfer};
 
-/// One line for each aim.
+/// Prints one line for each aim.
 #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 pub(crate) fn print(rows: &Rows, rss_kib: u64, binary_bytes: u64) {
     let acquire = rows.median(one_pod::ACQUIRE);
@@ -27,7 +27,7 @@ pub(crate) fn print(rows: &Rows, rss_kib: u64, binary_bytes: u64) {
     println!("release binary: {binary:.1} MB, aim under 15 MB");
 }
 
-/// Of so many KiB.
+/// Converts KiB to MiB.
 #[allow(clippy::cast_precision_loss, reason = "sizes far below 2^53")]
 pub(crate) fn mebibytes(kib: u64) -> f64 {
     kib as f64 / 1024.0

@@ -1,5 +1,5 @@
-//! An app that holds a lock by its connection is killed: how long until somebody in another pod, who
-//! waits in a long poll, is answered.
+//! Kills an app that holds a lock by its connection, and measures how long it takes until a waiter
+//! in another pod gets the answer to its long poll.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::harness::{Namespace, Sidecar};
 use crate::transfer::{Before, PAUSE, Queue, handed_over, wait};
 
 const RESOURCE: &str = "bench:app-death";
-/// How many apps die. Each is a curl.
+/// The number of apps that are killed. Each is a curl process.
 const DEATHS: usize = 30;
-/// What is aimed at, in milliseconds.
+/// The aim, in milliseconds.
 const AIM: f64 = 50.0;
 
-/// Measures and prints.
+/// Measures and prints the result.
 #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 pub(crate) async fn measure(binary: &str, namespace: &Namespace) -> Result<()> {
     let pods = [
@@ -28,7 +28,7 @@ pub(crate) async fn measure(binary: &str, namespace: &Namespace) -> Result<()> {
     let (of_the_dead, of_the_heir) = (of_the_dead.start().await?, of_the_heir.start().await?);
     let mut took = Vec::new();
     for round in 0..DEATHS {
-        // A lock of its own for each, so that nothing of the one before is in its way.
+        // Each round has its own lock, so that earlier rounds have no effect on it.
         let resource = format!("{RESOURCE}:{round}");
         let body = json!({"resource": resource, "ownerId": "app"});
         let app = of_the_dead.curl_hold(&body)?;

@@ -1,8 +1,9 @@
-//! What writes to a lock's status cost without a sidecar in between, by our own client.
+//! The cost of writes to a lock's status by our own client, without a sidecar.
 //!
-//! The administrator's PUT is the least that a write can cost: the lock has no holder, no rights
-//! are looked up and no policy applies. The pod's is what a sidecar sends to take a free lock:
-//! holder and lease are in it, the pod's rights are looked up and the policies are asked.
+//! The administrator's PUT is the cheapest possible write: the lock has no holder, the API server
+//! looks up no rights, and no policy applies. The pod's PUT is what a sidecar sends to acquire a
+//! free lock: it contains holder and lease, and the API server looks up the pod's rights and
+//! evaluates the policies.
 
 use anyhow::Result;
 
@@ -10,12 +11,12 @@ use crate::harness::{Namespace, Pod};
 use crate::rows::Rows;
 use crate::written::{Claiming, Written};
 
-/// The baseline that everything is compared with.
+/// The baseline for all ratios.
 pub(crate) const PUT: &str = "status PUT, bare, by an administrator";
-/// What is left of an acquire without the sidecar.
+/// The write of an acquire, without the sidecar.
 pub(crate) const TAKING_PUT: &str = "status PUT that takes, pod and policies";
 
-/// The rows of this file.
+/// The rows that this file measures.
 pub(crate) const ROWS: &[&str] = &[PUT, TAKING_PUT];
 
 /// An administrator, to whom no policy applies.
@@ -28,7 +29,7 @@ impl ByAdministrator {
         Ok(Self(written))
     }
 
-    /// Changes a count.
+    /// Measures a PUT that changes a counter.
     pub(crate) async fn put(&mut self, rows: &mut Rows) -> Result<()> {
         let mut next = self.0.stored.value.clone();
         next.transitions += 1;
@@ -36,7 +37,7 @@ impl ByAdministrator {
     }
 }
 
-/// A pod's own token, without its sidecar.
+/// A client with a pod's token, without a sidecar.
 pub(crate) struct ByPod {
     written: Written,
     claiming: Claiming,
@@ -50,7 +51,7 @@ impl ByPod {
         Ok(Self { written, claiming })
     }
 
-    /// Takes the lock, which is measured, and frees it.
+    /// Acquires the lock, which is measured, and releases it.
     pub(crate) async fn take_and_free(&mut self, rows: &mut Rows) -> Result<()> {
         let taken = self.claiming.take(&self.written.stored)?;
         rows.time(TAKING_PUT, self.written.put(&taken)).await?;

@@ -1,4 +1,4 @@
-//! client-go's leader election (bench/leaderelection), each candidate a process of its own.
+//! client-go's leader election (bench/leaderelection). Each candidate is a separate process.
 
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,10 +10,10 @@ use rustix::process::Signal;
 
 use crate::harness::{Kubeconfig, Process, directory, eventually};
 
-/// How long a candidate may take for what it is waited for: longer than any take-over.
+/// The limit for each wait for a candidate: longer than any take-over.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// An election with candidates of this binary.
+/// An election whose candidates run this binary.
 pub(crate) struct Election<'a> {
     pub(crate) binary: &'a str,
     pub(crate) access: &'a Kubeconfig,
@@ -22,7 +22,7 @@ pub(crate) struct Election<'a> {
     pub(crate) lease: String,
 }
 
-/// One who leads or stands by. Dropping it kills it.
+/// A candidate that leads or stands by. Dropping it kills the process.
 pub(crate) struct Candidate(Process);
 
 impl Election<'_> {
@@ -43,12 +43,12 @@ impl Election<'_> {
 }
 
 impl Candidate {
-    /// Waits until it knows who leads; from then on it stands by.
+    /// Waits until the candidate knows the leader; from then on it stands by.
     pub(crate) async fn knows_the_leader(&self) -> Result<()> {
         self.until_it_says("knows").await.map(drop)
     }
 
-    /// Waits until it leads, and says when it began to.
+    /// Waits until the candidate leads, and returns when its lead began.
     pub(crate) async fn leads(&self) -> Result<Moment> {
         self.until_it_says("leading").await
     }
@@ -80,7 +80,7 @@ impl Candidate {
     }
 }
 
-/// When it said that, if the line is about that.
+/// Returns the time of the log line, if the line reports this event.
 fn said_at(line: &str, what: &str) -> Option<Moment> {
     let (at, said) = line.split_once(' ')?;
     let at = at.parse().ok()?;

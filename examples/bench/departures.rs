@@ -1,8 +1,9 @@
-//! How long nobody has the lock when its holder goes: asked to by SIGTERM, or killed.
+//! How long a lock has no holder after its holder stops: by SIGTERM, or by kill -9.
 //!
-//! Beside it client-go's leader election. Both have the durations that they have by default, of
-//! which the longest is 15 s in both. When the holder goes is spread evenly over the
-//! time between two renewals, or two looks of the next one: what is left of it is in the result.
+//! client-go's leader election is measured for comparison. Both use their default durations; the
+//! longest is 15 s in both. The moments at which the holder stops are spread evenly over the time
+//! between two renewals, or between two polls of the next candidate. So the result includes the
+//! remaining part of that time.
 
 use std::time::Duration;
 
@@ -14,40 +15,40 @@ use crate::harness::{Namespace, Sidecar, now};
 use crate::rows::Rows;
 use crate::transfer::{Before, PAUSE, Queue, handed_over, wait};
 
-/// A sidecar that is told to stop.
+/// A sidecar that gets SIGTERM.
 const SIGTERM: &str = "SIGTERM of the holder";
-/// A leader that is told to stop.
+/// A client-go leader that gets SIGTERM.
 const SIGTERM_PEER: &str = "SIGTERM of the leader, client-go";
-/// A sidecar that is killed.
+/// A sidecar that gets SIGKILL.
 const KILL: &str = "kill -9 of the holder";
-/// A leader that is killed.
+/// A client-go leader that gets SIGKILL.
 const KILL_PEER: &str = "kill -9 of the leader, client-go";
 
-/// What stands beside what.
+/// The lines of the table, with the two rows that each line compares.
 pub(crate) const LINES: &[(&str, [&str; 2])] = &[
     ("SIGTERM", [SIGTERM, SIGTERM_PEER]),
     ("kill -9", [KILL, KILL_PEER]),
 ];
 
-/// How often our own holder is told to stop.
+/// How many times our own holder gets SIGTERM.
 const OUR_STOPS: usize = 20;
-/// How many pairs there are for the slow rounds, side by side; each is killed once.
+/// The number of concurrent pairs for the slow rounds. In each pair, one holder is killed.
 const PAIRS: usize = 6;
-/// How often each of client-go's pairs is told to stop.
+/// How many times the leader of each client-go pair gets SIGTERM.
 const STOPS: usize = 3;
-/// What our sessions' renewals are apart: a third of their TTL.
+/// The time between two renewals of our sessions: a third of their TTL.
 const OUR_PERIOD: Duration = Duration::from_secs(5);
-/// What a standby's looks of client-go are apart at most: its `RetryPeriod` and 120 % jitter.
+/// The longest time between two polls of a client-go standby: its `RetryPeriod` and 120 % jitter.
 const PERIOD: Duration = Duration::from_millis(4_400);
 
-/// Everything that this file measures.
+/// Measures all rows of this file.
 pub(crate) async fn measure(
     ours: &str,
     theirs: &str,
     namespace: &Namespace,
     rows: &mut Rows,
 ) -> Result<()> {
-    // Alone: it takes milliseconds, and the others' processes would be in it.
+    // This runs alone: it takes milliseconds, and the other processes would distort it.
     for took in our_stops(ours, namespace).await? {
         rows.add(SIGTERM, took);
     }
@@ -66,7 +67,7 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// The nth of so many moments that are spread evenly over a period.
+/// Returns the nth of `of` moments that are spread evenly over a period.
 fn phase(period: Duration, nth: usize, of: usize) -> Duration {
     let of = u32::try_from(of).unwrap_or(u32::MAX);
     period / of * u32::try_from(nth).unwrap_or_default()
@@ -112,7 +113,7 @@ async fn our_kill(binary: &str, namespace: &Namespace, nth: usize) -> Result<Dur
     Ok(took)
 }
 
-/// One election: the stops of its leaders, and a kill.
+/// Runs one election: several leaders get SIGTERM, and the last one is killed.
 async fn election(
     binary: &str,
     namespace: &Namespace,
@@ -141,7 +142,7 @@ async fn election(
     Ok((stops, next.leads().await?.since(start)))
 }
 
-/// A candidate that has stood by for a while.
+/// Returns a candidate that has already stood by for some time.
 async fn standing_by(election: &Election<'_>, nth: usize, of: usize) -> Result<Candidate> {
     let candidate = election.join()?;
     candidate.knows_the_leader().await?;

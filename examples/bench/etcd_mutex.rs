@@ -1,4 +1,4 @@
-//! etcd's own mutex, `concurrency.Mutex` (bench/etcdmutex), on an etcd that nobody else uses.
+//! etcd's own mutex, `concurrency.Mutex` (bench/etcdmutex), on an etcd without other clients.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::harness::{Binaries, Etcd, KubeVersion, Process, directory};
 /// How long one measurement may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// An etcd, durable, and the program that measures on it. Dropping it kills both.
+/// A durable etcd, and the program that measures its mutex. Dropping this kills both.
 pub(crate) struct EtcdMutex<'a> {
     binary: &'a str,
     etcd: Etcd,
@@ -19,16 +19,16 @@ pub(crate) struct EtcdMutex<'a> {
     _process: Process,
 }
 
-/// How much is measured at once.
+/// The size of one measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Much {
     pub(crate) rounds: usize,
     pub(crate) hand_overs: usize,
-    /// How long the waiter has waited when it is handed the lock.
+    /// How long the waiter is queued before it gets the lock.
     pub(crate) in_line: Duration,
 }
 
-/// What the program prints: nanoseconds.
+/// The program's output, in nanoseconds.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Measured {
@@ -51,7 +51,7 @@ impl<'a> EtcdMutex<'a> {
         })
     }
 
-    /// A process of its own, which warms itself up.
+    /// Measures in a new process, which does its own warm-up.
     pub(crate) async fn measure(&mut self, much: Much) -> Result<Measured> {
         self.measured += 1;
         let output = directory()?.join(format!("etcd-mutex-{}.json", self.measured));

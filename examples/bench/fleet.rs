@@ -1,9 +1,8 @@
-//! A fleet of sessions that live and of locks that they hold, as the objects of many sidecars look,
-//! with as little process behind them as there can be: what an operator over it costs is measured
-//! on the same machine.
+//! A fleet of live sessions and of the locks that they hold: the same objects as many sidecars would
+//! write. It uses as little CPU as possible, because the operator is measured on the same machine.
 //!
-//! Everything is written by the administrator, whom no policy asks: what a pod's writes cost is
-//! measured elsewhere.
+//! The administrator writes all objects, and no policy applies to those writes. The cost of a pod's
+//! writes is measured elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,15 +23,16 @@ use crate::harness::Namespace;
 
 /// How long a session may be silent.
 const TTL: Duration = Duration::from_secs(60);
-/// How many writes are under way at once.
+/// The maximum number of concurrent writes.
 const AT_ONCE: usize = 16;
 const WHEN: &str = "2026-01-01T00:00:00.000000Z";
 
-/// How large it is.
+/// The size of a fleet.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) sessions: usize,
-    /// Of these the first session holds `first`, and the others hold the rest in equal parts.
+    /// The first session holds `first` of these locks. The other sessions hold the rest in equal
+    /// parts.
     pub(crate) held: usize,
     pub(crate) first: usize,
     pub(crate) free: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Fleet {
     pub(crate) first: String,
 }
 
-/// What the renewals have in common.
+/// The state that all renewals share.
 struct Renewals {
     client: Client,
     path: String,
@@ -56,7 +56,7 @@ struct Renewals {
     places: Semaphore,
 }
 
-/// What is read of an answer.
+/// The part of an answer that is read.
 #[derive(Deserialize)]
 struct Written {
     metadata: Metadata,
@@ -69,7 +69,8 @@ struct Metadata {
 }
 
 impl Fleet {
-    /// Makes it in a namespace: first the sessions, which live from then on, then the locks.
+    /// Creates the fleet in a namespace: first the sessions, whose renewals start immediately, then
+    /// the locks.
     pub(crate) async fn make(namespace: &Namespace, size: Size) -> Result<Self> {
         let path = format!("/apis/leasehold.dev/v1alpha1/namespaces/{}", namespace.name);
         let renewals = Arc::new(Renewals {
@@ -93,18 +94,18 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Nothing is renewed while this is held, and what was asked for is answered.
+    /// Waits until all renewals in flight are answered. No renewal starts while the guard is held.
     pub(crate) async fn still(&self) -> RwLockWriteGuard<'_, ()> {
         self.renewals.may_begin.write().await
     }
 
-    /// How often sessions were renewed, and how often that was refused.
+    /// Returns the number of successful and of refused renewals.
     pub(crate) fn renewed(&self) -> (u64, u64) {
         let (done, failed) = (&self.renewals.done, &self.renewals.failed);
         (done.load(Ordering::Relaxed), failed.load(Ordering::Relaxed))
     }
 
-    /// The first session falls silent.
+    /// Stops the renewals of the first session.
     pub(crate) fn silence_the_first(&self) {
         self.sessions[0].abort();
     }
@@ -140,7 +141,7 @@ impl Renewals {
         self.write(request).await
     }
 
-    /// Makes a session, and keeps it alive.
+    /// Creates a session, and keeps it alive.
     async fn live(self: Arc<Self>, number: usize) -> Result<JoinHandle<()>> {
         let mut session = session(number);
         let mut version = self.create("locksessions", &session).await?;

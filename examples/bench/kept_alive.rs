@@ -1,5 +1,5 @@
-//! One kept connection to a sidecar, as an app in any language has one, with as little client as
-//! there can be: what is measured through it is the sidecar's.
+//! One keep-alive connection to a sidecar, as an app in any language has. The client is as small as
+//! possible, so that a measurement through it shows the cost of the sidecar.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tokio::net::TcpStream;
 
 use crate::harness::{Sidecar, now};
 
-/// More than any answer has.
+/// More bytes than any answer has.
 const LONGEST: usize = 1 << 20;
 
-/// A connection that stays.
+/// A keep-alive connection.
 pub(crate) struct KeptAlive {
     sender: SendRequest<Body>,
     host: String,
@@ -28,7 +28,7 @@ impl KeptAlive {
         let stream = TcpStream::connect(host).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // It ends with its sender.
+        // This task ends when the sender is dropped.
         tokio::spawn(connection);
         Ok(Self {
             sender,
@@ -36,18 +36,18 @@ impl KeptAlive {
         })
     }
 
-    /// Takes a free lock; the lease's id.
+    /// Acquires a free lock, and returns the lease's id.
     pub(crate) async fn acquire(&mut self, resource: &str) -> Result<String> {
         self.acquire_with(resource, json!({})).await
     }
 
-    /// Takes a lock that its pod keeps between leases.
+    /// Acquires a lock that its pod keeps between leases.
     pub(crate) async fn acquire_kept(&mut self, resource: &str) -> Result<String> {
         let more = json!({"keepSeconds": 60});
         self.acquire_with(resource, more).await
     }
 
-    /// Waits in line for a lock.
+    /// Waits in the queue for a lock.
     pub(crate) async fn wait_for(&mut self, resource: &str) -> Result<String> {
         let more = json!({"waitSeconds": 60});
         self.acquire_with(resource, more).await
@@ -76,7 +76,7 @@ impl KeptAlive {
         self.call(Method::DELETE, &path, None).await.map(drop)
     }
 
-    /// A call that succeeds; null for an answer without a body.
+    /// Makes a call that must succeed. Returns null for an answer without a body.
     async fn call(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let request = Request::builder()
             .method(method)
@@ -91,7 +91,7 @@ impl KeptAlive {
         let answer = self.sender.send_request(request?).await?;
         let status = answer.status();
         let body = axum::body::to_bytes(Body::new(answer.into_body()), LONGEST).await?;
-        // What is not read must not keep the next call waiting.
+        // Unread data of this answer must not delay the next call.
         self.sender.ready().await?;
         ensure!(
             status.is_success(),
@@ -105,16 +105,16 @@ impl KeptAlive {
     }
 }
 
-/// How many calls go through one connection, one after the other.
+/// The rate of consecutive calls over one connection.
 pub(crate) struct Rate {
-    /// By the clock: with this process and the way between in it.
+    /// Calls per second of wall-clock time, which includes this process and the connection.
     pub(crate) per_second: f64,
-    /// For each second that the sidecar computed: what it could do with one core of its own.
+    /// Calls per CPU second of the sidecar: its rate if it had one core for itself.
     pub(crate) per_core_second: f64,
 }
 
 impl Rate {
-    /// Calls so many times.
+    /// Measures the rate of `times` calls.
     pub(crate) async fn of(
         sidecar: &Sidecar,
         times: u32,

@@ -1,9 +1,9 @@
-//! `make bench`: what a lock costs, beside what the API server costs, in one run against one API
-//! server.
+//! `make bench`: the cost of a lock compared with the cost of the API server, in one run against one
+//! API server.
 //!
 //! The machines that it runs on are shared and noisy, so it prints medians and ratios and asserts
-//! nothing. The kinds of call take turns in a new order each round, so that noise falls on all of
-//! them alike.
+//! nothing. The kinds of call take turns in a new order each round, so that noise affects all of
+//! them equally.
 
 #[path = "../../tests/harness.rs"]
 mod harness;
@@ -32,12 +32,12 @@ use harness::{Cluster, Namespace, Sidecar, TakeOver};
 use rows::Rows;
 use transfer::{Before, Pair, Watched};
 
-/// How often each call is measured.
+/// The number of measured rounds of each call.
 const ROUNDS: usize = 500;
-/// How many rounds come first and are not counted.
+/// The number of rounds that run first and are not counted.
 const WARM_UP: usize = 50;
 
-/// What takes turns.
+/// The kinds of call that take turns.
 #[derive(Clone, Copy)]
 enum Turn {
     ByAdministrator,
@@ -55,18 +55,19 @@ struct Programs {
     etcd_mutex: String,
 }
 
-/// What can be measured by itself, in this order.
+/// The parts that can be selected separately, in this order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// The calls of which there are many, the holders' goings, and the aims of both.
+    /// The frequent calls, the stops of holders, and the aims of both.
     Calls,
-    /// What others' locks cost, and what happens when an app dies.
+    /// The cost of other locks, and the time after an app is killed.
     Peers,
     /// One pod with many locks.
     ManyLocks,
-    /// Many pods with a lock each; the last one there, because it leaves much in the store.
+    /// Many pods with a lock each. It runs last on its control plane, because it leaves many objects
+    /// in the store.
     ManyPods,
-    /// The operator over a fleet, on a control plane of its own in strict mode.
+    /// The operator with a fleet, on a separate control plane in strict mode.
     Operator,
 }
 
@@ -78,7 +79,8 @@ const PARTS: &[(&str, Part)] = &[
     ("operator", Part::Operator),
 ];
 
-// On one thread, as the sidecar itself: hops between threads of the instrument would be in each row.
+// On one thread, like the sidecar: otherwise each row would include switches between this process's
+// threads.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let (programs, parts) = asked(std::env::args().skip(1))?;
@@ -113,7 +115,7 @@ async fn measure(part: Part, programs: &Programs, namespace: &Namespace) -> Resu
     }
 }
 
-/// The programs, and the parts that were named; all where none is.
+/// Returns the programs and the named parts, or all parts if none is named.
 fn asked(mut args: impl Iterator<Item = String>) -> Result<(Programs, Vec<Part>)> {
     let names = PARTS.iter().map(|(name, _)| *name).collect::<Vec<_>>();
     let (Some(ours), Some(leaderelection), Some(etcd_mutex)) =
@@ -158,7 +160,7 @@ async fn calls(programs: &Programs, namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// The calls of which there are many.
+/// Measures the frequent calls.
 async fn take_turns(binary: &str, namespace: &Namespace, sidecar: &Sidecar) -> Result<Rows> {
     let mut by_administrator = ByAdministrator::new(namespace).await?;
     let mut by_pod = ByPod::new(&sidecar.pod).await?;

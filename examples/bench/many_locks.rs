@@ -1,5 +1,5 @@
-//! One pod that holds many locks: what it takes of memory, how long a renew takes then, and how
-//! much the API server hears of it.
+//! One pod that holds many locks: its memory, the duration of a renew, and the requests that the API
+//! server receives.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::harness::{Namespace, Requests, Sidecar};
 use crate::kept_alive::KeptAlive;
 use crate::rows::Rows;
 
-/// How many locks the pod holds, step by step; the last is the most that an agent serves.
+/// The number of locks that the pod holds in each step. The last one is the maximum of an agent.
 const STEPS: [usize; 3] = [1, 1_000, 10_000];
-/// How many connections take them.
+/// The number of connections that acquire the locks.
 const CONNECTIONS: usize = 16;
-/// How often a lease is renewed in each step; each time another one.
+/// The number of renewals in each step. Each of them is of a random lease.
 const RENEWALS: usize = 2_000;
-/// How long is listened what the API server is asked.
+/// How long the requests to the API server are counted.
 const SILENCE: Duration = Duration::from_secs(60);
 const RENEW: &str = "renew";
 
-/// Measures and prints.
+/// Measures and prints the results.
 #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 pub(crate) async fn measure(ours: &str, namespace: &Namespace) -> Result<()> {
     let pod = namespace.pod("many").await?;
@@ -57,7 +57,7 @@ pub(crate) async fn measure(ours: &str, namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// Takes locks that nobody took before, by all connections at once; the leases' ids.
+/// Acquires new locks over all connections at the same time, and returns the leases' ids.
 async fn take(apps: &mut [KeptAlive], numbers: &[usize]) -> Result<Vec<String>> {
     let each = numbers.len().div_ceil(apps.len()).max(1);
     let shares = apps.iter_mut().zip(numbers.chunks(each));
@@ -80,7 +80,7 @@ async fn renew(app: &mut KeptAlive, leases: &[String]) -> Result<Rows> {
     Ok(rows)
 }
 
-/// What the API server is asked meanwhile, by what was asked for.
+/// Counts the requests to the API server for some time, by kind.
 async fn asked(namespace: &Namespace) -> Result<String> {
     let before = Requests::counted(&namespace.client).await?;
     tokio::time::sleep(SILENCE).await;

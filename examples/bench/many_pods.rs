@@ -1,4 +1,4 @@
-//! Many pods that hold one lock each: what they cost the API server.
+//! Many pods that hold one lock each: their cost for the API server.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::aims;
 use crate::harness::{Namespace, Requests, Sidecar, now};
 
 const PODS: usize = 500;
-/// How many start at once.
+/// The number of sidecars that start at the same time.
 const AT_ONCE: usize = 8;
-/// How long is listened.
+/// How long the cost is measured.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a minute cost.
+/// The cost of one minute.
 struct Minute {
     api_server: Duration,
     etcd: Duration,
     requests: Requests,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 pub(crate) async fn measure(ours: &str, namespace: &Namespace) -> Result<()> {
     let idle = minute(namespace).await?;
@@ -52,9 +52,9 @@ pub(crate) async fn measure(ours: &str, namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// So many sidecars, each with a pod, a session and a lock of its own.
+/// Starts the sidecars. Each has its own pod, session and lock.
 async fn holding(ours: &str, namespace: &Namespace) -> Result<Vec<Sidecar>> {
-    // Rights are the account's: once the first pod has them, all have.
+    // Rights belong to the ServiceAccount: once the first pod has them, all pods have them.
     namespace.pod("pod").await?;
     let sidecars = stream::iter(0..PODS).map(async |number| {
         let pod = namespace.pod_of(&format!("pod-{number}"), "app").await?;

@@ -1,23 +1,23 @@
-//! What an app in one pod pays for a lock, through its sidecar.
+//! The cost of a lock for an app in one pod, through its sidecar.
 
 use anyhow::Result;
 
 use crate::harness::Sidecar;
 use crate::rows::Rows;
 
-/// A lock that the sidecar wrote last is taken by one write.
+/// If the sidecar wrote the lock last, one write acquires it.
 pub(crate) const ACQUIRE: &str = "acquire, known lock";
-/// It is released by one write.
+/// One write releases a lock.
 pub(crate) const RELEASE: &str = "release";
 /// A lock that does not exist costs a read and two writes.
 pub(crate) const FIRST: &str = "acquire, new lock";
-/// To renew asks nobody.
+/// A renewal is local: it makes no request to the API server.
 pub(crate) const RENEW: &str = "renew (local)";
 
-/// The rows of this file.
+/// The rows that this file measures.
 pub(crate) const ROWS: &[&str] = &[ACQUIRE, RELEASE, FIRST, RENEW];
 
-/// Takes the same lock again, renews and releases it.
+/// Acquires the same lock again, renews its lease and releases it.
 pub(crate) async fn known_lock(sidecar: &Sidecar, rows: &mut Rows) -> Result<()> {
     let acquire = async { sidecar.acquire("bench:known").await?.granted() };
     let lease = rows.time(ACQUIRE, acquire).await?;
@@ -28,7 +28,7 @@ pub(crate) async fn known_lock(sidecar: &Sidecar, rows: &mut Rows) -> Result<()>
     Ok(())
 }
 
-/// Takes a lock that nobody took before.
+/// Acquires a new lock.
 pub(crate) async fn new_lock(sidecar: &Sidecar, round: usize, rows: &mut Rows) -> Result<()> {
     let resource = format!("bench:new-{round}");
     let acquire = async { sidecar.acquire(&resource).await?.granted() };

@@ -1,7 +1,7 @@
-//! The operator over a fleet: what it costs while nobody dies, and how soon it has freed what a
-//! dead session with many locks held.
+//! The operator with a fleet: its cost while all sessions are alive, and how soon it has freed the
+//! locks of an expired session that held many.
 //!
-//! `LEASEHOLD_BENCH_SECONDS` says for how long it is listened to.
+//! `LEASEHOLD_BENCH_SECONDS` sets how long the cost is measured.
 
 use std::time::Duration;
 
@@ -22,25 +22,25 @@ const SIZE: Size = Size {
     first: 1_000,
     free: 2_000,
 };
-/// How long is listened unless it is said.
+/// How long the cost is measured by default.
 const LISTENED: Duration = Duration::from_secs(180);
-/// How long something may take that has to happen.
+/// The limit for each wait.
 const LIMIT: Duration = Duration::from_secs(180);
-/// The API server counts a request a moment after it answered.
+/// The API server counts a request shortly after it answered.
 const COUNTED: Duration = Duration::from_millis(500);
 
-/// What there is at a moment at which nothing is under way.
+/// The counters at a moment without requests in flight.
 struct Counts {
     computed: Duration,
     renewed: u64,
     refused: u64,
-    /// The operator's own session's renewals.
+    /// The renewals of the operator's own session.
     own: u64,
     requests: Requests,
     reconciled: f64,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 pub(crate) async fn measure(ours: &str, namespace: &Namespace) -> Result<()> {
     let fleet = Fleet::make(namespace, SIZE).await?;
@@ -117,7 +117,7 @@ impl Counts {
     }
 }
 
-/// How often the operator's own agent renewed its session.
+/// Returns how many times the operator's own agent renewed its session.
 async fn own_renewals(namespace: &Namespace) -> Result<u64> {
     let path = format!("/apis/leasehold.dev/v1alpha1/namespaces/{OPERATOR_NAMESPACE}/locksessions");
     let list: Value = namespace.client.request(get(&path)?).await?;
@@ -128,7 +128,7 @@ async fn own_renewals(namespace: &Namespace) -> Result<u64> {
     Ok(renewals.filter_map(Value::as_u64).sum())
 }
 
-/// What the operator says that it did, of whatever kind and outcome.
+/// Returns the number of reconciles in the operator's metrics, of all kinds and outcomes.
 async fn reconciled(operator: &Operator) -> Result<f64> {
     let (_, text) = operator.admin("/metrics").await?;
     let lines = text.lines();
@@ -138,7 +138,7 @@ async fn reconciled(operator: &Operator) -> Result<f64> {
         .sum())
 }
 
-/// The session with many locks dies.
+/// Stops the renewals of the session with many locks, and measures until all its locks are free.
 #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 async fn reclaim(fleet: &Fleet, namespace: &Namespace, operator: &Operator) -> Result<()> {
     let session = &fleet.first;
@@ -172,7 +172,7 @@ async fn reclaim(fleet: &Fleet, namespace: &Namespace, operator: &Operator) -> R
 
 type Seen = JoinHandle<Result<Moment>>;
 
-/// When the session is seen to be revoked.
+/// Returns the time at which a watch shows that the session is revoked.
 async fn revocation(namespace: &Namespace, session: &str) -> Result<Seen> {
     watch(namespace, "locksessions", &format!("metadata.name%3D{session}"), |event| {
         matches!(event, WatchEvent::Modified(object) if !object["status"]["revoked"].is_null())
@@ -180,14 +180,14 @@ async fn revocation(namespace: &Namespace, session: &str) -> Result<Seen> {
     .await
 }
 
-/// When so many locks of the session are seen to be its no more.
+/// Returns the time at which a watch shows that the session has lost `times` locks.
 async fn ends(namespace: &Namespace, session: &str, times: usize) -> Result<Seen> {
     let selector = format!("status.holder.session%3D{session}");
     let is_end = |event: &WatchEvent<Value>| matches!(event, WatchEvent::Deleted(_));
     watch(namespace, "distributedlocks", &selector, is_end, times).await
 }
 
-/// When the last of so many such events came.
+/// Returns the time of the last of `times` matching events.
 async fn watch(
     namespace: &Namespace,
     kind: &str,

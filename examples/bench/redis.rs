@@ -1,6 +1,6 @@
 //! Redis, with the lock that its documentation describes for one instance: `SET NX PX` with a random
-//! value, and a script that deletes the key if it still has that value. Debian's server, on a Unix
-//! socket, and RESP as far as that needs it.
+//! value, and a script that deletes the key if it still has that value. It uses Debian's server on
+//! a Unix socket, and implements only the part of RESP that this needs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use crate::harness::{Process, directory, eventually};
 
 const BINARY: &str = "redis-server";
-/// How long a start may take.
+/// The limit for the start of the server.
 const LIMIT: Duration = Duration::from_secs(20);
 const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
      return redis.call('del', KEYS[1]) else return 0 end";
@@ -34,7 +34,7 @@ pub(crate) struct Redis {
     _process: Process,
 }
 
-/// Whether there is a server to start.
+/// Whether the server is installed.
 pub(crate) fn is_installed() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(BINARY).is_file())
@@ -72,7 +72,7 @@ impl Redis {
         })
     }
 
-    /// Takes a free lock and frees it.
+    /// Acquires a free lock and releases it.
     pub(crate) async fn lock_and_unlock(&mut self) -> Result<()> {
         let value = uuid::Uuid::new_v4().to_string();
         let set = ["SET", "bench:lock", &value, "NX", "PX", "15000"];
@@ -92,8 +92,8 @@ impl Connection {
         Ok(Self(BufReader::new(UnixStream::connect(socket).await?)))
     }
 
-    /// A command, and its answer as text: simple, a number or bulk. Nothing that is asked here is
-    /// answered with a list.
+    /// Sends a command, and returns its answer as text: a simple string, a number or a bulk string.
+    /// No command here has an array as its answer.
     async fn call(&mut self, words: &[&str]) -> Result<String> {
         let mut request = vec![format!("*{}\r\n", words.len())];
         request.extend(

@@ -1,4 +1,4 @@
-//! The durations of each kind of call, and the table of them. It knows no kind by name.
+//! The durations of each kind of call, and tables of them. This file does not name any kind.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,24 +24,24 @@ impl Rows {
         Ok(value)
     }
 
-    /// What was measured elsewhere.
+    /// Adds a duration that was measured elsewhere.
     pub(crate) fn add(&mut self, name: &'static str, took: Duration) {
         self.0.entry(name).or_default().push(took);
     }
 
-    /// The same of many, in nanoseconds.
+    /// Adds several durations, in nanoseconds.
     pub(crate) fn add_nanos(&mut self, name: &'static str, took: Vec<u64>) {
         for nanos in took {
             self.add(name, Duration::from_nanos(nanos));
         }
     }
 
-    /// The median, in milliseconds.
+    /// Returns the median, in milliseconds.
     pub(crate) fn median(&self, name: &str) -> f64 {
         self.quantile(name, 50)
     }
 
-    /// The table, and the ratio of each median to that of `base`.
+    /// Prints a table of the named kinds, with the ratio of each median to that of `base`.
     #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
     pub(crate) fn print(&self, names: &[&str], base: &str) {
         println!(
@@ -55,8 +55,8 @@ impl Rows {
         }
     }
 
-    /// A table of what was measured of these, with a note to each, and the ratio of each median to
-    /// that of `base`. What was not measured is left out.
+    /// Prints a table of these kinds, with a note for each, and the ratio of each median to that of
+    /// `base`. Kinds that were not measured are left out.
     #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
     pub(crate) fn print_noted(&self, head: &str, base: &str, lines: &[(&'static str, &str)]) {
         println!(
@@ -70,8 +70,9 @@ impl Rows {
         }
     }
 
-    /// A table of two kinds of call side by side, and the ratio of the first's median to the
-    /// second's. For few and far-apart durations: it shows the extremes too.
+    /// Prints a table that compares two kinds of call in each line, with the ratio of the first's
+    /// median to the second's. It suits a small number of widely spread durations, because it also
+    /// shows the extremes.
     #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
     pub(crate) fn print_beside(&self, heads: [&str; 2], lines: &[(&str, [&str; 2])]) {
         let [ours, theirs] = heads;
@@ -99,7 +100,7 @@ impl Rows {
         format!("{median:.0} ({least:.0} to {most:.0}, {times})")
     }
 
-    /// The duration that so many percent are below, in milliseconds.
+    /// Returns the duration that `percent` percent of the durations are below, in milliseconds.
     pub(crate) fn quantile(&self, name: &str, percent: usize) -> f64 {
         let mut sorted = self.0.get(name).cloned().unwrap_or_default();
         sorted.sort_unstable();

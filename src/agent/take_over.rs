@@ -248,5 +248,5 @@ impl Agent {
 }
 
 fn only_the_operator() -> String {
-    "the admission policies let only the operator take over from a dead holder".into()
+    "the admission policies let only the operator take over from an expired holder".into()
 }

@@ -230,8 +230,8 @@ impl Calls {
         self.json_patch(&format!("{name}/status"), patch).await
     }
 
-    /// Changes an object by a JSON patch; `Conflict` if it does not apply to the object. A patch that replaces the resourceVersion by the one that
-    /// it is based on is a compare-and-swap.
+    /// Changes an object by a JSON patch; `Conflict` if it does not apply to the object. A patch
+    /// that replaces the resourceVersion by the one that it is based on is a compare-and-swap.
     pub(super) async fn patch(&self, name: &str, patch: &Value) -> Result<Value, StoreError> {
         check_name(name)?;
         self.json_patch(name, patch).await

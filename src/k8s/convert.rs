@@ -1,6 +1,6 @@
 //! Converts between the wire and the protocol.
 //!
-//! Reading is strict about everything that decisions depend on: a holder without a lease, a
+//! Reading is strict about everything that decisions depend on. A holder without a lease, a
 //! negative token or a version that is not an integer is `Unreadable`. It is lenient about
 //! informational fields: times, incidents, and reasons of a newer version.
 //!
@@ -321,7 +321,7 @@ mod tests {
     fn last_page_has_no_continue_token() {
         for next in [json!(null), json!("")] {
             let list = json!({"metadata": {"resourceVersion": "9", "continue": next}, "items": []});
-            let page = page::<()>(list, |_| unreachable!("there are no items")).unwrap();
+            let page = page::<()>(list, |_| unreachable!("the list is empty")).unwrap();
             assert_eq!(page.next, None);
         }
     }

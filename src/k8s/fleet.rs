@@ -1,7 +1,7 @@
 //! The operator's port on a real API server: all locks and sessions, and the pods that have ended.
 //!
-//! The feeds cost an event for each write of a lock, three for each session and TTL, and one for
-//! each pod that reaches a terminal phase.
+//! The feeds cost one event for each write of a lock and three for each session and TTL. Each pod
+//! that reaches a terminal phase costs one.
 //!
 //! It does not cache what the feeds deliver. A write is the same compare-and-swap that an agent
 //! makes: one request that is never repeated.

@@ -112,9 +112,9 @@ impl LockStore for K8sLockStore {
 
     /// A waiter is appended by a patch without a resourceVersion, which the API server applies to
     /// the newest state. The CRD's rules check that the lock is held, that the queue has room, and
-    /// that neither session nor grant is there twice. Two kinds are written by compare-and-swap: a
-    /// preferred waiter, whose position depends on the others, and the first waiter of a lock that
-    /// an older agent holds, which has no list to append to.
+    /// that neither session nor grant is there twice. Two kinds of waiters are written by
+    /// compare-and-swap. The position of a preferred waiter depends on the others. A lock that an
+    /// older agent holds has no list to which its first waiter could be appended.
     async fn join(
         &self,
         current: &Stored<Lock>,

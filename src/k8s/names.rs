@@ -11,7 +11,7 @@ use crate::protocol::ids::Resource;
 /// The maximum length of an object name (RFC 1123 subdomain).
 const NAME_MAX: usize = 253;
 /// The number of hexadecimal digits of the hash in a name: 80 bits, so that a collision cannot be
-/// found by trying.
+/// found by brute force.
 const HASH_DIGITS: usize = 20;
 /// The maximum length of the readable part, short enough for a terminal.
 const SLUG_MAX: usize = 63;
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn other_resources_get_a_slug_and_a_hash() {
-        // These values are in objects out there; they must never change.
+        // Existing objects have these names, so they must never change.
         for (resource, expected) in [
             (
                 "tenant_123:billing-close:2026-04",

@@ -1,5 +1,5 @@
-//! Records of grants that ended without a release by their holder: a line of the audit log and an
-//! Event for each incident, whichever process wrote it.
+//! Records of grants that ended without a release by their holder. Each incident gets a line of the
+//! audit log and an Event, regardless of which process wrote it.
 //!
 //! The source is the incident in the lock's status, which is part of the write that ended the
 //! grant. The line is written first, then the Event. A crash in between leaves an incident without

@@ -71,7 +71,7 @@ impl FeedKind {
         }
     }
 
-    /// Returns whether a replica without this feed is of no use to pods, either.
+    /// Returns whether a replica that cannot watch this feed is not ready: it is of no use to pods.
     pub(super) const fn is_needed_throughout(self) -> bool {
         matches!(self, Self::Lock | Self::Session | Self::Pod)
     }

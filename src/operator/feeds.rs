@@ -214,7 +214,7 @@ mod tests {
         )
     }
 
-    /// So many tasks, each of which has finished.
+    /// Spawns this many tasks, each of which has finished.
     async fn backlog(tasks: usize) -> JoinSet<()> {
         let mut backlog = JoinSet::new();
         for _ in 0..tasks {
@@ -243,6 +243,6 @@ mod tests {
             assert!(finished.is_some() && item.is_none(), "turn {turn}");
         }
         let next = feeds.next_with(&mut tasks).now_or_never();
-        assert!(next.is_none(), "there is nothing");
+        assert!(next.is_none(), "no task or event is left");
     }
 }

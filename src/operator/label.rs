@@ -1,13 +1,13 @@
 //! The label of the pod that leads an election, for Services that select it. Has the lock of each
 //! election and the pods that were observed with the label, and plans the next step.
 //!
-//! The label is first removed from all other pods. Only after that was observed to work, a second
-//! step adds it, planned on the observations of that time. It is for routing and is not a fence: a
-//! pod may have it a moment longer than the lead.
+//! The label is first removed from all other pods. Only after that has succeeded, a second step
+//! adds it, planned on the observations of that time. The label is for routing and is not a fence:
+//! a pod may have it a moment longer than the lead.
 //!
-//! The labelled pods are listed consistently when the grant changes, when a replica becomes active, and after a
-//! failure. In the last two cases they are listed once more when no earlier write can land. So a
-//! change of leaders costs one list and two patches, and a stable leader costs nothing.
+//! The labelled pods are listed consistently when the grant changes, when a replica becomes active,
+//! and after a failure. In the last two cases they are listed once more when no earlier write can
+//! land. So a change of leaders costs one list and two patches, and a stable leader costs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl Elections {
         }
     }
 
-    /// Returns the lock that decides an election; `None` if several claim to.
+    /// Returns the lock that decides an election; `None` if several locks claim to.
     pub(super) fn lock_of(&self, election: &ObjectRef) -> Option<&ObjectRef> {
         let mut locks = self.0.get(election)?.locks.iter();
         locks.next().filter(|_| locks.next().is_none())

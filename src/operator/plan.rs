@@ -132,9 +132,9 @@ pub enum Action {
         /// Its pod.
         pod: PodIdentity,
     },
-    /// Check the pod of an election's leader. If it has not been Ready since the previous check,
-    /// and another candidate's pod is Ready, request the leader's resignation, on exactly this
-    /// version of the lock.
+    /// Check the pod of an election's leader. Request the leader's resignation if the pod has not
+    /// been Ready since the previous check and another candidate's pod is Ready. The request is
+    /// written on exactly this version of the lock.
     CheckLeader {
         /// The election, by namespace and name.
         election: ObjectRef,
@@ -383,9 +383,9 @@ fn mark_long_held(rules: &Rules, seen: &FullLock, now: Now) -> Plan {
     )
 }
 
-/// Returns since when the grant is held: since its first observation or, so that a restarted
-/// operator does not start over, since its agent's wall clock. A wrong clock only marks the lock
-/// too early or too late.
+/// Returns since when the grant is held: since its first observation or, if that is earlier, since
+/// the time of its agent's wall clock. So a restarted operator does not start over. A wrong clock
+/// only marks the lock too early or too late.
 fn held_since(seen: &FullLock, now: Now) -> Moment {
     let grant = seen.lock.stored.value.grant.as_ref();
     let acquired_at = grant.map_or(0, |grant| grant.acquired_at.0);
@@ -423,7 +423,7 @@ fn plan_free_lock(
     if now.moment < due {
         return Plan::requeue_at(due);
     }
-    // A recreated lock does not know the old tokens: its first token comes from the store's
+    // A recreated lock does not know the old tokens. Its first token comes from the store's
     // revision alone, and must be larger than all of them.
     let Some(seen_by_now) = view.seen() else {
         return Plan::default();

@@ -68,7 +68,7 @@ mod tests {
             ("between two runs of its containers", restarting, false),
             ("given up by a controller", presumed, false),
             ("one runs", with(&[Terminated, Alive]), false),
-            ("one was lost sight of", with(&[Terminated, Unknown]), false),
+            ("one state is unknown", with(&[Terminated, Unknown]), false),
             ("one is not reported", with(&[Terminated]), false),
             ("none is reported", with(&[]), false),
             ("it has none", never_ran, false),

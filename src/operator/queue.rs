@@ -186,6 +186,6 @@ mod tests {
         assert_eq!(queue.take_due(at(7)), [lock("b")]);
         assert_eq!(queue.next_due(), None);
         queue.requeue_at(lock("a"), at(8));
-        assert_eq!(queue.next_due(), None, "it is looked at now anyway");
+        assert_eq!(queue.next_due(), None, "the key is queued anyway");
     }
 }

@@ -1,7 +1,7 @@
 //! Writes records: first the line of the audit log, then the Event. Each is written once, as far as
 //! that can be known.
 //!
-//! The names of the Events tell what was recorded. A replica that becomes active lists the existing
+//! The names of the Events show what was recorded. A replica that becomes active lists the existing
 //! Events first. So it repeats only what its predecessor may not have recorded.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -298,7 +298,7 @@ mod tests {
             recorder.record(record(number));
         }
         assert_eq!(recorder.pending.len(), PENDING_MAX);
-        assert!(!recorder.needs_replay(), "there is no room yet");
+        assert!(!recorder.needs_replay(), "still at the limit");
         names(&mut recorder);
         assert!(recorder.needs_replay());
         recorder.replay((0..all).map(record));

@@ -444,7 +444,7 @@ mod tests {
         }
     }
 
-    /// The store is asked, and answers with a revision.
+    /// Reads the store's revision, which the store answers with `revision`.
     fn ask(state: &mut State, revision: u64, now: Now) {
         let before = state.start_revision_check();
         state.finish_revision_check(Ok(Revision(revision)), before, &rules(), now);

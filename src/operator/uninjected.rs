@@ -9,7 +9,7 @@ use crate::store::namespaces::UninjectedPod;
 use super::plan::Rules;
 use super::view::View;
 
-/// The webhook never injects there, whatever the labels are.
+/// The webhook never injects there, regardless of the labels.
 const KUBE_SYSTEM: &str = "kube-system";
 
 /// Returns whether a pod runs, or will run, without the sidecar that it requests.

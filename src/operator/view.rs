@@ -218,8 +218,8 @@ impl View {
         }
     }
 
-    /// Returns the TTL by which the expiry of a session is decided: the largest of its own and those in
-    /// its holders' entries.
+    /// Returns the TTL by which the expiry of a session is decided: the largest of its own and
+    /// those in its holders' entries.
     #[must_use]
     pub fn ttl_of(&self, session: &Object<Session>) -> SessionTtl {
         let own = session.stored.value.ttl;
@@ -416,8 +416,8 @@ pub fn session_ref(namespace: &Arc<str>, claimant: &Claimant) -> ObjectRef {
 }
 
 fn election_of(lock: &Object<Lock>) -> Option<ObjectRef> {
-    // Candidates use the lock object with the name of its resource; another object with that
-    // resource is no election's.
+    // Candidates use the lock object with the name of its resource. Another object with that
+    // resource decides no election.
     let election = label::election_of(&lock.object_ref.namespace, &lock.stored.value.resource);
     election.filter(|_| !lock.is_misnamed)
 }

@@ -79,7 +79,7 @@ impl std::error::Error for InvalidTtl {}
 impl SessionTtl {
     /// The shortest TTL; below it one slow write would cost the session.
     pub const MIN: Duration = Duration::from_secs(3);
-    /// The longest TTL; above it a dead holder blocks its locks for minutes.
+    /// The longest TTL; above it a crashed holder keeps its locks for minutes.
     pub const MAX: Duration = Duration::from_secs(120);
 
     /// A TTL of whole seconds.

@@ -1,7 +1,7 @@
 //! The annotations `config.leasehold.dev/…`, with which a pod configures its sidecar.
 //!
 //! Each is validated before anything is added. A sidecar that cannot start because of an annotation
-//! would keep the whole pod from starting, long after its author has looked.
+//! would keep the whole pod from starting, long after its author has checked it.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ pub(super) const CONTAINER: &str = "leasehold-gate";
 
 /// Returns why a pod cannot have the gate that it requests.
 ///
-/// The rollout of a Deployment stops the old pod when the new one is ready, but the new one waits
+/// The rollout of a Deployment stops the old pod when the new one is ready. But the new one waits
 /// for the lock of the old one.
 pub(super) fn refusal(metadata: &ObjectMeta, settings: &PodSettings) -> Option<String> {
     let gate = settings.gate.as_ref().filter(|_| !settings.gate_rollout)?;

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# The chart without a cluster, by Helm 4 and by Helm 3: it lints, renders what tests/golden/chart has, the
-# same bytes each time, keeps to the namespace that it is installed in, and names what is wrong with values.
+# Tests the chart without a cluster, with Helm 4 and Helm 3. The chart passes lint, and renders the files in
+# tests/golden/chart, with the same bytes each time. Objects name only the namespace of the release. Errors name the
+# invalid value.
 #
 #   tests/chart/check.sh               compares
-#   tests/chart/check.sh --regenerate  writes tests/golden/chart, by Helm 4
+#   tests/chart/check.sh --regenerate  writes tests/golden/chart, with Helm 4
 #
-# What an API server makes of it is tests/e2e/chart.rs's.
+# tests/e2e/chart.rs installs the chart on an API server.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,7 +14,7 @@ repository=$(cd "$here/../.." && pwd)
 built=${CARGO_TARGET_DIR:-$repository/target}/controlplane
 golden=$repository/tests/golden/chart
 regenerate=${1:-}
-# As little of the user's own Helm as can be.
+# Isolates the checks from the user's Helm configuration as far as possible.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export HELM_CONFIG_HOME=$scratch/config HELM_CACHE_HOME=$scratch/cache HELM_DATA_HOME=$scratch/data
@@ -45,7 +46,7 @@ main() {
 
 render() { "$helm" template leasehold charts/leasehold --namespace leasehold-system --kube-version 1.36.0 "$@"; }
 
-# The chart's values are checked against the schema by this, too.
+# Lint also validates the values against the schema.
 check_lint() {
   local values
   for values in charts/leasehold/values.yaml examples/helm/ha.yaml; do
@@ -54,8 +55,8 @@ check_lint() {
   done
 }
 
-# What is the same word by word under charts/leasehold/files is left out: e2e compares it, on an API server.
-# The two Helms print objects in different orders and with different numbers of empty lines.
+# Leaves out text that is copied unchanged from charts/leasehold/files: e2e compares it, on an API server. Sorts the
+# objects and drops empty lines, because the two Helm versions differ in both.
 shortened() {
   awk '
     /^---/ { if (NR > 1) printf "\n"; long = 0; cut = 0 }
@@ -87,7 +88,7 @@ $(head -40 "$scratch/diff")"
   done
 }
 
-# Rights and policies name the operator by its namespace, so not one place may be forgotten.
+# Rights and policies name the operator by its namespace. So every place must have the release's namespace.
 check_namespace() {
   "$helm" template locks charts/leasehold --namespace elsewhere --kube-version 1.36.0 \
     --values examples/helm/ha.yaml --set operator.leaderLabels=true >"$scratch/elsewhere.yaml"
@@ -98,7 +99,7 @@ check_namespace() {
     fail "the policies do not name the operator of the namespace elsewhere"
 }
 
-# The policies bound tokens above the floor of the agents, so both have the same one.
+# The policies limit how far a token is above the agents' floor, so policies and agents need the same floor.
 check_token_floor() {
   local policies
   render --set tokenFloor=9007199254739992 >"$scratch/floor.yaml"
@@ -107,7 +108,7 @@ check_token_floor() {
   if render | grep -q leasehold-lock-token-floor; then fail "without a tokenFloor there is a policy about it"; fi
 }
 
-# check_image IMAGE OF ARGUMENTS...: OF is the operator's image or the sidecars'.
+# check_image IMAGE OF ARGUMENTS...: OF is `operator` or `sidecar`.
 check_image() {
   local wanted=$1 of=$2 line
   shift 2

@@ -1,4 +1,4 @@
-//! Listings: complete, consistent, and page by page as of one revision.
+//! Lists: complete, consistent, and all pages as of one revision.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ pub(crate) async fn all_pages_are_of_one_revision(adapter: &impl Adapter) {
     let first = b.locks.list(2, None).await.expect("a page");
     let mut pages = vec![first.items];
     let mut next = first.next;
-    // What is written between two pages is in none of them.
+    // A write between two pages appears in neither.
     a.release(&written[0], "g-0").await;
     a.release(&written[4], "g-4").await;
     adapter.delete_lock(&resource("r-3")).await;
@@ -96,7 +96,7 @@ pub(crate) async fn the_locks_of_a_session_are_listed(adapter: &impl Adapter) {
     let one = a.make_and_take(&resource("one"), "g-1").await;
     let two = a.make_and_take(&resource("two"), "g-2").await;
     let others = b.make_and_take(&resource("three"), "g-3").await;
-    // A waiter does not hold.
+    // A waiter is not a holder.
     a.take(&others, "g-4").await;
     let held = |page: Page<Lock>| {
         let held = page.items.into_iter();

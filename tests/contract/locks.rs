@@ -1,4 +1,4 @@
-//! One lock: made, written by compare-and-swap, deleted and made again.
+//! One lock: created, written by compare-and-swap, deleted and recreated.
 
 use futures::future::join_all;
 use leasehold::protocol::incident::{Ending, IncidentKind};
@@ -47,7 +47,7 @@ pub(crate) async fn a_lock_reads_back_as_it_was_written(adapter: &impl Adapter) 
     let after = handed
         .value
         .take_over(handed.version, &mint, is_dead, &ending, Some(&taker));
-    let after = after.expect("it is dead");
+    let after = after.expect("an expired holder");
     let written = a.locks.update(&handed, &after).await.expect("a take-over");
     assert_eq!((&written.value, written.value.incidents.len()), (&after, 1));
     let read = b.read(&r).await;
@@ -93,8 +93,8 @@ pub(crate) async fn one_of_many_writers_on_one_version_succeeds(adapter: &impl A
     }
 }
 
-/// Two writers of one change could both believe in it if the version did not tell them apart, so
-/// every write that matters changes something.
+/// If two writers made the same change without a new version, each could believe that its write
+/// succeeded. So every write that matters changes something.
 pub(crate) async fn unchanged_write_consumes_no_revision(adapter: &impl Adapter) {
     let (a, r) = (adapter.a(), resource("r"));
     let held = a.make_and_take(&r, "g-a").await;
@@ -142,7 +142,8 @@ pub(crate) async fn write_to_a_deleted_object_is_not_found(adapter: &impl Adapte
     let made = a.locks.create(&r).await.expect("a new lock");
     adapter.delete_lock(&r).await;
     let late = a.try_take(&made, "g-a").await;
-    // Kubernetes 1.33 says that another write came first: the deletion. Either makes agents read.
+    // Kubernetes 1.33 returns a conflict, because the deletion was another write. After either
+    // error an agent re-reads.
     let is_told = matches!(late, Err(StoreError::NotFound(_) | StoreError::Conflict));
     assert!(is_told, "{late:?}");
     assert!(a.locks.get(&r).await.expect("a read").is_none());

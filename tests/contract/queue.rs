@@ -1,5 +1,5 @@
-//! Joining a lock's queue: the one write that applies to any version of the lock. The entry is added to the lock as the
-//! store has it, and the store's own rules may refuse it.
+//! Joining a lock's queue: the only write that applies to any version of the lock. The entry is
+//! added to the stored lock, and the store's own rules may refuse it.
 
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::queue::{QUEUE_MAX, Queue, Waiter};
@@ -9,7 +9,7 @@ use leasehold::store::{StoreError, Stored};
 use super::{AT, Adapter, Party, resource};
 
 impl Party {
-    /// A waiter of this pod, with a session of its own.
+    /// Returns a waiter of this pod with its own session.
     pub(crate) fn waiter(&self, session: usize, grant: &str) -> Waiter {
         Waiter {
             grant: grant.into(),
@@ -46,11 +46,11 @@ impl Party {
         grant: &str,
     ) -> Stored<Lock> {
         let joined = self.try_join(read, session, grant).await;
-        joined.expect("a place in the queue")
+        joined.expect("a queue entry")
     }
 }
 
-/// Who lost the race for a free lock has read it as free.
+/// The loser of a race for a free lock has read the lock as free.
 pub(crate) async fn lock_read_as_free_is_joined_once_it_is_held(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let free = a.locks.create(&resource("r")).await.expect("a lock");
@@ -104,7 +104,8 @@ pub(crate) async fn join_is_last_on_any_version_read(adapter: &impl Adapter) {
     let found = a.read(&joined.value.resource).await;
     assert_eq!((found.value, found.version), (expected, joined.version));
 
-    // The same for the next holder's queue: the lock has changed, and the entry comes last all the same.
+    // The same holds after a hand-over: the lock has changed, and the entry is still added at the
+    // end.
     let handed = a.release(&joined, "g-a").await;
     let joined = a.join(&read, 4, "g-4").await;
     assert_eq!(joined.value.grant, handed.value.grant);
@@ -125,7 +126,7 @@ pub(crate) async fn all_concurrent_joins_get_a_queue_entry(adapter: &impl Adapte
     for answer in futures::future::join_all(tries).await {
         match answer {
             Ok(_) => {}
-            // An API server tries a patch a few times; then it says that others came first.
+            // An API server retries a patch a few times, and then returns a conflict.
             Err(StoreError::Conflict) => refused += 1,
             Err(error) => panic!("{error}"),
         }
@@ -156,7 +157,7 @@ pub(crate) async fn queued_session_joins_no_second_time(adapter: &impl Adapter) 
     }
 }
 
-/// A join that lands when its turn has come already.
+/// A join that arrives after its grant already holds the lock.
 pub(crate) async fn holding_grant_joins_no_queue(adapter: &impl Adapter) {
     let (a, b) = (adapter.a(), adapter.b());
     let held = a.make_and_take(&resource("r"), "g-a").await;
@@ -201,13 +202,13 @@ pub(crate) async fn preferred_candidate_joins_first_on_the_version_it_read(adapt
         ..b.waiter(session, grant)
     };
     let read = b.locks.join(&first, &preferred(2, "g-2")).await;
-    let read = read.expect("a place before others");
+    let read = read.expect("a queue entry before others");
     assert_eq!(names(&read.value), ["g-2", "g-1"]);
     // A waiter without preference joins on any version, and last.
     let last = a.join(&first, 3, "g-3").await;
     assert_eq!(names(&last.value), ["g-2", "g-1", "g-3"]);
     let read = b.locks.join(&last, &preferred(4, "g-4")).await;
-    let read = read.expect("a place behind the preferred");
+    let read = read.expect("an entry behind the preferred");
     assert_eq!(names(&read.value), ["g-2", "g-4", "g-1", "g-3"]);
     let found = a.read(&read.value.resource).await;
     assert_eq!((found.value, found.version), (read.value, read.version));
@@ -220,7 +221,7 @@ pub(crate) async fn deleted_lock_refuses_a_late_join(adapter: &impl Adapter) {
     let handed = a.release(&read, "g-a").await;
     b.release(&handed, "g-b").await;
     adapter.delete_lock(&r).await;
-    // Whether others waited for it or not.
+    // With and without waiters in the version that was read.
     for read in [&read, &held] {
         let late = a.try_join(read, 1, "g-1").await;
         let is_told = matches!(late, Err(StoreError::NotFound(_) | StoreError::Conflict));

@@ -1,4 +1,4 @@
-//! The invariants of a lock that a store guards against every writer.
+//! The invariants of a lock, which a store enforces against every writer.
 
 use leasehold::protocol::lock::Lock;
 use leasehold::protocol::token::Token;
@@ -6,7 +6,7 @@ use leasehold::store::{StoreError, Stored};
 
 use super::{Adapter, Party, resource};
 
-/// Writes a violation of a rule, and checks that nothing changed.
+/// Writes a violation of a rule, and asserts that nothing changed.
 async fn refused(party: &Party, lock: &Stored<Lock>, next: &Lock) {
     let answer = party.locks.update(lock, next).await;
     assert!(matches!(answer, Err(StoreError::Invalid(_))), "{answer:?}");

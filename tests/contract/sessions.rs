@@ -1,4 +1,4 @@
-//! Sessions: made once, renewed by compare-and-swap, and ended for good.
+//! Sessions: created once, renewed by compare-and-swap, and ended permanently.
 
 use leasehold::protocol::session::{RenewalFailures, Revocation, RevokeReason, Session};
 use leasehold::store::StoreError;

@@ -1,5 +1,5 @@
-//! What a newer version wrote survives the writes of this one. Not among `every_fact!`: an API
-//! server keeps unknown fields only where its definitions were opened up for them.
+//! Fields of a newer version survive the writes of this one. This is not part of `every_fact!`: an
+//! API server keeps unknown fields only where its definitions allow them.
 
 use leasehold::protocol::ids::Resource;
 use leasehold::protocol::incident::{Ending, IncidentKind};
@@ -18,12 +18,12 @@ pub(crate) enum Part {
     Incidents,
 }
 
-/// An adapter whose objects a newer version wrote.
+/// An adapter with objects that a newer version wrote.
 pub(crate) trait Newer: Adapter {
     /// Writes `"new": 1` into every part of a lock that is held and has a waiter, and one incident
     /// of the kind `Newer` with it.
     async fn add_unknown_fields(&self, resource: &Resource);
-    /// A part as it is stored; null where there is none.
+    /// Returns a part as it is stored, or null if it is absent.
     async fn part(&self, resource: &Resource, part: Part) -> Value;
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn fields_of_a_newer_version_survive_every_write(adapter: &impl
     adapter.add_unknown_fields(&r).await;
 
     let lock = a.read(&r).await;
-    assert!(lock.value.incidents.is_empty(), "of a kind nobody knows");
+    assert!(lock.value.incidents.is_empty(), "an unknown kind");
     let mut kept = lock.value.clone();
     kept.grant.as_mut().expect("held").kept = true;
     let lock = a.locks.update(&lock, &kept).await;
@@ -55,7 +55,7 @@ pub(crate) async fn fields_of_a_newer_version_survive_every_write(adapter: &impl
     let taken = lock
         .value
         .take_over(lock.version, &mint, is_dead, &ending, None);
-    let taken = b.locks.update(&lock, &taken.expect("it is dead")).await;
+    let taken = b.locks.update(&lock, &taken.expect("expired")).await;
     assert!(taken.expect("a take-over").value.names_grant(&"g-b".into()));
     assert_eq!(adapter.part(&r, Part::Lock).await["new"], 1);
     let incidents = adapter.part(&r, Part::Incidents).await;
@@ -64,7 +64,7 @@ pub(crate) async fn fields_of_a_newer_version_survive_every_write(adapter: &impl
         (&1.into(), &"Newer".into())
     );
     assert_eq!(incidents[1]["kind"], "Expired");
-    // What a newer version wrote about the old holder is not the new one's.
+    // The newer version's fields about the old holder do not apply to the new one.
     for part in [Part::Holder, Part::Grant] {
         assert_eq!(adapter.part(&r, part).await["new"], Value::Null, "{part:?}");
     }
@@ -75,7 +75,7 @@ pub(crate) async fn fields_of_a_newer_version_survive_a_join(adapter: &impl Newe
     let held = a.make_and_take(&r, "g-a").await;
     let read = b.take(&held, "g-b").await;
     adapter.add_unknown_fields(&r).await;
-    // Whether the fields were there when it was read or not.
+    // Whether or not the fields existed in the version that was read.
     a.join(&read, 1, "g-1").await;
     let lock = a.read(&r).await;
     let joined = a.join(&lock, 2, "g-2").await;

@@ -1,4 +1,5 @@
-//! The watch of one session's locks: everything, in order, once, and nothing else.
+//! The watch of one session's locks delivers every event, in order, once, and no event of other
+//! locks.
 
 use futures::StreamExt as _;
 use leasehold::protocol::token::Revision;
@@ -66,7 +67,7 @@ pub(crate) async fn watch_delivers_no_locks_of_other_sessions(adapter: &impl Ada
     b.take(&free, "g-2").await;
     a.locks.create(&resource("free")).await.expect("a new lock");
     let mine = a.make_and_take(&resource("mine"), "g-3").await;
-    // An event of another session would have come first.
+    // An event of another session would arrive first.
     assert_eq!(next_held(&mut told).await.version, mine.version);
 }
 
@@ -87,7 +88,7 @@ pub(crate) async fn watch_from_a_compacted_revision_is_refused(adapter: &impl Ad
     );
 }
 
-/// A store that was put back is noticed by asking how far it is, and never by its watch.
+/// An agent detects a restored store by reading its revision, never by the watch.
 pub(crate) async fn watch_from_a_future_revision_is_open_and_silent(adapter: &impl Adapter) {
     let listed = adapter.a().locks.list(1, None).await.expect("a listing");
     let to_come = Revision(listed.revision.0 + 1_000_000);

@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# Builds the control plane that the tests run against: kube-apiserver, kube-controller-manager,
-# kubectl and etcd, from their published Go modules at the versions that the go.mod files beside
-# this script pin. And promtool, which tries the alerts; Helm 4 and 3, which install the chart; and what
-# makes a node of this machine: kubelet, kube-scheduler, kube-proxy, containerd, runc and CNI plugins.
+# Builds the programs that the tests need, from their published Go modules. The go.mod files in this directory pin the
+# versions. The programs are:
+#
+# - the control plane: kube-apiserver, kube-controller-manager, kubectl and etcd;
+# - promtool, which tests the alerts, and Helm 4 and 3, which install the chart;
+# - the programs of a node: kubelet, kube-scheduler, kube-proxy, containerd, runc and CNI plugins.
 #
 #   tests/controlplane/build.sh [PART…]     (no argument: v1.36 and etcd)
 #
-# The binaries land in target/controlplane/<part>/ (CARGO_TARGET_DIR is honoured). A part is
-# built only when its stamp differs. Binaries and stamp come into place together, by one rename,
-# so an interrupted build leaves nothing that counts as built. README.md has the rest.
+# It writes the binaries to target/controlplane/<part>/ (or below CARGO_TARGET_DIR). A part is built only when its stamp
+# differs. One rename moves binaries and stamp into place together, so an interrupted build never counts as complete.
+# README.md has the rest.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-building=''  # the folder of the build under way, for the trap
+building=''  # the directory of the current build, for the trap
 builder=''   # the process id of that build
-# What Go says where a proxy, or the way to it, was in trouble for a moment.
+# Go's messages for temporary errors of the module proxy or of the network.
 NETWORK_TROUBLE='stream error|unexpected EOF|connection re(set|fused)|i/o timeout|TLS handshake timeout|: 5[0-9][0-9] '
 assets=no    # whether KUBEBUILDER_ASSETS names a usable set of envtest's binaries
 
@@ -48,8 +50,8 @@ main() {
   for part in "$@"; do make_part "$part"; done
 }
 
-# Two runs at once would do the same work twice on the same cores: the second one waits, and then
-# finds everything up to date. Without flock both build; the renames keep the result whole.
+# Two concurrent runs would do the same work twice on the same cores. So the second run waits, and then finds all parts
+# up to date. Without flock both runs build; the renames keep the result complete.
 take_lock() {
   command -v flock >/dev/null || return 0
   exec 9>"$out/.lock"
@@ -57,12 +59,12 @@ take_lock() {
     note "waiting for another build.sh to finish"
     flock 9
   fi
-  # What a killed run left behind; under the lock it can belong to no live one.
+  # Directories of killed runs: while this run has the lock, they cannot belong to a live run.
   rm -rf "$out"/.building.*
 }
 
-# The build is a process group of its own, so that no compiler outlives an interrupted run. What one
-# of them still writes while we delete is left to the next run's sweep.
+# The build has its own process group, so that no compiler outlives an interrupted run. The next run deletes files that
+# a compiler still writes during this clean-up.
 clean_up() {
   if [ -n "$builder" ]; then
     kill -- "-$builder" 2>/dev/null || true
@@ -71,7 +73,7 @@ clean_up() {
   [ -z "$building" ] || rm -rf "$building" || true
 }
 
-# make_part PART: decides what is wanted of this part and brings it up to date.
+# make_part PART: selects the programs of the part, and builds them unless they are up to date.
 make_part() {
   local part=$1 programs
   case $part in
@@ -87,8 +89,8 @@ make_part() {
   esac
 
   if [ "$assets" = yes ] && [ "$part" != v1.33 ]; then
-    # envtest's assets have neither etcdctl nor etcdutl, which backup and restore tests need, and no
-    # kube-controller-manager, which makes the endpoints of services.
+    # envtest's assets do not have etcdctl and etcdutl, which backup and restore tests need. They also do not have
+    # kube-controller-manager, which creates the endpoints of Services.
     case $part in
       v1.36)
         say "v1.36: kube-apiserver and kubectl are taken from KUBEBUILDER_ASSETS"
@@ -145,21 +147,21 @@ sha256() {
   if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d ' ' -f 1
 }
 
-# build PART PROGRAMS: into $building/bin. The module's own go.mod decides every version, whatever
-# workspace or vendoring the caller's environment has.
+# build PART PROGRAMS: builds into $building/bin. Only the module's go.mod determines the versions; a workspace or
+# vendoring in the caller's environment has no effect.
 build() {
   local part=$1 programs=$2 program packages=()
   for program in $programs; do packages+=("$(package_of "$program" "$part")"); done
   mkdir "$building/bin" "$building/tmp"
-  set -m  # the process group that clean_up ends
+  set -m  # the build gets a process group, which clean_up kills
   (
     set +m
     cd "$here/$(module_of "$part")"
     export CGO_ENABLED=0
-    # Before Go's runtime starts, runc enters namespaces in C.
+    # runc needs cgo: before Go's runtime starts, it enters namespaces in C.
     if [ "$part" = runc ]; then export CGO_ENABLED=1; fi
     export GOWORK=off GOTMPDIR="$building/tmp"
-    # Go fetches a module once and no more. What was fetched stays, so another try goes on from there.
+    # Go does not retry the download of a module. Downloaded modules stay in the cache, so the next try continues there.
     for try in 1 2 3; do
       if go build -mod=readonly -buildvcs=false -trimpath -tags "$(tags "$part")" \
         -ldflags "-s -w $(version_flags "$part")" -o "$building/bin/" "${packages[@]}"; then
@@ -178,11 +180,11 @@ build() {
     die "$part: go build failed"
   fi
   builder=''
-  # The server's package is called just that; everybody else calls it etcd.
+  # etcd's package is named `server`, so its binary is, too. Everything else expects the name `etcd`.
   [ ! -e "$building/bin/server" ] || mv "$building/bin/server" "$building/bin/etcd"
 }
 
-# The folder of the go.mod.
+# Prints the directory of the part's go.mod.
 module_of() { case $1 in v1.36-node) say v1.36 ;; *) say "$1" ;; esac; }
 
 # package_of PROGRAM PART
@@ -200,8 +202,8 @@ package_of() {
   esac
 }
 
-# promtool would compile the clients of some thirty clouds, to find there what to scrape. Pods whose
-# seccomp profile is RuntimeDefault need a runc that knows seccomp.
+# Prints the part's build tags. Without its tag, promtool would compile the service discovery clients of about thirty
+# clouds. Pods with the seccomp profile RuntimeDefault need a runc with seccomp support.
 tags() {
   case $1 in
     promtool) say remove_all_sd ;;
@@ -212,8 +214,8 @@ tags() {
 
 helm_module() { case $1 in helm) say helm.sh/helm/v4 ;; helm3) say helm.sh/helm/v3 ;; esac; }
 
-# Without these Kubernetes' programs call themselves v0.0.0-master, and Helm any patch release. The others
-# know their versions.
+# Prints linker flags that set the version. Without them, Kubernetes' programs report v0.0.0-master, and Helm does not
+# report its patch release. The other programs know their versions.
 version_flags() {
   local part=$1 version major minor package
   case $part in
@@ -235,8 +237,8 @@ version_flags() {
   done
 }
 
-# publish PART: the old folder steps aside first, since a folder cannot be renamed onto a full one.
-# Killed between the two renames, the part is simply missing and is built again.
+# publish PART: moves the old directory away first, because a directory cannot be renamed onto a non-empty one. If this
+# run is killed between the two renames, the part is missing and the next run builds it again.
 publish() {
   local part=$1
   if [ -e "$out/$part" ]; then mv "$out/$part" "$building/old"; fi

@@ -1,9 +1,11 @@
-//! An app as a process of its own: it acquires locks from its pod's sidecar by every call of the API, writes with the
-//! token to what they guard, renews, releases, and records each step in its history.
+//! An app as a separate process. It acquires locks from its pod's sidecar by every call of the API,
+//! writes with the token to the guarded resource, renews and releases. It records each step in its
+//! history.
 //!
-//! It is this test's binary, started again with one test named. It does what the README tells apps to do: it acts
-//! only within `validForMs`, counted from before it sent the request, and never trusts a lease after its loss. It
-//! cannot prevent that time passes between reading the clock and the arrival of a write: the fence is for that.
+//! The process is this test binary, started again with the name of one test. It does what the
+//! README requires of apps: it acts only within `validForMs`, counted from before it sent the
+//! request, and never trusts a lease after its loss. It cannot prevent that time passes between
+//! reading the clock and the arrival of a write. Against that there is the fence.
 
 mod calls;
 mod expired;
@@ -20,46 +22,46 @@ use serde::{Deserialize, Serialize};
 use crate::history::Op;
 use crate::recorder::{Recorder, now_ns};
 
-/// Where a process finds its [`Config`].
+/// The environment variable with the process's [`Config`].
 pub(crate) const CONFIG: &str = "LEASEHOLD_FAULT_APP";
-/// What to run of this binary.
+/// The test of this binary that the process runs.
 pub(crate) const TEST: &str = "app::process";
 
-/// What an app is to do.
+/// The configuration of an app.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     /// Its name in the history.
     pub(crate) name: String,
-    /// Where its sidecar listens.
+    /// The address of its sidecar.
     pub(crate) sidecar: String,
-    /// What the history calls its sidecar.
+    /// The sidecar's name in the history.
     pub(crate) served_by: String,
-    /// Where the registers are.
+    /// The address of the registers.
     pub(crate) register: String,
     /// The resources that it locks and writes to.
     pub(crate) resources: Vec<String>,
-    /// Seed of its decisions.
+    /// The seed of its decisions.
     pub(crate) seed: u64,
-    /// Where its history goes.
+    /// The directory for its history.
     pub(crate) histories: PathBuf,
-    /// It ends when this file is there.
+    /// The process ends when this file exists.
     pub(crate) finish: PathBuf,
-    /// How many seconds its pod's clock counts in a hundred: it shares its sidecar's clock, and records true time in
-    /// its history.
+    /// The rate of its pod's clock, in percent. The app shares its sidecar's clock, and records
+    /// true time in its history.
     pub(crate) clock_percent: u64,
-    /// By how much it exceeds its deadline: a control, to show that this is detected.
+    /// The time by which it exceeds its deadline. A control: shows that this is detected.
     pub(crate) overtrust_ms: u64,
-    /// All its work takes long.
+    /// Every piece of work takes long.
     pub(crate) works_long: bool,
 }
 
-/// A lease that the app has.
+/// A lease that the app holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     resource: String,
     lease: String,
     token: u64,
-    /// On the machine's clock, as are the other times.
+    /// On the machine's clock, like the other times.
     believes_until: u64,
     renew_at: u64,
 }
@@ -108,7 +110,7 @@ impl App {
         Ok(())
     }
 
-    /// Takes a lock that lives by being renewed, works under it, and lets it go.
+    /// Acquires a lock that lives by renewals, works under it, and releases it.
     async fn take(&mut self, resource: &str, wait_seconds: u64) -> Result<()> {
         if let Some(held) = self.acquire(resource, wait_seconds).await? {
             self.work(held).await?;
@@ -121,7 +123,7 @@ impl App {
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
 
-    /// Until when the app may act after an answer to a request of that time.
+    /// Returns until when the app may act, for an answer to a request of that time.
     fn belief(&self, sent: u64, valid_for_ms: u64) -> u64 {
         let told_ns = valid_for_ms * 1_000_000 * 100 / self.config.clock_percent;
         sent + told_ns + self.config.overtrust_ms * 1_000_000

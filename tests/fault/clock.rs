@@ -1,8 +1,9 @@
-//! Wrong clocks, by libfaketime: one that runs fast or slow, a wall clock that jumps, and one that jumps forward as
-//! after a sleep.
+//! Wrong clocks by libfaketime: one that runs fast or slow, a wall clock that jumps, and one that
+//! jumps forward as after a suspend.
 //!
-//! libfaketime starts over in each process. So a restarted process forgets by how much the earlier one was ahead. It
-//! must not get that one's state file, which no real clock would do to it.
+//! libfaketime starts again in each process. So a restarted process forgets by how much its
+//! predecessor was ahead. It must not get the predecessor's state file: no real clock behaves like
+//! that.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,14 +20,14 @@ use crate::world::LIMIT;
 /// The clock of a process.
 pub(crate) struct Clock {
     kind: Kind,
-    /// What libfaketime reads once a second, where something can change.
+    /// The file that libfaketime reads once a second, for clocks that can change.
     file: PathBuf,
     ahead: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// All clocks count this many seconds in a hundred.
+    /// All clocks run at this percentage of the true rate.
     Rate(u64),
     /// Only the wall clock may jump.
     Wall,
@@ -35,17 +36,17 @@ enum Kind {
 }
 
 impl Clock {
-    /// A clock that counts this many seconds in a hundred.
+    /// Returns a clock that runs at this percentage of the true rate.
     pub(crate) fn running(directory: &Path, percent: u64) -> Result<Self> {
         Self::new(directory, Kind::Rate(percent))
     }
 
-    /// A clock whose wall clock may jump.
+    /// Returns a clock whose wall clock may jump.
     pub(crate) fn with_wall(directory: &Path) -> Result<Self> {
         Self::new(directory, Kind::Wall)
     }
 
-    /// A clock that may jump forward.
+    /// Returns a clock that may jump forward.
     pub(crate) fn leaping(directory: &Path) -> Result<Self> {
         Self::new(directory, Kind::All)
     }
@@ -61,7 +62,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// What starts a process under this clock.
+    /// Returns the command prefix that starts a process under this clock.
     pub(crate) fn through(&self) -> Result<Vec<String>> {
         let mut command = vec![
             "env".to_owned(),
@@ -75,12 +76,12 @@ impl Clock {
         Ok(command)
     }
 
-    /// Whether a process that is started again sees the time that the one before would see now.
+    /// Returns whether a restarted process sees the time that its predecessor would see now.
     pub(crate) const fn outlives_processes(&self) -> bool {
         !matches!(self.kind, Kind::Rate(_))
     }
 
-    /// How much time it counts while a hundred seconds pass.
+    /// Returns the rate of this clock, in percent of the true rate.
     pub(crate) fn percent(&self) -> u64 {
         match self.kind {
             Kind::Rate(percent) => percent,
@@ -93,7 +94,8 @@ impl Clock {
         self.kind == Kind::All
     }
 
-    /// Jumps forward. This takes effect within two seconds: whole seconds have to differ by more than one.
+    /// Jumps forward. This takes effect within two seconds: libfaketime needs whole seconds that
+    /// differ by more than one.
     pub(crate) fn leap(&mut self, seconds: u64) -> Result<()> {
         self.ahead += i64::try_from(seconds)?;
         self.write()
@@ -109,7 +111,7 @@ impl Clock {
         Ok(Some(format!("the wall clock leaps by {seconds} s")))
     }
 
-    /// Whole or not at all: it is read at any moment.
+    /// Writes the file completely or not at all: it may be read at any moment.
     fn write(&self) -> Result<()> {
         let says = match self.kind {
             Kind::Rate(percent) => format!("+0 x{}.{:02}\n", percent / 100, percent % 100),
@@ -129,7 +131,7 @@ fn name_of(kind: Kind) -> String {
     }
 }
 
-/// Where Debian has it, on any architecture.
+/// Returns the path where Debian installs it, on any architecture.
 fn library() -> Result<PathBuf> {
     let mut places = Vec::new();
     for entry in Path::new("/usr/lib").read_dir()? {
@@ -139,21 +141,21 @@ fn library() -> Result<PathBuf> {
     found.context("libfaketime is missing; run `scripts/need.sh fault`")
 }
 
-/// What a process saw of the time.
+/// The readings of a process.
 struct Readings {
-    /// What it counted in a hundred seconds.
+    /// The process's rate, in percent of the true rate.
     percent: u64,
-    /// By how many seconds it counted more than passed.
+    /// The number of seconds by which its clock is ahead of the time that passed.
     ahead: u64,
     /// Its wall clock, in seconds.
     wall: i64,
 }
 
-/// How the line begins that reports both readings.
+/// The prefix of the line that reports both readings.
 const READINGS: &str = "looks: ";
 /// The time between the readings, in hundredths of a second: an error of one is a third of a percent.
 const BETWEEN: u64 = 300;
-/// Where the process reports its first reading, and waits before its second.
+/// The directory where the process reports its first reading, and waits before its second.
 const RENDEZVOUS: &str = "LEASEHOLD_FAULT_MEETING";
 
 /// Starts a process under a clock that reads it twice; `between` runs between the readings.
@@ -177,7 +179,7 @@ async fn readings_of(
         done = eventually("the first look", LIMIT, is_there).await;
         done = done.and_then(|()| meanwhile(clock));
     }
-    // Also where that failed: the process must not wait for it for ever.
+    // Also after an error, so that the process does not wait forever.
     std::fs::write(rendezvous.path().join("go-on"), "")?;
     done?;
     let said = String::from_utf8(looking.await??.stdout)?;
@@ -191,14 +193,14 @@ async fn readings_of(
     })
 }
 
-/// By the kernel's own counter, which is never faked: hundredths of a second since the start.
+/// Reads the kernel's own counter, which is never faked: hundredths of a second since boot.
 fn uptime() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/uptime")?;
     let first = text.split(' ').next().context("a number")?;
     Ok(first.replace('.', "").parse()?)
 }
 
-/// Both at one time: what passed, in hundredths, and what our clock counts.
+/// Reads both clocks: the true time in hundredths of a second, and our clock.
 fn read_clocks() -> Result<(u64, Moment)> {
     loop {
         let (passed, counted) = (uptime()?, SystemClock.now());
@@ -248,7 +250,7 @@ async fn fault_clocks_run_at_their_configured_rate() -> Result<()> {
     Ok(())
 }
 
-/// The clock jumps within a running process, as those of sidecars do.
+/// The clock jumps within a running process, as a sidecar's clock does.
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_clocks_jump_within_a_running_process() -> Result<()> {
     let directory = tempfile::tempdir()?;

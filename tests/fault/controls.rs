@@ -12,22 +12,23 @@ use crate::schedule::{Kind, Schedule};
 use crate::seed::seed;
 use crate::world::{Place, Plan, World};
 
-/// Longer than sessions and silent leases live.
+/// Longer than the validity of sessions and of leases that are not renewed.
 const OUTLIVES: Duration = Duration::from_secs(8);
 /// How long a pending write may take to arrive.
 const ARRIVES: Duration = Duration::from_secs(1);
-/// How long after it happened an event is in its file at the latest.
+/// The longest time between an event and its line in the file.
 const WRITTEN: Duration = Duration::from_secs(1);
-/// How often; another app has to want the lock in time, which may not be so each time.
+/// The number of attempts. Another app has to want the lock in time, which may not happen each
+/// time.
 const TIMES: usize = 16;
 
-/// Something that must be noticed.
+/// A violation that a check must detect.
 struct Control {
     about: &'static str,
     plan: Plan,
     /// The faults that are injected in turn, until the violation is detected.
     kinds: &'static [Kind],
-    /// For how long.
+    /// The duration of each fault.
     lasts: Duration,
     /// The violation must contain one of these.
     words: &'static [&'static str],
@@ -47,7 +48,7 @@ impl Control {
             tokio::time::sleep(self.lasts).await;
             world.undo(undo).await?;
             tokio::time::sleep(ARRIVES).await;
-            // The apps go on writing while their files are read, one after the other.
+            // The apps continue to write while their files are read one after the other.
             world.register.tell_logs()?;
             let seen = now_ns();
             tokio::time::sleep(WRITTEN).await;
@@ -77,7 +78,8 @@ async fn fault_control_register_without_token_check_is_detected() -> Result<()> 
         },
         kinds: &[Kind::HangApp, Kind::HangPod],
         lasts: OUTLIVES,
-        // In a register, as it says or as its apps saw it, or in a log.
+        // The violation appears in a register (its own record or its apps' observations) or in a
+        // log.
         words: &["accepted token", "back to token", "has an entry 0 times"],
     };
     control.must_be_noticed().await
@@ -98,8 +100,8 @@ async fn fault_control_apps_past_their_deadline_are_detected() -> Result<()> {
     control.must_be_noticed().await
 }
 
-/// Only an app that still wants its lock listens for that long. An app without a stream has sent a renewal to the
-/// silent sidecar, and learns from its own timeout that its deadline has passed.
+/// Only an app that still wants its lock listens for that long. An app without a stream has sent a
+/// renewal to the silent sidecar, and detects by its own timeout that its deadline has passed.
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_control_silent_sidecar_is_detected() -> Result<()> {
     let control = Control {
@@ -116,7 +118,8 @@ async fn fault_control_silent_sidecar_is_detected() -> Result<()> {
     control.must_be_noticed().await
 }
 
-/// It takes a lock from a holder that is cut off and still believes. Few locks, so that each always has a waiter.
+/// It takes over a lock from a partitioned holder that still believes. There are few locks, so that
+/// each always has a waiter.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a binary with the seeded bugs: make fault"]
 async fn fault_control_impatient_operator_is_detected() -> Result<()> {

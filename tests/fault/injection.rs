@@ -1,4 +1,4 @@
-//! Faults are injected, last for a while, and are undone.
+//! Faults: injected, active for a while, then undone.
 
 mod clocks;
 mod network;
@@ -19,11 +19,12 @@ use crate::world::World;
 /// What undoes a fault.
 #[derive(Debug)]
 pub(crate) enum Undo {
-    /// It was over at once.
+    /// The fault was over immediately.
     Nothing(String),
-    /// It could not be done, because another process was faster. It does not count.
+    /// The fault could not be injected, because another process was faster. It does not count.
     Missed(String),
-    /// The test could not do it, which says nothing of the system under test. An error if it happens each time.
+    /// The test failed to inject the fault, which says nothing about the system under test. It is
+    /// an error if it happens each time.
     Failed(String),
     StartSidecar {
         pod: usize,
@@ -46,25 +47,25 @@ pub(crate) enum Undo {
     StartEtcd,
     ThawEtcd,
     Restore(PathBuf),
-    /// Messages pass as they should.
+    /// All proxies forward messages again.
     Calm,
-    /// Messages pass again there; the operators' replicas come after the pods.
+    /// This proxy forwards messages again. The operator's replicas are numbered after the pods.
     Reconnect(usize),
     PlugIn(usize),
     GiveRights,
     GiveOperatorsRights,
-    /// An administrator's action has taken effect by now.
+    /// An administrator's action, which has taken effect by now.
     Settled(u64, Op),
 }
 
-/// Whether the API server refused: then it was not done, and never will be.
+/// Returns whether the API server refused the request: then it has no effect and never will.
 fn is_refused(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<kube::Error>();
     matches!(error, Some(kube::Error::Api(status)) if (400..500).contains(&status.code))
 }
 
 impl Undo {
-    /// A fault without an undo: it was done, or missed.
+    /// A fault without an undo: it was injected, or missed.
     fn none(what: String, is_done: bool) -> Self {
         if is_done {
             Self::Nothing(what)
@@ -86,7 +87,7 @@ impl fmt::Display for Undo {
 }
 
 impl World {
-    /// Does it; gives what undoes it.
+    /// Injects a fault, and returns how to undo it.
     pub(crate) async fn inject(&mut self, kind: Kind, schedule: &mut Schedule) -> Result<Undo> {
         match kind {
             Kind::KillSidecar | Kind::ForgetSidecar | Kind::HangSidecar | Kind::KillApp => {
@@ -120,7 +121,7 @@ impl World {
         }
     }
 
-    /// Makes it good again.
+    /// Undoes a fault.
     pub(crate) async fn undo(&mut self, undo: Undo) -> Result<()> {
         let cluster = self.cluster.clone();
         let control_plane = cluster.control_plane();

@@ -1,7 +1,8 @@
-//! Faults on the real control plane: our binaries and the apps as processes, killed, stopped, cut off and given wrong
-//! clocks. Then the histories of the apps are checked.
+//! Faults on the real control plane: our binaries and the apps as processes, killed, stopped,
+//! partitioned, and with wrong clocks. Afterwards the histories of the apps are checked.
 //!
-//! One seed decides which fault affects which process; when it takes effect depends on the machine. `make fault`.
+//! A seed decides which fault affects which process. When the fault takes effect depends on the
+//! machine. `make fault`.
 
 #![cfg(test)]
 

@@ -1,5 +1,6 @@
-//! A network namespace for a pod, if the test runs as root: one wire connects it to this machine, and can be cut. TCP
-//! repeats what is sent meanwhile, and it arrives late, as behind a real partition.
+//! A network namespace for a pod, if the test runs as root. One link connects it to this machine
+//! and can be cut. TCP retransmits what was sent in the meantime, so it arrives late, as after a
+//! real partition.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,22 +10,22 @@ use anyhow::{Context, Result, ensure};
 
 use crate::harness::{Process, eventually};
 
-/// The number of nets of four addresses in 10.213.0.0/16.
+/// The number of /30 subnets in 10.213.0.0/16.
 const NETS: u32 = 1 << 14;
-/// How many of them may be others'.
+/// The number of subnets that concurrent runs may use.
 const TRIES: u32 = 8;
 
-/// This machine's end of the wire.
+/// This machine's end of the link.
 pub(crate) struct Network {
     wire: String,
-    /// This machine's address on the wire.
+    /// This machine's address on the link.
     pub(crate) host: String,
-    /// The namespace and the wire live as long as this does.
+    /// The process that keeps the namespace and the link alive.
     holder: Process,
 }
 
 impl Network {
-    /// One of its own for a pod; none without root.
+    /// Creates the network of a pod, or returns `None` without root.
     pub(crate) async fn new(logs: &Path) -> Result<Option<Self>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
@@ -45,7 +46,7 @@ impl Network {
         .await?;
         let number = make_wire(u32::try_from(id)?)?;
         let wire = format!("lhf{number}");
-        // 64 of 10.213.0.0/16 for each of 256.
+        // Each third octet covers 64 of the subnets.
         let net = format!("10.213.{}", number / 64);
         let last = number % 64 * 4;
         let (host, pod) = (format!("{net}.{}", last + 1), format!("{net}.{}", last + 2));
@@ -62,7 +63,7 @@ impl Network {
         Ok(Some(Self { wire, host, holder }))
     }
 
-    /// What starts a process in it.
+    /// Returns the command prefix that starts a process in this network.
     pub(crate) fn through(&self) -> Vec<String> {
         let id = self.holder.id().to_string();
         ["nsenter", "--target", &id, "--net"]
@@ -81,15 +82,15 @@ impl Network {
         Ok(sent_again.context("RetransSegs")?.1.parse()?)
     }
 
-    /// Pulls the wire, or plugs it in.
+    /// Cuts the link, or restores it.
     pub(crate) fn plug(&self, is_in: bool) -> Result<()> {
         let how = if is_in { "up" } else { "down" };
         run(&format!("ip link set {} {how}", self.wire))
     }
 }
 
-/// Creates the wire. Its name is unique on this machine, and so are its addresses: a concurrent run has another
-/// number.
+/// Creates the link. Its name and its addresses are unique on this machine: a concurrent run has
+/// another number.
 fn make_wire(id: u32) -> Result<u32> {
     let mut last = None;
     for tried in 0..TRIES {

@@ -14,13 +14,13 @@ pub(crate) struct Recorder {
     file: HistoryFile,
 }
 
-/// The machine's true clock, in nanoseconds.
+/// Returns the machine's true time, in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     u64::try_from(now().elapsed_since_boot().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Recorder {
-    /// Begins the history of a process, in a file of its own in this directory.
+    /// Starts the history of a process, in its own file in this directory.
     pub(crate) fn begin(directory: &Path, process: &str) -> Result<Self> {
         Ok(Self {
             process: Process::new(process),
@@ -28,42 +28,43 @@ impl Recorder {
         })
     }
 
-    /// Something is about to be asked; gives the number that its outcome needs.
+    /// Records a request before it is sent. Returns the number that its outcome needs.
     pub(crate) fn invoke(&mut self, op: Op) -> Result<u64> {
         let event = self.process.invoke(now_ns(), op);
         self.file.append(&event)?;
         Ok(event.operation)
     }
 
-    /// It happened.
+    /// Records that the request had its effect.
     pub(crate) fn ok(&self, operation: u64, op: Op) -> Result<()> {
         self.file.append(&self.process.ok(now_ns(), operation, op))
     }
 
-    /// It did not, and never will.
+    /// Records that the request had no effect and never will.
     pub(crate) fn fail(&self, operation: u64, op: Op) -> Result<()> {
         let event = self.process.fail(now_ns(), operation, op);
         self.file.append(&event)
     }
 
-    /// The outcome is unknown.
+    /// Records that the outcome is unknown.
     pub(crate) fn unknown(&self, operation: u64, op: Op) -> Result<()> {
         let event = self.process.unknown(now_ns(), operation, op);
         self.file.append(&event)
     }
 
-    /// An event that happened now and is not a request.
+    /// Records an event of now that is not a request.
     pub(crate) fn info(&mut self, op: Op) -> Result<()> {
         let event = self.process.info(now_ns(), op);
         self.file.append(&event)
     }
 }
 
-/// What sidecars, and apps that ask, may need to be scheduled on a machine that builds and checks models beside
-/// them. On an idle one it is 0.1 s, on a busy one 1.4 s were seen.
+/// The time that sidecars, and apps that poll, may need to be scheduled on a machine that also
+/// builds and checks models. On an idle machine this takes 0.1 s; 1.4 s were seen on a busy one.
 const LOSS_TOLD_WITHIN: Duration = Duration::from_secs(4);
 
-/// Records what a run claims: one clock for all, one believer at a time, and every expired app is notified.
+/// Records the claims of a run: one clock for all, one believer at a time, and every expired app is
+/// notified.
 pub(crate) fn claim(directory: &Path, seed: u64) -> Result<()> {
     Recorder::begin(directory, "run")?.info(Op::Run {
         seed,
@@ -74,8 +75,9 @@ pub(crate) fn claim(directory: &Path, seed: u64) -> Result<()> {
     })
 }
 
-/// Records that a process was killed, not before this time: it does not believe in its last lease any more. In a
-/// separate file, because the last line of its own may be torn.
+/// Records that a process was killed, not before this time: it no longer believes in its last
+/// lease. The event is in a separate file, because the last line of the process's own file may be
+/// torn.
 pub(crate) fn record_kill(directory: &Path, process: &str, killed: u64) -> Result<()> {
     let history = History::read(&[directory.join(format!("{process}.jsonl"))])?;
     let granted = history

@@ -1,8 +1,9 @@
-//! What the locks guard: a register and a log for each resource, behind HTTP, with a fence. It accepts a write with a
-//! token that is not below the highest accepted one, and answers 412 to an older one.
+//! The guarded resources: a register and a log per resource, behind HTTP, with a fence. The fence
+//! accepts a write whose token is not below the highest accepted one, and answers 412 to an older
+//! token.
 //!
-//! An app reads the length of a log, with its token, before it appends: two concurrent apps would use the same index,
-//! and the first entry would be lost.
+//! An app reads the length of a log, with its token, before it appends. Two concurrent apps would
+//! use the same index, and the first entry would be lost.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,28 +24,29 @@ use crate::recorder::{Recorder, now_ns};
 /// A write, as an app sends it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Write {
-    /// Where.
+    /// The register's name.
     pub(crate) register: String,
-    /// With this token.
+    /// The token of the write.
     pub(crate) token: u64,
-    /// What; no two writes write the same.
+    /// The value; each write has a different one.
     pub(crate) value: String,
-    /// The process.
+    /// The writing process.
     pub(crate) process: String,
 }
 
-/// An entry for a log, as an app sends it; without an entry the length of the log is returned.
+/// An entry for a log, as an app sends it. A request without an entry returns the length of the
+/// log.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Put {
-    /// Where.
+    /// The log's name.
     pub(crate) log: String,
-    /// With this token.
+    /// The token of the request.
     pub(crate) token: u64,
     /// The index and the entry.
     pub(crate) entry: Option<(usize, String)>,
 }
 
-/// What a register has in it.
+/// The content of a register.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Content {
     /// The token of the last write; 0 if there was none.
@@ -58,11 +60,11 @@ pub(crate) struct Content {
 pub(crate) enum Fence {
     /// It checks them.
     Checks,
-    /// It takes whatever comes: only to see that this is noticed.
+    /// It accepts every write: shows that this is detected.
     TakesAll,
 }
 
-/// The server. Dropping it ends it.
+/// The server. Dropping it stops it.
 pub(crate) struct Register {
     /// Its port, on every address of this machine.
     pub(crate) port: u16,
@@ -83,18 +85,18 @@ struct Shared {
 }
 
 struct Kept {
-    /// Of registers and of logs.
+    /// The highest token, by register or log.
     highest: BTreeMap<String, u64>,
     contents: BTreeMap<String, Content>,
     logs: BTreeMap<String, Vec<Entry>>,
-    /// By registers.
+    /// The number of writes that registers refused.
     refused: usize,
     last: BTreeMap<String, LastWrite>,
     recorder: Recorder,
 }
 
 impl Register {
-    /// Starts one, with a history of its decisions in this directory.
+    /// Starts a server, with a history of its decisions in this directory.
     pub(crate) async fn start(fence: Fence, histories: &Path) -> Result<Self> {
         let kept = Kept {
             highest: BTreeMap::new(),
@@ -116,7 +118,7 @@ impl Register {
         let listener = TcpListener::bind("0.0.0.0:0").await?;
         let port = listener.local_addr()?.port();
         let serving = tokio::spawn(async move {
-            // It ends with the test.
+            // The task ends with the test.
             let _outcome = axum::serve(listener, router).await;
         });
         Ok(Self {
@@ -126,7 +128,7 @@ impl Register {
         })
     }
 
-    /// Says in the history what the logs have in them.
+    /// Records the content of the logs in the history.
     pub(crate) fn tell_logs(&self) -> Result<()> {
         self.shared.with(|kept| {
             for (log, entries) in &kept.logs {
@@ -137,12 +139,12 @@ impl Register {
         })
     }
 
-    /// How many stale writes its registers refused.
+    /// Returns the number of stale writes that the registers refused.
     pub(crate) fn refused(&self) -> usize {
         self.shared.with(|kept| kept.refused)
     }
 
-    /// The last write to each register.
+    /// Returns the last write to each register.
     pub(crate) fn last_writes(&self) -> Vec<LastWrite> {
         self.shared
             .with(|kept| kept.last.values().cloned().collect())
@@ -162,7 +164,8 @@ impl Shared {
 }
 
 impl Kept {
-    /// Whether a token is good enough; if it is, no older one is from now on.
+    /// Returns whether the token is accepted. From then on, tokens older than an accepted one are
+    /// refused.
     fn pass(&mut self, what: &str, token: u64, fence: Fence) -> bool {
         let highest = self.highest.entry(what.to_owned()).or_default();
         let passes = token >= *highest || fence == Fence::TakesAll;
@@ -170,7 +173,8 @@ impl Kept {
         passes
     }
 
-    /// Puts an entry where it is to be, whatever is there; gives the log's length.
+    /// Puts an entry at its index, removing any entries from there on, and returns the log's
+    /// length.
     fn put(&mut self, put: Put, fence: Fence) -> Option<usize> {
         if !self.pass(&put.log, put.token, fence) {
             return None;
@@ -184,7 +188,7 @@ impl Kept {
         Some(entries.len())
     }
 
-    /// Decides and records in one step: the history has the decisions in their order.
+    /// Decides and records in one step, so that the history has the decisions in order.
     fn decide(&mut self, write: Write, fence: Fence) -> Result<bool> {
         let accepted = self.pass(&write.register, write.token, fence);
         if accepted {

@@ -1,7 +1,7 @@
-//! The long run: faults, one after the other and sometimes two at once.
+//! The long run: one fault after the other, and sometimes two at once.
 //!
-//! `FAULT_SEED` repeats the same faults, `FAULT_MINUTES` is the duration. When a fault takes effect depends on the
-//! machine, so a seed repeats the faults and not the run.
+//! `FAULT_SEED` repeats a sequence of faults; `FAULT_MINUTES` is the duration. When a fault takes
+//! effect depends on the machine, so a seed repeats the faults but not the run.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -22,8 +22,8 @@ use crate::world::{Place, Plan, World, keep_latest_runs, named};
 const MINUTES: f64 = 10.0;
 /// The number of runs whose histories and logs are kept.
 const KEPT: usize = 5;
-/// How often pods are stopped once more where too few came of that, and for how long: longer than sessions
-/// live.
+/// How many more times pods are stopped if there were too few take-overs or refused writes, and for
+/// how long: longer than the validity of sessions.
 const STOPS: usize = 16;
 const STOPPED: Duration = Duration::from_secs(6);
 
@@ -37,7 +37,7 @@ fn from_env<T: std::str::FromStr>(name: &str) -> Result<Option<T>> {
     }
 }
 
-/// Unlike the output of a macro, this is shown when the test passes too.
+/// Unlike the output of `println!`, this is shown for a passing test, too.
 pub(crate) fn tell(line: &str) -> Result<()> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }
@@ -46,7 +46,7 @@ pub(crate) fn tell(line: &str) -> Result<()> {
 struct Progress {
     began: Moment,
     kinds: BTreeSet<Kind>,
-    /// What the test's own hands failed to do.
+    /// The faults that the test failed to inject.
     failed: BTreeSet<Kind>,
     injections: usize,
 }
@@ -91,7 +91,7 @@ async fn run(seed: u64, lasts: Duration, place: &Place) -> Result<()> {
     world.finish().await?;
     world.until_all_are_granted_again().await?;
     world.register.tell_logs()?;
-    // What apps say lies beside their histories.
+    // The output of the apps is beside their histories.
     no_process_panicked(&place.logs())?;
     no_process_panicked(&place.histories())?;
     let history = History::read_directory(&place.histories())?;

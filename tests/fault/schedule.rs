@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// The kinds of faults, and how often each is in the deck: the most productive ones more than once.
+/// The kinds of faults, and how often each is in the deck. The most productive ones are in it more
+/// than once.
 macro_rules! kinds {
     ($($(#[$says:meta])* $kind:ident $times:literal,)*) => {
         /// A kind of fault.
@@ -11,23 +12,23 @@ macro_rules! kinds {
             $($(#[$says])* $kind,)*
         }
 
-        /// All of them, and how often each comes.
+        /// All kinds, with the number of times each is in the deck.
         const DECK: &[(Kind, usize)] = &[$(($kind, $times)),*];
     };
 }
 
 kinds! {
-    /// kill -9 of a sidecar, which comes back with its state directory.
+    /// kill -9 of a sidecar, which restarts with its state directory.
     KillSidecar 1,
-    /// The same, and it comes back without.
+    /// kill -9 of a sidecar, which restarts without its state directory.
     ForgetSidecar 3,
     /// A sidecar is stopped, mostly for longer than its session is valid, and continues.
     HangSidecar 2,
     /// kill -9 of an app.
     KillApp 1,
-    /// An app is stopped with a write in its hands, for longer than its lease lives.
+    /// An app is stopped with a pending write, for longer than its lease is valid.
     HangApp 2,
-    /// A whole pod is stopped, sidecar and apps, with a pending write, and continues.
+    /// A whole pod, sidecar and apps, is stopped with a pending write, and continues.
     HangPod 2,
     /// kill -9 of a replica of the operator.
     KillOperator 1,
@@ -37,41 +38,41 @@ kinds! {
     KillApiServer 1,
     /// The API server hangs.
     HangApiServer 1,
-    /// The API server ends in good order and comes back.
+    /// The API server shuts down and restarts.
     RestartApiServer 1,
     /// kill -9 of etcd.
     KillEtcd 1,
     /// etcd hangs: requests are applied afterwards.
     HangEtcd 1,
-    /// etcd forgets its history.
+    /// etcd compacts its history.
     CompactEtcd 1,
     /// A backup is restored as the runbook says.
     RestoreEtcd 1,
-    /// Requests and answers of some are lost, late, or answered by a gateway.
+    /// Some processes' requests and answers are lost, late, or answered by a gateway.
     Noise 1,
-    /// Writes arrive, and their answers come late or not at all.
+    /// Writes arrive; their answers are late or lost.
     LateAnswers 1,
     /// Writes arrive late: after their sender timed out, or after its session is over.
     LateRequests 1,
-    /// Nothing passes between a pod, or a replica of the operator, and the API server.
+    /// No message passes between a pod, or a replica of the operator, and the API server.
     Partition 2,
     /// A pod's own network is cut: it reaches neither API server nor register.
     CutPod 1,
-    /// Open watches deliver nothing more.
+    /// Open watches stop delivering events.
     StallWatches 1,
-    /// The wall clock of a sidecar jumps, back or forward.
+    /// The wall clock of a sidecar jumps, backward or forward.
     WallClockLeaps 1,
-    /// The clock of a sidecar that leases count on jumps forward.
+    /// The clock that a sidecar counts leases on jumps forward.
     ClockLeaps 1,
-    /// Pods lose their right to locks, and get it back.
+    /// Pods lose their rights to locks, and the rights are restored.
     TakeRights 1,
     /// The operator loses its rights, and they are restored.
     TakeOperatorsRights 1,
     /// A lock is deleted, as the policy advises.
     DeleteLock 1,
-    /// A held lock is removed from the store, past every policy.
+    /// A held lock is removed from the store, around every policy.
     LoseLock 1,
-    /// A lock's holder is wiped out by hand.
+    /// A lock's holder is erased by hand.
     WipeStatus 1,
     /// A lock's queue, times and settings are edited by hand.
     EditLock 1,
@@ -79,21 +80,21 @@ kinds! {
     DeleteSession 1,
     /// A person forces a release.
     ForceRelease 1,
-    /// Every object is written again, as a migration of the storage does.
+    /// Every object is rewritten, as by a storage migration.
     RewriteStorage 1,
 }
 
 use Kind::*;
 
 impl Kind {
-    /// Whether it is only something if a message meets it.
+    /// Returns whether the fault counts only if it affects a message.
     pub(crate) const fn is_of_messages(self) -> bool {
         let of_rules = matches!(self, Noise | LateAnswers | LateRequests | StallWatches);
         of_rules || matches!(self, Partition | CutPod)
     }
 }
 
-/// Faults that may come with another one: they need no answer of a server.
+/// Faults that may coincide with another one: they need no answer of a server.
 const ON_TOP: [Kind; 7] = [
     KillSidecar,
     ForgetSidecar,
@@ -104,7 +105,7 @@ const ON_TOP: [Kind; 7] = [
     HangOperator,
 ];
 
-/// The percentage of faults that come with another one.
+/// The percentage of faults that coincide with another one.
 const TOGETHER: u32 = 30;
 
 /// The schedule of a run.
@@ -119,14 +120,14 @@ pub(crate) struct Next {
     pub(crate) kind: Kind,
     /// A second fault at the same time.
     pub(crate) and: Option<Kind>,
-    /// For how long.
+    /// The fault's duration.
     pub(crate) lasts: Duration,
-    /// How long all is well afterwards.
+    /// The time without faults afterwards.
     pub(crate) rest: Duration,
 }
 
 impl Schedule {
-    /// The one of a seed.
+    /// Returns the schedule of a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             dice: fastrand::Rng::with_seed(seed),
@@ -134,7 +135,7 @@ impl Schedule {
         }
     }
 
-    /// The next entry of the schedule.
+    /// Returns the next entry of the schedule.
     pub(crate) fn next(&mut self) -> Next {
         if self.deck.is_empty() {
             let cards = DECK.iter();
@@ -148,7 +149,7 @@ impl Schedule {
             HangApp | HangPod | CutPod => self.between(5_500, 8_500),
             // Long enough for a take-over.
             ForgetSidecar | HangSidecar => self.between(3_500, 7_500),
-            // It takes up to two seconds until all have seen it.
+            // It takes up to two seconds until all processes observe it.
             ClockLeaps => self.between(2_500, 5_000),
             _ => self.between(300, 6_500),
         };
@@ -160,22 +161,22 @@ impl Schedule {
         }
     }
 
-    /// Decides about whom.
+    /// Chooses an index below `of`.
     pub(crate) fn pick(&mut self, of: usize) -> usize {
         self.dice.usize(..of)
     }
 
-    /// Decides whether.
+    /// Returns `true` with this probability.
     pub(crate) fn is(&mut self, percent: u32) -> bool {
         self.dice.u32(..100) < percent
     }
 
-    /// Decides for how many milliseconds.
+    /// Chooses a duration in milliseconds.
     pub(crate) fn between(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_millis(self.dice.u64(from..to))
     }
 
-    /// A seed for something of its own.
+    /// Returns a seed for another generator.
     pub(crate) fn seed(&mut self) -> u64 {
         self.dice.u64(..)
     }

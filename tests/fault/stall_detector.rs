@@ -1,5 +1,5 @@
-//! Detects stalls of the machine: when a thread that only sleeps wakes up late, no other process ran in time either,
-//! and no app can be notified.
+//! Detects stalls of the machine. If a thread that only sleeps wakes up late, no other process ran
+//! in time either, and no app could be notified.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::history::{EVERYONE, HistoryFile, Op, Process};
 use crate::recorder::now_ns;
 
 const SLEEPS: Duration = Duration::from_millis(50);
-/// A thread that oversleeps by this much did not run. A busy core is late by far less.
+/// A thread that oversleeps by this much was not scheduled. A busy core delays it by far less.
 const LATE_NS: u64 = 500_000_000;
 
 /// Runs until it is dropped.
@@ -21,7 +21,7 @@ pub(crate) struct StallDetector {
 }
 
 impl StallDetector {
-    /// Starts one that records the stalls as a history in this directory.
+    /// Starts a detector that records the stalls as a history in this directory.
     pub(crate) fn begin(histories: &Path) -> Result<Self> {
         let file = HistoryFile::open(&histories.join("machine.jsonl"))?;
         let is_over = Arc::new(AtomicBool::new(false));

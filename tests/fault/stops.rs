@@ -1,5 +1,6 @@
-//! Which process of a pod is stopped, and since when: in the history, from before the stop until after the process
-//! runs again. This and a stalled machine (`stall_detector`) excuse a late notification, and nothing else does.
+//! Records in the history which process of a pod is stopped and since when, from before the stop
+//! until after the process runs again. Only this and a stalled machine (`stall_detector`) excuse a
+//! late notification.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,17 +12,17 @@ use crate::recorder::Recorder;
 
 /// The stops of one pod.
 pub(crate) struct Stops {
-    /// What the history calls its sidecar.
+    /// The name of its sidecar in the history.
     pub(crate) sidecar: String,
-    /// The stops are not recorded: a control, to show that this is detected.
+    /// The stops are not recorded. A control: shows that this is detected.
     are_secret: bool,
     recorder: Recorder,
-    /// Those that are not over.
+    /// The stops that are not over.
     open: BTreeMap<String, u64>,
 }
 
 impl Stops {
-    /// Of the pod of this number, with a history in this directory.
+    /// Starts the record of the pod with this number, with a history in this directory.
     pub(crate) fn begin(histories: &Path, number: usize, are_secret: bool) -> Result<Self> {
         Ok(Self {
             sidecar: format!("sidecar-{number}"),
@@ -31,7 +32,7 @@ impl Stops {
         })
     }
 
-    /// Before a process is stopped or killed.
+    /// Records a stop, before the process is stopped or killed.
     pub(crate) fn stops(&mut self, who: &str) -> Result<()> {
         if !self.are_secret && !self.open.contains_key(who) {
             let operation = self.recorder.invoke(Op::stop(who))?;
@@ -40,7 +41,7 @@ impl Stops {
         Ok(())
     }
 
-    /// After a process continued or was started again.
+    /// Records the end of a stop, after the process continued or was restarted.
     pub(crate) fn runs(&mut self, who: &str) -> Result<()> {
         match self.open.remove(who) {
             Some(operation) => self.recorder.ok(operation, Op::stop(who)),
@@ -48,12 +49,12 @@ impl Stops {
         }
     }
 
-    /// The same of the sidecar.
+    /// The same for the sidecar.
     pub(crate) fn sidecar_stops(&mut self) -> Result<()> {
         self.stops(&self.sidecar.clone())
     }
 
-    /// The same of the sidecar.
+    /// The same for the sidecar.
     pub(crate) fn sidecar_runs(&mut self) -> Result<()> {
         self.runs(&self.sidecar.clone())
     }

@@ -1,4 +1,4 @@
-//! One pod with its sidecar and its apps, each a process that can be killed, stopped and started again.
+//! One pod with its sidecar and its apps, each a process that can be killed, stopped and restarted.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -17,33 +17,33 @@ use crate::recorder::{now_ns, record_kill};
 use crate::stops::Stops;
 use crate::world::{BINARY, TTL_SECONDS};
 
-/// A pod. Its address stays, also when its sidecar is restarted.
+/// A pod. Its address stays the same when its sidecar is restarted.
 pub(crate) struct TestPod {
     pod: Pod,
-    /// Between its sidecar and the API server.
+    /// The proxy between its sidecar and the API server.
     pub(crate) proxy: Proxy,
     /// The clock of its sidecar; the true time if absent.
     pub(crate) clock: Option<Clock>,
-    /// A network of its own.
+    /// Its own network.
     pub(crate) network: Option<Network>,
     port: u16,
     state: PathBuf,
     sidecar: Option<Sidecar>,
-    /// When whom of it did not run.
+    /// The stops of its processes.
     stops: Stops,
     pub(crate) apps: Vec<AppSlot>,
 }
 
-/// One of a pod's apps, through all its lives.
+/// One of a pod's apps, across restarts.
 pub(crate) struct AppSlot {
-    /// The configuration of its next process; the name gets a number.
+    /// The configuration of its next process. The process number is added to the name.
     config: app::Config,
     name: String,
     lives: u64,
     process: Option<Process>,
 }
 
-/// What a pod has of its own.
+/// The equipment of one pod.
 pub(crate) struct Equipment {
     pub(crate) proxy: Proxy,
     pub(crate) clock: Option<Clock>,
@@ -51,7 +51,7 @@ pub(crate) struct Equipment {
 }
 
 impl TestPod {
-    /// A pod with these apps. Nothing runs yet.
+    /// Returns a pod with these apps. No process runs yet.
     pub(crate) fn new(
         pod: &Pod,
         equipment: Equipment,
@@ -89,7 +89,8 @@ impl TestPod {
         })
     }
 
-    /// Starts its sidecar; `knowing` what the one before left in its state directory, or nothing.
+    /// Starts its sidecar, with the state directory of the previous one if `knowing`, or with an
+    /// empty one.
     pub(crate) async fn start_sidecar(&mut self, knowing: bool) -> Result<()> {
         if !knowing {
             std::fs::remove_dir_all(&self.state)?;
@@ -111,22 +112,22 @@ impl TestPod {
         self.stops.sidecar_runs()
     }
 
-    /// What the history calls its sidecar.
+    /// Returns the name of its sidecar in the history.
     pub(crate) fn sidecar_name(&self) -> &str {
         &self.stops.sidecar
     }
 
-    /// Whether its next sidecar may get the state of the earlier one.
+    /// Returns whether its next sidecar may get the state of the previous one.
     pub(crate) fn keeps_time(&self) -> bool {
         self.clock.as_ref().is_none_or(Clock::outlives_processes)
     }
 
-    /// Its sidecar, if one runs.
+    /// Returns its sidecar, if one runs.
     pub(crate) const fn sidecar(&self) -> Option<&Sidecar> {
         self.sidecar.as_ref()
     }
 
-    /// Kills its sidecar, if one runs; returns whether.
+    /// Kills its sidecar, if one runs. Returns whether it did.
     pub(crate) fn kill_sidecar(&mut self) -> Result<bool> {
         let Some(sidecar) = self.sidecar.take() else {
             return Ok(false);
@@ -146,7 +147,7 @@ impl TestPod {
         Ok(())
     }
 
-    /// Lets its sidecar go on, if one runs.
+    /// Continues its sidecar, if one runs.
     pub(crate) fn thaw_sidecar(&mut self) -> Result<()> {
         if let Some(sidecar) = &self.sidecar {
             sidecar.thaw()?;
@@ -155,7 +156,7 @@ impl TestPod {
         Ok(())
     }
 
-    /// Starts one of its apps, as a new process. Its clock is the true one, as the history's.
+    /// Starts one of its apps as a new process. Its clock is the true one, like the history's.
     pub(crate) fn start_app(&mut self, which: usize) -> Result<()> {
         let through = self.inside();
         let slot = &mut self.apps[which];
@@ -182,7 +183,7 @@ impl TestPod {
         Ok(())
     }
 
-    /// What starts a process in its network.
+    /// Returns the command prefix that starts a process in its network.
     fn inside(&self) -> Vec<String> {
         self.network
             .as_ref()
@@ -200,7 +201,7 @@ impl TestPod {
         Ok(())
     }
 
-    /// Lets one of its apps go on, if it is there.
+    /// Continues one of its apps, if it exists.
     pub(crate) fn thaw_app(&mut self, which: usize) -> Result<()> {
         let slot = &self.apps[which];
         if let Some(process) = &slot.process {
@@ -210,8 +211,8 @@ impl TestPod {
         Ok(())
     }
 
-    /// Kills one of its apps, if it runs; returns whether. A killed app cannot record that its belief ended, so this
-    /// does.
+    /// Kills one of its apps, if it runs. Returns whether it did. A killed app cannot record that
+    /// its belief ended, so this function does.
     pub(crate) fn kill_app(&mut self, which: usize) -> Result<bool> {
         let slot = &mut self.apps[which];
         let Some(process) = slot.process.take() else {
@@ -226,7 +227,7 @@ impl TestPod {
     }
 }
 
-/// Enough of a file's end for its last line.
+/// Reads enough of a file's end for its last line.
 fn end_of(file: &Path) -> std::io::Result<String> {
     let mut file = File::open(file)?;
     let length = file.metadata()?.len();
@@ -241,18 +242,18 @@ impl AppSlot {
         format!("{}-{}", self.name, self.lives)
     }
 
-    /// Whether a process of this name is one of its lives.
+    /// Returns whether a process of this name is one of this app's processes.
     pub(crate) fn is_process_of(&self, process: &str) -> bool {
         let name = process.rsplit_once('-').map(|(name, _life)| name);
         name == Some(self.name.as_str())
     }
 
-    /// Its process, if it runs.
+    /// Returns its process, if it runs.
     pub(crate) const fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }
 
-    /// Whether the last that it recorded is that it is about to write.
+    /// Returns whether its last record is a write that it is about to send.
     pub(crate) fn has_write_in_hand(&self) -> bool {
         let name = format!("{}.jsonl", self.process_name());
         let end = end_of(&self.config.histories.join(name)).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The evaluation of a run: what its history must never contain, and what it must contain for the run to mean
-//! anything.
+//! The evaluation of a run: what its history must not contain, and what it must contain for the run
+//! to be meaningful.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,43 +12,43 @@ use serde_json::Value;
 use crate::harness::target_directory;
 use crate::history::{History, Phase, Summary};
 
-/// What the numbers are for.
+/// The duration that the minimum numbers refer to.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// How many grants of expired holders have to be ended in that time.
+/// The minimum number of take-overs in that time.
 const TAKE_OVERS: usize = 50;
 
-/// The share of `wanted` for a run of that duration.
+/// Returns the share of `wanted` for a run of that duration.
 fn share_of(wanted: usize, lasted: Duration) -> usize {
     let seconds = |it: Duration| usize::try_from(it.as_secs()).unwrap_or(usize::MAX);
     wanted * seconds(lasted.min(TEN_MINUTES)) / seconds(TEN_MINUTES)
 }
 
-/// Whether a run of that duration has enough take-overs.
+/// Returns whether a run of that duration has enough take-overs.
 pub(crate) fn are_enough_taken_over(logs: &Path, lasted: Duration) -> Result<bool> {
     Ok(take_overs(logs)? >= share_of(TAKE_OVERS, lasted))
 }
 
-/// The checker of linearizability, when it is built.
+/// Returns the path of the linearizability checker, if it is built.
 pub(crate) fn porcupine() -> PathBuf {
     target_directory().join("porcupine")
 }
 
-/// What happened in a run.
+/// The events of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) kinds: usize,
     pub(crate) injections: usize,
-    /// Grants that were ended because their holder was dead.
+    /// The number of grants that were ended because their holder was expired.
     pub(crate) take_overs: usize,
-    /// Requests of unknown outcome.
+    /// The number of requests with an unknown outcome.
     pub(crate) unknown: usize,
-    /// What the history has in it.
+    /// The summary of the history.
     pub(crate) told: Summary,
 }
 
 impl Counts {
-    /// Counts what the history and the operators' logs say.
+    /// Counts the events in the history and in the operators' logs.
     pub(crate) fn of(history: &History, logs: &Path) -> Result<Self> {
         let events = history.events.iter();
         let unknown = events.filter(|event| event.phase == Phase::Unknown);
@@ -59,7 +59,7 @@ impl Counts {
         })
     }
 
-    /// Whether enough happened: ten minutes must have all of it, a shorter run its share.
+    /// Checks that enough happened: a run of ten minutes needs all of it, a shorter one its share.
     pub(crate) fn suffice(&self, lasted: Duration) -> Result<()> {
         for (what, seen, wanted) in [
             ("kinds", self.kinds, 24),
@@ -68,7 +68,7 @@ impl Counts {
             ("take-overs", self.take_overs, TAKE_OVERS),
             ("entries in logs", self.told.appended, 500),
             ("reads", self.told.reads, 200),
-            ("who waited for word of a loss", self.told.owed, 1),
+            ("apps that waited for a notification", self.told.owed, 1),
         ] {
             let wanted = share_of(wanted, lasted);
             ensure!(
@@ -107,15 +107,15 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{injections} injections of {kinds} kinds; {grants} grants with {leases} leases, {overridden} of these overridden by \
-             people or a backup, {take_overs} take-overs, {lost} losses told, {owed} of them \
-             to who waited for it, for {waited:?} at most; {accepted} writes accepted, \
+             people or a backup, {take_overs} take-overs, {lost} losses notified, {owed} of them \
+             to apps that listened, for {waited:?} at most; {accepted} writes accepted, \
              {refused} refused as stale, {appended} entries \
              in logs, {reads} reads; {events} events, {unknown} unknown outcomes"
         )
     }
 }
 
-/// A task of ours that panicked is restarted, and only the log shows it.
+/// A task of ours that panicked is restarted; only the log shows the panic.
 pub(crate) fn no_process_panicked(logs: &Path) -> Result<()> {
     for entry in logs.read_dir()? {
         let path = entry?.path();
@@ -126,7 +126,8 @@ pub(crate) fn no_process_panicked(logs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The ends in the operators' audit logs, each once: a line may be repeated rather than lost.
+/// Counts the ended grants in the operators' audit logs, each once: a line may be repeated rather
+/// than lost.
 fn take_overs(logs: &Path) -> Result<usize> {
     let mut ends = BTreeSet::new();
     for entry in logs.read_dir()? {

@@ -1,5 +1,5 @@
-//! The world of a run: a control plane of its own, two operators, pods with sidecars and apps, and what the locks
-//! guard. Strict mode, with the rights and the policies as they ship.
+//! The world of a run: its own control plane, two operators, pods with sidecars and apps, and the
+//! guarded resources. Strict mode, with the shipped rights and policies.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use crate::test_pod::{Equipment, TestPod};
 
 /// Our binary.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
-/// The shortest that there is: more happens in ten minutes.
+/// The shortest permitted TTL: more happens in ten minutes.
 pub(crate) const TTL_SECONDS: u64 = 3;
 const PODS: usize = 6;
 const APPS_PER_POD: usize = 2;
-/// The number of locks. No fewer than pods: in the end each pod grants one.
+/// The number of locks. At least the number of pods: at the end each pod grants one.
 const RESOURCES: usize = 8;
 /// How long apps may take to notice the end of the run, or to end their waits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// All of it.
+/// The whole setup.
 pub(crate) struct World {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) namespace: Namespace,
@@ -39,43 +39,45 @@ pub(crate) struct World {
     pub(crate) pods: Vec<TestPod>,
     pub(crate) register: Register,
     pub(crate) resources: Vec<String>,
-    /// The actions of the administrator, in the history.
+    /// The administrator's actions, in the history.
     pub(crate) admin: Recorder,
     operators_bug: Option<&'static str>,
     _stall_detector: StallDetector,
     pub(crate) place: Place,
 }
 
-/// Where a replica of the operator runs.
+/// The environment of an operator replica.
 pub(crate) struct Replica {
     pod: Pod,
-    /// Between it and the API server.
+    /// The proxy between the replica and the API server.
     pub(crate) proxy: Proxy,
-    /// A challenger that counts too fast, beside holders that count too slowly, is what leases must stand.
+    /// Leases must tolerate a challenger's clock that is too fast beside holders' clocks that are
+    /// too slow.
     clock: Option<Clock>,
     pub(crate) running: Option<Operator>,
 }
 
-/// How a world is to be.
+/// The configuration of a world.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// Decides what the apps do.
+    /// The seed of the apps' decisions.
     pub(crate) seed: u64,
     pub(crate) fence: Fence,
-    /// By how much apps exceed their deadline.
+    /// The time by which apps exceed their deadline.
     pub(crate) overtrust_ms: u64,
-    /// The history has no stops: a control, to show that this is detected.
+    /// The history has no stops. A control: shows that this is detected.
     pub(crate) secret_stops: bool,
-    /// All work takes long: an affected app holds a lock, and wants it for longer than the fault lasts.
+    /// All work takes long: an affected app holds a lock, and wants it for longer than the fault
+    /// lasts.
     pub(crate) works_long: bool,
     /// The number of locks.
     pub(crate) resources: usize,
-    /// A seeded bug that the operators have. `LEASEHOLD_SEEDED` is the path of a binary that knows it.
+    /// A seeded bug of the operators. `LEASEHOLD_SEEDED` is the path of a binary that has it.
     pub(crate) operators_bug: Option<&'static str>,
 }
 
 impl Plan {
-    /// Without any deviation.
+    /// Returns the configuration without any deviation.
     pub(crate) const fn sound(seed: u64) -> Self {
         Self {
             seed,
@@ -89,14 +91,14 @@ impl Plan {
     }
 }
 
-/// Where a run leaves its files.
+/// The directory of a run's files.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
 }
 
 impl Place {
-    /// A new directory under target/fault.
+    /// Creates an empty directory under target/fault.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let directory = target_directory().join("fault").join(name);
         if directory.exists() {
@@ -108,7 +110,7 @@ impl Place {
         Ok(place)
     }
 
-    /// One file for each process.
+    /// Returns the directory of the histories: one file per process.
     pub(crate) fn histories(&self) -> PathBuf {
         self.directory.join("history")
     }
@@ -124,7 +126,7 @@ impl Place {
 }
 
 impl World {
-    /// Starts everything but the apps.
+    /// Starts everything except the apps.
     pub(crate) async fn start(place: &Place, plan: Plan) -> Result<Self> {
         keep_logs_in(&place.logs());
         let cluster = Cluster::fresh(TakeOver::Strict).await?;
@@ -221,7 +223,7 @@ impl World {
     /// Starts a replica of the operator.
     pub(crate) async fn start_operator(&mut self, number: usize) -> Result<()> {
         let replica = &mut self.operators[number];
-        // Idle locks are deleted within the run, and made again.
+        // Idle locks are deleted within the run, and recreated.
         let args = [
             "--session-ttl",
             "3",
@@ -243,7 +245,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits until one of the operators is the active one and has seen everything.
+    /// Waits until one of the operators is active and has listed all objects.
     pub(crate) async fn until_operator_leads(&self) -> Result<()> {
         eventually("an active operator", LIMIT, async || {
             for replica in &self.operators {
@@ -257,7 +259,7 @@ impl World {
         .await
     }
 
-    /// Which app wrote last: (pod, app).
+    /// Returns the app that wrote last: (pod, app).
     pub(crate) fn last_writer(&self) -> Option<(usize, usize)> {
         let last = self.register.last_writes();
         let latest = last.into_iter().max_by_key(|write| write.at)?;
@@ -270,7 +272,7 @@ impl World {
         Some((pod, app))
     }
 
-    /// Ends the apps, and waits until each has ended well.
+    /// Ends the apps, and waits until each has exited successfully.
     pub(crate) async fn finish(&mut self) -> Result<()> {
         std::fs::write(self.place.finish(), "")?;
         for pod in &self.pods {
@@ -285,14 +287,14 @@ impl World {
         Ok(())
     }
 
-    /// When all apps have released, each lock is granted once more, by a sidecar that can be reached from here: one
-    /// with a network of its own cannot.
+    /// After all apps have released, each lock is granted once more, by a sidecar that is reachable
+    /// from here. A sidecar with its own network is not.
     pub(crate) async fn until_all_are_granted_again(&self) -> Result<()> {
         let pods = self.pods.iter().filter(|pod| pod.network.is_none());
         for (resource, pod) in self.resources.iter().zip(pods.cycle()) {
             let body = json!({"resource": resource, "ttlSeconds": 5, "waitSeconds": 20});
             eventually(
-                &format!("{resource} to be given again"),
+                &format!("{resource} to be granted again"),
                 LIMIT,
                 async || {
                     let sidecar = pod.sidecar()?;
@@ -306,7 +308,7 @@ impl World {
     }
 }
 
-/// A name for a run's directory that says which it was.
+/// Returns the name of a run's directory.
 pub(crate) fn named(about: &str, seed: u64) -> String {
     Path::new(about)
         .join(format!("{seed}"))

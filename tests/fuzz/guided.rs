@@ -1,6 +1,7 @@
-//! One of the fuzz targets under libFuzzer, which goes after coverage: `LEASEHOLD_FUZZ` names it.
+//! Runs one of the fuzz targets under libFuzzer, which maximizes coverage. `LEASEHOLD_FUZZ` names
+//! the target.
 //!
-//! Half of the inputs are changed by libFuzzer, the others by our own mutator, which knows JSON.
+//! libFuzzer mutates half of the inputs. The others come from our own mutator, which knows JSON.
 
 #![no_main]
 #![allow(dead_code, reason = "the short run uses more of the targets")]
@@ -26,7 +27,7 @@ static TARGET: LazyLock<&'static Target> = LazyLock::new(|| {
         .unwrap_or_else(|| panic!("LEASEHOLD_FUZZ is {name:?} and none of {names:?}"))
 });
 
-/// Lays the inputs that are made by code beside those in files, before the files are read.
+/// Writes the generated inputs beside the input files, before libFuzzer reads them.
 fn lay_seeds() {
     let Ok(folder) = std::env::var("LEASEHOLD_FUZZ_SEEDS") else {
         return;

@@ -1,8 +1,8 @@
-//! One run of a target: the corpus first, then mutations of it; what came to something new joins what is
-//! mutated next.
+//! One run of a target: the corpus first, then mutations of it. An input with a new outcome is
+//! mutated further.
 //!
-//! A panic counts wherever it happens, also where somebody catches it: in a task, or behind the layer
-//! that makes an answer of it.
+//! A panic counts wherever it happens, even if it is caught: in a task, or behind the layer that
+//! turns it into an answer.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use std::sync::Once;
 use super::mutate::Mutator;
 use super::targets::{Outcome, Target};
 
-/// How often a failing input is made smaller before it is shown, at most; less where a try takes long.
+/// The maximum number of attempts to shrink a failing input. It is lower where a try takes long.
 const SHRINKS_MAX: usize = 400;
 
-/// A target with what it begins with.
+/// A target with its initial inputs.
 pub(crate) struct Hunt<'a> {
     target: &'a Target,
     seed: u64,
     corpus: Vec<Vec<u8>>,
 }
 
-/// What a hunt saw.
+/// The statistics of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) tried: usize,
@@ -37,10 +37,10 @@ pub(crate) struct Tally {
 
 /// An input that a target failed on.
 pub(crate) struct Found {
-    /// Which try it was; the corpus comes first.
+    /// The number of the try; the corpus comes first.
     tried: usize,
     input: Vec<u8>,
-    /// What the panics said.
+    /// The messages of the panics.
     pub(crate) words: String,
     kept_at: Option<PathBuf>,
 }
@@ -57,10 +57,10 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Runs it.
+    /// Runs the target.
     ///
     /// # Errors
-    /// The first input that it fails on, made smaller.
+    /// Returns the first input that it fails on, shrunk.
     pub(crate) fn run(&self, run: fn(&[u8]) -> Outcome) -> Result<Tally, Found> {
         let mut tally = Tally::default();
         for input in &self.corpus {
@@ -101,7 +101,7 @@ impl<'a> Hunt<'a> {
 }
 
 impl Tally {
-    /// Whether it is an outcome that was not seen before.
+    /// Counts an outcome. Returns whether it is new.
     fn note(&mut self, outcome: &Outcome) -> bool {
         self.tried += 1;
         let name = match outcome {
@@ -138,7 +138,7 @@ impl fmt::Display for Tally {
 }
 
 impl Found {
-    /// Takes parts out of the input for as long as it still fails.
+    /// Removes parts of the input while it still fails.
     fn shrink(&mut self, run: fn(&[u8]) -> Outcome, most: usize) {
         let mut shrinks = 0;
         let mut size = self.input.len() / 2;
@@ -165,7 +165,7 @@ impl Found {
         self.kept_at = kept.is_ok().then_some(path);
     }
 
-    /// Which try it was, and with how little.
+    /// Returns the number of the try and the size of the input.
     pub(crate) fn place(&self) -> String {
         format!("try {} ({} bytes in the end)", self.tried, self.input.len())
     }
@@ -192,7 +192,7 @@ impl fmt::Debug for Found {
     }
 }
 
-/// The files of a target's corpus, by name.
+/// Returns the files of a target's corpus, sorted by name.
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
     let folder =
@@ -206,11 +206,11 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
 }
 
 thread_local! {
-    /// What was said by the panics of this thread, while somebody watches.
+    /// The messages of this thread's panics while a target runs.
     static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Runs a target on an input. An error is what its panics said.
+/// Runs a target on an input. The error contains the messages of its panics.
 fn watched(run: fn(&[u8]) -> Outcome, input: &[u8]) -> Result<Outcome, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,9 +1,10 @@
-//! Every fuzz target for a few thousand inputs: its corpus, and mutations of it by a seed that is the same
-//! each time unless `LEASEHOLD_SEED` says otherwise (`new`: one that nobody has tried, which is printed).
-//! What each target is and must keep is in `targets`; `guided.rs` runs them by coverage, for longer.
+//! Runs every fuzz target on a few thousand inputs: its corpus, and seeded mutations of it. The
+//! seed is the same each time unless `LEASEHOLD_SEED` sets another (`new`: a random one, which is
+//! printed). `targets` describes each target and what it asserts. `guided.rs` runs the targets by
+//! coverage, for longer.
 //!
-//! Each target is hunted a second time with a part of it replaced by a broken one, which has to be
-//! found within the same number of tries: a run that finds nothing says something only then.
+//! Each target runs a second time with a part of it replaced by a broken one. The run has to detect
+//! that within the same number of tries: only then does a run without findings mean anything.
 
 #![cfg(test)]
 
@@ -19,10 +20,10 @@ use hunt::{Hunt, Tally};
 use seed::seed;
 use targets::{Outcome, Target};
 
-/// How many outcomes mutations must come to that the corpus had not, where there are many tries.
+/// The minimum number of new outcomes that mutations must reach, if there are many tries.
 const NEW_MIN: usize = 3;
 
-/// Hunts a target, and then its broken twin.
+/// Runs a target, and then its broken variant.
 fn hunt(target: &Target) {
     let seed = seed();
     let whole = Hunt::of(target, seed);
@@ -40,7 +41,7 @@ fn hunt(target: &Target) {
     );
 }
 
-/// A mutator that only makes what is refused at the door, or only what was in the corpus, tests nothing.
+/// A mutator whose inputs are all refused early, or all similar to the corpus, tests nothing.
 fn assert_reach(target: &Target, tally: &Tally) {
     assert!(
         tally.taken > tally.tried / 100,
@@ -54,7 +55,7 @@ fn assert_reach(target: &Target, tally: &Tally) {
     );
     assert!(
         tally.new_by_mutation >= NEW_MIN.min(target.tries / 300),
-        "{}: mutations came to nothing that the corpus had not: {tally}",
+        "{}: mutations have no outcome that the corpus lacks: {tally}",
         target.name
     );
 }
@@ -109,7 +110,7 @@ fn state_file() {
     hunt(&targets::state_file::TARGET);
 }
 
-/// A fault that no input of the corpus comes to.
+/// A fault that no input of the corpus reaches.
 #[test]
 fn mutation_finds_a_fault_outside_the_corpus() {
     const RUNS: u64 = 6;
@@ -123,9 +124,9 @@ fn mutation_finds_a_fault_outside_the_corpus() {
         outcome
     }
     let seed = seed();
-    // One run of so few tries misses it with some seeds.
+    // With some seeds, one run with so few tries misses it.
     let mut runs = (0..RUNS).map(|run| Hunt::of(&targets::lock::TARGET, seed.wrapping_add(run)));
     let found = runs.find_map(|hunt| hunt.run(deep).err());
-    let found = found.expect("nobody found it");
+    let found = found.expect("not found");
     assert!(found.words.contains("planted"), "{found}");
 }

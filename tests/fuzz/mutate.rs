@@ -1,16 +1,16 @@
-//! Makes inputs out of inputs: changes to the text, and, where there is JSON in it, to what the JSON says,
-//! because a changed text is mostly no JSON any more.
+//! Generates inputs from inputs: it changes the text, and the values of any JSON in it, because a
+//! changed text is mostly invalid JSON.
 //!
-//! The same seed, corpus and finds give the same inputs.
+//! The same seed, corpus and findings give the same inputs.
 
 use fastrand::Rng;
 use serde_json::{Map, Number, Value};
 
-/// No input gets longer.
+/// The maximum size of an input.
 const INPUT_MAX_BYTES: usize = 24 * 1024;
-/// How many of the last finds are taken as often as all others together.
+/// The number of newest findings, which are chosen as often as all others together.
 const NEWEST: usize = 12;
-/// What is put into strings and texts, beside a target's own words.
+/// Texts to insert into strings and inputs, besides a target's own words.
 const TEXTS: &[&str] = &[
     "",
     " ",
@@ -84,13 +84,14 @@ const NUMBERS: &[i64] = &[
     i64::MIN,
 ];
 
-/// Makes one input after the other.
+/// Generates one input after the other.
 pub(crate) struct Mutator<'a> {
     rng: Rng,
     words: &'a [&'a str],
-    /// What inputs are mostly made from: the corpus, and what was taken.
+    /// The main source of inputs: the corpus, and inputs that were accepted.
     pool: Vec<Vec<u8>>,
-    /// What was refused in a new way. Next to it there are other ways, but behind it is nothing.
+    /// Inputs that were refused in a new way. Small changes of them may find further refusals, but
+    /// no code after the refusal.
     refused: Vec<Vec<u8>>,
 }
 
@@ -104,7 +105,7 @@ impl<'a> Mutator<'a> {
         }
     }
 
-    /// One more to make others from.
+    /// Adds an input to generate others from.
     pub(crate) fn add(&mut self, input: Vec<u8>, is_taken: bool) {
         let pool = if is_taken {
             &mut self.pool
@@ -114,7 +115,7 @@ impl<'a> Mutator<'a> {
         pool.push(input);
     }
 
-    /// One of the pool, changed once at least.
+    /// Returns an input of the pool, changed at least once.
     pub(crate) fn next(&mut self) -> Vec<u8> {
         let mut input = self.one_of_the_pool();
         loop {
@@ -137,7 +138,7 @@ impl<'a> Mutator<'a> {
         } else {
             &self.pool
         };
-        // Of what came last there is less behind us.
+        // The newest inputs have been mutated less often so far.
         let newest = if self.rng.bool() {
             pool.len().saturating_sub(NEWEST)
         } else {
@@ -208,7 +209,7 @@ impl<'a> Mutator<'a> {
         }
     }
 
-    /// Some part of it, mostly a short one.
+    /// Returns a part of the input, mostly a short one.
     fn range(&mut self, input: &[u8]) -> (usize, usize) {
         let from = self.rng.usize(..=input.len());
         let most = if self.rng.bool() { 8 } else { input.len() };
@@ -216,7 +217,7 @@ impl<'a> Mutator<'a> {
         (from, to)
     }
 
-    /// Changes one of the JSON values in a text; the text, where it has none.
+    /// Changes one of the JSON values in a text, or the text if it has none.
     fn change_json(&mut self, input: &mut Vec<u8>) {
         let Some((from, to, mut value)) = self.json_in(input) else {
             return self.change_text(input);
@@ -230,10 +231,10 @@ impl<'a> Mutator<'a> {
         input.splice(from..to, value.to_string().into_bytes());
     }
 
-    /// One of the JSON values that begin with a brace, and where it stands.
+    /// Returns a JSON value that begins with a brace, and its position.
     fn json_in(&mut self, input: &[u8]) -> Option<(usize, usize, Value)> {
         let braces: Vec<_> = (0..input.len()).filter(|at| input[*at] == b'{').collect();
-        // The first ones are those around others.
+        // The first brace belongs to the outermost value.
         let most = if self.rng.bool() { 1 } else { braces.len() };
         let from = *braces.get(self.rng.usize(..most.max(1)))?;
         let mut values = serde_json::Deserializer::from_slice(&input[from..]).into_iter::<Value>();
@@ -241,7 +242,7 @@ impl<'a> Mutator<'a> {
         Some((from, from + values.byte_offset(), value))
     }
 
-    /// Changes the value that is the `place`th of all inside, counted from the outside.
+    /// Changes the `place`th of all nested values, counted from the outside.
     fn change_at(&mut self, value: &mut Value, place: usize, donor: &Value) {
         if place == 0 {
             return self.change_value(value, donor);
@@ -280,7 +281,8 @@ impl<'a> Mutator<'a> {
         match self.rng.u8(..4) {
             0 => drop(members.remove(&name)),
             1 => {
-                // Under the name of another: what a field must not be is mostly there already.
+                // Under another member's name: a value of a wrong type for that field mostly exists
+                // already.
                 if let Some(moved) = members.remove(&name) {
                     members.insert(self.text(), moved);
                 }
@@ -306,7 +308,7 @@ impl<'a> Mutator<'a> {
         }
     }
 
-    /// A value out of nothing, or a part of another input.
+    /// Returns a new value, or a part of another input.
     fn value(&mut self, donor: &Value) -> Value {
         match self.rng.u8(..12) {
             0 => Value::Null,
@@ -323,7 +325,7 @@ impl<'a> Mutator<'a> {
     }
 }
 
-/// How many values there are in one, itself included.
+/// Returns the number of values in one, itself included.
 fn count(value: &Value) -> usize {
     let inside: usize = match value {
         Value::Object(members) => members.values().map(count).sum(),
@@ -333,7 +335,7 @@ fn count(value: &Value) -> usize {
     1 + inside
 }
 
-/// The `place`th of all values in one.
+/// Returns the `place`th of all nested values.
 fn part(value: &Value, place: usize) -> &Value {
     if place == 0 {
         return value;

@@ -1,4 +1,4 @@
-//! Server-side apply of the YAML files that we ship, with the administrator's rights.
+//! Server-side apply of the shipped YAML files, with the administrator's rights.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::wait::{PATIENCE, eventually};
 
-/// How long a definition or a policy may take to come into effect.
+/// How long a definition or a policy may take to take effect.
 pub(crate) const EFFECT: Duration = PATIENCE;
 
 /// Applies every object in a file of the repository.
@@ -25,13 +25,13 @@ pub(crate) async fn apply_file(client: &Client, file: &Path) -> Result<Vec<Dynam
     Ok(applied)
 }
 
-/// The objects in a file.
+/// Returns the objects in a file.
 pub(crate) fn read_file(file: &Path) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
     objects(&text).with_context(|| file.display().to_string())
 }
 
-/// The objects in a text of several YAML documents.
+/// Returns the objects in a text with several YAML documents.
 pub(crate) fn objects(text: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
@@ -41,15 +41,15 @@ pub(crate) fn objects(text: &str) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Applies one object, in the namespace that it names if it names one.
+/// Applies one object, in the namespace that it names, if any.
 pub(crate) async fn apply(client: &Client, object: &Value) -> Result<DynamicObject> {
     let (api, name) = place_of(client, object).await?;
     let params = PatchParams::apply("leasehold-tests").force();
     Ok(api.patch(&name, &params, &Patch::Apply(object)).await?)
 }
 
-/// An object as it is in the store, by its kind and name; none where there is none, or not even its
-/// kind.
+/// Returns the stored object with this kind and name, or `None` if the object or its kind does not
+/// exist.
 pub(crate) async fn look_up(client: &Client, object: &Value) -> Result<Option<Value>> {
     let found = match place_of(client, object).await {
         Ok((api, name)) => api.get_opt(&name).await?,
@@ -59,7 +59,7 @@ pub(crate) async fn look_up(client: &Client, object: &Value) -> Result<Option<Va
     Ok(found.map(serde_json::to_value).transpose()?)
 }
 
-/// Where an object is, and its name.
+/// Returns the API of an object, and its name.
 pub(crate) async fn place_of(
     client: &Client,
     object: &Value,
@@ -77,7 +77,7 @@ pub(crate) async fn place_of(
     Ok((api, name.to_owned()))
 }
 
-/// Whether the API server does not know a kind.
+/// Returns whether the API server does not serve a kind.
 fn is_unknown(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(kube::Error::Api(status)) => status.code == 404,
@@ -86,7 +86,7 @@ fn is_unknown(error: &anyhow::Error) -> bool {
     }
 }
 
-/// A file of the repository.
+/// Returns the path of a file of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -105,10 +105,10 @@ pub(crate) async fn until_served(client: &Client, kind: &str) -> Result<()> {
     .await
 }
 
-/// Waits until every policy that was applied before is enforced.
+/// Waits until all policies that were applied earlier are enforced.
 ///
-/// The API server learns of policies by one watch and of bindings by another, and compiles all it
-/// knows at once. So when a policy made last refuses, those before it are in force.
+/// The API server receives policies by one watch and bindings by another, and compiles all it has
+/// at once. So when the policy that was applied last refuses, the earlier ones are in effect, too.
 pub(crate) async fn until_policies_are_enforced(client: &Client) -> Result<()> {
     let name = format!("sentinel-{}", fastrand::u64(..));
     let policy = json!({

@@ -1,14 +1,14 @@
 //! The API server's own record of the requests from service accounts.
 //!
-//! The server writes it before it serves the request: a request that is missing here did not reach it. Requests of
-//! administrators are left out; tests make many.
+//! The server writes it before it serves a request, so a request that is missing here did not reach
+//! it. Requests of administrators are left out; tests make many.
 
 use std::path::Path;
 
 use anyhow::Result;
 use serde_json::Value;
 
-/// One line a request, when it is received.
+/// One line per request, when it is received.
 pub(crate) const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted, ResponseComplete, Panic]
@@ -18,14 +18,14 @@ rules:
 - level: None
 "#;
 
-/// No line at all.
+/// No lines.
 pub(crate) const NOTHING: &str = r"apiVersion: audit.k8s.io/v1
 kind: Policy
 rules:
 - level: None
 ";
 
-/// A request that the API server got.
+/// A request that the API server received.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     /// `get`, `create`, `update`, …
@@ -35,10 +35,10 @@ pub(crate) struct Served {
     pub(crate) pod_uid: String,
 }
 
-/// All of them, in order.
+/// Returns all of them, in order.
 pub(crate) fn read(log: &Path) -> Result<Vec<Served>> {
     let text = std::fs::read_to_string(log)?;
-    // The last line may be half written.
+    // The last line may be incomplete.
     let lines = text
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());

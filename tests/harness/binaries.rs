@@ -1,4 +1,4 @@
-//! Where the control plane's binaries are. One that is missing is named with the way to get it.
+//! The paths of the control plane's binaries. The error for a missing one says how to get it.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use anyhow::{Result, bail};
 /// A version of Kubernetes that the tests run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KubeVersion {
-    /// The one that every test runs on.
+    /// The version that every test runs on.
     Default,
-    /// v1.33, the oldest that is promised.
+    /// v1.33, the oldest supported version.
     Floor,
 }
 
 impl KubeVersion {
-    /// The default, or what `LEASEHOLD_E2E_KUBE` says (`v1.33`, `v1.36`).
+    /// Returns the default, or the value of `LEASEHOLD_E2E_KUBE` (`v1.33`, `v1.36`).
     pub(crate) fn from_env() -> Result<Self> {
         match std::env::var("LEASEHOLD_E2E_KUBE").as_deref() {
             Err(_) | Ok("" | "v1.36") => Ok(Self::Default),
@@ -42,7 +42,8 @@ pub(crate) struct Binaries {
 }
 
 impl Binaries {
-    /// Those of `KUBEBUILDER_ASSETS` (but for the floor), else those that `make` built.
+    /// Returns the programs in `KUBEBUILDER_ASSETS` (except for the floor), or else those that
+    /// `make` built.
     pub(crate) fn find(version: KubeVersion) -> Result<Self> {
         let built = target_directory().join("controlplane");
         let etcd = built.join("etcd");
@@ -88,7 +89,7 @@ impl Binaries {
     }
 }
 
-/// The folder of envtest's convention, if it has what it should (as in `build.sh`).
+/// Returns the folder of envtest's convention, if it is complete (as in `build.sh`).
 fn assets() -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
     let complete = ["kube-apiserver", "etcd", "kubectl"]
@@ -97,7 +98,7 @@ fn assets() -> Option<PathBuf> {
     complete.then_some(folder)
 }
 
-/// Where cargo and `make` build.
+/// Returns the directory where cargo and `make` build.
 pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("target"),

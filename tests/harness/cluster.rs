@@ -1,5 +1,5 @@
-//! A control plane with Leasehold installed: definitions, roles and policies as we ship them, and the
-//! operator's namespace and service account. Nothing runs there unless a test starts it.
+//! A control plane with Leasehold installed: the shipped definitions, roles and policies, and the
+//! operator's namespace and service account. No process of ours runs there unless a test starts it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,12 +20,12 @@ use super::control_plane::{ControlPlane, Purpose};
 use super::pod::Pod;
 use super::wait::eventually;
 
-/// The operator's namespace. The policies know it by this name and the next.
+/// The operator's namespace. The policies refer to it by this name, and to the account by the next.
 pub(crate) const OPERATOR_NAMESPACE: &str = "leasehold-system";
 /// The operator's service account.
 pub(crate) const OPERATOR_ACCOUNT: &str = "leasehold-operator";
 const RBAC: &str = "charts/leasehold/files/rbac";
-/// What is installed only for tests that ask for it.
+/// A file that is installed only for tests that request it.
 const LEADER_LABELS: &str = "operator-leader-labels.yaml";
 
 /// Which processes may take over from an expired holder: this selects one of the two policy sets.
@@ -44,8 +44,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster that the tests of this process share, started by the first one. For tests that leave its control
-    /// plane alone.
+    /// Returns the cluster that the tests of this process share, started by the first of them. For
+    /// tests that do not change its control plane.
     pub(crate) async fn shared(mode: TakeOver) -> Result<Arc<Self>> {
         static STRICT: OnceCell<Result<Arc<Cluster>, String>> = OnceCell::const_new();
         static PEER: OnceCell<Result<Arc<Cluster>, String>> = OnceCell::const_new();
@@ -62,25 +62,26 @@ impl Cluster {
         started.await.clone().map_err(|error| anyhow!("{error}"))
     }
 
-    /// Another one for many tests, which share something more in it.
+    /// Returns another cluster for many tests, which share something else in it.
     pub(crate) async fn of_its_own(mode: TakeOver) -> Result<Arc<Self>> {
         let version = KubeVersion::from_env()?;
         let cluster = Self::start(version, mode, Purpose::ManyTests).await;
         cluster.map(Arc::new)
     }
 
-    /// A cluster of the test's own, whose control plane may be stopped, frozen and restored.
+    /// Returns a separate cluster for one test, which may stop, freeze and restore its control
+    /// plane.
     pub(crate) async fn fresh(mode: TakeOver) -> Result<Arc<Self>> {
         Self::fresh_on(KubeVersion::from_env()?, mode).await
     }
 
-    /// One of one's own, of a certain version.
+    /// Returns a separate cluster of this version.
     pub(crate) async fn fresh_on(version: KubeVersion, mode: TakeOver) -> Result<Arc<Self>> {
         let cluster = Self::start(version, mode, Purpose::OneTest).await;
         cluster.map(Arc::new)
     }
 
-    /// One in which nothing of ours is installed yet.
+    /// Returns a cluster in which nothing of ours is installed yet.
     pub(crate) async fn bare(version: KubeVersion) -> Result<Arc<Self>> {
         let control_plane = ControlPlane::start(version, Purpose::ManyTests).await?;
         Ok(Arc::new(Self {
@@ -89,14 +90,14 @@ impl Cluster {
         }))
     }
 
-    /// One to measure on: durable, and without the tests' audit.
+    /// Returns a cluster for measurements: durable, and without the tests' audit.
     pub(crate) async fn measured(mode: TakeOver) -> Result<Arc<Self>> {
         let version = KubeVersion::from_env()?;
         let cluster = Self::start(version, mode, Purpose::Measuring).await;
         cluster.map(Arc::new)
     }
 
-    /// A control plane for a node, with nothing of ours in it: Helm installs that.
+    /// Returns a control plane for a node. Nothing of ours is installed: Helm does that.
     pub(crate) async fn for_a_node() -> Result<Arc<Self>> {
         let control_plane = ControlPlane::start(KubeVersion::Default, Purpose::Node).await?;
         Ok(Arc::new(Self {
@@ -114,29 +115,29 @@ impl Cluster {
         })
     }
 
-    /// Its control plane.
+    /// Returns its control plane.
     pub(crate) fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
     }
 
-    /// A client with the administrator's rights.
+    /// Returns a client with the administrator's rights.
     pub(crate) async fn admin(&self) -> Result<Client> {
         self.control_plane.admin().client().await
     }
 
-    /// A namespace of the test's own, with the service accounts `default` and `app`. `app` is bound
-    /// to the sidecar's role.
+    /// Creates a namespace for one test, with the service accounts `default` and `app`. `app` is
+    /// bound to the sidecar's role.
     pub(crate) async fn namespace(self: &Arc<Self>, about: &str) -> Result<Namespace> {
         let namespace = self.bare_namespace(about, &json!({})).await?;
-        // No controller makes it here, and a pod that names no account needs it.
+        // No controller creates it here, and a pod that names no account needs it.
         namespace.service_account("default").await?;
         namespace.service_account("app").await?;
         namespace.bind_sidecar_role("app").await?;
         Ok(namespace)
     }
 
-    /// A namespace of the test's own with these labels, and nothing in it but what the cluster's own
-    /// controllers make.
+    /// Creates a namespace for one test with these labels. It contains only what the cluster's own
+    /// controllers create.
     pub(crate) async fn bare_namespace(
         self: &Arc<Self>,
         about: &str,
@@ -156,7 +157,7 @@ impl Cluster {
         })
     }
 
-    /// Installs a policy of the test's own beside ours, and waits until it is in force.
+    /// Installs a policy of the test beside ours, and waits until it is in effect.
     pub(crate) async fn enforce(&self, policy: &Value) -> Result<()> {
         let client = self.admin().await?;
         apply(&client, policy).await?;
@@ -171,7 +172,7 @@ impl Cluster {
         until_policies_are_enforced(&client).await
     }
 
-    /// The operator's namespace, which tests of a shared cluster share.
+    /// Returns the operator's namespace, which the tests of a shared cluster share.
     pub(crate) async fn operator_namespace(self: &Arc<Self>) -> Result<Namespace> {
         Ok(Namespace {
             name: OPERATOR_NAMESPACE.to_owned(),
@@ -180,14 +181,14 @@ impl Cluster {
         })
     }
 
-    /// A pod of the operator, with the rights that we ship and no more. The name must be the test's
-    /// own.
+    /// Creates a pod of the operator, with exactly the shipped rights. The name must be unique to
+    /// the test.
     pub(crate) async fn operator_pod(self: &Arc<Self>, name: &str) -> Result<Pod> {
         let namespace = self.operator_namespace().await?;
         namespace.pod_with_rights(name, OPERATOR_ACCOUNT).await
     }
 
-    /// Removes the operator's rights in all namespaces; it stays a candidate in its own.
+    /// Removes the operator's rights in all namespaces. It stays a candidate in its own namespace.
     pub(crate) async fn take_operators_rights(&self) -> Result<()> {
         Api::<ClusterRoleBinding>::all(self.admin().await?)
             .delete("leasehold-operator", &DeleteParams::default())
@@ -195,14 +196,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives it back.
+    /// Restores those rights.
     pub(crate) async fn give_operators_rights(&self) -> Result<()> {
         let file = repository(RBAC).join("operator.yaml");
         apply_file(&self.admin().await?, &file).await?;
         Ok(())
     }
 
-    /// Lets the operator label the pods of leaders, which is off by default.
+    /// Allows the operator to label the pods of leaders, which is off by default.
     pub(crate) async fn allow_leader_labels(&self) -> Result<()> {
         let client = self.admin().await?;
         apply_file(&client, &repository(RBAC).join(LEADER_LABELS)).await?;
@@ -226,18 +227,18 @@ impl Cluster {
     }
 }
 
-/// A namespace of a test's own.
+/// A namespace of one test.
 pub(crate) struct Namespace {
     /// Its name.
     pub(crate) name: String,
     /// A client with the administrator's rights.
     pub(crate) client: Client,
-    /// Where it is.
+    /// The cluster that it belongs to.
     pub(crate) cluster: Arc<Cluster>,
 }
 
 impl Namespace {
-    /// Makes a service account that may do nothing.
+    /// Creates a service account without any rights.
     pub(crate) async fn service_account(&self, name: &str) -> Result<()> {
         let object = serde_json::from_value(json!({"metadata": {"name": name}}))?;
         Api::<ServiceAccount>::namespaced(self.client.clone(), &self.name)
@@ -246,7 +247,7 @@ impl Namespace {
         Ok(())
     }
 
-    /// Gives a service account the sidecar's role in this namespace.
+    /// Binds a service account to the sidecar's role in this namespace.
     pub(crate) async fn bind_sidecar_role(&self, account: &str) -> Result<()> {
         let object = serde_json::from_value(json!({
             "metadata": {"name": format!("{account}-leasehold-sidecar")},
@@ -296,7 +297,7 @@ async fn install(client: &Client, mode: TakeOver) -> Result<()> {
     until_policies_are_enforced(client).await
 }
 
-/// What the operator's rights are bound to, and what its pods take for granted.
+/// Creates the subject of the operator's role bindings, and the objects that its pods require.
 async fn make_operators_account(client: &Client) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": OPERATOR_NAMESPACE}});

@@ -1,7 +1,7 @@
-//! One etcd and one kube-apiserver, and what can befall them. The flags are those of
-//! tests/controlplane/README.md, which says why.
+//! One etcd and one kube-apiserver, and the faults that can affect them.
+//! tests/controlplane/README.md lists the flags and the reasons for them.
 //!
-//! An instance is thrown away as a whole, so nothing in it is ever cleaned up.
+//! An instance is deleted as a whole, so nothing in it is ever cleaned up.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -21,17 +21,17 @@ use super::ports::own_port;
 use super::process::{Process, directory};
 use super::wait::{PATIENCE, now};
 
-/// How long the API server may take to start or stop; it takes 2 s on an idle machine.
+/// How long the API server may take to start or stop. It takes 2 s on an idle machine.
 const LIMIT: Duration = PATIENCE;
-/// What a server that has run before on its data need not wait for.
+/// The checks that a restarted server with existing data need not wait for.
 const SLOW_HOOKS: &str = "?exclude=poststarthook/rbac/bootstrap-roles\
      &exclude=poststarthook/scheduling/bootstrap-system-priority-classes";
-/// The administrator's password. It is good on this machine only, while the instance lives.
+/// The administrator's password. It is valid only on this machine, while the instance runs.
 const ADMIN_TOKEN: &str = "admin-of-the-test";
 
-/// The address of the node that `tests/node/enter.sh` makes of this machine.
+/// The address of the node that `tests/node/enter.sh` sets up on this machine.
 pub(crate) const NODE_ADDRESS: &str = "10.99.0.1";
-/// The users of a cluster, with the groups that they need. The password of each is its name.
+/// The users of a cluster, with the groups that they need. Each user's password is its name.
 const COMPONENTS: [(&str, &str); 4] = [
     ("system:node:node-1", "system:nodes"),
     ("system:kube-proxy", ""),
@@ -39,17 +39,18 @@ const COMPONENTS: [(&str, &str); 4] = [
     ("system:kube-controller-manager", ""),
 ];
 
-/// What a control plane is for.
+/// The purpose of a control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Many tests. Nothing that they write needs to reach the disk.
+    /// Many tests. Their writes need not reach the disk.
     ManyTests,
-    /// One test, which may be about backups: a write is on the disk before it is answered.
+    /// One test, which may be about backups: a write is on the disk before it is acknowledged.
     OneTest,
-    /// Measuring. Durable, and no request is audited: the tests' audit policy is about service
-    /// accounts only, so its cost would fall on the sidecars alone.
+    /// Measurements. Durable, and no request is audited: the tests' audit policy covers only
+    /// service accounts, so its cost would fall on the sidecars alone.
     Measuring,
-    /// A node of this machine, by [`NODE_ADDRESS`], which its kubelet and its pods reach it at too.
+    /// A node on this machine. Its kubelet and its pods, too, reach the API server at
+    /// [`NODE_ADDRESS`].
     Node,
 }
 
@@ -61,8 +62,9 @@ impl Purpose {
         }
     }
 
-    /// What kubelet and pods depend on: an address in the endpoints of `kubernetes`; a kubelet that may write its own
-    /// objects; and a way to run commands in containers.
+    /// Returns the flags that the kubelet and pods depend on: an address in the endpoints of
+    /// `kubernetes`, a kubelet that may write its own objects, and a way to run commands in
+    /// containers.
     const fn flags(self) -> &'static [&'static str] {
         match self {
             Self::ManyTests | Self::OneTest | Self::Measuring => &[
@@ -87,19 +89,19 @@ pub(crate) struct ControlPlane {
     port: AtomicU16,
     admin: Kubeconfig,
     etcd: Etcd,
-    // In this order they are dropped: an API server without its etcd would complain at length.
+    // The drop order: an API server without its etcd would log many errors.
     api_server: Mutex<Option<Process>>,
     etcd_process: Mutex<Option<Process>>,
 }
 
-/// What became of a start.
+/// The result of a start.
 enum Started {
     Ready(Process),
     PortTaken,
 }
 
 impl ControlPlane {
-    /// Starts one.
+    /// Starts a control plane.
     pub(crate) async fn start(version: KubeVersion, purpose: Purpose) -> Result<Self> {
         static INSTANCES: AtomicU32 = AtomicU32::new(0);
 
@@ -127,28 +129,28 @@ impl ControlPlane {
         Ok(control_plane)
     }
 
-    /// The API server's address.
+    /// Returns the API server's address.
     pub(crate) fn server(&self) -> String {
         let address = self.purpose.address();
         format!("https://{address}:{}", self.port.load(Ordering::Relaxed))
     }
 
-    /// The certificate by which it is known.
+    /// Returns the API server's certificate.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.directory.join("certs/apiserver.crt")
     }
 
-    /// A directory for files of this instance.
+    /// Returns a directory for files of this instance.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The administrator's access.
+    /// Returns the administrator's access.
     pub(crate) fn admin(&self) -> &Kubeconfig {
         &self.admin
     }
 
-    /// The access of one of the [`COMPONENTS`].
+    /// Returns the access of one of the [`COMPONENTS`].
     pub(crate) fn component(&self, user: &str) -> Result<Kubeconfig> {
         let access = Access {
             server: &self.server(),
@@ -160,12 +162,12 @@ impl ControlPlane {
         Kubeconfig::write(self.directory.join(file), &self.admin.kubectl, &access)
     }
 
-    /// The key that signs the tokens of service accounts.
+    /// Returns the key that signs the tokens of service accounts.
     pub(crate) fn signing_key(&self) -> PathBuf {
         self.directory.join("sa.key")
     }
 
-    /// Stops the API server in good order; it says goodbye to its clients.
+    /// Shuts the API server down gracefully; it notifies its clients.
     pub(crate) async fn stop_api_server(&self) -> Result<()> {
         let Some(process) = self.api_server.lock().await.take() else {
             return Ok(());
@@ -175,7 +177,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Kills the API server: connections break without a message.
+    /// Kills the API server: connections break without notice.
     pub(crate) async fn kill_api_server(&self) -> Result<()> {
         match self.api_server.lock().await.take() {
             Some(process) => process.kill(),
@@ -192,30 +194,30 @@ impl ControlPlane {
                 return Ok(());
             }
         }
-        bail!("{} stays in use by somebody else", self.server())
+        bail!("{} stays in use by another process", self.server())
     }
 
-    /// Makes the API server hang: connections stay open, nothing is answered.
+    /// Makes the API server hang: connections stay open, and no request is answered.
     pub(crate) async fn freeze(&self) -> Result<()> {
         signal(&self.api_server, Signal::STOP).await
     }
 
-    /// Lets a frozen API server go on.
+    /// Continues a frozen API server.
     pub(crate) async fn thaw(&self) -> Result<()> {
         signal(&self.api_server, Signal::CONT).await
     }
 
-    /// Makes etcd hang: the API server's answers are late and unclear.
+    /// Makes etcd hang: the API server's answers are late and leave the outcome unknown.
     pub(crate) async fn freeze_etcd(&self) -> Result<()> {
         signal(&self.etcd_process, Signal::STOP).await
     }
 
-    /// Lets a frozen etcd continue; it applies what was sent meanwhile.
+    /// Continues a frozen etcd. It applies what was sent in the meantime.
     pub(crate) async fn thaw_etcd(&self) -> Result<()> {
         signal(&self.etcd_process, Signal::CONT).await
     }
 
-    /// Kills etcd under the API server.
+    /// Kills etcd while the API server runs.
     pub(crate) async fn kill_etcd(&self) -> Result<()> {
         match self.etcd_process.lock().await.take() {
             Some(process) => process.kill(),
@@ -223,23 +225,23 @@ impl ControlPlane {
         }
     }
 
-    /// Starts a killed etcd again, on the data that it left.
+    /// Restarts a killed etcd with its existing data.
     pub(crate) async fn start_etcd(&self) -> Result<()> {
         *self.etcd_process.lock().await = Some(self.etcd.start().await?);
         Ok(())
     }
 
-    /// Backs the running etcd up.
+    /// Backs up the running etcd.
     pub(crate) async fn snapshot_etcd(&self, name: &str) -> Result<PathBuf> {
         self.etcd.snapshot(name).await
     }
 
-    /// Makes etcd forget all history.
+    /// Compacts all history of etcd.
     pub(crate) async fn compact_etcd(&self) -> Result<()> {
         self.etcd.compact().await
     }
 
-    /// Removes an object of ours from the running etcd, unseen by the API server.
+    /// Removes an object of ours from the running etcd, without the API server.
     pub(crate) async fn remove_from_etcd(&self, object: &str) -> Result<()> {
         let removed = self.take_from_etcd(object).await?;
         removed.with_context(|| format!("{object} was not there"))?;
@@ -254,8 +256,8 @@ impl ControlPlane {
         Ok(removed.transpose()?)
     }
 
-    /// Restores a backup: stops everything, replaces the data, starts everything. With `bump` the store's revision is
-    /// raised by that, as the runbook advises.
+    /// Restores a backup: stops everything, replaces the data, starts everything. With `bump` it
+    /// raises the store's revision by that number, as the runbook advises.
     pub(crate) async fn restore_etcd(&self, snapshot: &Path, bump: Option<u64>) -> Result<()> {
         self.stop_api_server().await?;
         let mut etcd = self.etcd_process.lock().await;
@@ -268,18 +270,18 @@ impl ControlPlane {
         self.start_api_server().await
     }
 
-    /// The requests of service accounts that the API server got, in order.
+    /// Returns the requests of service accounts that the API server received, in order.
     pub(crate) fn served(&self) -> Result<Vec<Served>> {
         audit::read(&self.audit_log())
     }
 
-    /// How long the API server has computed, and how long etcd.
+    /// Returns the CPU time of the API server and of etcd.
     pub(crate) async fn cpu_time(&self) -> Result<(Duration, Duration)> {
         let api_server = cpu_time(&self.api_server).await?;
         Ok((api_server, cpu_time(&self.etcd_process).await?))
     }
 
-    /// Picks a port until one is still free when the server wants it.
+    /// Tries ports until one is still free when the server binds it.
     async fn first_start(&self) -> Result<()> {
         for _ in 0..5 {
             self.port.store(own_port()?, Ordering::Relaxed);
@@ -300,7 +302,7 @@ impl ControlPlane {
 
     async fn try_start(&self, exclusions: &str) -> Result<Started> {
         let log = self.directory.join("kube-apiserver.log");
-        // An older run's complaint about the port must not count.
+        // An earlier run's error about the port must not count.
         let _absent = std::fs::remove_file(&log);
         let process = Process::spawn("kube-apiserver", &mut self.api_server_command(), &log)?;
         let deadline = now().after(LIMIT);
@@ -323,7 +325,7 @@ impl ControlPlane {
     }
 
     async fn is_ready(&self, exclusions: &str) -> bool {
-        // The certificate is there only after the first start.
+        // The certificate exists only after the first start.
         let Ok(client) = self.admin.client().await else {
             return false;
         };
@@ -371,17 +373,21 @@ impl ControlPlane {
 
 async fn signal(process: &Mutex<Option<Process>>, signal: Signal) -> Result<()> {
     let process = process.lock().await;
-    let running = process.as_ref().context("who is signalled must run")?;
+    let running = process
+        .as_ref()
+        .context("a process must run to be signalled")?;
     running.signal(signal)
 }
 
 async fn cpu_time(process: &Mutex<Option<Process>>) -> Result<Duration> {
     let process = process.lock().await;
-    let running = process.as_ref().context("who computes must run")?;
+    let running = process
+        .as_ref()
+        .context("a process must run to use CPU time")?;
     running.cpu_time()
 }
 
-/// What the API server reads at its start.
+/// Writes the files that the API server reads at its start.
 fn write_files(directory: &Path, purpose: Purpose) -> Result<()> {
     let key = rcgen::KeyPair::generate()?;
     std::fs::write(directory.join("sa.key"), key.serialize_pem())?;

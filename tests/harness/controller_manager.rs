@@ -1,5 +1,6 @@
-//! A real kube-controller-manager with the one controller that a test needs, and what it takes for granted: pods that
-//! run on a node. No kubelet runs them; the administrator writes their status.
+//! A real kube-controller-manager with the only controller that a test needs, and pods that run on
+//! a node, which that controller requires. No kubelet runs them; the administrator writes their
+//! status.
 
 use std::process::Command;
 
@@ -12,7 +13,7 @@ use super::control_plane::ControlPlane;
 use super::pod::Pod;
 use super::process::Process;
 
-/// What makes the endpoints of services.
+/// The controller that creates the endpoints of services.
 const CONTROLLERS: &str = "endpointslice-controller";
 const NODE: &str = "node-1";
 
@@ -22,7 +23,8 @@ pub(crate) struct ControllerManager {
 }
 
 impl ControllerManager {
-    /// Starts one, of the default version whatever runs otherwise. It works some moments later.
+    /// Starts one of the default version, whichever version the cluster has. It is ready a moment
+    /// later.
     pub(crate) fn start(control_plane: &ControlPlane) -> Result<Self> {
         let binary = target_directory().join("controlplane/v1.36/kube-controller-manager");
         if !binary.is_file() {
@@ -41,8 +43,8 @@ impl ControllerManager {
 }
 
 impl Namespace {
-    /// Makes pods run on a node, each ready at an address of its own, as far as the objects say.
-    /// Once in a control plane.
+    /// Makes pods run on a node, each ready at its own address, as far as the objects show. Call it
+    /// once per control plane.
     pub(crate) async fn make_ready(&self, pods: &[Pod]) -> Result<()> {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
         self.send(http::Method::POST, "/api/v1/nodes", &node)

@@ -1,4 +1,4 @@
-//! etcd: started on a socket of its own, backed up and restored.
+//! etcd: started on its own socket, backed up and restored.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,13 +15,13 @@ use super::wait::{PATIENCE, eventually};
 /// How long etcd may take to start or stop.
 const LIMIT: Duration = PATIENCE;
 
-/// The data directory of an instance, and the numbers of its ports.
+/// The directory of an instance, and its programs.
 pub(crate) struct Etcd {
     directory: PathBuf,
     binaries: Binaries,
-    /// How often the data came out of a backup; each has a folder of its own.
+    /// The number of restores. Each has its own data folder.
     restores: AtomicU32,
-    /// Whether every write reaches the disk before it is answered.
+    /// Whether every write reaches the disk before it is acknowledged.
     durable: bool,
 }
 
@@ -35,14 +35,15 @@ impl Etcd {
         }
     }
 
-    /// What the API server connects to.
+    /// Returns the endpoint that the API server connects to.
     pub(crate) fn endpoint(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// Starts it and waits until it accepts connections: an API server without an etcd retries only after a second.
+    /// Starts etcd and waits until it accepts connections: without that, the API server retries
+    /// only after a second.
     pub(crate) async fn start(&self) -> Result<Process> {
-        // What a killed one left behind.
+        // A killed process leaves its socket behind.
         let _absent = std::fs::remove_file(self.socket());
         let mut command = Command::new(&self.binaries.etcd);
         command
@@ -65,7 +66,7 @@ impl Etcd {
         Ok(process)
     }
 
-    /// Stops it in good order, so that everything is on disk.
+    /// Shuts etcd down gracefully, so that everything is on disk.
     pub(crate) async fn stop(&self, process: Process) -> Result<()> {
         process.signal(Signal::TERM)?;
         process.wait(LIMIT).await?;
@@ -81,10 +82,10 @@ impl Etcd {
         Ok(file)
     }
 
-    /// Removes a key, behind the API server's back, and returns the value, if any.
+    /// Removes a key without the API server, and returns its value, if any.
     pub(crate) async fn remove(&self, key: &str) -> Result<Option<String>> {
         let removed = run(self.etcdctl(&["del", "--prev-kv", key])).await?;
-        // How many, then each with its key.
+        // The output is the number of keys, then each key with its value.
         let mut lines = removed.splitn(3, '\n');
         let value = lines.nth(2).map(str::to_owned);
         ensure!(value.is_some() || removed.trim() == "0", "{removed}");
@@ -110,7 +111,8 @@ impl Etcd {
         command
     }
 
-    /// Replaces the stopped etcd's data with a backup, as docs/ advise; without `bump` as they advise not to.
+    /// Replaces the stopped etcd's data with a backup, as the runbook in docs/ describes; without
+    /// `bump`, as the runbook warns against.
     pub(crate) async fn restore(&self, snapshot: &Path, bump: Option<u64>) -> Result<()> {
         self.restores.fetch_add(1, Ordering::Relaxed);
         let mut command = tokio::process::Command::new(&self.binaries.etcdutl);

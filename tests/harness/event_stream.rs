@@ -1,5 +1,5 @@
-//! Clients of streams of events: a real curl, which can be killed or stopped like any app, and one
-//! on a socket of our own, which knows when it sent its request and reads when it likes.
+//! Clients of event streams: a real curl, which can be killed or stopped like any app, and a client
+//! on our own socket, which knows when it sent its request and reads only on demand.
 
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,13 +29,14 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// How long the app may act, from when it sent its request; none for what does not say.
+    /// Returns how long the app may act, from when it sent its request; `None` if the event has no
+    /// validity.
     pub(crate) fn valid_for(&self) -> Option<Duration> {
         self.data["validForMs"].as_u64().map(Duration::from_millis)
     }
 }
 
-/// Whole events in their order. Everything around them, such as the sizes of chunks, is skipped.
+/// Returns the complete events, in order. Anything else, such as the sizes of chunks, is skipped.
 pub(crate) fn events_in(text: &str) -> Result<Vec<Event>> {
     let mut lines = text.lines();
     let mut events = Vec::new();
@@ -46,7 +47,7 @@ pub(crate) fn events_in(text: &str) -> Result<Vec<Event>> {
         let Some(data) = lines.next().and_then(|line| line.strip_prefix("data: ")) else {
             break;
         };
-        // The last line may be half there.
+        // The last line may be incomplete.
         if lines.next().is_none() {
             break;
         }
@@ -58,7 +59,7 @@ pub(crate) fn events_in(text: &str) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// A curl that has a stream open. Dropping it kills it.
+/// A curl with an open stream. Dropping it kills it.
 pub(crate) struct Curl {
     process: Process,
 }
@@ -71,18 +72,18 @@ pub(crate) struct SleepyClient {
 }
 
 impl Sidecar {
-    /// Holds a lock by a curl.
+    /// Holds a lock with curl.
     pub(crate) fn curl_hold(&self, body: &Value) -> Result<Curl> {
         self.curl_stream("/v1/locks/hold", body)
     }
 
-    /// A curl that sends this body and reads the events of the answer.
+    /// Starts a curl that sends this body and reads the events of the answer.
     pub(crate) fn curl_stream(&self, path: &str, body: &Value) -> Result<Curl> {
         let json = ["-H", "content-type: application/json"];
         self.curl(path, &[json[0], json[1], "-d", &body.to_string()])
     }
 
-    /// A curl that asks for events.
+    /// Starts a curl that requests events.
     pub(crate) fn curl_events(&self, path: &str) -> Result<Curl> {
         self.curl(path, &[])
     }
@@ -98,7 +99,7 @@ impl Sidecar {
         Ok(Curl { process })
     }
 
-    /// Holds a lock by a client that does not read yet.
+    /// Holds a lock with a client that does not read yet.
     pub(crate) async fn sleepy_hold(&self, body: &Value) -> Result<SleepyClient> {
         let address = self.url.strip_prefix("http://").context("a plain URL")?;
         let mut stream = TcpStream::connect(address).await?;
@@ -116,7 +117,7 @@ impl Sidecar {
 }
 
 impl Curl {
-    /// The events that it received so far.
+    /// Returns the events received so far.
     pub(crate) fn events(&self) -> Result<Vec<Event>> {
         events_in(&self.process.log())
     }
@@ -131,39 +132,39 @@ impl Curl {
         found.await.with_context(|| self.process.log())
     }
 
-    /// Kills it; it has no time to say anything.
+    /// Kills it without any notice to the sidecar.
     pub(crate) fn kill9(&self) -> Result<()> {
         self.process.kill()
     }
 
-    /// Stops it: it reads nothing.
+    /// Stops it, so that it reads nothing.
     pub(crate) fn freeze(&self) -> Result<()> {
         self.process.signal(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Continues it.
     pub(crate) fn thaw(&self) -> Result<()> {
         self.process.signal(Signal::CONT)
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has exited.
     pub(crate) fn is_over(&self) -> bool {
         self.process.exited().ok().flatten().is_some()
     }
 
-    /// Waits for its end, which comes with that of the stream.
+    /// Waits for its exit, which follows the end of the stream.
     pub(crate) async fn ended(&self) -> Result<ExitStatus> {
         self.process.wait(LIMIT).await
     }
 }
 
 impl SleepyClient {
-    /// When it sent its request: validity counts from there.
+    /// Returns when it sent its request: validity counts from there.
     pub(crate) const fn sent(&self) -> Moment {
         self.sent
     }
 
-    /// Reads until this event has come; gives all that has come so far.
+    /// Reads until this event arrives, and returns all events read so far.
     pub(crate) async fn read_until(&mut self, name: &str) -> Result<Vec<Event>> {
         let told = tokio::time::timeout(LIMIT, async {
             loop {

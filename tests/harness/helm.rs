@@ -1,4 +1,5 @@
-//! Helm 4 and Helm 3 against a control plane, as its administrator, with a home of their own.
+//! Helm 4 and Helm 3 against a control plane, as its administrator, each with its own home
+//! directory.
 
 use std::path::PathBuf;
 
@@ -8,16 +9,16 @@ use super::binaries::target_directory;
 use super::control_plane::ControlPlane;
 use super::kubectl::Output;
 
-/// Which Helm.
+/// The major version of Helm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HelmVersion {
-    /// It applies on the server's side, as one of several owners of an object.
+    /// It uses server-side apply, as one of several owners of an object.
     Four,
-    /// It compares what it wrote before with what it writes now, and patches the difference.
+    /// It compares the previous manifest with the new one, and patches the difference.
     Three,
 }
 
-/// One of them.
+/// One installed version of Helm.
 pub(crate) struct Helm {
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -25,7 +26,7 @@ pub(crate) struct Helm {
 }
 
 impl Helm {
-    /// The one that `make` built.
+    /// Returns the version that `make` built.
     pub(crate) fn find(version: HelmVersion, control_plane: &ControlPlane) -> Result<Self> {
         let part = match version {
             HelmVersion::Four => "helm",
@@ -44,7 +45,7 @@ impl Helm {
         })
     }
 
-    /// Runs it, in the repository.
+    /// Runs it in the repository's directory.
     pub(crate) async fn run(&self, args: &[&str]) -> Result<Output> {
         let mut command = tokio::process::Command::new(&self.program);
         for (name, _) in std::env::vars_os() {

@@ -15,14 +15,14 @@ use super::wait::{PATIENCE, eventually};
 /// How long the watch may lag behind.
 const LAG: Duration = PATIENCE;
 
-/// The states of one lock object from a moment on; one for each write that changed it.
+/// The states of one lock object from some time on: one for each write that changed it.
 pub(crate) struct History {
     states: Arc<Mutex<Vec<Value>>>,
     watching: JoinHandle<()>,
 }
 
 impl Namespace {
-    /// Follows a lock from its present state on, which is the first.
+    /// Follows a lock from its current state on, which is the first.
     pub(crate) async fn follow(&self, lock: &str) -> Result<History> {
         let now = self.lock(lock).await?.context("no such lock")?;
         let version = version_of(&now).to_owned();
@@ -47,10 +47,10 @@ impl Namespace {
         Ok(History { states, watching })
     }
 
-    /// All that a lock went through, up to now.
+    /// Returns all states of the lock up to now.
     pub(crate) async fn up_to_now(&self, history: &History, lock: &str) -> Result<Vec<Value>> {
         let now = self.lock(lock).await?.context("no such lock")?;
-        eventually("the watch to tell of the last write", LAG, async || {
+        eventually("the watch to deliver the last write", LAG, async || {
             let states = history.states();
             let at = states
                 .iter()
@@ -62,7 +62,7 @@ impl Namespace {
 }
 
 impl History {
-    /// The states so far.
+    /// Returns the states so far.
     pub(crate) fn states(&self) -> Vec<Value> {
         let states = self.states.lock();
         states.unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,4 +1,4 @@
-//! Kubeconfig files, and kubectl in the role of the user that one names.
+//! Kubeconfig files, and kubectl as the user that a file names.
 
 use std::path::{Path, PathBuf};
 
@@ -6,26 +6,26 @@ use anyhow::{Context, Result, ensure};
 use kube::config::{KubeConfigOptions, Kubeconfig as KubeconfigFile};
 use serde_json::{Value, json};
 
-/// How to reach an API server, and as whom.
+/// A kubeconfig: the API server's address and the user.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubeconfig {
     /// The file.
     pub(crate) path: PathBuf,
-    /// The program that fits the server.
+    /// The kubectl that matches the server's version.
     pub(crate) kubectl: PathBuf,
 }
 
-/// What a kubeconfig says.
+/// The contents of a kubeconfig.
 pub(crate) struct Access<'a> {
     pub(crate) server: &'a str,
-    /// The server's certificate; none for a plain-HTTP proxy.
+    /// The server's certificate; `None` for a plain-HTTP proxy.
     pub(crate) certificate: Option<&'a Path>,
     pub(crate) token: &'a str,
     pub(crate) namespace: &'a str,
 }
 
 impl Kubeconfig {
-    /// Writes one.
+    /// Writes a kubeconfig.
     pub(crate) fn write(path: PathBuf, kubectl: &Path, access: &Access<'_>) -> Result<Self> {
         let mut cluster = json!({"server": access.server});
         if let Some(certificate) = access.certificate {
@@ -38,7 +38,7 @@ impl Kubeconfig {
             "contexts": [{"name": "test", "context": {
                 "cluster": "test", "user": "test", "namespace": access.namespace}}],
         });
-        // JSON is YAML.
+        // JSON is also valid YAML.
         std::fs::write(&path, serde_json::to_vec_pretty(&file)?)?;
         Ok(Self {
             path,
@@ -46,19 +46,20 @@ impl Kubeconfig {
         })
     }
 
-    /// A client. It belongs to the runtime that it is created in, so each test creates its own.
+    /// Returns a client. It belongs to the runtime that it is created in, so each test creates its
+    /// own.
     pub(crate) async fn client(&self) -> Result<kube::Client> {
         Ok(kube::Client::try_from(self.config().await?)?)
     }
 
-    /// The configuration for a client of the test's own.
+    /// Returns the configuration for a client that the test builds.
     pub(crate) async fn config(&self) -> Result<kube::Config> {
         let file = KubeconfigFile::read_from(&self.path)?;
         let options = KubeConfigOptions::default();
         Ok(kube::Config::from_custom_kubeconfig(file, &options).await?)
     }
 
-    /// Runs kubectl as this user; the namespace is the kubeconfig's unless `args` say otherwise.
+    /// Runs kubectl as this user, in the namespace of the kubeconfig unless `args` contain another.
     pub(crate) async fn kubectl(&self, args: &[&str]) -> Result<Output> {
         let cache = self.path.with_extension("cache");
         let output = tokio::process::Command::new(&self.kubectl)
@@ -80,14 +81,14 @@ impl Kubeconfig {
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     command: String,
-    /// Whether it exited with 0.
+    /// Whether its exit code was 0.
     pub(crate) success: bool,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 impl Output {
-    /// The result of a command.
+    /// Returns the result of a command.
     pub(crate) fn of(command: String, output: &std::process::Output) -> Self {
         Self {
             command,
@@ -97,7 +98,7 @@ impl Output {
         }
     }
 
-    /// Its output, if it succeeded.
+    /// Returns its output, if it succeeded.
     pub(crate) fn ok(self) -> Result<String> {
         let Self {
             command, stderr, ..
@@ -106,12 +107,12 @@ impl Output {
         Ok(self.stdout)
     }
 
-    /// The JSON that it printed (`-o json`), if it succeeded.
+    /// Returns the JSON that it printed (`-o json`), if it succeeded.
     pub(crate) fn json(self) -> Result<Value> {
         Ok(serde_json::from_str(&self.ok()?)?)
     }
 
-    /// The error message, if it was refused.
+    /// Returns the error message, if it was refused.
     pub(crate) fn refused(self) -> Result<String> {
         let Self {
             command, stdout, ..

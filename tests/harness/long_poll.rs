@@ -1,7 +1,7 @@
-//! A caller that waits for a lock on a connection of its own, and may hang up.
+//! A caller that waits for a lock on its own connection, and may disconnect.
 //!
-//! The request is written by hand: an HTTP client would close the connection at a time of its own, and the tests of
-//! hanging up depend on that time.
+//! The request is written by hand. An HTTP client would choose the time when it closes the
+//! connection, and the tests of disconnects depend on that time.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -13,22 +13,22 @@ use leasehold::protocol::time::Moment;
 use super::sidecar::{Answer, Sidecar};
 use super::wait::now;
 
-/// A request for a lock whose answer has not been read. Dropping it is hanging up.
+/// A request for a lock whose answer has not been read. Dropping it disconnects.
 pub(crate) struct LongPoll {
     stream: TcpStream,
-    /// From before the connection was opened.
+    /// The time before the connection was opened.
     asked: Moment,
 }
 
 impl Sidecar {
-    /// Waits for a lock for this many seconds, for an app that has the pod's name and is silent for at most 60 s.
+    /// Waits up to this many seconds for a lock, for an app with the pod's name and a TTL of 60 s.
     pub(crate) async fn wait_for(&self, resource: &str, wait_seconds: u64) -> Result<LongPoll> {
         let body = json!({"resource": resource, "ownerId": self.pod.name, "ttlSeconds": 60,
             "waitSeconds": wait_seconds});
         self.wait_with(&body).await
     }
 
-    /// The same, for an app that may be silent for an hour (see [`Sidecar::acquire_for_long`]).
+    /// The same, for an app with a TTL of an hour (see [`Sidecar::acquire_for_long`]).
     pub(crate) async fn wait_for_long(
         &self,
         resource: &str,
@@ -39,7 +39,7 @@ impl Sidecar {
         self.wait_with(&body).await
     }
 
-    /// Sends an `acquire` with a body of one's own.
+    /// Sends an `acquire` with this body.
     pub(crate) async fn wait_with(&self, body: &Value) -> Result<LongPoll> {
         let asked = now();
         let address = self.url.strip_prefix("http://").context("a plain URL")?;
@@ -63,15 +63,15 @@ impl LongPoll {
         answer.context("the connection ended without an answer")
     }
 
-    /// Closes the writing side, and reads until the other side closes too. A full answer arrived although its client
-    /// hung up; without one no client received the grant.
+    /// Closes the writing side, and reads until the other side closes, too. A complete answer means
+    /// that it arrived although its client disconnected; without one no client received the grant.
     pub(crate) async fn close_half(mut self) -> Result<Option<Answer>> {
         self.stream.shutdown().await?;
         self.read_to_end().await
     }
 
-    /// Goes away as a killed process does that had something to read: a reset, and no more.
-    /// Whether an answer was on its way is not known.
+    /// Disconnects like a killed process that had unread data: with a reset only. Whether an answer
+    /// was on its way is unknown.
     pub(crate) fn reset(self) -> Result<()> {
         self.stream.set_zero_linger()?;
         drop(self.stream);

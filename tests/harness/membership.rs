@@ -1,4 +1,5 @@
-//! The members of something, after each change that a watch delivered: pods with a label, addresses of a Service.
+//! The members of a set, after each change that a watch delivered: pods with a label, addresses of
+//! a Service.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +20,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// From now on; `members` says which an object makes.
+    /// Follows from now on. `members` returns the members that an object contributes.
     pub(crate) async fn follow(
         namespace: &Namespace,
         path: &str,
@@ -52,7 +53,7 @@ impl Membership {
         Ok(Self { states, watching })
     }
 
-    /// The pods behind a Service, from its slices.
+    /// Follows the pods behind a Service, by its `EndpointSlice`s.
     pub(crate) async fn of_service(namespace: &Namespace, service: &str) -> Result<Self> {
         let path = format!(
             "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?watch=true\
@@ -67,7 +68,7 @@ impl Membership {
         states.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether this pod is the only member, as far as the watch has delivered.
+    /// Returns whether this pod is the only member, as far as the watch has delivered.
     pub(crate) fn is_only(&self, pod: &str) -> bool {
         let states = self.states();
         states
@@ -75,9 +76,9 @@ impl Membership {
             .is_some_and(|state| state == &[pod.to_owned()])
     }
 
-    /// All observed sets; none may have two members at one time.
+    /// Returns all observed sets, and asserts that none has two members.
     pub(crate) fn checked(&self) -> Result<Vec<Vec<String>>> {
-        ensure!(!self.watching.is_finished(), "the watch must have gone on");
+        ensure!(!self.watching.is_finished(), "the watch must still be open");
         let states = self.states();
         ensure!(states.iter().all(|state| state.len() <= 1), "{states:?}");
         Ok(states)
@@ -90,7 +91,7 @@ impl Drop for Membership {
     }
 }
 
-/// The pods behind the addresses in a slice.
+/// Returns the pods behind the addresses in a slice.
 fn endpoints(slice: &Value) -> Vec<String> {
     let endpoints = slice["endpoints"].as_array().into_iter().flatten();
     let pods = endpoints.map(|one| one["targetRef"]["name"].as_str().unwrap_or_default());

@@ -6,17 +6,17 @@ use serde_json::Value;
 use super::cluster::Namespace;
 
 impl Namespace {
-    /// A lock object; none when there is none.
+    /// Returns a lock object, or `None` if it does not exist.
     pub(crate) async fn lock(&self, name: &str) -> Result<Option<Value>> {
         self.read(&format!("distributedlocks/{name}")).await
     }
 
-    /// A session object; none when there is none.
+    /// Returns a session object, or `None` if it does not exist.
     pub(crate) async fn session(&self, name: &str) -> Result<Option<Value>> {
         self.read(&format!("locksessions/{name}")).await
     }
 
-    /// The session that holds a lock.
+    /// Returns the session that holds a lock.
     pub(crate) async fn holding_session(&self, lock: &str) -> Result<Option<Value>> {
         let Some(lock) = self.lock(lock).await? else {
             return Ok(None);
@@ -27,13 +27,13 @@ impl Namespace {
         }
     }
 
-    /// All objects of a kind: `distributedlocks` or `locksessions`.
+    /// Returns all objects of a kind: `distributedlocks` or `locksessions`.
     pub(crate) async fn all(&self, kind: &str) -> Result<Vec<Value>> {
         let list = self.read(kind).await?.context("the kind must be served")?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// All Events.
+    /// Returns all Events.
     pub(crate) async fn events(&self) -> Result<Vec<Value>> {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.name);
         let request = http::Request::get(path).body(vec![])?;
@@ -41,7 +41,7 @@ impl Namespace {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Makes one of our objects as a person would.
+    /// Creates one of our objects as a person would.
     pub(crate) async fn create(&self, object: &Value) -> Result<Value> {
         let kind = match object["kind"].as_str() {
             Some("DistributedLock") => "distributedlocks",
@@ -61,7 +61,7 @@ impl Namespace {
         Ok(self.client.request(request).await?)
     }
 
-    /// Puts an object back, whole, as it was read.
+    /// Writes a whole object back, as it was read.
     pub(crate) async fn put(&self, path: &str, object: &Value) -> Result<Value> {
         let request = http::Request::put(self.path(path))
             .header("content-type", "application/json")

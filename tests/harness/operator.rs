@@ -23,13 +23,13 @@ impl Deref for Operator {
 }
 
 impl Operator {
-    /// Starts one in a pod of the operator's, with further arguments, and waits until it listens. `binary` is ours;
-    /// the including test knows its path.
+    /// Starts an operator in an operator's pod, with further arguments, and waits until it listens.
+    /// `binary` is ours; the including test knows its path.
     pub(crate) async fn start(binary: &str, pod: &Pod, args: &[&str]) -> Result<Self> {
         Self::start_through(&[], binary, pod, args).await
     }
 
-    /// The same, started by another program, which becomes it (`env`, `nsenter`).
+    /// The same, started by another program that executes it (`env`, `nsenter`).
     pub(crate) async fn start_through(
         by: &[String],
         binary: &str,
@@ -45,7 +45,7 @@ impl Operator {
         Ok(Self(role))
     }
 
-    /// Waits until it is the active one and has seen everything.
+    /// Waits until it is active and has listed all objects.
     pub(crate) async fn until_active(&self) -> Result<()> {
         let what = format!("operator {} to be active", self.pod.name);
         eventually(&what, Duration::from_secs(60), async || {
@@ -56,7 +56,7 @@ impl Operator {
         .await
     }
 
-    /// The lines of its audit log so far.
+    /// Returns the lines of its audit log so far.
     pub(crate) fn audit(&self) -> Vec<Value> {
         let log = self.log();
         let lines = log

@@ -1,4 +1,4 @@
-//! Pods as the API server knows them: no node runs them, but tokens are bound to them.
+//! Pods as API objects: no node runs them, but tokens are bound to them.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use super::kubectl::{Access, Kubeconfig, Output};
 use super::relay::Relay;
 use super::wait::{PATIENCE, eventually};
 
-/// A pod, and the access that its sidecar has.
+/// A pod, and its sidecar's access.
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
     /// Its name.
@@ -30,19 +30,20 @@ pub(crate) struct Pod {
 }
 
 impl Namespace {
-    /// A pod of the service account `app`, whose rights are in effect.
+    /// Creates a pod of the service account `app`, and waits until its rights are in effect.
     pub(crate) async fn pod(&self, name: &str) -> Result<Pod> {
         self.pod_with_rights(name, "app").await
     }
 
-    /// A pod of another service account that may do what a sidecar may, when it may do it.
+    /// Creates a pod of another service account with a sidecar's rights, and waits until they are
+    /// in effect.
     pub(crate) async fn pod_with_rights(&self, name: &str, account: &str) -> Result<Pod> {
         let pod = self.pod_of(name, account).await?;
         pod.until_it_may_make_locks().await?;
         Ok(pod)
     }
 
-    /// A pod of another service account.
+    /// Creates a pod of another service account.
     pub(crate) async fn pod_of(&self, name: &str, account: &str) -> Result<Pod> {
         let object = serde_json::from_value(json!({
             "metadata": {"name": name},
@@ -64,7 +65,7 @@ impl Namespace {
         })
     }
 
-    /// A token of a service account, bound to an object or to none.
+    /// Requests a token of a service account, bound to an object or unbound.
     pub(crate) async fn token(&self, account: &str, bound: Option<Value>) -> Result<String> {
         let request: TokenRequest = serde_json::from_value(json!({
             "spec": {"audiences": [], "boundObjectRef": bound},
@@ -79,7 +80,7 @@ impl Namespace {
             .token)
     }
 
-    /// A kubeconfig for any token, in this namespace.
+    /// Writes a kubeconfig for any token, in this namespace.
     pub(crate) fn kubeconfig(&self, name: &str, token: &str) -> Result<Kubeconfig> {
         let control_plane = self.cluster.control_plane();
         let access = Access {
@@ -99,7 +100,7 @@ impl Namespace {
 }
 
 impl Pod {
-    /// A client with this pod's rights.
+    /// Returns a client with this pod's rights.
     pub(crate) async fn client(&self) -> Result<Client> {
         self.kubeconfig.client().await
     }
@@ -109,12 +110,13 @@ impl Pod {
         self.kubeconfig.kubectl(args).await
     }
 
-    /// The same pod, reaching the API server through a plain-HTTP proxy at `server`.
+    /// Returns the same pod, which reaches the API server through a plain-HTTP proxy at `server`.
     pub(crate) fn through(&self, server: &str) -> Result<Self> {
         self.by_way_of(server, None)
     }
 
-    /// The same pod, reaching the API server through a relay, which has no certificate of its own.
+    /// Returns the same pod, which reaches the API server through a relay without a certificate of
+    /// its own.
     pub(crate) fn over(&self, relay: &Relay, cluster: &Cluster) -> Result<Self> {
         let certificate = cluster.control_plane().certificate();
         self.by_way_of(&relay.url, Some(&certificate))
@@ -135,7 +137,7 @@ impl Pod {
         })
     }
 
-    /// Whether it may do this to our kinds in its namespace.
+    /// Returns whether it may do this to our kinds in its namespace.
     pub(crate) async fn may(&self, verb: &str, resource: &str) -> Result<bool> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
@@ -150,7 +152,7 @@ impl Pod {
         Ok(answer["status"]["allowed"] == true)
     }
 
-    /// A role binding takes effect a moment after it was made.
+    /// A role binding takes effect a moment after its creation.
     async fn until_it_may_make_locks(&self) -> Result<()> {
         let what = format!("the right of pod {} to make locks", self.name);
         eventually(&what, PATIENCE, async || {

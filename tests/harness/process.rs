@@ -1,10 +1,11 @@
-//! Child processes that never outlive this one, and its directory in /tmp, which neither does.
+//! Child processes that never outlive this one, and this process's directory in /tmp, which does
+//! not outlive it either.
 //!
-//! All children join one process group. A guardian shell, in a group of its own, reads from a pipe
-//! whose other end only this process holds: when this process is gone, for whatever reason (a
-//! kill -9 too), the pipe closes, and the guardian kills the group and removes the directory. The
-//! kernel's parent-death signal would not do: it fires when the *thread* that started the child
-//! ends, and tests end many.
+//! All children join one process group. A guardian shell, in its own group, reads from a pipe whose
+//! other end only this process has. When this process ends for any reason (including kill -9), the
+//! pipe closes. Then the guardian kills the group and removes the directory. The kernel's
+//! parent-death signal does not suffice: it fires when the *thread* that started the child ends,
+//! and tests end many threads.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::process::CommandExt;
@@ -18,19 +19,21 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::wait::eventually;
 
-/// Kills the group, then removes the directory; the last writes of the dying may get in its way.
+/// Kills the group, then removes the directory. The last writes of killed processes may interfere,
+/// so it retries.
 const GUARD: &str = r#"trap '' INT TERM HUP; cat >/dev/null; kill -s KILL -- "-$1"
 for i in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$2" 2>/dev/null && break; sleep 0.2; done"#;
 
 struct Nursery {
     group: i32,
     directory: PathBuf,
-    /// Held, not used: their closing is the signal.
+    /// Never used, only kept open: closing them is the signal.
     _alive: [ChildStdin; 2],
 }
 
-/// This process's directory in /tmp, or in what `tests/node/enter.sh` removes after a node: there the
-/// guardian ends with everything else. Its path is short, because sockets are made in it.
+/// Returns this process's directory, in /tmp, or in the directory that `tests/node/enter.sh`
+/// removes after a node: there the guardian ends with everything else. Its path is short, because
+/// it contains sockets.
 pub(crate) fn directory() -> Result<&'static Path> {
     nursery().map(|nursery| nursery.directory.as_path())
 }
@@ -47,7 +50,7 @@ fn open_nursery() -> Result<Nursery> {
         .prefix("lh-")
         .tempdir_in(parent)?
         .keep();
-    // A group lives as long as it has a member, and this one waits for the same end.
+    // A group exists while it has a member. This member waits for the same end.
     let (leader, leader_stdin) = start_waiting(&mut Command::new("cat"))?;
     let group = i32::try_from(leader.id())?;
     let mut guardian = Command::new("sh");
@@ -83,7 +86,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a child whose output is appended to `log`.
+    /// Starts a child and appends its output to `log`.
     pub(crate) fn spawn(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
         let output = OpenOptions::new().create(true).append(true).open(log)?;
         let child = command
@@ -102,44 +105,44 @@ impl Process {
         })
     }
 
-    /// Its id.
+    /// Returns its process id.
     pub(crate) fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to it.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
-        // Reaped here and only here, so the id cannot have become another's meanwhile.
+        // Only this function reaps it, so the id cannot belong to another process.
         if self.exited()?.is_none() {
             kill_process(self.pid, signal)?;
         }
         Ok(())
     }
 
-    /// How it ended, if it has.
+    /// Returns its exit status, if it has exited.
     pub(crate) fn exited(&self) -> Result<Option<ExitStatus>> {
         let mut child = self.child.write().unwrap_or_else(PoisonError::into_inner);
         Ok(child.try_wait()?)
     }
 
-    /// Fails with the end of its output if it has ended.
+    /// Fails with the end of its output if it has exited.
     pub(crate) fn must_run(&self) -> Result<()> {
         let exited = self.exited()?;
         let (name, said) = (&self.name, self.last_words());
         ensure!(
             exited.is_none(),
-            "{name} ended by itself, {exited:?}:\n{said}"
+            "{name} exited unexpectedly, {exited:?}:\n{said}"
         );
         Ok(())
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     pub(crate) async fn wait(&self, limit: Duration) -> Result<ExitStatus> {
         let what = format!("the end of {}", self.name);
         eventually(&what, limit, async || self.exited().ok().flatten()).await
     }
 
-    /// Kills it, hung or not, and waits for its end.
+    /// Kills it, even if it hangs, and waits for its exit.
     pub(crate) fn kill(&self) -> Result<()> {
         let mut child = self.child.write().unwrap_or_else(PoisonError::into_inner);
         child.kill()?;
@@ -147,12 +150,12 @@ impl Process {
         Ok(())
     }
 
-    /// Its memory, in KiB.
+    /// Returns its memory, in KiB.
     pub(crate) fn rss_kib(&self) -> Result<u64> {
         self.status_kib("VmRSS:")
     }
 
-    /// The most that its memory ever was, in KiB.
+    /// Returns the peak of its memory, in KiB.
     pub(crate) fn peak_rss_kib(&self) -> Result<u64> {
         self.status_kib("VmHWM:")
     }
@@ -164,27 +167,27 @@ impl Process {
         Ok(number.context("a process must have memory")?.parse()?)
     }
 
-    /// How long it has computed, for itself and in the kernel, to the hundredth of a second.
+    /// Returns its CPU time, user and kernel, to the hundredth of a second.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()))?;
-        // The second field is the name in brackets, which may have spaces in it (proc(5)).
+        // The second field is the name in parentheses, which may contain spaces (proc(5)).
         let (_, fields) = stat.rsplit_once(')').context("a stat must have a name")?;
         let mut ticks = 0;
         for field in fields.split_whitespace().skip(11).take(2) {
             ticks += field.parse::<u64>()?;
         }
-        // A tick is 10 ms on every Linux that a test runs on.
+        // A tick is 10 ms on every Linux that the tests run on.
         Ok(Duration::from_millis(10 * ticks))
     }
 
-    /// Its output so far.
+    /// Returns its output so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read(&self.log)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// The end of its output, for an error message.
+    /// Returns the end of its output, for an error message.
     pub(crate) fn last_words(&self) -> String {
         let log = self.log();
         let lines: Vec<_> = log.lines().collect();
@@ -194,7 +197,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It is gone already, or the guardian will see to it.
+        // It has exited already, or the guardian kills it.
         let _outcome = self.kill();
     }
 }

@@ -1,7 +1,8 @@
-//! A plain-HTTP proxy between one sidecar and the API server, which loses and delays messages by their meaning. The
-//! caller's credentials pass through; the connection to the API server is TLS.
+//! A plain-HTTP proxy between one sidecar and the API server. It drops and delays messages by their
+//! meaning. The caller's credentials pass through; the connection to the API server is TLS.
 //!
-//! It never repeats a request, and a forwarded request completes whether or not its client waits for it.
+//! It never repeats a request, and a forwarded request completes whether or not its client waits
+//! for it.
 
 #[path = "proxy/classify.rs"]
 mod classify;
@@ -36,7 +37,7 @@ use super::wait::now;
 use classify::Memory;
 use rules::Rules;
 
-/// The API server takes no larger request either.
+/// The API server accepts no larger request, either.
 const BODY_MAX: usize = 3 << 20;
 
 /// The proxy. Dropping it closes its port.
@@ -47,16 +48,16 @@ pub(crate) struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// A request that came by.
+/// A request that passed the proxy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
     /// The meaning of the request.
     pub(crate) class: Class,
-    /// When it came.
+    /// When it arrived.
     pub(crate) at: Moment,
-    /// What befell it.
+    /// The injected fault.
     pub(crate) fault: Option<Fault>,
-    /// The API server's answer, once there is one.
+    /// The API server's answer, if there is one yet.
     pub(crate) status: Option<u16>,
 }
 
@@ -65,9 +66,9 @@ struct Shared {
     client: kube::Client,
     state: Mutex<State>,
     paused: watch::Sender<bool>,
-    /// Whether the messages that a rule holds back may go.
+    /// Whether messages that a rule holds back may pass.
     held_may_pass: watch::Sender<bool>,
-    /// How many messages did not pass as they should.
+    /// The number of messages that a fault affected.
     met: AtomicUsize,
 }
 
@@ -76,27 +77,27 @@ struct State {
     memory: Memory,
     rules: Rules,
     exchanges: Vec<Exchange>,
-    /// Cancelled when the watches that are open stall.
+    /// Cancelled when the open watches stall.
     watches: CancellationToken,
 }
 
 impl Proxy {
-    /// Starts one in front of a cluster's API server.
+    /// Starts a proxy in front of a cluster's API server.
     pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
         Self::start_on(cluster, "127.0.0.1").await
     }
 
-    /// The same, at another address of this machine's.
+    /// The same, at another address of this machine.
     pub(crate) async fn start_on(cluster: &Cluster, address: &str) -> Result<Self> {
         let control_plane = cluster.control_plane();
         let config = control_plane.admin().config().await?;
-        // The certificates are the administrator's, the credentials each caller's own.
+        // The certificates are the administrator's; the credentials are each caller's.
         let mut tcp = legacy::connect::HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         let connector = config.rustls_https_connector_with_connector(tcp)?;
         let client = legacy::Client::builder(TokioExecutor::new()).build(connector);
-        // kube's own stack would repeat what was answered with 429, 503 or 504.
+        // kube's own stack would retry requests that were answered with 429, 503 or 504.
         let service = ServiceBuilder::new()
             .map_err(BoxError::from)
             .service(client);
@@ -118,58 +119,58 @@ impl Proxy {
         })
     }
 
-    /// Makes the next `count` requests of a class go wrong.
+    /// Injects a fault into the next `count` requests of a class.
     pub(crate) fn fail(&self, class: Class, count: usize, fault: Fault) -> RuleId {
         self.shared.state().rules.add(class, count, fault)
     }
 
-    /// Takes a rule back.
+    /// Removes a rule.
     pub(crate) fn lift(&self, rule: RuleId) {
         self.shared.state().rules.lift(rule);
     }
 
-    /// Takes all rules back.
+    /// Removes all rules.
     pub(crate) fn lift_all(&self) {
         self.shared.state().rules.lift_all();
     }
 
-    /// From now on makes this percentage of requests fail, in any way; none with 0.
+    /// From now on injects a random fault into this percentage of requests; 0 stops that.
     pub(crate) fn make_noise(&self, seed: u64, percent: u32) {
         self.shared.state().rules.make_noise(seed, percent);
     }
 
-    /// Lets the messages go that a rule held back, and holds no more of them.
+    /// Releases the messages that a rule held back, and holds back no more of them.
     pub(crate) fn resume_held(&self) {
         self.shared.held_may_pass.send_replace(true);
     }
 
-    /// Lets nothing pass any more, in either direction; connections stay open.
+    /// Stops all messages in both directions; connections stay open.
     pub(crate) fn pause(&self) {
         self.shared.paused.send_replace(true);
     }
 
-    /// Lets everything pass again.
+    /// Lets all messages pass again.
     pub(crate) fn resume(&self) {
         self.shared.paused.send_replace(false);
     }
 
-    /// Passes nothing more to the watches that are open now; their connections stay open. Later watches are not
-    /// affected.
+    /// Delivers no more events to the open watches; their connections stay open. Later watches are
+    /// not affected.
     pub(crate) fn stall_watches(&self) {
         std::mem::take(&mut self.shared.state().watches).cancel();
     }
 
-    /// All that came by, in order.
+    /// Returns all requests so far, in order.
     pub(crate) fn exchanges(&self) -> Vec<Exchange> {
         self.shared.state().exchanges.clone()
     }
 
-    /// How many messages met a fault, a pause or a stalled watch so far.
+    /// Returns the number of messages that met a fault, a pause or a stalled watch so far.
     pub(crate) fn met(&self) -> usize {
         self.shared.met.load(Ordering::Relaxed)
     }
 
-    /// How many requests of a class came by.
+    /// Returns the number of requests of a class.
     pub(crate) fn count(&self, class: Class) -> usize {
         let state = self.shared.state();
         let of_it = |exchange: &&Exchange| exchange.class == class;
@@ -191,7 +192,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
-    // Without it small answers wait 40 ms for company.
+    // Without it small answers are delayed by 40 ms.
     let _outcome = stream.set_nodelay(true);
     let service = service_fn(move |request| {
         let shared = Arc::clone(&shared);
@@ -219,8 +220,8 @@ impl Shared {
             _ => {}
         }
         let request = self.outgoing(parts, &body)?;
-        // In a task of its own: hyper drops this future when the client hangs up, and a request that was sent must
-        // not be cancelled by that.
+        // In a separate task: hyper drops this future when the client disconnects, and that must
+        // not cancel a request that was sent.
         let answered = tokio::spawn(Arc::clone(&self).forward(request, index, class, fault));
         let answer = answered.await??;
         self.until_resumed().await;
@@ -295,7 +296,7 @@ impl Shared {
         Ok(Response::from_parts(parts, AnswerBody::from(bytes)))
     }
 
-    /// The events of a watch, for as long as they are to pass.
+    /// Returns the events of a watch, until the watch stalls.
     fn events(self: Arc<Self>, body: Body, stalled: CancellationToken) -> AnswerBody {
         let events = AnswerBody::new(body).into_data_stream();
         let mut rest = Vec::new();
@@ -320,13 +321,13 @@ impl Shared {
     }
 
     async fn until_held_pass(&self) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let mut held_may_pass = self.held_may_pass.subscribe();
         let _gone = held_may_pass.wait_for(|may_go| *may_go).await;
     }
 
     async fn until_resumed(&self) {
-        // The sender lives as long as this does.
+        // The sender lives as long as `self`.
         let mut paused = self.paused.subscribe();
         if *paused.borrow() {
             self.note_met();
@@ -335,7 +336,7 @@ impl Shared {
     }
 }
 
-/// The API server's own answer when a request times out.
+/// Returns the API server's own answer when a request times out.
 fn gateway_timeout() -> Response<AnswerBody> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -18,14 +18,15 @@ use super::wait::now;
 
 /// The relay. Dropping it closes its port; connections that are open stay.
 pub(crate) struct Relay {
-    /// Where it listens.
+    /// The address where it listens.
     pub(crate) url: String,
     accepted: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
 
 impl Relay {
-    /// Starts one in front of a cluster's API server. It makes a round trip this much longer.
+    /// Starts a relay in front of a cluster's API server, which makes a round trip this much
+    /// longer.
     pub(crate) async fn start(cluster: &Cluster, round_trip: Duration) -> Result<Self> {
         let server = cluster.control_plane().server();
         let server = server.strip_prefix("https://").context("not https")?;
@@ -39,7 +40,7 @@ impl Relay {
                 count.fetch_add(1, Ordering::SeqCst);
                 let server = server.clone();
                 tokio::spawn(async move {
-                    // An API server that is away is a connection that closes.
+                    // If the API server is down, the connection closes.
                     if let Ok(far) = TcpStream::connect(server).await {
                         join(near, far, one_way);
                     }
@@ -53,7 +54,7 @@ impl Relay {
         })
     }
 
-    /// How many connections were opened so far.
+    /// Returns the number of connections opened so far.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
@@ -67,7 +68,8 @@ impl Drop for Relay {
 
 fn join(near: TcpStream, far: TcpStream, one_way: Duration) {
     for stream in [&near, &far] {
-        // Without it small requests wait for acknowledgements; the delay is to be the only one.
+        // Without it small requests wait for acknowledgements, and the relay must add only its own
+        // delay.
         drop(stream.set_nodelay(true));
     }
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
@@ -75,7 +77,8 @@ fn join(near: TcpStream, far: TcpStream, one_way: Duration) {
     pass_on(far_in, near_out, one_way);
 }
 
-/// Reads on while earlier bytes wait to be written, so that a delay does not bound the throughput.
+/// Continues to read while earlier bytes wait to be written, so that the delay does not limit the
+/// throughput.
 fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, one_way: Duration) {
     let (sender, mut receiver) = mpsc::channel::<(Moment, Vec<u8>)>(1_024);
     tokio::spawn(async move {

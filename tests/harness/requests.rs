@@ -1,8 +1,8 @@
-//! How many requests for our kinds, and for those that the operator reads or writes beside them, the API server has
-//! counted itself: `apiserver_request_total`.
+//! The API server's own count of requests (`apiserver_request_total`): for our kinds, and for the
+//! other kinds that the operator reads or writes.
 //!
-//! It counts a request, also a watch, when it ends. Open ones are in another metric, and are counted here as if they
-//! had ended.
+//! It counts a request or a watch when it ends. Open ones are in another metric, and are counted
+//! here as if they had ended.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use anyhow::Result;
 use kube::Client;
 
 const OURS: &str = "group=\"leasehold.dev\"";
-/// Pods are in the group without a name.
+/// Pods are in the core group, which has no name.
 const OTHERS: [&str; 2] = ["resource=\"pods\"", "group=\"events.k8s.io\""];
 const ENDED: &str = "apiserver_request_total{";
 const OPEN: &str = "apiserver_longrunning_requests{";
@@ -20,19 +20,19 @@ const OPEN: &str = "apiserver_longrunning_requests{";
 pub(crate) struct Requests(BTreeMap<String, u64>);
 
 impl Requests {
-    /// As of now, from all clients. `admin` needs the right to read `/metrics`.
+    /// Returns the count as of now, from all clients. `admin` needs the right to read `/metrics`.
     pub(crate) async fn counted(admin: &Client) -> Result<Self> {
         let text = metrics(admin).await?;
         Ok(Self::read(&text, |line| line.contains(OURS)))
     }
 
-    /// The same, and those for pods and Events too.
+    /// The same, including requests for pods and Events.
     pub(crate) async fn counted_with_others(admin: &Client) -> Result<Self> {
         let text = metrics(admin).await?;
         Ok(Self::read(&text, is_operators))
     }
 
-    /// The watches that are open in all namespaces at once, by kind.
+    /// Returns the open watches over all namespaces, by kind.
     pub(crate) async fn open_watches(admin: &Client) -> Result<Self> {
         let text = metrics(admin).await?;
         Ok(Self::read(&text, |line| {
@@ -50,7 +50,7 @@ impl Requests {
         Self(counts)
     }
 
-    /// The requests since then.
+    /// Returns the requests since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let came = self.0.iter().map(|(what, count)| {
             let then = before.0.get(what).copied().unwrap_or(0);
@@ -59,12 +59,12 @@ impl Requests {
         Self(came.filter(|(_, count)| *count > 0).collect())
     }
 
-    /// All of them.
+    /// Returns the number of all requests.
     pub(crate) fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// The writes among them, successful or refused.
+    /// Returns the number of writes, successful or refused.
     pub(crate) fn writes(&self) -> u64 {
         let writes = self.0.iter().filter(|(what, _)| {
             let verb = what.split(' ').next().unwrap_or_default();
@@ -92,7 +92,7 @@ fn is_operators(line: &str) -> bool {
     line.contains(OURS) || OTHERS.iter().any(|other| line.contains(other))
 }
 
-/// An ended watch and an open one are the same to us.
+/// Returns the key of a line. An ended watch and an open one have the same key.
 fn what(line: &str) -> String {
     let label = |name: &str| {
         let after = line.split_once(&format!("{name}=\""));

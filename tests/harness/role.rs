@@ -1,4 +1,4 @@
-//! Our binary as a separate process, in one of its roles: its health, its log, its end.
+//! Our binary as a separate process, in one of its roles: its health, its log, its exit.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -14,22 +14,22 @@ use super::pod::Pod;
 use super::process::{Process, directory};
 use super::wait::{PATIENCE, eventually};
 
-/// How long an orderly end may take: what a kubelet leaves for it, unless a pod says otherwise.
+/// How long a graceful exit may take: a kubelet's default grace period.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-/// How much of a log is shown when a test fails.
+/// How many lines of a log are shown when a test fails.
 const LINES_SHOWN: usize = 100;
 
-/// Where the logs of roles stay, once a test chose a directory.
+/// The directory for the logs of roles, once a test has chosen one.
 static KEPT_LOGS: OnceLock<PathBuf> = OnceLock::new();
 
-/// Keeps the logs of all roles that this process starts from now on, and does not show them.
+/// Keeps the logs of all roles that this process starts from now on, and does not print them.
 pub(crate) fn keep_logs_in(directory: &Path) {
     // The first choice stays.
     let _already = KEPT_LOGS.set(directory.to_owned());
 }
 
-/// A program, started directly or by another one that becomes it.
+/// Returns a command for a program, started directly or by another program that executes it.
 pub(super) fn through(by: &[String], program: &Path) -> Command {
     let Some((first, others)) = by.split_first() else {
         return Command::new(program);
@@ -41,17 +41,17 @@ pub(super) fn through(by: &[String], program: &Path) -> Command {
 
 /// A running role. Dropping it kills it.
 pub(crate) struct Role {
-    /// The pod that it is in.
+    /// The pod that it runs in.
     pub(crate) pod: Pod,
-    /// Where its health and metrics are.
+    /// The address of its health and metrics.
     pub(crate) admin_url: String,
     name: &'static str,
     process: Process,
 }
 
 impl Role {
-    /// Starts a role in a pod, with further arguments, and waits until it listens; returns the addresses, each with
-    /// its API.
+    /// Starts a role in a pod, with further arguments, and waits until it listens. Returns the
+    /// addresses, each with its API.
     pub(crate) async fn start(
         name: &'static str,
         mut command: Command,
@@ -75,7 +75,7 @@ impl Role {
         let what = format!("the {name} to listen");
         let listening = eventually(&what, PATIENCE, async || {
             let found = addresses(&process.log());
-            // It is logged last.
+            // The admin address is logged last.
             let is_all = found.iter().any(|(what, _)| what == "admin");
             let ended = process.exited().ok().flatten().is_some();
             (is_all || ended).then_some(found)
@@ -93,15 +93,16 @@ impl Role {
         Ok((role, listening))
     }
 
-    /// A call of `/healthz`, `/readyz` or `/metrics`.
+    /// Requests `/healthz`, `/readyz` or `/metrics`.
     pub(crate) async fn admin(&self, path: &str) -> Result<(u16, String)> {
         let url = format!("{}{path}", self.admin_url);
-        // One that is shared outlives the runtimes of the tests that ask it.
+        // No shared client: a shared role outlives the runtimes of the tests that use it.
         let response = reqwest::get(url).await?;
         Ok((response.status().as_u16(), response.text().await?))
     }
 
-    /// The value of a metric, by its name and labels as they are written; 0 where it is absent.
+    /// Returns the value of a metric, by its name and labels as they are printed, or 0 if it is
+    /// absent.
     pub(crate) async fn metric(&self, series: &str) -> Result<f64> {
         let (_, text) = self.admin("/metrics").await?;
         let mut lines = text.lines();
@@ -109,23 +110,23 @@ impl Role {
         Ok(value.map(str::parse).transpose()?.unwrap_or_default())
     }
 
-    /// Where it listens for this, as its log says.
+    /// Returns the address of this API, from its log.
     pub(crate) fn address(&self, what: &str) -> Option<String> {
         let mut found = addresses(&self.log()).into_iter();
         found.find_map(|(api, address)| (api == what).then_some(address))
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub(crate) fn id(&self) -> i32 {
         self.process.id()
     }
 
-    /// Kills it; it has no time to say anything.
+    /// Kills it without any notice.
     pub(crate) fn kill9(&self) -> Result<()> {
         self.process.kill()
     }
 
-    /// Fails with the end of its output if it has ended.
+    /// Fails with the end of its output if it has exited.
     pub(crate) fn must_run(&self) -> Result<()> {
         self.process.must_run()
     }
@@ -135,37 +136,37 @@ impl Role {
         self.process.signal(Signal::STOP)
     }
 
-    /// Lets a frozen one go on.
+    /// Continues a frozen process.
     pub(crate) fn thaw(&self) -> Result<()> {
         self.process.signal(Signal::CONT)
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM to it.
     pub(crate) fn sigterm(&self) -> Result<()> {
         self.process.signal(Signal::TERM)
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     pub(crate) async fn ended(&self) -> Result<ExitStatus> {
         self.process.wait(ENDS_WITHIN).await
     }
 
-    /// Its output so far: its log, one JSON document a line, and what it printed.
+    /// Returns its output so far: its log, one JSON document per line, and what it printed.
     pub(crate) fn log(&self) -> String {
         self.process.log()
     }
 
-    /// Its memory, in KiB.
+    /// Returns its memory, in KiB.
     pub(crate) fn rss_kib(&self) -> Result<u64> {
         self.process.rss_kib()
     }
 
-    /// The most that its memory ever was, in KiB.
+    /// Returns the peak of its memory, in KiB.
     pub(crate) fn peak_rss_kib(&self) -> Result<u64> {
         self.process.peak_rss_kib()
     }
 
-    /// How long it has computed.
+    /// Returns its CPU time.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         self.process.cpu_time()
     }
@@ -181,7 +182,7 @@ impl Drop for Role {
             let (name, pod) = (self.name, &self.pod.name);
             let log = self.log();
             let lines: Vec<_> = log.lines().collect();
-            // Thousands of lines hide the failure, and a stored output may be cut.
+            // Thousands of lines hide the failure, and a stored output may be truncated.
             let left_out = lines.len().saturating_sub(LINES_SHOWN);
             let end = lines[left_out..].join("\n");
             println!("--- log of the {name} of {pod}, without its first {left_out} lines:\n{end}");
@@ -189,7 +190,7 @@ impl Drop for Role {
     }
 }
 
-/// What listens where, as the log says: (`locks`, `admin` or another, address).
+/// Returns the addresses in the log: (`locks`, `admin` or another, address).
 pub(crate) fn addresses(log: &str) -> Vec<(String, String)> {
     let lines = log
         .lines()

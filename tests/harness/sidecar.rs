@@ -1,4 +1,4 @@
-//! Our binary as a separate process, instead of a pod's sidecar, and its HTTP API.
+//! Our binary as a separate process, in place of a pod's sidecar, and its HTTP API.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::pod::Pod;
 use super::role::{Role, through};
 use super::wait::{PATIENCE, eventually, now};
 
-/// How to start a sidecar.
+/// The options for starting a sidecar.
 pub(crate) struct Launch {
     binary: PathBuf,
     pod: Pod,
@@ -41,12 +41,12 @@ impl Deref for Sidecar {
 }
 
 impl Launch {
-    /// The TTL of its sessions; 15 s unless it is set.
+    /// Sets the TTL of its sessions; default: 15 s.
     pub(crate) fn session_ttl(self, seconds: u64) -> Self {
         self.arg("--session-ttl").arg(&seconds.to_string())
     }
 
-    /// Where it listens; on free ports unless it is set.
+    /// Sets the addresses where it listens; default: free ports.
     pub(crate) fn listen(self, api: &str, admin: &str) -> Self {
         Self {
             listen: api.to_owned(),
@@ -55,7 +55,7 @@ impl Launch {
         }
     }
 
-    /// With the default log level, and not all levels.
+    /// Uses the default log level instead of all levels.
     pub(crate) fn default_log(self) -> Self {
         Self {
             log_level: "info",
@@ -63,13 +63,13 @@ impl Launch {
         }
     }
 
-    /// Any further argument.
+    /// Adds an argument.
     pub(crate) fn arg(mut self, arg: &str) -> Self {
         self.args.push(arg.to_owned());
         self
     }
 
-    /// Started by another program, which becomes it (`env`, `nsenter`), with these arguments.
+    /// Starts it by another program with these arguments, which executes it (`env`, `nsenter`).
     pub(crate) fn through(self, command: &[String]) -> Self {
         Self {
             through: command.to_vec(),
@@ -99,7 +99,8 @@ impl Launch {
 }
 
 impl Sidecar {
-    /// How to start one for a pod. `binary` is ours; the including test knows its path.
+    /// Returns the options for a sidecar of a pod. `binary` is ours; the including test knows its
+    /// path.
     pub(crate) fn launch(binary: &str, pod: &Pod) -> Launch {
         Launch {
             binary: binary.into(),
@@ -112,24 +113,25 @@ impl Sidecar {
         }
     }
 
-    /// Starts one for a pod, with defaults.
+    /// Starts a sidecar for a pod, with defaults.
     pub(crate) async fn start(binary: &str, pod: &Pod) -> Result<Self> {
         Self::launch(binary, pod).start().await
     }
 
-    /// Tries to acquire a lock, for an app that has the pod's name and is silent for at most 60 s.
+    /// Tries to acquire a lock, for an app with the pod's name and a TTL of 60 s.
     pub(crate) async fn acquire(&self, resource: &str) -> Result<Answer> {
         let body = json!({"resource": resource, "ownerId": self.pod.name, "ttlSeconds": 60});
         self.acquire_with(&body).await
     }
 
-    /// The same, for an app that may be silent for an hour: the next call may come as late as the machine needs.
+    /// The same, for an app with a TTL of an hour: the next call may come as late as a slow machine
+    /// needs.
     pub(crate) async fn acquire_for_long(&self, resource: &str) -> Result<Answer> {
         let body = json!({"resource": resource, "ownerId": self.pod.name, "ttlSeconds": 3600});
         self.acquire_with(&body).await
     }
 
-    /// Tries to take a lock, with a body of one's own.
+    /// Tries to acquire a lock, with this body.
     pub(crate) async fn acquire_with(&self, body: &Value) -> Result<Answer> {
         self.call(Method::POST, "/v1/locks/acquire", Some(body))
             .await
@@ -141,14 +143,14 @@ impl Sidecar {
         self.call(Method::POST, &path, Some(&json!({}))).await
     }
 
-    /// Ends a lease.
+    /// Releases a lease.
     pub(crate) async fn release(&self, lease: &str) -> Result<Answer> {
         let path = format!("/v1/locks/{lease}");
         self.call(Method::DELETE, &path, None).await
     }
 
-    /// Ends a lease, and asks again until the store has confirmed it: an answer waits for that two
-    /// seconds, and a busy machine may take longer. Gives how long it took in all.
+    /// Releases a lease, and retries until the store has confirmed it: an answer waits two seconds
+    /// for that, and a busy machine may take longer. Returns the total time.
     pub(crate) async fn release_for_good(&self, lease: &str) -> Result<Duration> {
         let asked = now();
         let answer = eventually("a release to be confirmed", PATIENCE, async || {
@@ -166,20 +168,20 @@ impl Sidecar {
             .await
     }
 
-    /// Lists the namespace's locks by prefix. The prefix goes into the URL as it is.
+    /// Lists the namespace's locks by prefix. The prefix is not encoded in the URL.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Answer> {
         let path = format!("/v1/locks?prefix={prefix}");
         self.call(Method::GET, &path, None).await
     }
 
-    /// Asks whether a token is current.
+    /// Verifies whether a token is current.
     pub(crate) async fn verify(&self, resource: &str, token: u64) -> Result<Answer> {
         let body = json!({"resource": resource, "fencingToken": token});
         self.call(Method::POST, "/v1/fencing/verify", Some(&body))
             .await
     }
 
-    /// Any call.
+    /// Makes any call.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -205,7 +207,7 @@ impl Sidecar {
     }
 }
 
-/// What a sidecar answered.
+/// A sidecar's answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     /// The HTTP status.
@@ -225,12 +227,12 @@ pub(crate) struct Lease {
     pub(crate) id: String,
     /// Its fencing token.
     pub(crate) token: u64,
-    /// How long the app may act without asking again.
+    /// How long the app may act without another request.
     pub(crate) valid_for: Duration,
 }
 
 impl Answer {
-    /// The answer, if it has this status.
+    /// Returns the answer, if it has this status.
     pub(crate) fn expect(self, status: u16) -> Result<Self> {
         ensure!(
             self.status == status,
@@ -241,19 +243,19 @@ impl Answer {
         Ok(self)
     }
 
-    /// The problem's code; empty without a problem.
+    /// Returns the problem's code, or an empty text without a problem.
     pub(crate) fn code(&self) -> &str {
         self.json["code"].as_str().unwrap_or_default()
     }
 
-    /// The answer, if it is this problem.
+    /// Returns the answer, if it is this problem.
     pub(crate) fn problem(self, status: u16, code: &str) -> Result<Self> {
         let answer = self.expect(status)?;
         ensure!(answer.code() == code, "expected {code}: {}", answer.json);
         Ok(answer)
     }
 
-    /// The lease, if there is one.
+    /// Returns the lease, if there is one.
     pub(crate) fn granted(self) -> Result<Lease> {
         let Self { json, .. } = self.expect(200)?;
         let valid_for = json["validForMs"].as_u64().context("validForMs")?;

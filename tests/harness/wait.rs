@@ -1,4 +1,4 @@
-//! Waiting for conditions, and the clock that tests measure by.
+//! Waiting for conditions, and the clock that tests measure with.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use anyhow::{Result, bail};
 use leasehold::clock::{Clock, SystemClock};
 use leasehold::protocol::time::Moment;
 
-/// A limit that is not a claim: it only ends a test that would wait for ever. A test that would pass must not fail
-/// because the machine is slow.
+/// A limit that asserts nothing: it only ends a test that would wait forever. A correct test must
+/// not fail because the machine is slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// The pause between the first polls of a condition.
 const POLL: Duration = Duration::from_millis(20);
-/// And between later ones: polling must not take the machine's time.
+/// The maximum pause between later polls: polling must not load the machine.
 const LATER_POLL: Duration = Duration::from_millis(50);
 
-/// Polls until `probe` returns something, for at most `limit`.
+/// Polls until `probe` returns a value, for at most `limit`.
 ///
 /// # Errors
-/// When the time is up; `what` names the condition.
+/// Returns an error after `limit`; `what` names the condition.
 pub(crate) async fn eventually<T>(
     what: &str,
     limit: Duration,
@@ -30,14 +30,14 @@ pub(crate) async fn eventually<T>(
             return Ok(found);
         }
         if now() >= deadline {
-            bail!("waited {limit:?} in vain for this: {what}");
+            bail!("timed out after {limit:?} waiting for: {what}");
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 5 / 4).min(LATER_POLL);
     }
 }
 
-/// The machine's clock, the one that agents count on.
+/// Returns the time of the machine's clock, the one that agents use.
 pub(crate) fn now() -> Moment {
     SystemClock.now()
 }

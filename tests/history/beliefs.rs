@@ -1,7 +1,8 @@
 //! The intervals in which apps believed to hold a lock, and their overlaps.
 //!
-//! An app believes from when it has read an answer until the deadline in it, or until it begins to release, is
-//! notified of the loss, or stops acting. Sorting the beliefs is all the work: n log n.
+//! An app believes from when it has read an answer until the deadline in it, or until it begins to
+//! release, is notified of the loss, or stops acting. The cost is that of sorting the beliefs: n
+//! log n.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +10,33 @@ use super::file::History;
 use super::joined::{Joined, Lease};
 use super::violation::Violation;
 
-/// A time in which an app believed to have a lease.
+/// An interval in which an app believed to have a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Belief<'j> {
     /// The lease's id.
     pub(crate) lease: &'j str,
-    /// From when, on the history's clock.
+    /// The beginning, on the history's clock.
     pub(crate) from: u64,
-    /// Until when it acted, if it did.
+    /// The end, if the app acted until then.
     pub(crate) until: u64,
-    /// The answer that it rests on.
+    /// The answer that it is based on.
     pub(super) answered: usize,
 }
 
-/// Two apps that believed in one resource at one time.
+/// Two apps that believed in one resource at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Overlap {
-    /// In what.
+    /// The resource.
     pub(crate) resource: String,
-    /// From when both did, on the history's clock.
+    /// The beginning of the overlap, on the history's clock.
     pub(crate) from: u64,
-    /// For how long, in nanoseconds.
+    /// Its duration, in nanoseconds.
     pub(crate) lasted_ns: u64,
-    /// The answers that the two rest on.
+    /// The answers that the two beliefs are based on.
     pub(super) answers: [usize; 2],
 }
 
-/// The beliefs of one lease; what one answer prolonged is one belief.
+/// Returns the beliefs of one lease. A belief that an answer extended counts as one.
 pub(super) fn beliefs<'j>(history: &History, id: &'j str, lease: &Lease) -> Vec<Belief<'j>> {
     let at = |event: usize| history.events[event].at;
     let over = [lease.released, lease.lost].into_iter().flatten().min();
@@ -65,8 +66,8 @@ pub(super) fn beliefs<'j>(history: &History, id: &'j str, lease: &Lease) -> Vec<
     beliefs
 }
 
-/// Where two believed at one time, for longer than `bound`. Leases that `excused` names are left
-/// out.
+/// Returns where two apps believed at the same time, for longer than `bound`. Leases for which
+/// `excused` returns `true` are left out.
 pub(super) fn overlaps(
     history: &History,
     joined: &Joined,
@@ -89,7 +90,7 @@ pub(super) fn overlaps(
     overlaps
 }
 
-/// Of one resource, sorted: each belief beside the longest one of another lease before it.
+/// Compares the sorted beliefs of one resource: each with the longest earlier one of another lease.
 fn overlaps_of(resource: &str, beliefs: &[Belief<'_>], bound: u64) -> Vec<Overlap> {
     let mut overlaps = Vec::new();
     // The longest belief so far, and the longest one of any other lease.
@@ -119,12 +120,12 @@ fn overlaps_of(resource: &str, beliefs: &[Belief<'_>], bound: u64) -> Vec<Overla
     overlaps
 }
 
-/// The grant that a lease is of: `<grantId>.<n>` is the n-th lease of one.
+/// Returns the grant of a lease: `<grantId>.<n>` is the n-th lease of a grant.
 pub(super) fn grant_of(lease: &str) -> &str {
     lease.rsplit_once('.').map_or(lease, |(grant, _)| grant)
 }
 
-/// Where each grant was asked for: where the first lease of it was.
+/// Returns the first request of each grant: the first one of its leases.
 pub(super) fn grants_begun(joined: &Joined) -> BTreeMap<&str, usize> {
     let mut begun = BTreeMap::new();
     for (id, lease) in &joined.leases {
@@ -136,8 +137,9 @@ pub(super) fn grants_begun(joined: &Joined) -> BTreeMap<&str, usize> {
     begun
 }
 
-/// The overridden leases: their grant was ended, as far as that is known, or may have existed when that happened. A
-/// grant may have been kept without a lease, and serve another before its agent knows.
+/// Returns whether a lease is overridden: its grant was ended, as far as that is known, or may have
+/// existed at the time of an override. A grant may be kept without a lease, and serve another lease
+/// before its agent notices the override.
 pub(super) fn is_overridden(
     history: &History,
     joined: &Joined,
@@ -171,7 +173,7 @@ pub(super) fn is_overridden(
     })
 }
 
-/// Two at one time, as violations.
+/// Returns the overlaps as violations.
 pub(super) fn check(
     history: &History,
     joined: &Joined,

@@ -1,4 +1,4 @@
-//! Small histories made by hand: everything in milliseconds, a lease is named after its token.
+//! Small handwritten histories. All times are milliseconds, and a lease is named after its token.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,13 +16,13 @@ pub(super) const fn ms(at: u64) -> u64 {
     at * 1_000_000
 }
 
-/// What becomes of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy)]
 pub(super) enum End {
     Ok,
     Fail,
     Unknown,
-    /// Its process is killed.
+    /// No outcome: the process is killed.
     Never,
 }
 
@@ -31,7 +31,7 @@ impl HistoryBuilder {
         History::of(self.events.clone())
     }
 
-    /// The first words of each violation.
+    /// Returns the message of each violation.
     pub(super) fn violations(&self) -> Vec<String> {
         let violations = self.history().violations();
         violations
@@ -138,7 +138,7 @@ impl HistoryBuilder {
         self
     }
 
-    /// The register's own word on the write that an app began then.
+    /// Adds the register's record of the write that an app began at that time.
     pub(super) fn decided(
         &mut self,
         at: u64,
@@ -156,7 +156,7 @@ impl HistoryBuilder {
         self
     }
 
-    /// An entry named after its app and token.
+    /// Adds an entry named after its app and token.
     pub(super) fn append(
         &mut self,
         app: &str,
@@ -170,7 +170,7 @@ impl HistoryBuilder {
         self
     }
 
-    /// What the log has in it: apps and tokens.
+    /// Adds the log's content: apps and tokens.
     pub(super) fn log(&mut self, at: u64, entries: &[(&str, u64)]) -> &mut Self {
         let entry = |(app, token): &(&str, u64)| Entry {
             token: *token,
@@ -191,7 +191,8 @@ impl HistoryBuilder {
         self.info("person", at, Op::overridden(Some("r"), by))
     }
 
-    /// A person ends this grant, or tries to; a lease that is named after its token is a grant of its own.
+    /// A person ends this grant, or tries to. A lease that is named after its token is a grant of
+    /// its own.
     pub(super) fn ends(&mut self, time: Range<u64>, grant: &str, end: End) -> &mut Self {
         let by = OverriddenBy::Delete;
         let ended = Op::ended("r", vec![grant.to_owned()], by);

@@ -1,4 +1,4 @@
-//! Whether a history can be true: all checks, and what there was to check.
+//! All checks of whether a history can be true, and the statistics of what they covered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::joined::{Joined, Lease};
 use super::violation::Violation;
 use super::{fence, log, losses, tokens};
 
-/// How many violations a failure prints; one fault makes many.
+/// How many violations a failure prints; one bug causes many.
 const PRINTED: usize = 10;
 
-/// What a history has in it: a check of nothing shows nothing.
+/// The content of a history: a check of an empty one shows nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     /// All events.
     pub(crate) events: usize,
-    /// Leases that were returned to an app.
+    /// Leases that an app received.
     pub(crate) leases: usize,
-    /// The grants that these are of.
+    /// The grants of these leases.
     pub(crate) grants: usize,
-    /// Those for which exclusion is not claimed.
+    /// Leases for which exclusion is not claimed.
     pub(crate) overridden: usize,
     /// Fenced writes that were accepted.
     pub(crate) accepted: usize,
@@ -34,19 +34,20 @@ pub(crate) struct Summary {
     pub(crate) unknown: usize,
     /// Reads of registers.
     pub(crate) reads: usize,
-    /// Acknowledged entries in logs that were checked.
+    /// Acknowledged entries in checked logs.
     pub(crate) appended: usize,
     /// Leases whose loss was notified to their apps.
     pub(crate) lost: usize,
-    /// How often an app listened beyond its deadline, and had to be notified within the time that the run claims.
+    /// How often an app listened beyond its deadline, and had to be notified within the time that
+    /// the run claims.
     pub(crate) owed: usize,
-    /// For how long it waited at most.
+    /// The longest time until such a notification.
     pub(crate) waited: Duration,
 }
 
 impl History {
-    /// Everything in it that cannot be. n log n in its events; 100,000 take a second or so
-    /// without optimization.
+    /// Returns everything in it that is impossible. It takes n log n in the number of events: about
+    /// a second for 100,000 without optimization.
     pub(crate) fn violations(&self) -> Vec<Violation> {
         let joined = Joined::of(self);
         let overridden = overridden(self, &joined);
@@ -62,10 +63,10 @@ impl History {
         violations
     }
 
-    /// Nothing in it cannot be.
+    /// Checks that nothing in it is impossible.
     ///
     /// # Errors
-    /// The first violations in words, with their lines.
+    /// Returns the first violations, each with its lines.
     pub(crate) fn check(&self) -> Result<Summary> {
         let violations = self.violations();
         if violations.is_empty() {
@@ -76,12 +77,13 @@ impl History {
         bail!("{} violations:\n{}", violations.len(), first.join("\n"))
     }
 
-    /// Where two apps believed at one time, whatever the run claims: for comparison.
+    /// Returns where two apps believed at the same time, whatever the run claims: for the
+    /// comparison.
     pub(crate) fn overlaps(&self) -> Vec<Overlap> {
         beliefs::overlaps(self, &Joined::of(self), 0, |_, _| false)
     }
 
-    /// What it contains.
+    /// Returns its summary.
     pub(crate) fn summary(&self) -> Summary {
         let joined = Joined::of(self);
         let told = |lease: &&Lease| !lease.told.is_empty();
@@ -110,13 +112,13 @@ impl History {
         }
     }
 
-    /// How often its machine stalled.
+    /// Returns how often its machine stalled.
     pub(crate) fn stalls(&self) -> usize {
         let stops = Joined::of(self).stops;
         stops.get(EVERYONE).map_or(0, Vec::len)
     }
 
-    /// How often each kind of event is in it.
+    /// Returns the number of events of each kind.
     pub(crate) fn kinds(&self) -> BTreeMap<String, usize> {
         let mut kinds = BTreeMap::new();
         for event in &self.events {
@@ -127,7 +129,7 @@ impl History {
         kinds
     }
 
-    /// The resources that its leases are of.
+    /// Returns the resources of its leases.
     pub(crate) fn resources(&self) -> BTreeSet<&str> {
         let resources = self.events.iter().filter_map(|event| match &event.op {
             Op::Acquire { resource, .. } => Some(resource.as_str()),
@@ -137,7 +139,7 @@ impl History {
     }
 }
 
-/// The stale writes that were refused, by the answer to the app or by the register's record.
+/// Counts the stale writes that were refused, by the answer to the app or by the register's record.
 fn refused(joined: &Joined) -> usize {
     let told = joined.writes.iter();
     let told = told.filter(|write| write.accepted == Some(false));
@@ -149,7 +151,7 @@ fn refused(joined: &Joined) -> usize {
     told.chain(decided).collect::<BTreeSet<_>>().len()
 }
 
-/// For how long each app listened that had to be notified after its deadline.
+/// Returns how long each app listened that had to be notified after its deadline.
 fn owed(history: &History, joined: &Joined) -> Vec<Duration> {
     let Some(within) = joined.claims.loss_told_within_ns else {
         return Vec::new();

@@ -1,103 +1,104 @@
 //! One event of a history: a line of JSON.
 //!
-//! All times are nanoseconds on the run's one clock, `CLOCK_BOOTTIME` of the machine. Nothing here is a
-//! wall-clock time.
+//! All times are nanoseconds on the run's only clock, the machine's `CLOCK_BOOTTIME`. Wall-clock
+//! times do not occur.
 
 use serde::{Deserialize, Serialize};
 
-/// The name of all processes, for a stalled machine.
+/// A name that stands for all processes, for a stalled machine.
 pub(crate) const EVERYONE: &str = "everyone";
 
-/// What a process did or was answered, and when.
+/// What a process did or received, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Event {
-    /// When: before a request is sent, after its answer was read.
+    /// The time: before a request is sent, or after its answer was read.
     pub(crate) at: u64,
-    /// The process. One that was killed and started again has another name.
+    /// The process. A restarted process has another name.
     pub(crate) process: String,
-    /// Joins an invocation with its outcome; unique in its process.
+    /// Joins an invocation with its outcome; unique within its process.
     pub(crate) operation: u64,
-    /// Where in the operation this is.
+    /// The phase of the operation.
     pub(crate) phase: Phase,
     /// The operation.
     #[serde(flatten)]
     pub(crate) op: Op,
 }
 
-/// Where in an operation an event is.
+/// The phase of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Phase {
-    /// It begins: the request is about to be sent.
+    /// It begins: the request will be sent.
     Invoke,
     /// It happened.
     Ok,
-    /// It did not happen, and never will.
+    /// It did not happen and never will.
     Fail,
-    /// Whether it happened is not known. So it is with an operation that has no outcome at all.
+    /// Its outcome is unknown, as for an operation without any outcome.
     Unknown,
-    /// Something that happened at this moment, and is not a request.
+    /// An event at this moment that is not a request.
     Info,
 }
 
-/// The operation. An outcome repeats its invocation, and adds what was answered.
+/// The operation. An outcome repeats its invocation and adds the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub(crate) enum Op {
-    /// Of the run as a whole; each of its files may say it. `info`.
+    /// The run as a whole; each of its files may contain it. `info`.
     Run {
-        /// What repeats the run.
+        /// The seed, which repeats the run.
         seed: u64,
-        /// By how much two apps' beliefs may overlap because of what their clocks differ. 0 where
-        /// all of them count on the clock of this history.
+        /// By how much two apps' beliefs may overlap because their clocks differ. 0 if all of them
+        /// use the clock of this history.
         #[serde(default)]
         clock_bound_ns: u64,
-        /// How much faster or slower an app may count than its agent, in millionths.
+        /// How much faster or slower an app's clock may run than its agent's, in millionths.
         #[serde(default)]
         clock_rate_ppm: u64,
-        /// Whether only one app at a time may believe. False where clocks are beyond their bound:
-        /// only tokens protect there.
+        /// Whether only one app at a time may believe. False if clocks are beyond their bound: then
+        /// only tokens protect.
         #[serde(default = "yes")]
         exclusion: bool,
-        /// An app that still listens beyond its deadline is notified of the loss, or of more time, within this time,
-        /// less the time in which it or its sidecar did not run. Absent where that is not recorded.
+        /// An app that still listens beyond its deadline is notified of the loss, or of an
+        /// extension, within this time. Time in which it or its sidecar did not run is not counted.
+        /// Absent if that is not recorded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         loss_told_within_ns: Option<u64>,
     },
-    /// Asks for a lock; `ok` with a lease, `fail` when it is held by another.
+    /// Requests a lock; `ok` with a lease, `fail` if another holder has it.
     Acquire {
         /// The resource.
         resource: String,
         /// The lease's id.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lease: Option<String>,
-        /// Its fencing token. Absent where the lock has none (client-go's election).
+        /// Its fencing token. Absent if the lock has none (client-go's election).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<u64>,
-        /// Until when the app may act: the validity in the answer, counted from before its request was sent. The
-        /// largest number: until further notice.
+        /// Until when the app may act: the validity in the answer, counted from before its request
+        /// was sent. The largest number means: until further notice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         believes_until: Option<u64>,
     },
-    /// Asks for more time, or is notified of it by a stream; `fail` when the lease is lost.
+    /// Requests an extension, or receives one by a stream; `fail` if the lease is lost.
     Renew {
         /// The lease's id.
         lease: String,
-        /// As with an acquire.
+        /// As for an acquire.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         believes_until: Option<u64>,
-        /// The app asked for less time than before: then its deadline may be earlier.
+        /// The app requested less time than before, so its deadline may be earlier.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         asks_less: bool,
     },
-    /// Ends a lease. The app believes no more from its invocation on.
+    /// Ends a lease. From its invocation on, the app no longer believes.
     Release {
         /// The lease's id.
         lease: String,
     },
     /// A fenced write; `ok` accepted, `fail` refused as stale.
     Write {
-        /// Where: what the lock guards. Several may be guarded by one lock.
+        /// The register, which a lock guards. One lock may guard several.
         register: String,
         /// The lease of the write.
         lease: String,
@@ -106,10 +107,10 @@ pub(crate) enum Op {
         /// The written value: unique in its register.
         value: String,
     },
-    /// A fenced entry in a log; `ok` it is there, `fail` refused as stale. An app that appends has read the log's
-    /// length with its token before, by which the log refuses all older ones.
+    /// A fenced entry in a log; `ok` it is there, `fail` refused as stale. Before it appends, an
+    /// app reads the log's length with its token. From then on the log refuses all older tokens.
     Append {
-        /// Where.
+        /// The log.
         log: String,
         /// The lease of the entry.
         lease: String,
@@ -118,40 +119,40 @@ pub(crate) enum Op {
         /// The entry: unique in its log.
         value: String,
     },
-    /// All that a log has in it. `info`.
+    /// The whole content of a log. `info`.
     Log {
-        /// Which.
+        /// The log.
         log: String,
-        /// In its order.
+        /// The entries, in order.
         entries: Vec<Entry>,
     },
     /// Reads a register; `ok` with the last written value, if any.
     Read {
-        /// Where.
+        /// The register.
         register: String,
-        /// The token of the write that it saw.
+        /// The token of the write that the read returned.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<u64>,
         /// The value that was read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         value: Option<String>,
     },
-    /// The register itself, in the order in which it decided: it took this write. `info`.
+    /// The register's own record, in the order of its decisions: it accepted this write. `info`.
     Accepted {
-        /// Which register.
+        /// The register.
         register: String,
-        /// The token it came with.
+        /// The token of the write.
         token: u64,
         /// The written value.
         value: String,
     },
-    /// The same of one that it refused. `info`.
+    /// The same for a write that it refused. `info`.
     Refused {
-        /// Which register.
+        /// The register.
         register: String,
-        /// The token it came with.
+        /// The token of the write.
         token: u64,
-        /// The value to be written.
+        /// The value of the write.
         value: String,
     },
     /// The app was notified that its lease is lost, by an event or by 410. `info`.
@@ -159,41 +160,43 @@ pub(crate) enum Op {
         /// The lease's id.
         lease: String,
     },
-    /// The app stopped to believe for reasons of its own. `info`.
+    /// The app stopped believing for its own reasons. `info`.
     BelievesEnd {
         /// The lease's id.
         lease: String,
     },
-    /// The stream of events that the app listens to has ended: it is not notified of anything more. `info`.
+    /// The event stream that the app listens to has ended, so it receives no further notification.
+    /// `info`.
     StreamEnd {
         /// The lease's id.
         lease: String,
     },
     /// The sidecar that serves this process. `info`.
     ServedBy {
-        /// Its sidecar, in all its lives.
+        /// The name of its sidecar, across restarts.
         sidecar: String,
     },
-    /// A process does not run, because it was killed or stopped with a signal, or its machine stalled: from before
-    /// that until it ran again, or for good.
+    /// A process does not run, because it was killed or stopped by a signal, or because its machine
+    /// stalled: from before that until it runs again, or permanently.
     Stop {
         /// A process of this history, a sidecar, or [`EVERYONE`].
         who: String,
     },
     /// A person, or a restored backup, ended grants that their apps may still believe in. Exclusion
-    /// is not claimed for those; everything about tokens still is. `info`, or `invoke` and an outcome
-    /// where it takes time; `fail` if nothing came of it.
+    /// is not claimed for those; everything about tokens still is. `info`, or `invoke` with an
+    /// outcome if it takes time; `fail` if it had no effect.
     Override {
-        /// What lock; all of them if absent.
+        /// The lock; all locks if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resource: Option<String>,
-        /// Which grants, where that is known, if only by the outcome; all that existed meanwhile if absent.
+        /// The grants, if they are known, possibly only by the outcome; if absent, all that existed
+        /// in the meantime.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grants: Option<Vec<String>>,
-        /// Only of apps that this sidecar serves.
+        /// Only apps that this sidecar serves.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sidecar: Option<String>,
-        /// How.
+        /// The kind of override.
         by: OverriddenBy,
     },
 }
@@ -201,7 +204,7 @@ pub(crate) enum Op {
 /// An entry of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// The token it came with.
+    /// The token of the entry.
     pub(crate) token: u64,
     /// The value.
     pub(crate) value: String,
@@ -219,13 +222,13 @@ pub(crate) enum OverriddenBy {
     Wipe,
     /// Its status was edited by hand.
     Edit,
-    /// The clock that an agent counts on jumped, which no correct clock does while its app runs.
+    /// The clock of an agent jumped. No correct clock does that while its app runs.
     ClockLeap,
     /// The session object was deleted.
     DeleteSession,
-    /// A backup was restored as the runbook says, with the bump.
+    /// A backup was restored as the runbook describes, with the bump.
     Restore,
-    /// A backup was restored without the bump: from then on nothing is claimed about tokens either.
+    /// A backup was restored without the bump: from then on not even tokens are claimed.
     RestoreWithoutBump,
 }
 
@@ -234,7 +237,7 @@ const fn yes() -> bool {
 }
 
 impl Op {
-    /// The invocation of an acquire.
+    /// Returns the invocation of an acquire.
     pub(crate) fn acquire(resource: &str) -> Self {
         Self::Acquire {
             resource: resource.to_owned(),
@@ -244,7 +247,7 @@ impl Op {
         }
     }
 
-    /// The `ok` of an acquire.
+    /// Returns the `ok` of an acquire.
     pub(crate) fn granted(resource: &str, lease: &str, token: u64, believes_until: u64) -> Self {
         Self::Acquire {
             resource: resource.to_owned(),
@@ -254,7 +257,7 @@ impl Op {
         }
     }
 
-    /// The invocation of a renewal.
+    /// Returns the invocation of a renewal.
     pub(crate) fn renew(lease: &str) -> Self {
         Self::Renew {
             lease: lease.to_owned(),
@@ -263,7 +266,7 @@ impl Op {
         }
     }
 
-    /// The `ok` of a renewal.
+    /// Returns the `ok` of a renewal.
     pub(crate) fn renewed(lease: &str, believes_until: u64) -> Self {
         Self::Renew {
             lease: lease.to_owned(),
@@ -272,14 +275,14 @@ impl Op {
         }
     }
 
-    /// A release, also its outcome.
+    /// Returns a release, also as its outcome.
     pub(crate) fn release(lease: &str) -> Self {
         Self::Release {
             lease: lease.to_owned(),
         }
     }
 
-    /// A fenced write, also its outcome.
+    /// Returns a fenced write, also as its outcome.
     pub(crate) fn write(register: &str, lease: &str, token: u64, value: &str) -> Self {
         Self::Write {
             register: register.to_owned(),
@@ -289,7 +292,7 @@ impl Op {
         }
     }
 
-    /// A read of a register.
+    /// Returns a read of a register.
     pub(crate) fn read(register: &str) -> Self {
         Self::Read {
             register: register.to_owned(),
@@ -298,7 +301,7 @@ impl Op {
         }
     }
 
-    /// The value that was read in a register.
+    /// Returns the outcome of a read.
     pub(crate) fn saw(register: &str, token: u64, value: &str) -> Self {
         Self::Read {
             register: register.to_owned(),
@@ -307,7 +310,7 @@ impl Op {
         }
     }
 
-    /// A fenced entry in a log, also its outcome.
+    /// Returns a fenced entry in a log, also as its outcome.
     pub(crate) fn append(log: &str, lease: &str, token: u64, value: &str) -> Self {
         Self::Append {
             log: log.to_owned(),
@@ -317,7 +320,7 @@ impl Op {
         }
     }
 
-    /// What a register says of a write that it took or refused.
+    /// Returns a register's record of a write that it accepted or refused.
     pub(crate) fn decided(register: &str, token: u64, value: &str, accepted: bool) -> Self {
         let (register, value) = (register.to_owned(), value.to_owned());
         if accepted {
@@ -335,21 +338,21 @@ impl Op {
         }
     }
 
-    /// An app is notified that its lease is lost.
+    /// Returns the event of an app that is notified that its lease is lost.
     pub(crate) fn lost(lease: &str) -> Self {
         Self::Lost {
             lease: lease.to_owned(),
         }
     }
 
-    /// An app stops to believe.
+    /// Returns the event of an app that stops believing.
     pub(crate) fn believes_end(lease: &str) -> Self {
         Self::BelievesEnd {
             lease: lease.to_owned(),
         }
     }
 
-    /// Exclusion is overridden for a lock, or for all of them.
+    /// Returns the override of a lock, or of all locks.
     pub(crate) fn overridden(resource: Option<&str>, by: OverriddenBy) -> Self {
         Self::Override {
             resource: resource.map(str::to_owned),
@@ -359,7 +362,7 @@ impl Op {
         }
     }
 
-    /// The same, where it is known which grants were ended.
+    /// The same, if the ended grants are known.
     pub(crate) fn ended(resource: &str, grants: Vec<String>, by: OverriddenBy) -> Self {
         Self::Override {
             resource: Some(resource.to_owned()),
@@ -369,7 +372,7 @@ impl Op {
         }
     }
 
-    /// A sidecar's clock jumps.
+    /// Returns the jump of a sidecar's clock.
     pub(crate) fn clock_leaps(sidecar: &str) -> Self {
         Self::Override {
             resource: None,
@@ -379,21 +382,21 @@ impl Op {
         }
     }
 
-    /// An app's stream of events has ended.
+    /// Returns the end of an app's event stream.
     pub(crate) fn stream_end(lease: &str) -> Self {
         Self::StreamEnd {
             lease: lease.to_owned(),
         }
     }
 
-    /// The sidecar that serves a process.
+    /// Returns the sidecar that serves a process.
     pub(crate) fn served_by(sidecar: &str) -> Self {
         Self::ServedBy {
             sidecar: sidecar.to_owned(),
         }
     }
 
-    /// A process does not run.
+    /// Returns the stop of a process.
     pub(crate) fn stop(who: &str) -> Self {
         Self::Stop {
             who: who.to_owned(),

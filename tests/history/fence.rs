@@ -1,8 +1,8 @@
-//! Fenced writes: no register accepts an older token after a newer one, and no holder is refused while it believes. n
-//! log n.
+//! Fenced writes: no register accepts an older token after a newer one, and no holder is refused
+//! while it believes. n log n.
 //!
-//! Apps know when their writes began and were answered, which leaves the order of overlapping writes open. A register
-//! that records its decisions closes that gap.
+//! Apps know when their writes began and were answered, which leaves the order of overlapping
+//! writes open. The record of a register's decisions closes that gap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::file::History;
 use super::joined::{Decision, Joined, Lease, Write};
 use super::violation::Violation;
 
-/// Something that shows that a register had a token: a write that it accepted, or a read.
+/// Evidence that a register had a token: a write that it accepted, or a read.
 #[derive(Clone, Copy)]
 struct Seen {
     token: u64,
@@ -104,7 +104,8 @@ fn in_its_order(history: &History, register: &str, decisions: &[Decision]) -> Ve
     violations
 }
 
-/// An answer that an app had is one that the register gave, between request and answer.
+/// Checks that the register gave each answer that an app received, between the request and the
+/// answer.
 fn as_both_say(history: &History, joined: &Joined) -> Vec<Violation> {
     type Key<'j> = (&'j str, u64, &'j str, bool);
     let mut decided: BTreeMap<Key<'_>, BTreeSet<usize>> = BTreeMap::new();

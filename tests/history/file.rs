@@ -1,5 +1,5 @@
-//! Histories in files, one for each process: each line is written at once, so that a process that
-//! is killed leaves whole lines, but for the last.
+//! Histories in files, one per process. Each line is written at once, so that a killed process
+//! leaves complete lines, except possibly the last one.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -16,14 +16,15 @@ pub(crate) struct HistoryFile {
 }
 
 impl HistoryFile {
-    /// Appends to a file, which is made if it is not there.
+    /// Opens a file for appending, and creates it if it does not exist.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let opened = OpenOptions::new().create(true).append(true).open(path);
         let file = opened.with_context(|| format!("history {}", path.display()))?;
         Ok(Self { file })
     }
 
-    /// Writes one line with one write(2): a process that is killed after it has left the event.
+    /// Writes one line with one write(2): if the process is killed afterwards, the event is in the
+    /// file.
     pub(crate) fn append(&self, event: &Event) -> Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
@@ -34,18 +35,18 @@ impl HistoryFile {
 /// All events of a run, in the order in which they happened.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// The events by time; those of one moment in the order in which they were recorded.
+    /// The events by time. Events of the same moment keep the order in which they were recorded.
     pub(crate) events: Vec<Event>,
     /// The position of each event: `FILE:LINE`, or its index in a history without files.
     places: Vec<(usize, usize)>,
     files: Vec<PathBuf>,
-    /// How many files end in a line that a kill interrupted. Its event is not known: the request had not begun, or
-    /// the outcome was never used.
+    /// The number of files that end in an incomplete line, because the process was killed. The
+    /// event of such a line is unknown: the request had not begun, or the outcome was never used.
     pub(crate) torn: usize,
 }
 
 impl History {
-    /// A history that was never in a file, in the order in which it was recorded.
+    /// Returns a history without files, in the order in which it was recorded.
     pub(crate) fn of(events: Vec<Event>) -> Self {
         let places = (1..=events.len()).map(|line| (0, line)).collect();
         let mut history = Self {
@@ -59,8 +60,8 @@ impl History {
 
     /// Reads the files of a run.
     ///
-    /// # Errors
-    /// A line that is not an event, named by file and number; only the last line of a file may be torn.
+    /// # Errors Returns the file and number of a line that is not an event. Only the last line of a
+    /// file may be incomplete.
     pub(crate) fn read(paths: &[PathBuf]) -> Result<Self> {
         let mut history = Self::default();
         for path in paths {
@@ -109,8 +110,9 @@ impl History {
         Ok(())
     }
 
-    /// Sorts by time. Of two events in two files at one moment the invocation comes first: so neither counts as ended
-    /// before the other began. Events of one file keep their order.
+    /// Sorts by time. Of two events of the same moment in two files, the invocation comes first. So
+    /// neither operation counts as ended before the other began. Events of one file keep their
+    /// order.
     fn sort(&mut self) {
         let several = self.files.len() > 1;
         let mut order: Vec<usize> = (0..self.events.len()).collect();
@@ -125,7 +127,7 @@ impl History {
         self.places = order.iter().map(|&index| self.places[index]).collect();
     }
 
-    /// What happened until then.
+    /// Returns the events until then.
     pub(crate) fn up_to(mut self, at: u64) -> Self {
         let known = self.events.partition_point(|event| event.at <= at);
         self.events.truncate(known);
@@ -133,7 +135,7 @@ impl History {
         self
     }
 
-    /// The position of an event, for messages.
+    /// Returns the position of an event, for messages.
     pub(crate) fn place(&self, index: usize) -> String {
         let (file, line) = self.places[index];
         match self.files.get(file).and_then(|path| path.file_name()) {
@@ -142,7 +144,7 @@ impl History {
         }
     }
 
-    /// Writes it as one file, in its order.
+    /// Writes it as one file, in order.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let mut text = Vec::new();
         for event in &self.events {

@@ -1,8 +1,8 @@
-//! What histories are in files: read as they were written, also after a process was killed.
+//! Histories in files: they read back as they were written, also after a process was killed.
 
 use super::history::{Entry, Event, History, HistoryFile, Op, OverriddenBy, Phase, Process};
 
-/// One event of each kind.
+/// Returns one event of each kind.
 fn one_of_each() -> Vec<Event> {
     let mut app = Process::new("app-1.0");
     let log = Op::Log {
@@ -71,7 +71,7 @@ fn written_events_are_read_in_order_of_time() {
     assert_eq!(history.torn, 0);
 }
 
-/// Porcupine's side reads the same file in a test of its own.
+/// A test of Porcupine's side reads the same file.
 #[test]
 fn lines_read_as_in_the_file_that_is_committed() {
     let directory = tempfile::tempdir().unwrap();

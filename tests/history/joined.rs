@@ -1,7 +1,7 @@
 //! A history by leases and writes: invocations joined with their outcomes.
 //!
-//! Only the form of the history is checked here: an outcome without an invocation, or an incomplete `ok`, is a bug of
-//! the recorder.
+//! Only the form of the history is checked here. An outcome without an invocation, or an incomplete
+//! `ok`, is a bug of the recorder.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -10,12 +10,12 @@ use super::event::{Entry, Event, Op, OverriddenBy, Phase};
 use super::file::History;
 use super::violation::Violation;
 
-/// An answer that returned a deadline to an app.
+/// An answer that gave an app a deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
-    /// The event that the request began with.
+    /// The event of the request.
     pub(super) invoked: usize,
-    /// The event that the answer is.
+    /// The event of the answer.
     pub(super) answered: usize,
     pub(super) until: u64,
     pub(super) asks_less: bool,
@@ -28,21 +28,21 @@ pub(super) struct Lease {
     pub(super) process: String,
     pub(super) resource: String,
     pub(super) token: Option<u64>,
-    /// In the order of the answers; never empty, but where the history is wrong.
+    /// In the order of the answers. Empty only if the history is wrong.
     pub(super) told: Vec<Told>,
-    /// Where the app stopped to believe for reasons of its own.
+    /// The events where the app stopped believing for its own reasons.
     pub(super) stopped: Vec<usize>,
-    /// Where the app began to release it first.
+    /// The first event of a release by the app.
     pub(super) released: Option<usize>,
-    /// Where a release was confirmed first.
+    /// The first confirmation of a release.
     pub(super) release_confirmed: Option<usize>,
     /// The first event that notified the app of its loss.
     pub(super) lost: Option<usize>,
-    /// Where the app's stream of events ended first.
+    /// The first end of the app's event stream.
     pub(super) stream_end: Option<usize>,
 }
 
-/// A fenced write and what its app knows of it. Without an answer nothing is known.
+/// A fenced write, and what its app knows about it: without an answer, nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) register: String,
@@ -51,13 +51,13 @@ pub(super) struct Write {
     pub(super) value: String,
     pub(super) invoked: usize,
     pub(super) answered: Option<usize>,
-    /// Whether it was accepted, if the answer says so.
+    /// Whether it was accepted, if the answer contains that.
     pub(super) accepted: Option<bool>,
-    /// An entry in a log, which is then what `register` names.
+    /// An entry in a log, which `register` names in this case.
     pub(super) is_append: bool,
 }
 
-/// A decision of a register: read by an app, or recorded by the register for a write.
+/// A decision of a register: observed by an app's read, or recorded by the register for a write.
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     pub(super) register: String,
@@ -75,7 +75,7 @@ pub(super) struct Decision {
     pub(super) at: usize,
 }
 
-/// What exclusion was overridden for, and when on the history's clock.
+/// The scope of an override, and its time on the history's clock.
 #[derive(Clone, Debug)]
 pub(super) struct Overridden {
     pub(super) resource: Option<String>,
@@ -83,11 +83,11 @@ pub(super) struct Overridden {
     pub(super) sidecar: Option<String>,
     pub(super) from: u64,
     pub(super) until: u64,
-    /// Nothing came of it.
+    /// It had no effect.
     pub(super) is_void: bool,
 }
 
-/// What the run as a whole claims.
+/// The claims of the whole run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claims {
     pub(super) clock_bound_ns: u64,
@@ -105,22 +105,22 @@ pub(super) struct Joined {
     pub(super) reads: Vec<Read>,
     /// The contents of logs, with their events.
     pub(super) logs: Vec<(String, Vec<Entry>, usize)>,
-    /// By register, in its order.
+    /// By register, in the order of its decisions.
     pub(super) decisions: BTreeMap<String, Vec<Decision>>,
     pub(super) overridden: Vec<Overridden>,
     /// The sidecar of each process.
     pub(super) served_by: BTreeMap<String, String>,
-    /// When a process did not run: from, until.
+    /// The intervals in which a process did not run: from, until.
     pub(super) stops: BTreeMap<String, Vec<(u64, u64)>>,
-    /// What makes it no history.
+    /// The errors of form.
     pub(super) malformed: Vec<Violation>,
 }
 
-/// Walks through the events once.
+/// Processes the events once.
 struct Joining<'h> {
     history: &'h History,
     joined: Joined,
-    /// Operations without an outcome yet: their invocation, and their write, override or stop.
+    /// Operations without an outcome so far: their invocation, and their write, override or stop.
     open: BTreeMap<(&'h str, u64), (usize, Option<usize>)>,
 }
 
@@ -157,7 +157,7 @@ impl Joined {
         joining.joined
     }
 
-    /// Whether the clock of an app's sidecar jumped in this time.
+    /// Returns whether the clock of an app's sidecar jumped in this time.
     pub(super) fn clock_leapt(&self, app: &str, time: RangeInclusive<u64>) -> bool {
         let sidecar = self.served_by.get(app);
         self.overridden.iter().any(|it| {
@@ -189,7 +189,7 @@ impl<'h> Joining<'h> {
     fn begin(&mut self, index: usize, event: &'h Event) {
         let made = match &event.op {
             Op::Write { .. } | Op::Append { .. } => self.begin_write(index, &event.op),
-            // Until it is over, or for ever where its outcome is not known.
+            // Until its outcome, or forever if its outcome is unknown.
             Op::Override { .. } => Some(self.override_grants(&event.op, event.at, u64::MAX)),
             Op::Stop { who } => {
                 let stops = self.joined.stops.entry(who.clone()).or_default();
@@ -294,7 +294,7 @@ impl<'h> Joining<'h> {
                 let served_by = &mut self.joined.served_by;
                 served_by.insert(event.process.clone(), sidecar.clone());
             }
-            // A stream reports more time without a request.
+            // A stream reports an extension without a request.
             Op::Renew { .. } => self.tell(index, index, &event.op),
             _ => self.malformed("an operation cannot be `info`", index),
         }

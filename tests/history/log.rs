@@ -1,5 +1,5 @@
-//! The contents of logs in the end: tokens never decrease along a log, each acknowledged entry is there once, and a
-//! refused one is not.
+//! The final contents of logs: tokens never decrease along a log, each acknowledged entry is there
+//! once, and a refused one is absent.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) fn check(history: &History, joined: &Joined) -> Vec<Violation> {
     violations.collect()
 }
 
-/// The entries that are known to be in a log.
+/// Counts the entries that are known to be in a log.
 pub(super) fn acknowledged(joined: &Joined) -> usize {
     let appends = joined.writes.iter().filter(|write| write.is_append);
     let is_told = |write: &&Write| {

@@ -1,5 +1,5 @@
-//! What an app learns of its lease: no confirmation after its end, no earlier deadline than before, and each loss in
-//! time. n log n.
+//! What an app is notified about its lease: no confirmation after its end, no earlier deadline than
+//! before, and each loss in time. n log n.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) fn check(
     violations
 }
 
-/// No request that an app sends after the loss, or the release, is confirmed.
+/// Checks that no request after the loss or the release is confirmed.
 fn after_its_end(history: &History, id: &str, lease: &Lease) -> Option<Violation> {
     let ends = [lease.lost, lease.release_confirmed];
     let over = ends.into_iter().flatten().min()?;
@@ -39,9 +39,9 @@ fn after_its_end(history: &History, id: &str, lease: &Lease) -> Option<Violation
     Some(Violation::of(history, what, &lines))
 }
 
-/// An answer moves no deadline back, unless the clock that it counts on jumped meanwhile. An answer has the time left
-/// from the arrival of the request, and the app counts from when it sent it: the difference is at most the time until
-/// the answer.
+/// Checks that no answer shortens the deadline, unless the clock that it is based on jumped in the
+/// meantime. An answer contains the time left since the arrival of the request, and the app counts
+/// from when it sent the request. The difference is at most the time until the answer.
 fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec<Violation> {
     let at = |event: usize| history.events[event].at;
     let mut by_request = lease.told.clone();
@@ -79,31 +79,32 @@ fn told_less(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Vec
     violations
 }
 
-/// A notification that was due to an app beyond its deadline.
+/// A notification that an app beyond its deadline has to receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owed {
-    /// The last word it had had.
+    /// The last answer before it.
     last: usize,
-    /// Since when it only listened, and both it and its sidecar ran.
+    /// Since when the app only listened, while both it and its sidecar ran.
     from: u64,
     /// The deadline of the notification.
     by: u64,
-    /// The event that notified it of the loss, of more time, or of the end of the stream.
+    /// The event that notified it of the loss, of an extension, or of the end of the stream.
     told: Option<usize>,
 }
 
 impl Owed {
-    /// For how long it waited; nothing if it waits still.
+    /// Returns how long the app waited, or `None` if it still waits.
     pub(super) fn waited(&self, history: &History) -> Option<Duration> {
         let told = history.events[self.told?].at;
         Some(Duration::from_nanos(told.saturating_sub(self.from)))
     }
 }
 
-/// The notifications that were due for a lease, one for each time that its app listened beyond its deadline. None is
-/// due to an app that stopped, released, or never ran for that long. An app listens from when it notices that its
-/// deadline passed. It counts from when it sent its request, and its sidecar from the arrival: if one of them did not
-/// run in between, the other's deadline is later by that time.
+/// Returns the notifications that were due for a lease: one for each time that its app listened
+/// beyond its deadline. None is due to an app that stopped, released, or never ran for that long.
+/// An app listens from when it notices that its deadline has passed. It counts from when it sent
+/// its request, and its sidecar counts from the arrival. If one of them did not run in between, the
+/// other's deadline is later by that time.
 pub(super) fn owed(history: &History, joined: &Joined, lease: &Lease, within: u64) -> Vec<Owed> {
     let at = |event: usize| history.events[event].at;
     let end = history.events.last().map_or(0, |last| last.at);
@@ -144,7 +145,7 @@ pub(super) fn owed(history: &History, joined: &Joined, lease: &Lease, within: u6
     owed
 }
 
-/// For how long, in a time, one of them did not run.
+/// Returns how long one of them did not run within an interval.
 fn stopped_in(joined: &Joined, who: &[Option<&str>], from: u64, until: u64) -> u64 {
     let who = who.iter().flatten();
     let stops = who.filter_map(|who| joined.stops.get(*who)).flatten();
@@ -152,8 +153,8 @@ fn stopped_in(joined: &Joined, who: &[Option<&str>], from: u64, until: u64) -> u
     inside.sum()
 }
 
-/// The first time by which all of them ran for that long without a break, on a machine that also ran for that long,
-/// with or without breaks.
+/// Returns the first time by which all of them ran for that long without a break. The machine, too,
+/// must have run for that long in total, with or without breaks.
 fn ran_for(joined: &Joined, who: &[Option<&str>], from: u64, within: u64) -> u64 {
     let who = who.iter().flatten();
     let stops = who.filter_map(|who| joined.stops.get(*who)).flatten();
@@ -174,7 +175,7 @@ fn ran_for(joined: &Joined, who: &[Option<&str>], from: u64, within: u64) -> u64
     by
 }
 
-/// If the run claims it: a loss is notified by its deadline.
+/// If the run claims it, checks that a loss is notified by its deadline.
 fn told_late(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Option<Violation> {
     let within = joined.claims.loss_told_within_ns?;
     let owed = owed(history, joined, lease, within);
@@ -190,7 +191,7 @@ fn told_late(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Opt
     })
 }
 
-/// After a newer token of the resource was returned, no older lease is confirmed.
+/// Checks that no older lease is confirmed after a newer token of the resource was returned.
 fn after_anothers(
     history: &History,
     joined: &Joined,
@@ -220,7 +221,7 @@ fn after_anothers(
     violations
 }
 
-/// Of each resource, the largest token that had been returned by each answer of an acquire.
+/// Returns, for each resource and each answer to an acquire, the largest token returned so far.
 fn newest_by_answer(joined: &Joined) -> BTreeMap<&str, Vec<(usize, u64)>> {
     let mut newest: BTreeMap<&str, Vec<(usize, u64)>> = BTreeMap::new();
     for lease in joined.leases.values() {

@@ -1,4 +1,4 @@
-//! Histories and their checkers: each check passes what is right and fails what is wrong.
+//! Histories and their checkers: each check accepts correct histories and refuses wrong ones.
 
 #![cfg(test)]
 

@@ -1,15 +1,15 @@
-//! Porcupine over a history's files: `tests/porcupine`, a Go program that `make porcupine` builds.
+//! Porcupine on a history's files: `tests/porcupine`, a Go program that `make porcupine` builds.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// Checks the files of a directory for linearizability and returns the output.
+/// Checks the files of a directory for linearizability, and returns the output.
 ///
 /// # Errors
-/// A history that is not linearizable, with a message and a picture beside the files; a check that timed out; a
-/// missing checker.
+/// A history that is not linearizable, with a message and a picture beside the files; a check that
+/// timed out; a missing checker.
 pub(crate) fn check_linearizable(porcupine: &Path, directory: &Path) -> Result<String> {
     let mut command = Command::new(porcupine);
     let picture = directory.join("not-linearizable.html");

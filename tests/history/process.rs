@@ -1,8 +1,8 @@
-//! One process of a history: it numbers its operations.
+//! One process of a history, which numbers its operations.
 
 use super::event::{Event, Op, Phase};
 
-/// Makes a process's events. The time is an argument.
+/// Creates a process's events. The time is an argument.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     name: String,
@@ -10,7 +10,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// A process of this name, which no other of the run may have, not even an earlier life of it.
+    /// Returns a process of this name, which must be unique in the run, including processes before
+    /// a restart.
     pub(crate) fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -18,7 +19,7 @@ impl Process {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -28,22 +29,22 @@ impl Process {
         self.begin(at, Phase::Invoke, op)
     }
 
-    /// Something that happened at this moment and is not a request.
+    /// Returns an event of this moment that is not a request.
     pub(crate) fn info(&mut self, at: u64, op: Op) -> Event {
         self.begin(at, Phase::Info, op)
     }
 
-    /// An operation happened; the answer was read by now.
+    /// Returns the `ok` of an operation. The answer was read by this time.
     pub(crate) fn ok(&self, at: u64, operation: u64, op: Op) -> Event {
         self.event(at, operation, Phase::Ok, op)
     }
 
-    /// An operation did not happen and never will.
+    /// Returns the `fail` of an operation: it did not happen and never will.
     pub(crate) fn fail(&self, at: u64, operation: u64, op: Op) -> Event {
         self.event(at, operation, Phase::Fail, op)
     }
 
-    /// Whether an operation happened is not known.
+    /// Returns an unknown outcome of an operation.
     pub(crate) fn unknown(&self, at: u64, operation: u64, op: Op) -> Event {
         self.event(at, operation, Phase::Unknown, op)
     }

@@ -1,4 +1,4 @@
-//! Histories that look wrong and are right: a checker must not refuse them.
+//! Histories that look wrong and are correct: a checker must not refuse them.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ fn one_after_the_other() {
     );
 }
 
-/// The answer was lost; the lock was acquired, no app believes, and it is taken over later.
+/// The answer was lost after the lock was acquired. No app believes, and the lock is taken over
+/// later.
 #[test]
 fn an_acquire_without_an_answer_that_did_happen() {
     for end in [End::Unknown, End::Never] {
@@ -44,7 +45,7 @@ fn an_acquire_without_an_answer_that_did_happen() {
     }
 }
 
-/// Its answer came, and it is the one that was asked for before the other one's.
+/// Its answer arrived, and its request was sent before the other app's request.
 #[test]
 fn earlier_queued_caller_may_have_the_smaller_token() {
     let mut builder = HistoryBuilder::default();
@@ -70,7 +71,7 @@ fn a_late_write_is_refused() {
     is_right(&builder);
 }
 
-/// A write of an app that was killed may be done at any time, or never.
+/// A killed app's write may happen at any time, or never.
 #[test]
 fn a_write_without_an_answer_is_done_or_not() {
     let mut builder = HistoryBuilder::default();
@@ -87,7 +88,7 @@ fn a_write_without_an_answer_is_done_or_not() {
     is_right(&builder);
 }
 
-/// Those that overlap have no order.
+/// Overlapping writes have no order.
 #[test]
 fn two_writes_at_one_time_are_done_in_any_order() {
     let mut builder = HistoryBuilder::default();
@@ -150,7 +151,8 @@ fn validity_may_shrink_after_a_clock_jump() {
     is_right(&builder);
 }
 
-/// It was kept when the lock was deleted, and its agent did not know yet: the fence refuses it.
+/// The grant was kept when the lock was deleted, and its agent had not noticed. The fence refuses
+/// it.
 #[test]
 fn later_lease_of_an_overridden_grant_is_right() {
     let mut builder = HistoryBuilder::default();
@@ -194,7 +196,7 @@ fn a_repeated_request_has_the_same_lease() {
     is_right(&builder);
 }
 
-/// Each counts from when its app sent it; the request of the second took longer.
+/// Each validity counts from when the app sent the request, and the second request took longer.
 #[test]
 fn answer_to_a_slow_request_may_shorten_validity() {
     let mut builder = HistoryBuilder::default();
@@ -215,7 +217,8 @@ fn answer_to_a_slow_request_may_shorten_validity() {
     is_right(&builder);
 }
 
-/// Not only a release ends a belief: so does a notified loss, or an app that stops acting.
+/// A belief ends not only with a release, but also with a notified loss, or when the app stops
+/// acting.
 #[test]
 fn notified_loss_ends_the_apps_belief() {
     let mut builder = HistoryBuilder::default();
@@ -233,8 +236,8 @@ fn notified_loss_ends_the_apps_belief() {
     is_right(&builder);
 }
 
-/// No notification is due to an app that released or did not run, whose sidecar does not run, or whose stream has
-/// ended.
+/// No notification is due to an app that released or did not run, whose sidecar does not run, or
+/// whose stream has ended.
 #[test]
 fn unreachable_app_need_not_be_notified_of_a_loss() {
     let told = |excuse: fn(&mut HistoryBuilder) -> &mut HistoryBuilder| {
@@ -273,14 +276,14 @@ fn unreachable_app_need_not_be_notified_of_a_loss() {
             .renew("a", 60..170, 1000, 150)
             .release("a", 210..211, 1000)
     });
-    // It had something else to do and saw only then that its time was over.
+    // It was busy, and noticed only afterwards that its time was over.
     told(|builder| {
         let builder = builder.info("a", 200, Op::believes_end("1000"));
         builder.lost("a", 250, 1000)
     });
 }
 
-/// The sidecar did not run when it was asked, so its deadline is later by that time.
+/// The sidecar did not run when it received the request, so its deadline is later by that time.
 #[test]
 fn sidecar_counts_from_when_it_ran_again() {
     let mut builder = HistoryBuilder::default();
@@ -294,7 +297,7 @@ fn sidecar_counts_from_when_it_ran_again() {
     is_right(&builder);
 }
 
-/// From then on not even tokens are claimed; everything before was right.
+/// From then on not even tokens are claimed. Everything before was correct.
 #[test]
 fn a_restore_without_the_bump_ends_every_claim() {
     let mut builder = HistoryBuilder::default();
@@ -308,7 +311,7 @@ fn a_restore_without_the_bump_ends_every_claim() {
     is_right(&builder);
 }
 
-/// An entry of unknown outcome may be there or not, and later entries may be missing.
+/// An entry with an unknown outcome may be there or not, and later entries may be missing.
 #[test]
 fn log_contains_all_acknowledged_entries() {
     for entries in [
@@ -328,7 +331,7 @@ fn log_contains_all_acknowledged_entries() {
     }
 }
 
-/// The shortest time that a check of a history of this many turns took.
+/// Returns the shortest time of a check of a history with this many turns.
 fn check_of(turns: u64) -> Duration {
     let mut builder = HistoryBuilder::default();
     for turn in 0..turns {
@@ -347,7 +350,8 @@ fn check_of(turns: u64) -> Duration {
     times.min().unwrap()
 }
 
-/// No bound on how long it takes, but on how that grows: what compares each with each takes 64 times as long.
+/// The test limits the growth and not the duration: comparing all pairs would take 64 times as
+/// long.
 #[test]
 fn check_time_grows_about_linearly_with_the_events() {
     let (some, more) = (check_of(1_500), check_of(12_000));

@@ -1,6 +1,6 @@
-//! Fencing tokens: each belongs to one lease, and a request after another lease was granted gets a larger one. Holds
-//! over everything, also overridden grants; but a later lease of an overridden grant has that grant's token, while
-//! its agent does not know yet. n log n.
+//! Fencing tokens: each belongs to one lease, and a request after another lease was granted gets a
+//! larger one. This holds for all grants, including overridden ones. Exception: a later lease of an
+//! overridden grant has that grant's token until its agent notices. n log n.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ struct Grant<'j> {
     token: u64,
     invoked: usize,
     answered: usize,
-    /// A further lease of a grant that was overridden.
+    /// A later lease of an overridden grant.
     may_be_late: bool,
 }
 

@@ -1,13 +1,13 @@
-//! What cannot be, in words, with the lines that show it.
+//! Violations: a message, and the lines that show it.
 
 use std::fmt;
 
 use super::file::History;
 
-/// Something in a history that must not be there.
+/// Something in a history that is impossible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
-    /// The violation, in words.
+    /// The message.
     pub(crate) what: String,
     /// The events that show it, each with its position.
     pub(crate) lines: Vec<String>,
@@ -28,7 +28,7 @@ impl Violation {
         }
     }
 
-    /// By an event that is too long to be shown.
+    /// Returns a violation shown by an event that is too long to print.
     pub(super) fn told(history: &History, what: String, event: usize) -> Self {
         Self {
             what,

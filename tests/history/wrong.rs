@@ -1,9 +1,9 @@
-//! Histories that cannot be: each check finds its own.
+//! Impossible histories: each check finds its own violation.
 
 use super::builder::{End, HistoryBuilder};
 use super::history::{History, Op, OverriddenBy, Process};
 
-/// These words, and nothing else.
+/// Asserts exactly these violations.
 fn is_wrong(builder: &HistoryBuilder, words: &[&str]) {
     let violations = builder.violations();
     assert_eq!(violations.len(), words.len(), "{violations:#?}");
@@ -39,7 +39,7 @@ fn overlap_beyond_the_clock_tolerance_is_detected() {
     is_wrong(&builder, &["for 11ms"]);
 }
 
-/// Behind a short one of another lease there is still the long one.
+/// The longer belief still counts after a shorter one of another lease.
 #[test]
 fn nested_beliefs_are_found() {
     let mut builder = HistoryBuilder::default();
@@ -65,7 +65,7 @@ fn extended_belief_counts_to_its_end() {
     is_wrong(&builder, &["for 5ms"]);
 }
 
-/// A force release of the first says nothing about the two after it.
+/// A force release of the first grant excuses nothing between the two later ones.
 #[test]
 fn grants_after_an_override_still_exclude_each_other() {
     let mut builder = HistoryBuilder::default();
@@ -78,7 +78,7 @@ fn grants_after_an_override_still_exclude_each_other() {
     is_wrong(&builder, &["for 40ms"]);
 }
 
-/// Neither another grant, nor one that was not ended after all.
+/// Neither another grant, nor one that was not ended in fact.
 #[test]
 fn override_excuses_only_the_grants_it_ended() {
     for (grant, end) in [("other", End::Ok), ("1000", End::Fail)] {
@@ -102,7 +102,8 @@ fn clock_jump_of_another_sidecar_excuses_nothing() {
     is_wrong(&builder, &["for 60ms"]);
 }
 
-/// A later jump excuses no shorter validity after an earlier one.
+/// A jump before the first answer or after the last one excuses no shorter validity, and a jump
+/// excuses only the next answer.
 #[test]
 fn clock_jump_excuses_only_the_first_answer_after_it() {
     for leaps in [5, 45] {
@@ -137,7 +138,7 @@ fn an_override_of_another_lock_excuses_nothing() {
     is_wrong(&builder, &["for 10ms"]);
 }
 
-/// No override happened, so a kept grant is over when another pod has the lock.
+/// No override happened, so a kept grant has ended when another pod has the lock.
 #[test]
 fn later_lease_of_an_ended_grant_is_wrong() {
     let mut builder = HistoryBuilder::default();
@@ -160,7 +161,7 @@ fn token_is_granted_twice() {
     is_wrong(&builder, &["token 1000 of r was given twice"]);
 }
 
-/// Also over what a person did: tokens rise over everything.
+/// This also holds across an override: tokens increase over everything.
 #[test]
 fn a_token_does_not_rise() {
     let mut builder = HistoryBuilder::default();
@@ -203,7 +204,7 @@ fn an_older_token_is_accepted_after_a_newer_one() {
     is_wrong(&builder, &["r went from token 2000 back to token 1000"]);
 }
 
-/// The two writes overlap, so their apps cannot know; the register does.
+/// The two writes overlap, so their apps cannot know the order. The register does.
 #[test]
 fn a_register_takes_an_older_token_after_a_newer_one() {
     let mut builder = HistoryBuilder::default();
@@ -353,7 +354,7 @@ fn loss_is_notified_too_late() {
     is_wrong(&builder, &["heard what became of it 1ms too late"]);
 }
 
-/// In between it was notified of neither.
+/// In between it was notified of neither a loss nor an extension.
 #[test]
 fn extension_is_notified_too_late() {
     let mut builder = HistoryBuilder::default();
@@ -375,7 +376,7 @@ fn loss_is_never_notified() {
     is_wrong(&builder, &["nobody told the app of lease 1000"]);
 }
 
-/// They ran for long enough after they had been stopped, and another's stop is none of theirs.
+/// They ran for long enough after the stop, and another process's stop does not count.
 #[test]
 fn a_stop_excuses_no_more_than_its_time() {
     for (who, time, end) in [

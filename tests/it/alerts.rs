@@ -1,5 +1,6 @@
-//! The alerts and their runbooks: each names existing metrics, has both kinds of cases in tests/alerts, and a page
-//! with the remedy. promtool checks whether the rules fire when they should (`make alerts`).
+//! The alerts and their runbooks. Each names existing metrics, has a firing and a silent case in
+//! tests/alerts, and a page with the remedy. promtool checks whether the rules fire when they
+//! should (`make alerts`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,8 +24,8 @@ const CASES: &str = "tests/alerts/alerts.test.yaml";
 const RUNBOOKS: &str = "docs/runbooks";
 const DASHBOARD: &str = "charts/leasehold/files/dashboard.json";
 
-/// The one metric that has no series before there is something to count: the operator's own test
-/// (`src/operator/metrics.rs`) shows it.
+/// The only metric without a series until there is something to count. The operator's own test
+/// (`src/operator/metrics.rs`) covers it.
 const BY_VERSION: &str = "leasehold_operator_sessions_by_version{version=\"0.1.0\"} 0\n";
 
 fn repository() -> &'static Path {
@@ -49,8 +50,8 @@ fn alerts() -> Vec<Value> {
     rules.cloned().collect()
 }
 
-/// What a sidecar and an operator say before anything happened. To be called within a runtime: an agent
-/// starts tasks.
+/// Returns the metrics of a sidecar and an operator before any event. Call it within a runtime,
+/// because an agent starts tasks.
 fn metrics() -> String {
     metrics_of(&agent())
 }
@@ -60,7 +61,7 @@ fn metrics_of(agent: &Agent) -> String {
     agent.metrics().encode() + &Metrics::new().encode() + &webhook + BY_VERSION + &certificate()
 }
 
-/// What an operator says of the certificate that it serves.
+/// Returns the metrics of an operator about the certificate that it serves.
 fn certificate() -> String {
     let files = issue(&["a.svc".to_owned()], Duration::from_mins(1), 1_800_000_000).unwrap();
     let served = ServedCertificate::default();
@@ -83,7 +84,7 @@ fn agent() -> Agent {
     )
 }
 
-/// Acquires a free lock, with this limit for a wait.
+/// Acquires a free lock, with this limit for the wait.
 async fn acquire(agent: &Agent, resource: &str, wait: Duration) {
     let request = AcquireRequest {
         resource: Resource::parse(resource).unwrap(),
@@ -98,16 +99,16 @@ async fn acquire(agent: &Agent, resource: &str, wait: Duration) {
     agent.acquire(request, agent.now()).await.unwrap();
 }
 
-/// A metric as a query names it.
+/// A metric in a query.
 #[derive(Debug)]
 struct Named {
     metric: String,
-    /// The pairs of its selector; `=~` has several for one label.
+    /// The pairs of its selector; `=~` yields several pairs for one label.
     labels: Vec<(String, String)>,
 }
 
 impl Named {
-    /// All that a text names.
+    /// Returns all metrics in a text.
     fn all_in(query: &str) -> Vec<Self> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let starts = query.match_indices("leasehold_").map(|(at, _)| at);
@@ -126,7 +127,8 @@ impl Named {
             .collect()
     }
 
-    /// Whether these series are in the text: each value that it selects, not just one of them.
+    /// Returns whether these series are in the text: every value that the selector names, not only
+    /// one.
     fn is_in(&self, metrics: &str) -> bool {
         let is_this = |line: &&str| {
             let rest = line.strip_prefix(self.metric.as_str());
@@ -165,7 +167,7 @@ async fn every_metric_of_an_alert_exists_from_the_start() {
 
 #[tokio::test]
 async fn every_metric_of_the_dashboard_exists() {
-    // The duration of an acquire is labelled with its outcome, so one must have happened.
+    // The duration of an acquire has its outcome as a label, so there must be at least one acquire.
     let agent = agent();
     acquire(&agent, "tried", Duration::ZERO).await;
     acquire(&agent, "waited-for", Duration::from_secs(1)).await;
@@ -178,7 +180,7 @@ async fn every_metric_of_the_dashboard_exists() {
         .filter_map(|panel| panel["targets"].as_array());
     let mut shown = 0;
     for target in targets.flatten() {
-        // The namespaces are selected on the dashboard.
+        // The dashboard selects the namespaces.
         let query = target["expr"].as_str().unwrap();
         let query = query.replace("namespace=~\"$namespace\"", "");
         for named in Named::all_in(&query.replace("{}", "")) {
@@ -186,7 +188,7 @@ async fn every_metric_of_the_dashboard_exists() {
             assert!(named.is_in(&metrics), "{named:?} is not in\n{metrics}");
         }
     }
-    assert!(shown > 20, "only {shown} metrics were looked at");
+    assert!(shown > 20, "only {shown} metrics were checked");
 }
 
 #[tokio::test]
@@ -210,7 +212,7 @@ async fn a_quantile_can_pass_its_threshold() {
         }
         let threshold: f64 = query.rsplit('>').next().unwrap().trim().parse().unwrap();
         let name = &Named::all_in(query)[0].metric;
-        // A quantile is never more than the largest bound that is a number.
+        // A quantile never exceeds the largest finite bound.
         let bounds = metrics
             .lines()
             .filter(|line| line.starts_with(name.as_str()))
@@ -228,7 +230,7 @@ fn every_alert_has_a_firing_and_a_silent_case() {
     for case in items(&cases["tests"]) {
         for tried in items(&case["alert_rule_test"]) {
             let alert = text(&tried["alertname"]);
-            // promtool takes a name that no rule has for an alert that is silent.
+            // For a name that no rule has, promtool reports a silent alert.
             assert!(text(&case["name"]).starts_with(&format!("{alert}: ")));
             let goes_off = items(&tried["exp_alerts"]).count() > 0;
             let among = if goes_off { &mut fires } else { &mut is_silent };
@@ -240,12 +242,12 @@ fn every_alert_has_a_firing_and_a_silent_case() {
         .iter()
         .map(|alert| text(&alert["alert"]).to_owned())
         .collect();
-    assert_eq!(names.len(), alerts.len(), "two have one name");
+    assert_eq!(names.len(), alerts.len(), "a duplicate name");
     assert_eq!(fires, names);
     assert_eq!(is_silent, names);
 }
 
-/// The runbooks, by name.
+/// Returns the runbooks, with their names.
 fn runbooks() -> Vec<(String, String)> {
     let pages = fs::read_dir(repository().join(RUNBOOKS)).unwrap();
     let pages = pages.map(|page| page.unwrap().path());
@@ -307,7 +309,7 @@ fn every_runbook_is_in_the_index_and_its_links_resolve() {
 async fn every_metric_and_file_named_in_a_runbook_exists() {
     let metrics = metrics();
     for (name, page) in runbooks() {
-        // Only whole names in code: an alternation of a grep is not a name.
+        // Only whole names in code: an alternation in a grep is not a name.
         let code = page.split('`').skip(1).step_by(2);
         let words = code.flat_map(|code| code.split_whitespace());
         for word in words.filter(|word| word.starts_with("leasehold_")) {

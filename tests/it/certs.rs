@@ -1,4 +1,5 @@
-//! The certificate of the webhook: decisions about it, several replicas together, and what connections see.
+//! The certificate of the webhook: the decisions, several replicas together, and the behavior of
+//! connections.
 
 mod files;
 mod keeper;

@@ -33,12 +33,12 @@ fn schema_has_exactly_the_values_of_the_chart() {
     assert_eq!(known(&schema, ""), set(&values, &schema, ""));
 }
 
-/// The paths of a schema. An open part, such as labels, is one.
+/// Returns the paths of a schema. An open object, such as labels, counts as one.
 fn known(schema: &Value, path: &str) -> BTreeSet<String> {
     let Some(properties) = fields(schema) else {
         return BTreeSet::from([path.to_owned()]);
     };
-    // What parents of the chart put into `global` is theirs.
+    // Parent charts may put their own values into `global`.
     let is_closed = schema["additionalProperties"] == false;
     assert!(is_closed || path == ".global", "{path} takes anything");
     let deeper = properties
@@ -47,7 +47,7 @@ fn known(schema: &Value, path: &str) -> BTreeSet<String> {
     deeper.flatten().collect()
 }
 
-/// The paths that have a default, as deep as the schema goes.
+/// Returns the paths that have a default, as deep as the schema goes.
 fn set(value: &Value, schema: &Value, path: &str) -> BTreeSet<String> {
     let (Some(values), Some(properties)) = (value.as_object(), fields(schema)) else {
         return BTreeSet::from([path.to_owned()]);
@@ -59,7 +59,8 @@ fn set(value: &Value, schema: &Value, path: &str) -> BTreeSet<String> {
     deeper.flatten().collect()
 }
 
-/// The single fields that a schema names. What stands behind a `$ref`, such as an issuer, is given whole.
+/// Returns the fields that a schema lists. An object behind a `$ref`, such as an issuer, is set as
+/// a whole.
 fn fields(schema: &Value) -> Option<&serde_json::Map<String, Value>> {
     schema["properties"].as_object()
 }

@@ -1,4 +1,5 @@
-//! The command line: what it refuses, what it prints, and a sidecar that starts and stops without an API server.
+//! The command line: the refused arguments, the output, and a sidecar that starts and stops without
+//! an API server.
 
 mod gate;
 mod listeners;
@@ -76,7 +77,8 @@ fn wrong_flag_is_a_usage_error_that_names_it() {
     );
 }
 
-/// The kubelet sets variables for the Services of a namespace: `leasehold-compat` is one with this variable.
+/// The kubelet sets variables for the Services of a namespace. A Service `leasehold-compat` sets
+/// this variable.
 #[test]
 fn service_variables_are_not_read_as_flags() {
     let mut sidecar = leasehold(&["sidecar", "--pod-uid=u", "--pod-name=p"]);
@@ -86,7 +88,7 @@ fn service_variables_are_not_read_as_flags() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    // It came as far as the kubeconfig.
+    // The flags were accepted: the error is about the kubeconfig.
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("/nonexistent"), "{said}");
 }
@@ -108,7 +110,7 @@ fn failure_is_one_line_with_the_remedy() {
     assert_eq!(said.lines().count(), 1, "{said}");
 }
 
-/// A kubeconfig with these fields in its cluster and its user.
+/// Writes a kubeconfig with these fields in its cluster and its user.
 fn kubeconfig(cluster: &str, user: &str) -> tempfile::NamedTempFile {
     let text = format!(
         "{{apiVersion: v1, kind: Config, current-context: c, \
@@ -189,7 +191,7 @@ impl Stranded {
     }
 
     fn of(command: &mut Command, kubeconfig: tempfile::NamedTempFile) -> Self {
-        // What `dev` greets with is of no use here.
+        // The greeting of `dev` is not needed here.
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let log = BufReader::new(process.stderr.take().unwrap());
@@ -200,7 +202,7 @@ impl Stranded {
         }
     }
 
-    /// The next line of the log with this message.
+    /// Returns the next line of the log with this message.
     fn logged(&mut self, message: &str) -> Value {
         for line in (&mut self.log).lines() {
             let line = line.unwrap();
@@ -241,7 +243,8 @@ async fn verify(listening: &Value) -> (u16, Value) {
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
-/// Takes one connection, and is a proxy and the API server behind it. Gives the two heads it read.
+/// Accepts one connection, and acts as a proxy and as the API server behind it. Returns the two
+/// request heads.
 async fn proxy_and_server(listener: TcpListener) -> [String; 2] {
     let (mut connection, _) = listener.accept().await.unwrap();
     let connect = head(&mut connection).await;

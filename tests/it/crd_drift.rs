@@ -1,7 +1,7 @@
-//! The committed CRDs are what the code generates, also those that the chart installs: a chart cannot read files
-//! outside of itself. `make generate` rewrites them.
+//! The committed CRDs are the generated ones, including those in the chart: a chart cannot read
+//! files outside its directory. `make generate` rewrites them.
 //!
-//! No API server is asked to accept them here; the e2e tests install them.
+//! No API server is involved here; the e2e tests install the CRDs.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn committed_session_crd_is_the_generated_one() {
     }
 }
 
-/// The help text and the HTTP API cannot use the constant, and prose does not.
+/// The help text and the HTTP API cannot use the constant, nor can the documentation.
 #[test]
 fn install_command_for_crds_is_the_same_everywhere() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));

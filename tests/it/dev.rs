@@ -1,5 +1,5 @@
-//! `leasehold dev` as a process of its own: its output, its errors, what a kill -9 leaves, its data directory, and
-//! the faults that tests may request.
+//! `leasehold dev` as a separate process: its output, its errors, the state after a kill -9, its
+//! data directory, and the faults that tests may request.
 
 mod connections;
 mod crashes;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::seed::seed;
 
-/// Long enough for anything that happens at all.
+/// A limit that no successful operation reaches.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `leasehold dev`. Dropping it kills it.
@@ -45,12 +45,12 @@ fn without_a_directory() -> Command {
     command
         .args(["dev", "--log-format=json"])
         .args(["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"])
-        // A flag goes before it.
+        // A flag overrides it.
         .env("LEASEHOLD_SESSION_TTL", "3");
     command
 }
 
-/// One that does not start: its exit code is 1, and one line says why.
+/// Runs a command that must fail to start: its exit code is 1, and one line has the reason.
 fn refused(mut command: Command) -> String {
     let Output { status, stderr, .. } = command.output().unwrap();
     let said = String::from_utf8(stderr).unwrap();
@@ -137,7 +137,7 @@ impl Dev {
         lease
     }
 
-    /// Takes a lock as soon as it can be had.
+    /// Acquires a lock as soon as it is free.
     async fn acquire_in_time(&self, resource: &str) -> Value {
         eventually(async || {
             let (status, lease) = self.try_acquire(resource).await;
@@ -151,7 +151,7 @@ impl Dev {
         fs::read_to_string(self.said.path().join(name)).unwrap()
     }
 
-    /// Ends it by a signal and waits for its end.
+    /// Sends a signal, and waits for its exit.
     fn end_by(mut self, signal: &str) -> ExitStatus {
         let pid = self.process.id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &pid]).status();
@@ -174,10 +174,7 @@ async fn eventually<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(
-            SystemClock.now().since(start) < PATIENCE,
-            "it does not come"
-        );
+        assert!(SystemClock.now().since(start) < PATIENCE, "timed out");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,5 +1,5 @@
-//! The documentation: every relative link leads somewhere, every shell block is run by some test, and those that need
-//! no cluster are run here, by bash against `leasehold dev`.
+//! The documentation: every relative link resolves, and a test runs every shell block. The blocks
+//! that need no cluster run here, in bash with `leasehold dev`.
 
 mod pages;
 
@@ -16,12 +16,12 @@ use crate::markdown::{ON_A_CLUSTER, Page, page, root, shape};
 use crate::messages::retired_in;
 use pages::{anchors, links, pages};
 
-/// A page to run, and its sections (all, if none is named).
+/// A page to run, and its sections (default: all).
 const WITHOUT_A_CLUSTER: [(&str, &[&str]); 2] = [
     ("README.md", &["Quickstart without a cluster", "Use it"]),
     ("docs/tutorials/first-lock.md", &[]),
 ];
-/// How long a page may be, in lines.
+/// The maximum length of a page, in lines.
 const LONGEST: [(&str, usize); 3] = [
     ("README.md", 200),
     ("ARCHITECTURE.md", 250),
@@ -50,12 +50,12 @@ fn every_relative_link_resolves() {
     }
     assert!(
         broken.is_empty(),
-        "links that lead nowhere:\n{}",
+        "links that do not resolve:\n{}",
         broken.join("\n")
     );
 }
 
-/// The path from the root that a link means.
+/// Returns the path of a link's target, relative to the root.
 fn target_of(page: &str, path: &str) -> String {
     if path.is_empty() {
         return page.to_owned();
@@ -83,14 +83,15 @@ fn pages_stay_within_their_length() {
     }
 }
 
-/// Quotes of the program's own words are checked where the program is.
+/// Quotes of the program's output are checked where the program is.
 #[test]
 fn pages_for_users_have_no_retired_words() {
     let is_for_users = |page: &Page| page.name == "README.md" || page.name.starts_with("docs/");
     let mut faults = Vec::new();
     for page in pages().iter().filter(|page| is_for_users(page)) {
         for line in page.text.lines() {
-            // Names in backticks are the code's, and "there is no X" is good English in a sentence.
+            // Backticks contain names of the code, and "there is no X" is good English within a
+            // sentence.
             let prose: String = line.split('`').step_by(2).collect();
             let retired = retired_in(&prose.to_lowercase().replace("there is no", ""));
             faults.extend(
@@ -156,7 +157,7 @@ fn shell_blocks_without_a_cluster_run_as_shown() {
     }
 }
 
-/// A `leasehold dev` that is started again whenever it ends, as its user does by hand.
+/// A `leasehold dev` that is restarted whenever it ends, as its user does by hand.
 struct Dev {
     supervisor: Child,
     home: tempfile::TempDir,
@@ -176,7 +177,8 @@ impl Dev {
         drop(free);
         let home = tempfile::tempdir().expect("a directory must be there");
         let log = fs::File::create(home.path().join("log")).expect("it must be writable");
-        // That of a release, for example: `qemu-aarch64-static target/dist/leasehold-0.1.0-linux-arm64`.
+        // Another binary, for example of a release: `qemu-aarch64-static
+        // target/dist/leasehold-0.1.0-linux-arm64`.
         let command = std::env::var("LEASEHOLD_COMMAND");
         let command = command.unwrap_or_else(|_| env!("CARGO_BIN_EXE_leasehold").to_owned());
         let supervisor = Command::new("bash")
@@ -266,7 +268,7 @@ fn broken_links_and_changed_output_are_detected() {
     assert!(Path::new(env!("CARGO_BIN_EXE_leasehold")).exists());
 }
 
-/// A page that names a test promises that a reader finds it.
+/// A page that names a test promises that the test exists.
 #[test]
 fn tests_that_failure_modes_name_exist() {
     let (mut file, mut named) = (None, 0);

@@ -1,4 +1,4 @@
-//! Generated files are committed as they are generated; `make generate` rewrites them.
+//! The committed generated files are up to date; `make generate` rewrites them.
 
 use std::path::Path;
 

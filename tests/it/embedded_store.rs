@@ -1,5 +1,5 @@
-//! The embedded store: the contract on a file and in memory, and what only it has to keep: its
-//! data directory.
+//! The embedded store: the contract on a file and in memory, and its own property, the data
+//! directory.
 
 mod bounds;
 mod directory;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::contract::{Adapter, Newer, Part, Party};
 
-/// Where the revisions of stores under test begin.
+/// The first revision of stores under test.
 const FIRST: Revision = Revision(1_000);
 
 /// A store under test, and its directory if it has one.

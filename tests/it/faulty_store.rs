@@ -1,4 +1,4 @@
-//! The store that fails on demand: transparent without faults, and exact with them.
+//! The store with faults on demand: transparent without faults, and exact with them.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use leasehold::store::{LockStore, StoreError};
 use crate::contract::{Adapter, Party, resource};
 use crate::memory_store::{Half, MemoryStore};
 
-/// A store that may fail, and its faults and their clock.
+/// A store with injectable faults, and their clock.
 struct Faulty {
     behind: EmbeddedStore,
     a: Party,

@@ -1,5 +1,5 @@
-//! The HTTP API over a real socket, on a store in memory: answers, refusals with their messages, and that a refusal
-//! leaves the store unchanged.
+//! The HTTP API over a real socket, on a store in memory: answers, refusals with their messages,
+//! and that a refusal leaves the store unchanged.
 
 mod connections;
 mod elections;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::memory_store::{Call, MemoryStore};
 
-/// A sidecar of one pod, served on a port of its own.
+/// A sidecar of one pod, served on its own port.
 struct Sidecar {
     agent: Agent,
     store: MemoryStore,
@@ -38,7 +38,7 @@ struct Sidecar {
     stop: CancellationToken,
 }
 
-/// What a client got.
+/// An answer to a client.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -106,14 +106,15 @@ impl Sidecar {
         self.post("/v1/locks/acquire", body).await
     }
 
-    /// Acquires, and gives the path of the lease.
+    /// Acquires a lock, and returns the path of the lease.
     async fn lease(&self, resource: &str) -> String {
         let acquired = self.acquire(resource).await;
         assert_eq!(acquired.status, 200, "{acquired:?}");
         format!("/v1/locks/{}", acquired.body["leaseId"].as_str().unwrap())
     }
 
-    /// From now on the store answers matching calls with an error, and a second passes each time: retries end.
+    /// From now on the store answers matching calls with an error. Each such call takes a second,
+    /// so that retries end.
     fn fail_slowly(&self, failing: impl Fn(Call) -> bool + Send + 'static, error: StoreError) {
         let clock = self.clock.clone();
         self.store.on_call(move |call| {
@@ -129,7 +130,7 @@ impl Sidecar {
         self.post("/v1/fencing/verify", body).await
     }
 
-    /// Sends, and asserts that no write was made meanwhile.
+    /// Sends a request, and asserts that it causes no write.
     async fn without_a_write(&self, request: impl Future<Output = Answer>) -> Answer {
         let before = self.store.writes();
         let answer = request.await;
@@ -145,7 +146,7 @@ impl Drop for Sidecar {
 }
 
 impl Answer {
-    /// Asserts that it is a problem document of this kind whose detail contains these words.
+    /// Asserts that it is this kind of problem document, with these words in its detail.
     #[track_caller]
     fn is_problem(&self, status: u16, code: &str, words: &str) -> &Self {
         assert_eq!(self.status, status, "{self:?}");

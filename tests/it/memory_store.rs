@@ -1,4 +1,4 @@
-//! The embedded store in memory, with faults on demand, calls that can be held back, and a count of
+//! The embedded store in memory, with faults on demand, calls that can be blocked, and a count of
 //! the writes that took effect.
 
 mod gate;
@@ -27,7 +27,7 @@ pub(crate) use late::LateJoin;
 pub(crate) use leasehold::store::faulty::Call;
 use watches::Watch;
 
-/// Decides on a call: `None` lets it through; an error is returned instead, without an effect.
+/// Decides about a call: `None` passes it; an error is returned without an effect.
 pub(crate) type Hook = Box<dyn FnMut(Call) -> Option<StoreError> + Send>;
 
 #[derive(Default)]
@@ -41,9 +41,9 @@ struct Control {
     unreadable: Option<Resource>,
     being_deleted: Option<Resource>,
     watches: Vec<Watch>,
-    /// A watch continues from its reader's last position, whatever happened meanwhile.
+    /// Whether a watch continues from its reader's last position even after a jump of the revision.
     has_no_compaction: bool,
-    /// Watches break off at the next event.
+    /// Watches end with an error at the next event.
     watches_break: bool,
     /// The round trip of each call.
     latency: Duration,
@@ -68,7 +68,7 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// The same store, as seen over a connection of its own.
+    /// Returns the same store over a separate connection.
     pub(crate) fn over_a_connection(&self) -> Self {
         Self {
             is_cut_off: Arc::default(),
@@ -76,54 +76,54 @@ impl MemoryStore {
         }
     }
 
-    /// Nothing asked over this connection comes through any more.
+    /// Cuts this connection: every later call over it fails.
     pub(crate) fn cut_off(&self) {
         self.is_cut_off.store(true, Ordering::SeqCst);
     }
 
-    /// How many writes took effect.
+    /// Returns the number of writes that took effect.
     pub(crate) fn writes(&self) -> usize {
         self.control().writes
     }
 
-    /// How often it was asked for anything.
+    /// Returns the number of calls.
     pub(crate) fn calls(&self) -> usize {
         self.control().calls
     }
 
-    /// The session that holds a lock.
+    /// Returns the session that holds a lock.
     pub(crate) fn session_of(&self, resource: &str) -> Option<SessionId> {
         self.lock(resource)?.holder_session().cloned()
     }
 
-    /// A session, as an onlooker sees it.
+    /// Returns a session, read directly from the store.
     pub(crate) fn session(&self, id: &SessionId) -> Option<Session> {
         let found = at_once(SessionStore::get(&self.store, id));
         found.map(|stored| stored.value)
     }
 
-    /// Deletes a lock's object, as a person with too many rights does.
+    /// Deletes a lock object, as a person with too many rights can.
     pub(crate) fn delete_lock(&self, name: &str) {
         at_once(self.store.delete_lock(&resource(name)));
     }
 
-    /// Deletes a session's object, as a person with too many rights does.
+    /// Deletes a session object, as a person with too many rights can.
     pub(crate) fn delete_session(&self, id: &SessionId) {
         at_once(self.store.delete_session(id));
     }
 
-    /// Deletes a lock's object, as a person does where a finalizer keeps it.
+    /// Marks a lock object as being deleted, while a finalizer keeps it.
     pub(crate) fn begin_to_delete_lock(&self, name: &str) {
         self.control().being_deleted = Some(resource(name));
     }
 
-    /// The finalizer is taken away.
+    /// Removes the finalizer.
     pub(crate) fn finish_to_delete_lock(&self) {
         let deleted = self
             .control()
             .being_deleted
             .take()
-            .expect("one that is kept");
+            .expect("a lock with a finalizer");
         at_once(self.store.delete_lock(&deleted));
     }
 
@@ -134,19 +134,20 @@ impl MemoryStore {
         stored
     }
 
-    /// Makes a lock's object, as a person may.
+    /// Creates a lock object, as a person may.
     pub(crate) fn make_lock(&self, name: &str) {
         at_once(LockStore::create(&self.store, &resource(name)));
     }
 
-    /// Writes a lock past the agent and past the rules, as a write of its own does that lands late.
+    /// Writes a lock without the agent and without the store's rules, like a late write of the
+    /// agent's own.
     pub(crate) fn edit_lock(&self, name: &str, edit: impl FnOnce(&mut Lock)) {
         let mut lock = self.lock(name).expect("a lock");
         edit(&mut lock);
         at_once(self.store.put_lock(&lock));
     }
 
-    /// Notes every later call, in order.
+    /// Records every later call, in order.
     pub(crate) fn record_calls(&self) -> Arc<Mutex<Vec<Call>>> {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&calls);
@@ -157,7 +158,7 @@ impl MemoryStore {
         calls
     }
 
-    /// Sends every later call past the hook first.
+    /// Passes every later call to the hook first.
     pub(crate) fn on_call(&self, hook: impl FnMut(Call) -> Option<StoreError> + Send + 'static) {
         self.control().hook = Some(Box::new(hook));
     }
@@ -172,29 +173,29 @@ impl MemoryStore {
         self.on_call(move |_| Some(error.clone()));
     }
 
-    /// Does the next call of this kind, and loses its answer.
+    /// Executes the next call of this kind, and loses its answer.
     pub(crate) fn lose_answer(&self, call: Call) {
         self.control().unanswered = Some(call);
     }
 
-    /// Lets the next join be on its way until the test says that it lands.
+    /// Delays the next join until the test delivers it.
     pub(crate) fn delay_join(&self) -> LateJoin {
         let late = LateJoin::new(self.store.clone());
         self.control().late_join = Some(late.clone());
         late
     }
 
-    /// Lets every call through again.
+    /// Removes the hook: every call succeeds again.
     pub(crate) fn heal(&self) {
         self.control().hook = None;
     }
 
-    /// Lets later lists of what a session holds say of a lock only that it cannot be read.
+    /// Makes a lock unreadable in later lists of what a session holds.
     pub(crate) fn make_unreadable_in_lists(&self, name: &str) {
         self.control().unreadable = Some(resource(name));
     }
 
-    /// Holds back every later call of this kind, before or after it is applied.
+    /// Blocks every later call of this kind, before or after it is applied.
     pub(crate) fn hold(&self, call: Call, half: Half) -> Gate {
         let gate = Gate::new(call, half);
         self.control().gate = Some(gate.clone());
@@ -206,17 +207,17 @@ impl MemoryStore {
         self.control().latency = latency;
     }
 
-    /// All sessions, as an onlooker sees them.
+    /// Returns all sessions, read directly from the store.
     pub(crate) fn sessions(&self) -> Vec<Session> {
         at_once(self.store.sessions())
     }
 
-    /// Ends a session, as the operator does with one that was silent.
+    /// Revokes a session as expired, as the operator does.
     pub(crate) fn revoke_session(&self, id: &SessionId) {
         self.revoke_session_as(id, RevokeReason::Expired);
     }
 
-    /// The same for any reason.
+    /// Revokes a session for this reason.
     pub(crate) fn revoke_session_as(&self, id: &SessionId, reason: RevokeReason) {
         let current = at_once(SessionStore::get(&self.store, id)).expect("a session");
         let revocation = Revocation {
@@ -228,7 +229,7 @@ impl MemoryStore {
         at_once(SessionStore::update(&self.store, &current, &revoked));
     }
 
-    /// Renews a session, as a renewal does that lands late.
+    /// Renews a session, like a renewal that arrives late.
     pub(crate) fn renew_session(&self, id: &SessionId) {
         let current = at_once(SessionStore::get(&self.store, id)).expect("a session");
         let renewed = current
@@ -241,12 +242,12 @@ impl MemoryStore {
         ));
     }
 
-    /// How many watches were opened, but for those that were stalled.
+    /// Returns the number of opened watches, without the stalled ones.
     pub(crate) fn watches(&self) -> usize {
         self.control().watches.len()
     }
 
-    /// Writes a session, as a foreign client does.
+    /// Writes a session, as a foreign client would.
     pub(crate) fn touch_session(&self, id: &SessionId) {
         let current = at_once(SessionStore::get(&self.store, id)).expect("a session");
         let mut touched = current.value.clone();
@@ -254,17 +255,17 @@ impl MemoryStore {
         at_once(SessionStore::update(&self.store, &current, &touched));
     }
 
-    /// Forgets writes, as a backup does that was restored without a bump.
+    /// Lowers the revision, like a backup that was restored without a bump.
     pub(crate) fn go_back(&self, revisions: u64) {
         self.set_revision(|now| now - revisions);
     }
 
-    /// Raises the revision, as a restore with a bump does.
+    /// Raises the revision, like a restore with a bump.
     pub(crate) fn go_forward(&self, revisions: u64) {
         self.set_revision(|now| now + revisions);
     }
 
-    /// The same without a notice: no later watch is refused as expired, as after a restore without
+    /// The same, but later watches are not refused as expired, as after a restore without
     /// `--mark-compacted`.
     pub(crate) fn go_forward_in_silence(&self, revisions: u64) {
         self.control().has_no_compaction = true;
@@ -276,14 +277,14 @@ impl MemoryStore {
         at_once(self.store.set_revision(Revision(change(now.0))));
     }
 
-    /// The lock, as an onlooker sees it.
+    /// Returns a lock, read directly from the store.
     pub(crate) fn lock(&self, name: &str) -> Option<Lock> {
         let found = at_once(LockStore::get(&self.store, &resource(name)));
         found.map(|stored| stored.value)
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {
-        // A hook that panics on purpose poisons it, and breaks nothing.
+        // A hook that panics on purpose poisons the mutex; the state stays valid.
         self.control
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -301,7 +302,7 @@ impl MemoryStore {
         }
     }
 
-    /// One call: held back, refused or applied, and its answer lost or held back.
+    /// Serves one call: blocked, refused or applied, and its answer lost or blocked.
     async fn serve<T>(
         &self,
         call: Call,
@@ -315,7 +316,7 @@ impl MemoryStore {
         answer
     }
 
-    /// Half a round trip: the way of a request, an answer or a watch event.
+    /// Waits for half a round trip: a request, an answer or a watch event.
     async fn travel(&self) {
         let latency = self.control().latency;
         if !latency.is_zero() {
@@ -336,7 +337,7 @@ impl MemoryStore {
         }
     }
 
-    /// As [`Self::serve`], for a write; what changes nothing counts as none.
+    /// Like [`Self::serve`], for a write. A write without changes is not counted.
     async fn write<T>(
         &self,
         call: Call,
@@ -365,7 +366,7 @@ fn resource(name: &str) -> Resource {
     Resource::parse(name).unwrap()
 }
 
-/// In memory nothing has to be waited for.
+/// Calls of the store in memory complete without waiting.
 fn at_once<T>(call: impl Future<Output = Result<T, StoreError>>) -> T {
     call.now_or_never().expect("an answer at once").unwrap()
 }

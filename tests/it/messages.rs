@@ -1,8 +1,8 @@
-//! What users read: a golden file lists every log message and problem document, so that a change of
-//! words is seen in review, and tests hold them to the rules of CONTRIBUTING.md.
+//! The texts that users read. A golden file lists every log message and problem document, so that a
+//! review shows a change of a text. The tests check them against the rules of CONTRIBUTING.md.
 //!
-//! Log messages are read from the source, because no type lists them; problem documents come from the
-//! code that makes the real ones.
+//! Log messages are read from the source, because no type lists them. The problem documents come
+//! from the same code as the real ones.
 
 mod scan;
 mod words;
@@ -50,7 +50,7 @@ fn api_description_has_no_retired_words() {
     assert_eq!(words::retired_in(&description), Vec::<String>::new());
 }
 
-/// The help of each command, at a width that no terminal changes.
+/// Returns the help of each command. Its width does not depend on the terminal.
 fn help() -> String {
     let mut text = String::new();
     for command in ["", "sidecar", "operator", "dev", "health", "gate", "crd"] {

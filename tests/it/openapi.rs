@@ -1,5 +1,5 @@
-//! The committed docs/openapi.json is what the code generates (`make generate` rewrites it), and contains what a
-//! client generator needs.
+//! The committed docs/openapi.json is the generated one (`make generate` rewrites it), and contains
+//! what a client generator needs.
 
 use leasehold::http::openapi_document;
 use leasehold::protocol::ids::{
@@ -34,7 +34,7 @@ fn documented_calls_have_not_drifted() {
     assert_committed_part("docs/http-api.md", "calls", &table);
 }
 
-/// The fields of a call's body and query; those with `?` may be left out.
+/// Returns the fields of a call's body and query; `?` marks optional ones.
 fn taken_by(description: &Value, call: &Value) -> String {
     let content = &call["requestBody"]["content"]["application/json"]["schema"];
     let schema = one_of(content)
@@ -57,7 +57,7 @@ fn taken_by(description: &Value, call: &Value) -> String {
     fields.chain(query).collect::<Vec<_>>().join(", ")
 }
 
-/// A schema, or the one of its alternatives that is not `null`.
+/// Returns a schema, or its alternative that is not `null`.
 fn one_of(schema: &Value) -> Option<&Value> {
     let Some(alternatives) = schema["oneOf"].as_array() else {
         return Some(schema);
@@ -65,7 +65,7 @@ fn one_of(schema: &Value) -> Option<&Value> {
     alternatives.iter().find(|one| one["type"] != "null")
 }
 
-/// The statuses of a call, each refusal with its codes.
+/// Returns the statuses of a call, each refusal with its codes.
 fn answers_of(call: &Value) -> String {
     let responses = call["responses"].as_object().unwrap();
     let answers = responses.iter().map(|(status, response)| {
@@ -114,7 +114,7 @@ fn every_call_is_described_and_every_refusal_has_an_example() {
     }
     let codes = &description["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
     for code in codes.as_array().unwrap() {
-        // These two are about requests that no call is described for.
+        // These two are for requests outside the described calls.
         let of_no_call = code == "not_found" || code == "method_not_allowed";
         let is_shown = shown.iter().any(|shown| code == shown.as_str());
         assert!(is_shown || of_no_call, "{code} has no example");

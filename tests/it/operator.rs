@@ -1,4 +1,4 @@
-//! The operator's loop on a fake cluster: which replica acts, what is recorded, and what is recorded again.
+//! The operator's loop on a fake cluster: which replica acts, and what is recorded once or again.
 
 mod bindings;
 mod cluster;
@@ -56,7 +56,7 @@ async fn new_leader_records_only_unrecorded_incidents() {
     cluster.lead(true);
     settled().await;
     let told: Vec<_> = cluster.lines();
-    assert_eq!(told.len(), 2, "there was no note of either");
+    assert_eq!(told.len(), 2, "neither had a record");
     cluster.forget_note_of("untold");
     cluster.lead(false);
     settled().await;
@@ -68,7 +68,8 @@ async fn new_leader_records_only_unrecorded_incidents() {
     assert!(told.contains(&again[0]), "the same line, with the same id");
 }
 
-/// By a clock that is two days behind, as a node may have it and a pod may claim it.
+/// By a clock that is two days behind: a node may have such a clock, and a pod may claim such a
+/// time.
 const LONG_AGO: WallTime = WallTime(-2 * 86_400_000_000);
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +122,7 @@ async fn everything_is_recorded_if_events_cannot_be_listed() {
     assert_eq!(cluster.lines().len(), 1);
 }
 
-/// A reclaim with failing writes is retried with pauses, and done once they work.
+/// A reclaim with failing writes is retried with pauses, and succeeds once writes succeed.
 async fn is_tried_again_with_pauses(error: StoreError) {
     let cluster = Cluster::start().await;
     cluster.lead(true);
@@ -252,7 +253,7 @@ async fn replica_without_the_lead_leaves_pending_work_to_the_next() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(cluster.holder("res").as_deref(), Some("a"));
     let asked = cluster.asked_whether_it_leads() - asked;
-    assert!(asked < 200, "it went round {asked} times in a minute");
+    assert!(asked < 200, "{asked} iterations in a minute");
     cluster.lead(true);
     settled().await;
     assert_eq!(cluster.holder("res"), None);
@@ -332,7 +333,7 @@ async fn replica_releases_its_lead_while_it_may_not_list() {
     let cluster = Cluster::start().await;
     cluster.lead(true);
     settled().await;
-    // An API server that starts refuses for a moment.
+    // A starting API server refuses requests for a moment.
     cluster.refuse();
     settled().await;
     assert!(cluster.stands());
@@ -343,7 +344,7 @@ async fn replica_releases_its_lead_while_it_may_not_list() {
     }
     assert!(!cluster.stands());
     assert!(cluster.why_not_ready().contains("operator.yaml"));
-    // A watch that is open says nothing of that.
+    // An open watch reports nothing about that.
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert!(cluster.stands());
     assert_eq!(cluster.why_not_ready(), "");

@@ -1,11 +1,11 @@
-//! A clock for tests in which waiting takes no time.
+//! A clock for tests in which waits take no real time.
 
 use std::time::Duration;
 
 use leasehold::clock::Clock;
 use leasehold::protocol::time::{Moment, WallTime};
 
-/// A clock that goes with tokio's paused time.
+/// A clock that follows tokio's paused time.
 pub(crate) struct PausedClock(tokio::time::Instant);
 
 impl PausedClock {
@@ -20,7 +20,7 @@ impl PausedClock {
 
 impl Clock for PausedClock {
     fn now(&self) -> Moment {
-        // Not zero: nothing begins at boot.
+        // Not zero: no test begins at boot.
         Moment::since_boot(Duration::from_secs(1_000) + self.0.elapsed())
     }
 

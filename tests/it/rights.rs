@@ -1,6 +1,7 @@
-//! The rights that we ship, word by word: a change that widens one changes this file, so it is visible.
+//! The shipped rights, one by one. A change that extends a right also changes this file, so it is
+//! visible.
 //!
-//! `e2e` shows that they are enough: its processes have no others.
+//! `e2e` shows that they suffice: its processes have no others.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Each role, API group, resource and its verbs; in brackets the only names that they are for.
+/// Each role, API group, resource and its verbs. Brackets contain the only names that a rule
+/// applies to.
 const RULES: &[&str] = &[
     "leasehold-edit: leasehold.dev distributedlocks: create delete patch update",
     "leasehold-lock-admin: leasehold.dev distributedlocks: force-release get list patch update watch",
@@ -49,7 +51,7 @@ const BINDINGS: &[&str] = &[
     "leasehold-sidecar in leasehold-system: ServiceAccount leasehold-system/leasehold-operator",
 ];
 
-/// Which roles of Kubernetes have ours within them, by the names that their labels end in.
+/// The roles of Kubernetes that include ours, by the suffixes of their labels.
 const AGGREGATED: &[&str] = &[
     "leasehold-edit to admin",
     "leasehold-edit to edit",
@@ -63,7 +65,7 @@ fn shipped_roles_grant_exactly_these_rights() {
     let mut given: Vec<String> = Vec::new();
     for (_, role) in shipped().iter().filter(|(kind, _)| kind.ends_with("Role")) {
         let name = text(&role["metadata"]["name"]);
-        // It would give the role rights that do not stand here.
+        // It would add rights that are not listed here.
         assert_eq!(role["aggregationRule"], Value::Null, "{name}");
         let place = match &role["metadata"]["namespace"] {
             Value::Null => String::new(),
@@ -79,7 +81,7 @@ fn shipped_roles_grant_exactly_these_rights() {
     assert_eq!(given, RULES);
 }
 
-/// What one rule of a role allows, a line for each resource.
+/// Returns the rights of one rule of a role, one line per resource.
 fn rights(rule: &Value) -> Vec<String> {
     let names = match &rule["resourceNames"] {
         Value::Null => String::new(),
@@ -152,7 +154,7 @@ fn rights_directory_contains_rights_only() {
     }
 }
 
-/// Every object in the folder, by kind.
+/// Returns every object in the folder, by kind.
 fn shipped() -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/leasehold/files/rbac");
     let mut objects = Vec::new();
@@ -166,7 +168,7 @@ fn shipped() -> Vec<(String, Value)> {
     objects
 }
 
-/// A list of words, in order.
+/// Returns a list of words, sorted.
 #[track_caller]
 fn words(value: &Value) -> String {
     let mut words: Vec<&str> = each(value).iter().map(text).collect();

@@ -1,4 +1,4 @@
-//! The seeded bugs that tests of this binary notice.
+//! The seeded bugs that tests of this binary detect.
 
 #[path = "../seeded.rs"]
 mod bugs;
@@ -21,7 +21,7 @@ fn the_table_has_every_bug_of_the_patch_and_no_other() {
     assert_eq!(named, seeded);
 }
 
-/// No table starts those: the world of faults gives the bug to operators of its own.
+/// No table runs these: the fault runs give the bug to their own operators.
 #[test]
 fn every_seeded_bug_of_rung_fault_has_a_control() {
     let controls = include_str!("../fault/controls.rs");

@@ -1,5 +1,5 @@
-//! The house rules that a compiler does not check: imports, the clock, output, the length of files and the names of
-//! tests.
+//! The rules that the compiler does not check: imports, the clock, output, the length of files and
+//! the names of tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,8 +9,8 @@ use std::process::Command;
 const LINES_MAX: usize = 500;
 const TEST_NAME_MAX: usize = 60;
 
-/// What each part of the crate may import of the crate, and the crates that only some parts may use. An unlisted part
-/// may import everything (`cli`).
+/// The parts of the crate that each part may import, and the crates that only some parts may use.
+/// An unlisted part (`cli`) may import everything.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("protocol", &["protocol"]),
     ("clock", &["protocol"]),
@@ -32,7 +32,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("shutdown", &[]),
     ("state_file", &["agent"]),
     ("telemetry", &[]),
-    // Its certificates are kept through ports of `store`, and their validity is by the clock.
+    // It stores its certificates through ports of `store`, and their validity depends on the clock.
     (
         "webhook",
         &["clock", "crd", "protocol", "store", "telemetry", "webhook"],
@@ -51,7 +51,8 @@ const SEEN_BY: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
     ("prometheus", &["agent", "operator", "webhook"]),
     ("redb", &["store"]),
-    // `http` ends TLS, `webhook` has the certificate for it; `cli` and `k8s` read names for it.
+    // `http` terminates TLS, `webhook` has the certificate for it; `cli` and `k8s` use its types
+    // for names.
     ("rustls", &["cli", "http", "k8s", "webhook"]),
     ("hyper_rustls", &["k8s"]),
     ("tokio_rustls", &["http"]),
@@ -65,8 +66,8 @@ struct Source {
 }
 
 impl Source {
-    /// The part of the crate that it belongs to: `src/agent/take.rs` and `src/agent.rs` are both
-    /// `agent`.
+    /// Returns the part of the crate that it belongs to: `src/agent/take.rs` and `src/agent.rs` are
+    /// both `agent`.
     fn part(&self) -> String {
         let inside = self.path.strip_prefix(src()).unwrap();
         let first = inside.components().next().unwrap();
@@ -74,7 +75,8 @@ impl Source {
         name.to_string_lossy().into_owned()
     }
 
-    /// The code without its comments, and without the unit tests at its end: they may do more.
+    /// Returns the code without its comments, and without the unit tests at its end, which have
+    /// fewer restrictions.
     fn code(&self) -> String {
         let shipped = self.text.split("#[cfg(test)]\nmod tests").next().unwrap();
         shipped
@@ -118,7 +120,7 @@ fn shipped() -> Vec<Source> {
     sources
 }
 
-/// Whether `name` stands in `code` as a path's first segment, such as `kube::`.
+/// Returns whether `name` is in `code` as a path's first segment, such as `kube::`.
 fn names(code: &str, name: &str) -> bool {
     code.match_indices(&format!("{name}::")).any(|(at, _)| {
         let before = code[..at].chars().next_back();
@@ -126,7 +128,7 @@ fn names(code: &str, name: &str) -> bool {
     })
 }
 
-/// The parts of this crate that the code names after `crate::`, also inside braces.
+/// Returns the parts of this crate that the code names after `crate::`, including those in braces.
 fn imports(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("crate::") {
@@ -153,7 +155,7 @@ fn each_part_imports_only_what_it_may() {
         let Some(allowed) = allowed.get(part.as_str()) else {
             assert!(
                 ["cli", "lib", "main"].contains(&part.as_str()),
-                "{part} is new: say in MAY_IMPORT what it may import"
+                "{part} is new: add its imports to MAY_IMPORT"
             );
             continue;
         };
@@ -225,7 +227,8 @@ fn only_the_clock_module_reads_the_time() {
     }
 }
 
-/// The parts that are deterministic in a simulation: only the order of their inputs and the seed decide.
+/// Returns the parts that are deterministic in a simulation: they depend only on the order of their
+/// inputs and on the seed.
 fn deterministic() -> Vec<Source> {
     let mut sources = shipped();
     sources.retain(|source| ["agent", "operator"].contains(&source.part().as_str()));
@@ -235,7 +238,7 @@ fn deterministic() -> Vec<Source> {
 #[test]
 fn agent_and_operator_use_no_hash_maps_and_no_own_randomness() {
     for source in deterministic() {
-        // `Random` is their port; the order of a hashed map differs from process to process.
+        // `Random` is their port for randomness. The order of a hash map differs between processes.
         for word in ["HashMap", "HashSet", "fastrand::", "uuid::Uuid", "new_v4"] {
             let path = source.path.display();
             assert!(!source.code().contains(word), "{path} names {word}");
@@ -250,17 +253,17 @@ fn agent_and_operator_spawn_tasks_in_one_place() {
         for word in ["tokio::spawn", "spawn_blocking", "spawn_local", "thread::"] {
             assert!(!source.code().contains(word), "{path} names {word}");
         }
-        // Each of the two begins tasks in one function, with and without a pause.
+        // Each of the two starts tasks in one function, with and without a pause.
         let begun = source.code().matches("tasks.spawn(").count();
         let is_root = ["agent.rs", "operator.rs"]
             .iter()
             .any(|root| source.path.ends_with(root));
         let expected = if is_root { 2 } else { 0 };
-        assert_eq!(begun, expected, "{path} begins tasks by itself");
+        assert_eq!(begun, expected, "{path} starts tasks outside that function");
     }
 }
 
-/// The code after each `select!` that is not biased.
+/// Returns the code after each `select!` that is not biased.
 fn unordered_selects(code: &str) -> Vec<&str> {
     let after = code.split("select!").skip(1);
     after
@@ -335,7 +338,8 @@ fn every_file_has_a_header_and_at_most_500_lines() {
     }
 }
 
-/// The names of the test functions in a source. Those of the store's contract become tests by a macro.
+/// Returns the names of the test functions in a source. A macro turns those of the store's contract
+/// into tests.
 fn test_names(text: &str) -> Vec<&str> {
     let is_test = |line: &&str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
     let facts = text.lines().filter_map(|line| {
@@ -355,7 +359,7 @@ fn test_names(text: &str) -> Vec<&str> {
     names
 }
 
-/// Whether a test is named by a fact that fits a line, and not by a question.
+/// Returns whether a test's name states a fact that fits on a line, and is not a question.
 fn is_test_name(name: &str) -> bool {
     let is_question = name.starts_with("what_") || name.starts_with("who_");
     name.len() <= TEST_NAME_MAX && !is_question

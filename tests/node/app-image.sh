@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes the image that the node's pods run: busybox for a shell, and this machine's curl with its
-# libraries. Nothing is downloaded. What it runs by default sleeps, so it is the pods' sandbox as well. It also stands
-# for the images of the examples: curl's, and agnhost with its commands `netexec` and `pause`.
+# Builds the image that the node's pods run: busybox for a shell, and this machine's curl with its
+# libraries. Nothing is downloaded. Its default command sleeps, so it is the pods' sandbox image,
+# too. It also replaces the images of the examples: curl's, and agnhost with its commands `netexec`
+# and `pause`.
 #
 #   tests/node/app-image.sh FILE      an OCI archive, named registry.test/app:1
 set -euo pipefail
@@ -10,7 +11,7 @@ readonly NAME=registry.test/app:1
 
 main() {
   local file=$1
-  # No local variable: the trap outlives this function.
+  # Not a local variable: the trap outlives this function.
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   mkdir -p "$work/root"/{bin,tmp}
@@ -38,7 +39,7 @@ busybox_static() {
   echo "$path"
 }
 
-# A program and what it loads, at the places where it looks for it.
+# Adds a program and the libraries that it loads, at the paths where it searches for them.
 add_program() {
   local program=$1 root=$2 library
   cp "$(command -v "$program")" "$root/bin/"
@@ -50,7 +51,7 @@ add_program() {
 
 pack() {
   local work=$1 file=$2
-  # A storage of its own: it does not touch the user's images.
+  # A separate storage, so that the user's images stay untouched.
   local buildah=(buildah --storage-driver vfs --root "$work/storage" --runroot "$work/run")
   printf 'FROM scratch\nCOPY root /\nENV PATH=/bin\nUSER 1000:1000\nCMD ["/bin/sleep","infinity"]\n' \
     >"$work/Dockerfile"

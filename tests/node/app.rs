@@ -1,4 +1,4 @@
-//! Pods with an injected sidecar, and their apps: they call it by curl, in their own container.
+//! Pods with an injected sidecar, and their apps, which call it with curl in their own container.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,28 +14,28 @@ use crate::machine::Machine;
 use crate::parts;
 use crate::pods::{LIMIT, app, container};
 
-/// What the scripts of apps begin with: `call PATH BODY` asks the sidecar.
+/// The beginning of apps' scripts: `call PATH BODY` sends a request to the sidecar.
 const CALL: &str = r#"call() {
   curl --silent --show-error --no-buffer "$LEASEHOLD_URL$1" -H 'content-type: application/json' -d "$2"
   echo
 }
 "#;
 
-/// Takes the lock `orders` and renews it each second; a line for each answer.
+/// Acquires the lock `orders` and renews it every second; prints a line for each answer.
 pub(crate) const KEEP: &str = r#"answer=$(call /v1/locks/acquire '{"resource":"orders","ttlSeconds":30,"waitSeconds":60}')
 echo "$answer"
 id=$(echo "$answer" | sed 's/.*"leaseId":"\([^"]*\)".*/\1/')
 trap 'exit 0' TERM
 while sleep 1; do call "/v1/locks/$id/renew" '{}'; done"#;
 
-/// A pod that runs, with its app and its sidecar.
+/// A running pod, with its app and its sidecar.
 pub(crate) struct App {
     machine: &'static Machine,
     pub(crate) name: String,
     pub(crate) pod: Value,
 }
 
-/// What the sidecar answered.
+/// An answer of the sidecar.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -43,27 +43,27 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The body, if the status is this one.
+    /// Returns the body, if the status is this one.
     pub(crate) fn with(self, status: u16) -> Result<Value> {
-        ensure!(self.status == status, "{status} was wanted: {self:?}");
+        ensure!(self.status == status, "expected {status}: {self:?}");
         Ok(self.body)
     }
 }
 
-/// What a pod is to be, beside its script.
+/// The options of a pod, in addition to its script.
 #[derive(Default)]
 pub(crate) struct Wanted {
-    /// `config.leasehold.dev/NAME` and their values.
+    /// The names and values of `config.leasehold.dev/NAME`.
     pub(crate) config: Vec<(&'static str, &'static str)>,
     /// Merged into the pod's specification.
     pub(crate) spec: Value,
-    /// The app's readiness probe, if it is to have one.
+    /// The app's readiness probe, if any.
     pub(crate) readiness: Value,
-    /// The app's preStop hook, if it is to have one.
+    /// The app's preStop hook, if any.
     pub(crate) pre_stop: Value,
 }
 
-/// A pod whose app runs a script, and which requests the sidecar.
+/// Returns a pod whose app runs a script, and which requests the sidecar.
 pub(crate) fn asking_pod(name: &str, script: &str, wanted: &Wanted) -> Value {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name,
@@ -85,7 +85,7 @@ pub(crate) fn asking_pod(name: &str, script: &str, wanted: &Wanted) -> Value {
 }
 
 impl Machine {
-    /// Runs a pod that asks for the sidecar, until it is ready.
+    /// Creates a pod that requests the sidecar, and waits until it is ready.
     pub(crate) async fn app(
         &'static self,
         namespace: &Namespace,
@@ -97,14 +97,14 @@ impl Machine {
         self.app_of(namespace, name).await
     }
 
-    /// A created pod, once it is ready.
+    /// Returns a created pod once it is ready.
     pub(crate) async fn app_of(&'static self, namespace: &Namespace, name: &str) -> Result<App> {
         App::of(self, &namespace.until_ready(name).await?)
     }
 }
 
 impl App {
-    /// A pod that runs.
+    /// Returns a running pod.
     pub(crate) fn of(machine: &'static Machine, pod: &Value) -> Result<Self> {
         let label = &pod["metadata"]["labels"]["leasehold.dev/injected"];
         ensure!(label == "true", "it was not injected: {}", pod["metadata"]);
@@ -116,7 +116,8 @@ impl App {
         })
     }
 
-    /// Asks the sidecar by curl, in the app's container. GET unless there is a body.
+    /// Sends a request to the sidecar with curl, in the app's container. The method is GET unless
+    /// there is a body.
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Answer> {
         let script = "exec curl --silent --show-error --write-out '\n%{http_code}' --request \"$0\" \
             -H 'content-type: application/json' ${2:+-d} ${2:+\"$2\"} \"$LEASEHOLD_URL$1\"";
@@ -139,13 +140,13 @@ impl App {
         })
     }
 
-    /// Takes a lock or is refused.
+    /// Tries to acquire a lock.
     pub(crate) async fn acquire(&self, resource: &str) -> Result<Answer> {
         let body = json!({"resource": resource, "ttlSeconds": 60});
         self.ask("POST", "/v1/locks/acquire", &body).await
     }
 
-    /// Takes a lock in turn, as soon as the store answers and the previous holder has released it.
+    /// Acquires a lock, as soon as the store answers and the previous holder has released it.
     pub(crate) async fn take(&self, resource: &str) -> Result<Value> {
         let what = format!("{} to take {resource}", self.name);
         let lease = eventually(&what, LIMIT, async || match self.acquire(resource).await {
@@ -155,23 +156,23 @@ impl App {
         lease.await??.with(200)
     }
 
-    /// Ends the turn.
+    /// Releases that lock.
     pub(crate) async fn let_go(&self, lease: &Value) -> Result<()> {
         let id = lease["leaseId"].as_str().context("a lease has an id")?;
         let path = format!("/v1/locks/{id}");
         let released = self.ask("DELETE", &path, &Value::Null).await?;
-        // 202: its release is on its way.
+        // 202: the release is pending.
         ensure!([202, 204].contains(&released.status), "{released:?}");
         Ok(())
     }
 
-    /// What its app says, from its start on. Readable also when the pod is gone.
+    /// Returns the output of its app, from its start on. It is readable even after the pod is gone.
     pub(crate) fn log(&self) -> Result<Log> {
         let folder = self.machine.log_folder(&self.pod, "app")?;
         Ok(Log(File::open(folder.join("0.log"))?, self.name.clone()))
     }
 
-    /// Sends a signal to the first process of a container. Gives the time just before.
+    /// Sends a signal to the first process of a container. Returns the time just before.
     pub(crate) fn signal(&self, name: &str, signal: Signal) -> Result<Timestamp> {
         let process = self.process(name)?;
         let before = Timestamp::now();
@@ -179,13 +180,13 @@ impl App {
         Ok(before)
     }
 
-    /// Its pod, as it is now.
+    /// Reads its pod again.
     pub(crate) async fn look(&mut self, namespace: &Namespace) -> Result<()> {
         self.pod = namespace.get("pod", &self.name).await?;
         Ok(())
     }
 
-    /// The first process of a container.
+    /// Returns the first process of a container.
     pub(crate) fn process(&self, name: &str) -> Result<Pid> {
         let id = container(&self.pod, name)?;
         let output = parts::ctr(&self.machine.folder)?
@@ -202,11 +203,11 @@ impl App {
     }
 }
 
-/// What an app says, with the time of each line, by the machine's clock.
+/// The output of an app, with the time of each line by the machine's clock.
 pub(crate) struct Log(File, String);
 
 impl Log {
-    /// The first line that contains this, and its time.
+    /// Returns the first line that contains this text, and its time.
     pub(crate) fn find(&mut self, what: &str) -> Result<Option<(Timestamp, String)>> {
         let lines = self.lines()?;
         Ok(lines.into_iter().find(|(_, line)| line.contains(what)))
@@ -219,20 +220,20 @@ impl Log {
         waited.map_err(|error| error.context(format!("it said: {:?}", self.lines())))
     }
 
-    /// All lines so far.
+    /// Returns all lines so far.
     pub(crate) fn lines(&mut self) -> Result<Vec<(Timestamp, String)>> {
         use std::io::Seek as _;
 
         self.0.rewind()?;
         let mut text = String::new();
         self.0.read_to_string(&mut text)?;
-        // The last one may be half written.
+        // The last line may be incomplete.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().map(line).collect()
     }
 }
 
-/// `TIME stdout F TEXT`, as the kubelet's containers log.
+/// Parses `TIME stdout F TEXT`, the kubelet's format of container logs.
 fn line(line: &str) -> Result<(Timestamp, String)> {
     let mut parts = line.splitn(4, ' ');
     let time = parts.next().context("a line must have a time")?.parse()?;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests of the node on two machines beside each other: those that idle for minutes, or take away what
-# the others need, on the second one. Nothing of the two meets: each has its own cgroup, folder and namespaces
-# (enter.sh). What the second says is shown when the first is done, so that their lines do not mix.
+# Runs the tests of the node on two machines in parallel. The second one runs the tests that idle
+# for minutes, or that remove what the other tests need. The two share nothing: each has its own
+# cgroup, folder and namespaces (enter.sh). The output of the second is shown after the first has
+# finished, so that their lines do not mix.
 #
 #   tests/node/both.sh        (make node-e2e)
 set -euo pipefail
@@ -17,7 +18,7 @@ main() {
   trap clean_up EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
-  # Both in the background: a trap that is set off runs at once, not when they have ended.
+  # Both run in the background: a trap then runs immediately, and not only after they have ended.
   on_a_node "${APART[@]}" >"$log" 2>&1 &
   running=$!
   on_a_node "${others[@]}" &
@@ -34,7 +35,7 @@ main() {
   }
 }
 
-# By exec, so that the process that is started is the one to be told to stop.
+# With exec, so that the signal reaches the process that was started.
 on_a_node() {
   exec tests/node/enter.sh cargo test --offline --locked --test node -- --nocapture --test-threads 1 "$@"
 }

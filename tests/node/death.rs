@@ -1,4 +1,4 @@
-//! Containers that are killed: alone, with a hold, and all of a pod's at once.
+//! Containers that are killed: a single one, one with a hold, and all containers of a pod.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::pods::LIMIT;
 const HOLD: &str = "call /v1/locks/hold '{\"resource\":\"orders\"}'
 exec sleep infinity";
 
-/// A pod that waits for the lock `orders` by a hold, once it is queued; returns its log.
+/// Starts a pod that waits for the lock `orders` by a hold. Returns its log once it is queued.
 async fn waiter(leasehold: &'static Leasehold, namespace: &Namespace) -> Result<Log> {
     let wanted = Wanted::default();
     let b = leasehold.machine.app(namespace, "b", HOLD, &wanted).await?;
@@ -25,8 +25,9 @@ async fn waiter(leasehold: &'static Leasehold, namespace: &Namespace) -> Result<
     Ok(log)
 }
 
-/// The stream is a process of its own here, so that its death is that of the container. It takes some
-/// 10 ms, and longer where the two cores have other work for a moment: of five times the middle one counts.
+/// Here curl is the container's only process, so the stream ends with the container. The hand-over
+/// takes some 10 ms, and longer if the two cores are busy for a moment. So the median of five runs
+/// counts.
 #[tokio::test]
 async fn killed_container_with_a_hold_hands_over_at_once() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
@@ -42,7 +43,7 @@ async fn killed_container_with_a_hold_hands_over_at_once() -> Result<()> {
     Ok(())
 }
 
-/// From the kill until the next one says that it has the lock.
+/// Returns the time from the kill until the next waiter receives the lock.
 async fn killed_with_a_hold(leasehold: &'static Leasehold) -> Result<Duration> {
     let namespace = leasehold.namespace("death").await?;
     let script = "exec curl --silent --no-buffer $LEASEHOLD_URL/v1/locks/hold \
@@ -114,7 +115,8 @@ async fn killed_sidecar_resumes_its_leases() -> Result<()> {
     Ok(())
 }
 
-/// What a node does that kills for memory. The pod's end is seen by the kubelet, and then by the operator.
+/// Like a node that kills for memory. The kubelet observes the pod's end, and then the operator
+/// does.
 #[tokio::test]
 async fn killed_pods_lock_is_reclaimed_after_its_end_is_reported() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
@@ -130,7 +132,7 @@ async fn killed_pods_lock_is_reclaimed_after_its_end_is_reported() -> Result<()>
     a.acquire("orders").await?.with(200)?;
     let mut waits = waiter(leasehold, &namespace).await?;
 
-    // The sidecar first, and both before the kubelet can start it again.
+    // The sidecar first, and both before the kubelet can restart it.
     let (sidecar, app) = (a.process("leasehold")?, a.process("app")?);
     let killed = Timestamp::now();
     kill_process(sidecar, Signal::KILL)?;

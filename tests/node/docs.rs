@@ -1,4 +1,5 @@
-//! The shell blocks of README and tutorials that need a cluster, as a reader runs them, in the page's order.
+//! The shell blocks of README and tutorials that need a cluster, run in the page's order, as a
+//! reader does.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,7 +10,7 @@ use tokio::process::Command;
 use crate::install::Leasehold;
 use crate::markdown::{ON_A_CLUSTER, page, root};
 
-/// Seconds. A page whose commands wait for conditions ends long before.
+/// In seconds. A page whose commands wait for conditions ends much earlier.
 const LIMIT: &str = "300";
 
 #[tokio::test]
@@ -21,7 +22,7 @@ async fn shell_blocks_that_need_a_cluster_run() -> Result<()> {
         let page = page(name);
         let mut script = page.script(sections);
         ensure!(!script.commands.is_empty(), "{} has no commands", page.name);
-        // Names of pods and ages differ, and how many lines there are; the columns do not.
+        // The names and ages of pods, and the number of lines, vary; the columns do not.
         script.output.retain(|line| is_a_head(line));
         let printed = run(&script.commands, programs, &admin.path)
             .await
@@ -36,7 +37,7 @@ async fn shell_blocks_that_need_a_cluster_run() -> Result<()> {
     Ok(())
 }
 
-/// Whether a line is the head of one of kubectl's tables.
+/// Returns whether a line is the head of one of kubectl's tables.
 fn is_a_head(line: &str) -> bool {
     line.starts_with("NAME ") || line.starts_with("NAMESPACE ")
 }

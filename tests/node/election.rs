@@ -1,4 +1,4 @@
-//! Three replicas elect one of them, through a rolling update, and a Service selects the leader.
+//! Three replicas elect a leader, through a rolling update, and a Service selects the leader.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::harness::{Membership, Namespace, eventually, now};
 use crate::install::Leasehold;
 use crate::pods::LIMIT;
 
-/// Serves its name on port 8080, and asks all the time whether it leads. The times are those of the one clock that
-/// all pods share, the machine's, in hundredths of a second.
+/// Serves its name on port 8080, and continuously queries whether it leads. The times are those of
+/// the machine's clock, which all pods share, in hundredths of a second.
 const SCRIPT: &str = r#"trap 'read end _ </proc/uptime; echo "stopped $end"; exit 0' TERM
 mkdir /tmp/www; hostname >/tmp/www/index.html; httpd -p 8080 -h /tmp/www
 while :; do
@@ -22,10 +22,10 @@ while :; do
   echo "asked $before $after $said"
   sleep 0.1
 done"#;
-/// What /proc/uptime leaves out.
+/// The resolution of /proc/uptime.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A replica was answered that it leads, and acts on it until then, by the machine's clock.
+/// The interval in which a replica acts as the leader because of an answer, by the machine's clock.
 #[derive(Debug)]
 struct Claim {
     token: u64,
@@ -87,12 +87,13 @@ async fn make(namespace: &Namespace) -> Result<()> {
     namespace.apply(&deployment).await
 }
 
-/// The output of each replica, readable also when it is gone.
+/// The output of each replica, readable even after it is gone.
 #[derive(Default)]
 struct Replicas(BTreeMap<String, Log>);
 
 impl Replicas {
-    /// Until all that there are, are of the newest template. Meanwhile it opens the logs of those that come.
+    /// Waits until all replicas are of the newest template. In the meantime it opens the logs of
+    /// new ones.
     async fn until_rolled_out(
         &mut self,
         leasehold: &'static Leasehold,
@@ -119,7 +120,7 @@ impl Replicas {
         .await
     }
 
-    /// All leads that they were answered, and the number of answers.
+    /// Returns all leads that they received, and the number of answers.
     fn claims(&mut self) -> Result<(Vec<Claim>, usize)> {
         let (mut claims, mut asked) = (Vec::new(), 0);
         for (pod, log) in &mut self.0 {
@@ -140,13 +141,14 @@ impl Replicas {
     }
 }
 
-/// Never longer than it was: rather a moment later from, and earlier until. An app that has stopped acts no
-/// more, which is why the sidecar, which the kubelet ends after it, need not wait until it is over.
+/// Returns a claim that is never longer than the real one: it begins a little later and ends a
+/// little earlier. A stopped app no longer acts. That is why its sidecar, which the kubelet ends
+/// later, need not wait for the end of the validity.
 fn claim(pod: &str, line: &str, stopped: Option<Duration>) -> Result<Option<Claim>> {
     let mut words = line.splitn(3, ' ');
     let mut next = || moment(words.next().unwrap_or_default());
     let (before, after) = (next()?, next()?);
-    // A sidecar that is stopping says nothing.
+    // A stopping sidecar returns nothing.
     let said: Value = serde_json::from_str(words.next().unwrap_or_default()).unwrap_or_default();
     if said["leader"] != true {
         return Ok(None);
@@ -165,7 +167,8 @@ fn moment(word: &str) -> Result<Duration> {
     Ok(Duration::from_secs_f64(word.parse()?))
 }
 
-/// The leaders by token, in order: no two at a time, and each later one with a larger token.
+/// Returns the leaders by token, in order. Asserts that no two overlap, and that each later one has
+/// a larger token.
 fn one_at_a_time(claims: &[Claim]) -> Result<BTreeMap<u64, String>> {
     let mut terms: BTreeMap<u64, (String, Duration, Duration)> = BTreeMap::new();
     for one in claims {
@@ -186,11 +189,11 @@ fn one_at_a_time(claims: &[Claim]) -> Result<BTreeMap<u64, String>> {
     Ok(terms.map(|(token, (pod, ..))| (token, pod)).collect())
 }
 
-/// Waits until the Service selects the leader alone; returns its name.
+/// Waits until the Service selects only the leader, and returns its name.
 async fn until_followed(namespace: &Namespace, service: &Membership) -> Result<String> {
     let address = namespace.get("service", "leader").await?["spec"]["clusterIP"].clone();
     let address = address.as_str().context("a Service must have an address")?;
-    eventually("the Service to lead to the leader", LIMIT, async || {
+    eventually("the Service to select the leader", LIMIT, async || {
         let locks = namespace.all("distributedlocks").await.ok()?;
         let is_ours = |lock: &&Value| lock["spec"]["resource"] == "election:billing";
         let lock = locks.iter().find(is_ours)?;

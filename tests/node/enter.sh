@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs a command on a machine of its own, as far as a node can tell: with processes, mounts, network,
-# names, /run, /var/lib and /var/log of its own. Needs root. All of it ends
-# with the command, however that ends; the host keeps nothing but what the command wrote to its own files.
+# Runs a command on a machine of its own, as far as a node can observe: with separate processes,
+# mounts, network, names, /run, /var/lib and /var/log. Needs root. Everything ends with the command,
+# however it ends. Only the command's writes to its own files remain on the host.
 #
 #   tests/node/enter.sh COMMAND [ARGUMENT…]
 #
-# LEASEHOLD_NODE_STATE is a folder for its files, LEASEHOLD_NODE_CGROUP the cgroup for its pods.
-# The network has the loopback, and `lh0` with the node's address 10.99.0.1; nothing leads outside.
+# LEASEHOLD_NODE_STATE is a folder for its files, LEASEHOLD_NODE_CGROUP the cgroup for its pods. The
+# network has the loopback, and `lh0` with the node's address 10.99.0.1; no route leads outside.
 set -euo pipefail
 
 die() {
@@ -14,20 +14,23 @@ die() {
   exit 1
 }
 
-# The cgroups of the pods cannot be in a namespace that goes by itself; their folder is ours to remove.
+# The pods' cgroups cannot be in a namespace that ends automatically, so this script removes their
+# folder.
 readonly CGROUPS=/sys/fs/cgroup
 
 main() {
   [ $# -gt 0 ] || die "usage: enter.sh COMMAND [ARGUMENT…]"
   [ "$(id -u)" = 0 ] || die "a node needs root"
-  # A tmpfs for the containers' files would cost memory; overlays need another than an overlay below.
+  # A tmpfs for the containers' files would cost memory. An overlay needs a file system below it
+  # that is not an overlay.
   state=$(mktemp -d "${TMPDIR:-/var/tmp}/lh-node.XXXXXX")
   export LEASEHOLD_NODE_CGROUP=leasehold-node-$$ LEASEHOLD_NODE_STATE=$state
   trap clean_up EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM
   make_cgroups
-  # The command is in the background: a trap that is set off runs at once, not when it has ended.
+  # The command runs in the background: a trap then runs immediately, and not only after it has
+  # ended.
   unshare --fork --kill-child --pid --mount-proc --mount --net --uts --ipc \
     bash "$(readlink -f "${BASH_SOURCE[0]}")" --inside "$@" &
   wait $!
@@ -36,13 +39,14 @@ main() {
 make_cgroups() {
   local folder
   for folder in $(cgroup_folders); do
-    # cpuset takes no process before it is told which processors, and inherits nothing by itself.
+    # A cpuset accepts no process until its processors are set, and does not inherit them by
+    # default.
     if [ -e "$folder/cgroup.clone_children" ]; then echo 1 >"$folder/cgroup.clone_children"; fi
     mkdir -p "$folder/$LEASEHOLD_NODE_CGROUP"
   done
 }
 
-# Version 1 has a tree for each controller, version 2 one for all.
+# cgroup v1 has a tree per controller, v2 has one tree.
 cgroup_folders() {
   if [ -e "$CGROUPS/cgroup.controllers" ]; then
     echo "$CGROUPS"
@@ -53,14 +57,14 @@ cgroup_folders() {
 
 clean_up() {
   local folder
-  # Who interrupts a whole group of processes does it more than once.
+  # A process group may be interrupted more than once.
   trap '' INT TERM HUP
-  # unshare is deaf to SIGTERM while it has a child; that one dies with it.
+  # unshare ignores SIGTERM while it has a child. The child is killed with it.
   kill -KILL "$(jobs -p)" 2>/dev/null || true
   wait || true
   for folder in $(cgroup_folders); do
     [ -d "$folder/$LEASEHOLD_NODE_CGROUP" ] || continue
-    # The kernel takes a moment to let go of the last process.
+    # The kernel takes a moment to release the last process.
     for _ in 1 2 3 4 5 6 7 8 9 10; do
       find "$folder/$LEASEHOLD_NODE_CGROUP" -depth -type d -exec rmdir {} + 2>/dev/null && break
       sleep 0.2
@@ -77,7 +81,7 @@ inside() {
     mkdir -p "$state$folder"
     mount --bind "$state$folder" "$folder"
   done
-  # The kubelet wants mounts in its folder to be seen by the pods.
+  # The pods must see the mounts in the kubelet's folder.
   mount --make-rshared /
 
   ip link set lo up
@@ -85,13 +89,13 @@ inside() {
   ip addr add 10.99.0.1/24 dev lh0
   ip link set lh0 up
   ip link set lh1 up
-  # A packet to a Service's address needs a route before kube-proxy's rules send it elsewhere.
+  # A packet to a Service's address needs a route before kube-proxy's rules redirect it.
   ip route add default dev lh0
   sysctl --quiet --write net.ipv4.ip_forward=1
   if [ -e /proc/sys/net/bridge/bridge-nf-call-iptables ]; then
     sysctl --quiet --write net.bridge.bridge-nf-call-iptables=1
   fi
-  # Not by exec: this shell is the first process here, and buries the orphans.
+  # Without exec: this shell is the first process here, and reaps the orphans.
   "$@" &
   wait $!
 }

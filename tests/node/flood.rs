@@ -1,7 +1,7 @@
 //! A namespace that lists as fast as the API server allows, beside one whose leases must continue.
 //!
-//! The chart's flow control is on, as by default: the flood waits in its own namespace's queues, and renewals have a
-//! priority level of their own.
+//! The chart's flow control is on, as by default. The flood waits in its own namespace's queues,
+//! and renewals have their own priority level.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::handover::between;
 use crate::harness::{Namespace, now};
 use crate::install::Leasehold;
 
-/// What the chart gives to all sidecars.
+/// The TTL that the chart sets for all sidecars.
 const TTL: Duration = Duration::from_secs(15);
-/// How many ask at the same time, and how many locks each answer lists.
+/// The number of concurrent callers, and the number of locks in each answer.
 const CALLERS: usize = 100;
 const LOCKS: usize = 300;
-/// How long: a lease that is not renewed would be lost more than once.
+/// The duration: a lease without renewals would be lost more than once.
 const FLOOD: Duration = Duration::from_secs(32);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,11 +54,8 @@ async fn a_flood_of_lists_from_one_namespace_costs_another_no_lease() -> Result<
         answered.1,
         Duration::from_secs_f64(waited) / requests.max(1)
     ))?;
-    // On average a request always waited: more came than the level has room for.
-    ensure!(
-        waited > FLOOD.as_secs_f64(),
-        "that was no flood: {waited} s"
-    );
+    // On average a request was always waiting: more arrived than the priority level admits.
+    ensure!(waited > FLOOD.as_secs_f64(), "not a flood: {waited} s");
 
     let lines = log.lines()?;
     let lost = lines.iter().find(|(_, line)| line.contains("\"code\""));
@@ -66,7 +63,7 @@ async fn a_flood_of_lists_from_one_namespace_costs_another_no_lease() -> Result<
     let meanwhile = lines.iter().filter(|(at, _)| began < *at && *at < ended);
     let longest = longest_gap(meanwhile.map(|(at, _)| *at))?;
     ensure!(longest < TTL, "no renewal for {longest:?}");
-    ensure!(turns > 2, "who is in another namespace had {turns} turns");
+    ensure!(turns > 2, "the other namespace had {turns} turns");
     ensure!(grant(&quiet).await? == before.0, "it is another grant");
     Ok(())
 }
@@ -82,7 +79,8 @@ async fn make_locks(namespace: &Namespace) -> Result<()> {
     made.into_iter().collect::<Result<Vec<_>>>().map(drop)
 }
 
-/// Lists locks with a pod's rights, all callers at once; how many were answered, and how many refused.
+/// Lists locks with a pod's rights, from all callers at once. Returns the numbers of answers and
+/// refusals.
 async fn flood(noisy: &Namespace) -> Result<(u32, u32)> {
     let token = noisy.token("default", None).await?;
     let caller = noisy.kubeconfig("flood", &token)?;
@@ -109,7 +107,8 @@ async fn flood(noisy: &Namespace) -> Result<(u32, u32)> {
     Ok((answered.into_inner(), refused.into_inner()))
 }
 
-/// Takes another lock again and again while the flood lasts: how often, and how long it took at most.
+/// Acquires and releases another lock repeatedly during the flood. Returns the number of turns, and
+/// the longest duration.
 async fn slowest_turn(app: &App) -> Result<(usize, Duration)> {
     let end = now().after(FLOOD);
     let (mut turns, mut slowest) = (0, Duration::ZERO);
@@ -122,13 +121,13 @@ async fn slowest_turn(app: &App) -> Result<(usize, Duration)> {
 
 async fn take_and_release(app: &App) -> Result<Duration> {
     let began = now();
-    // Only its duration may suffer.
+    // Only its duration may increase.
     let lease = app.take("turn").await?;
     app.let_go(&lease).await?;
     Ok(now().since(began))
 }
 
-/// The holder of `orders`, and its token.
+/// Returns the holder of `orders`, and its token.
 async fn grant(namespace: &Namespace) -> Result<Value> {
     let lock = namespace.lock("orders").await?.context("no such lock")?;
     let status = &lock["status"];
@@ -136,7 +135,8 @@ async fn grant(namespace: &Namespace) -> Result<Value> {
     Ok(json!([status["holder"], status["token"]]))
 }
 
-/// For how many seconds all requests that are not renewals have waited together, by the API server's metrics.
+/// Returns the total waiting time of all requests except renewals, in seconds, by the API server's
+/// metrics.
 async fn waited(namespace: &Namespace) -> Result<f64> {
     let request = http::Request::get("/metrics").body(vec![])?;
     let metrics = namespace.client.request_text(request).await?;
@@ -151,7 +151,7 @@ async fn waited(namespace: &Namespace) -> Result<f64> {
     Ok(seconds)
 }
 
-/// The longest time between two that follow each other.
+/// Returns the longest time between two consecutive ones.
 fn longest_gap(times: impl Iterator<Item = Timestamp>) -> Result<Duration> {
     let times: Vec<_> = times.collect();
     ensure!(times.len() > 2, "{times:?}");

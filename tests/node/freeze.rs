@@ -1,4 +1,5 @@
-//! A frozen node: no component reports anything, and only elapsed time shows that its pods are gone.
+//! A frozen node: no component reports anything, and only the elapsed time shows that its pods are
+//! gone.
 
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ exec sleep infinity";
     let stopped = [app, sidecar].map(|process| kill_process(process, Signal::STOP));
     let frozen = Timestamp::now();
     let got = waits.until("\"acquired\":true").await;
-    // Whatever came of it, the tests behind this one need the kubelet.
+    // Whatever the result, the following tests need the kubelet.
     machine.kubelet.signal(Signal::CONT)?;
     let went_on = [app, sidecar].map(|process| kill_process(process, Signal::CONT));
     for done in [stopped, went_on].concat() {
@@ -50,11 +51,12 @@ exec sleep infinity";
     crate::tell(&format!(
         "measured: frozen, TTL {TTL:?}: taken over after {took:?}"
     ))?;
-    // It may have been renewed just before, or a third of the TTL ago, and then 1.05 TTL prove it dead.
+    // The session may have been renewed just before, or a third of the TTL ago. Then it expires
+    // after 1.05 TTL.
     ensure!(took > TTL * 6 / 10, "it took only {took:?}");
     ensure!(took < TTL * 14 / 10, "it took {took:?}");
 
-    // The frozen app learns of the loss when it wakes up.
+    // The frozen app is notified of the loss when it continues.
     let id = lease["leaseId"]
         .as_str()
         .context("a lease must have an id")?;

@@ -1,5 +1,5 @@
-//! A pod that is deleted or evicted hands its locks to the next waiter, and not before its app has stopped:
-//! however that stops, and however long it takes.
+//! A pod that is deleted or evicted hands its locks to the next waiter, but only after its app has
+//! stopped, in whatever way and however long it takes.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::harness::{Namespace, eventually};
 use crate::install::Leasehold;
 use crate::pods::LIMIT;
 
-/// A script marks its lines with the machine's time: the log's own is from when it was read, which may be
-/// later than that of another log's next line.
+/// Scripts write the machine's time into their lines. A log's own time is when the line was read,
+/// which may be later than the next line of another log.
 const NOW: &str = "now() { cut -d' ' -f1 /proc/uptime; }\n";
-/// Takes the lock and renews it each second, in the background and in silence.
+/// Acquires the lock and renews it every second, in the background and without output.
 const TAKE: &str = r#"answer=$(call /v1/locks/acquire '{"resource":"orders","ttlSeconds":60}')
 echo "$answer"
 id=$(echo "$answer" | sed 's/.*"leaseId":"\([^"]*\)".*/\1/')
 (while sleep 1; do call "/v1/locks/$id/renew" '{}'; done) >/dev/null 2>&1 &
 "#;
-/// Takes the lock with a connection.
+/// Holds the lock by a connection.
 const HOLD: &str = r#"call /v1/locks/hold '{"resource":"orders"}' &
 hold=$!
 "#;
@@ -30,27 +30,27 @@ const WAIT: &str =
     "call /v1/locks/acquire '{\"resource\":\"orders\",\"ttlSeconds\":60,\"waitSeconds\":240}'
 echo \"had $(now)\"
 exec sleep infinity";
-/// Reports that it is alive until it is killed.
+/// Reports that it is running until it is killed.
 const LIVE: &str = "while :; do echo \"alive $(now)\"; sleep 0.05; done";
 
-/// From one moment to a later one.
+/// Returns the time between the two.
 pub(crate) fn between(from: Timestamp, to: Timestamp) -> Result<Duration> {
     Ok(to.duration_since(from).try_into()?)
 }
 
-/// The mark of a line: the time since the machine started.
+/// Returns the time in a line: since the machine's boot.
 fn said_at(line: &str) -> Result<Duration> {
     let (_, seconds) = line.rsplit_once(' ').context("it must end with a time")?;
     Ok(Duration::try_from_secs_f64(seconds.parse()?)?)
 }
 
-/// How long after this line of its former holder the next one had the lock.
+/// Returns the time from this line of the former holder until the next one received the lock.
 fn handed_over(after: &str, had: &str) -> Result<Duration> {
     let passed = said_at(had)?.checked_sub(said_at(after)?);
     passed.with_context(|| format!("the app said {after:?}, the next one {had:?}"))
 }
 
-/// The last line of a log that begins with this.
+/// Returns the last line of a log with this prefix.
 fn last(log: &mut Log, begins: &str) -> Result<String> {
     let lines = log.lines()?;
     let mut lines = lines.into_iter().rev().map(|(_, line)| line);
@@ -58,7 +58,7 @@ fn last(log: &mut Log, begins: &str) -> Result<String> {
     line.with_context(|| format!("the app must have said {begins:?}"))
 }
 
-/// Pod `a`, which has the lock `orders`, and pod `b`, which waits for it.
+/// Pod `a`, which holds the lock `orders`, and pod `b`, which waits for it.
 struct Pair {
     a: App,
     namespace: Namespace,
@@ -92,7 +92,7 @@ impl Pair {
         self.namespace.kubectl(&delete).await?.ok().map(drop)
     }
 
-    /// By the Eviction API.
+    /// Evicts pod `a` by the Eviction API.
     async fn evict(&self, grace_seconds: u32) -> Result<()> {
         let namespace = &self.namespace.name;
         let path = format!("/api/v1/namespaces/{namespace}/pods/a/eviction");
@@ -105,7 +105,8 @@ impl Pair {
         Ok(())
     }
 
-    /// When the next one had the lock, after the whole output of the first app is in its log.
+    /// Returns the line of the next holder, once the complete output of the first app is in its
+    /// log.
     async fn had(&mut self) -> Result<String> {
         let (_, had) = self.waits.until("had ").await?;
         let gone = ["wait", "--for=delete", "pod/a", "--timeout=60s"];
@@ -114,18 +115,18 @@ impl Pair {
     }
 }
 
-/// How an app stops.
+/// A way in which an app stops.
 struct Stop {
     about: &'static str,
     script: String,
     wanted: Wanted,
-    /// What its last line begins with before which it must have the lock alone.
+    /// The prefix of its last line until which it must be the only holder.
     last_word: &'static str,
 }
 
 impl Stop {
-    /// Deletes or evicts its pod; gives how long after the app's SIGTERM and after its last word the next one
-    /// had the lock.
+    /// Deletes or evicts its pod. Measures how long after the app's SIGTERM, and after its last
+    /// line, the next waiter receives the lock.
     async fn measure(&self, begin: impl AsyncFnOnce(&Pair) -> Result<()>) -> Result<()> {
         let leasehold = Leasehold::installed().await?;
         let mut pair = Pair::start(leasehold, &self.script, &self.wanted).await?;
@@ -141,7 +142,8 @@ impl Stop {
             "measured: {}: next holder {after_term} after SIGTERM, {after_end:?} after the app's end",
             self.about
         ))?;
-        // An ended pod is reclaimed by its report, long before its session expires.
+        // The operator reclaims the locks of an ended pod by the kubelet's report, long before the
+        // session expires.
         ensure!(after_end < Duration::from_secs(5), "it took {after_end:?}");
         Ok(())
     }
@@ -187,7 +189,7 @@ while :; do sleep 0.05; done"#;
 
 #[tokio::test]
 async fn app_that_ends_without_release_hands_over_after_its_end() -> Result<()> {
-    // Its last work takes two seconds, in which the lock must not be another's.
+    // Its last work takes two seconds. During them the lock must not go to another pod.
     let end = r#"trap 'echo "term $(now)"; sleep 2; echo "stopped $(now)"; exit 0' TERM
 while :; do sleep 0.1; done"#;
     let stop = Stop {
@@ -210,7 +212,7 @@ async fn app_that_ignores_sigterm_hands_over_after_sigkill() -> Result<()> {
     stop.measure(Pair::delete).await
 }
 
-/// The sidecar gets its SIGTERM after a second, the app its SIGKILL after two.
+/// The sidecar receives SIGTERM after one second, the app SIGKILL after two.
 #[tokio::test]
 async fn app_with_a_grace_of_one_second_has_the_lock_alone() -> Result<()> {
     let stop = Stop {
@@ -222,7 +224,7 @@ async fn app_with_a_grace_of_one_second_has_the_lock_alone() -> Result<()> {
     stop.measure(Pair::delete).await
 }
 
-/// App and sidecar get their SIGTERM together, the app its SIGKILL two seconds later.
+/// App and sidecar receive SIGTERM at the same time, the app SIGKILL two seconds later.
 #[tokio::test]
 async fn app_whose_hook_uses_up_the_grace_has_the_lock_alone() -> Result<()> {
     let stop = Stop {
@@ -248,7 +250,7 @@ async fn evicted_app_has_the_lock_alone() -> Result<()> {
     stop.measure(async |pair| pair.evict(1).await).await
 }
 
-/// As when its image is changed, or `crictl stop` is called.
+/// For example because its image is changed, or `crictl stop` is called.
 #[tokio::test]
 async fn sidecar_restarted_under_a_running_app_resumes_its_lease() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
@@ -264,7 +266,7 @@ while :; do echo "alive $(now) $(call "/v1/locks/$id/renew" '{}' 2>&1)"; sleep 0
     let (_, refused) = pair.holds.until("curl: (7)").await?;
     let count = pair.holds.lines()?.len();
     let mut renewed = None;
-    eventually("the lease to go on", LIMIT, async || {
+    eventually("the lease to continue", LIMIT, async || {
         let lines = pair.holds.lines().ok()?;
         let mut later = lines.into_iter().skip(count).map(|(_, line)| line);
         renewed = later.find(|line| line.contains("\"validForMs\":"));
@@ -274,7 +276,7 @@ while :; do echo "alive $(now) $(call "/v1/locks/$id/renew" '{}' 2>&1)"; sleep 0
     let renewed = renewed.context("it was renewed")?;
     let away = said_at(mark(&renewed)?)?.saturating_sub(said_at(mark(&refused)?)?);
     crate::tell(&format!(
-        "measured: SIGTERM of the sidecar alone: the lease went on after {away:?}"
+        "measured: SIGTERM of the sidecar alone: the lease continued after {away:?}"
     ))?;
     let lock = pair.namespace.lock("orders").await?.context("no lock")?;
     ensure!(
@@ -295,7 +297,7 @@ while :; do echo "alive $(now) $(call "/v1/locks/$id/renew" '{}' 2>&1)"; sleep 0
     Ok(())
 }
 
-/// `alive TIME` of a line that continues with an answer.
+/// Returns `alive TIME` of a line that continues with an answer.
 fn mark(line: &str) -> Result<&str> {
     let end = line.match_indices(' ').nth(1).map(|(end, _)| end);
     Ok(&line[..end.context("it must have a time")?])

@@ -1,4 +1,4 @@
-//! The chart's own test, as a platform engineer runs it after the installation.
+//! The chart's own test, run as a platform engineer runs it after the installation.
 
 use anyhow::{Result, ensure};
 

@@ -1,7 +1,7 @@
-//! `helm upgrade` that replaces the operator's pods, under apps that hold locks and while pods are created.
+//! `helm upgrade` replaces the operator's pods while apps hold locks and pods are created.
 //!
-//! No earlier release exists. The "previous" sidecars are therefore the same binary under another tag: an upgrade
-//! leaves them unchanged, and both versions work together.
+//! No earlier release exists. So the "previous" sidecars are the same binary with another tag: an
+//! upgrade leaves them unchanged, and both versions work together.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
@@ -22,11 +22,11 @@ use crate::parts::{self, IMAGE};
 use crate::pods::LIMIT;
 
 const BEFORE: &str = "0.0.0-before";
-/// How many created pods may be pending: the namespace's quota has room for more.
+/// The maximum number of pending pods: the namespace's quota permits more.
 const AT_ONCE: usize = 4;
 
-/// Has one lock by a connection and one by renewals, and takes a third again and again: a word for each
-/// answer.
+/// Holds one lock by a connection and one by renewals, and repeatedly acquires a third. Prints a
+/// word for each answer.
 const SCRIPT: &str = r#"trap 'exit 0' TERM
 call /v1/locks/hold '{"resource":"held"}' &
 id() { sed -n 's/.*"leaseId":"\([^"]*\)".*/\1/p'; }
@@ -38,14 +38,14 @@ while :; do
   sleep 0.2
 done"#;
 const GOOD: &str = "renewed 200 released 204";
-/// The lease is over, and the store learns of it a little later.
+/// The lease is over, and the release reaches the store a little later.
 const GOOD_TOO: &str = "renewed 200 released 202";
 
 #[tokio::test]
 async fn helm_upgrade_loses_no_lock_and_refuses_no_pod() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let machine = leasehold.machine;
-    // As long as its tag is another one, so are the sidecars of new pods.
+    // While its tag differs, so do the sidecars of new pods.
     tag_before(machine).await?;
     let before = format!("sidecar.image.tag={BEFORE}");
     leasehold.upgrade(&["--set", &before]).await?;
@@ -70,7 +70,7 @@ async fn helm_upgrade_loses_no_lock_and_refuses_no_pod() -> Result<()> {
     let upgrade = async {
         let upgraded = leasehold.upgrade(&[]).await;
         let ended = Timestamp::now();
-        // Those that are replaced still answer the API server for a while.
+        // The replaced pods still answer the API server for a while.
         let settled = leasehold.until_settled().await;
         is_done.set(true);
         upgraded.and(settled).map(|()| ended)
@@ -88,10 +88,7 @@ async fn helm_upgrade_loses_no_lock_and_refuses_no_pod() -> Result<()> {
     ))?;
 
     until_all_was_well(&mut log, ended).await?;
-    ensure!(
-        grant(&namespace, "held").await? == held,
-        "the hold is another one"
-    );
+    ensure!(grant(&namespace, "held").await? == held, "the hold changed");
     let new = machine
         .app(&namespace, "new", "exec sleep infinity", &Wanted::default())
         .await?;
@@ -103,7 +100,7 @@ async fn helm_upgrade_loses_no_lock_and_refuses_no_pod() -> Result<()> {
     they_get_on(&old, &new).await
 }
 
-/// The same image by another name.
+/// Tags the same image with another name.
 async fn tag_before(machine: &Machine) -> Result<()> {
     let (repository, _) = IMAGE.rsplit_once(':').context("an image has a tag")?;
     let mut ctr = tokio::process::Command::from(parts::ctr(&machine.folder)?);
@@ -115,8 +112,8 @@ async fn tag_before(machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Creates pods, which must all get a sidecar, one after the other until the upgrade is done. A refusal is an error.
-/// While [`AT_ONCE`] of them are pending further requests are dry runs.
+/// Creates pods one after the other until the upgrade is done. Each must get a sidecar, and a
+/// refusal is an error. While [`AT_ONCE`] of them are pending, further requests are dry runs.
 async fn make_pods(namespace: &Namespace, is_done: &Cell<bool>) -> Result<u32> {
     let pods = Api::<Pod>::namespaced(namespace.client.clone(), &namespace.name);
     let mut on_their_way = VecDeque::new();
@@ -144,7 +141,7 @@ async fn make_pods(namespace: &Namespace, is_done: &Cell<bool>) -> Result<u32> {
         }
     }
     ensure!(asked_for > 20 && made > 1, "only {asked_for}, {made} made");
-    // And those that were made run to their end.
+    // The created pods complete.
     for name in on_their_way {
         namespace
             .until("pod", &name, "succeeded", has_succeeded)
@@ -169,7 +166,7 @@ fn sidecar_image(pod: &Value) -> Result<&str> {
     sidecar["image"].as_str().context("an image")
 }
 
-/// The holder of a lock, and its token.
+/// Returns the holder of a lock, and its token.
 async fn grant(namespace: &Namespace, lock: &str) -> Result<Value> {
     let lock = namespace.lock(lock).await?.context("no such lock")?;
     let status = &lock["status"];
@@ -177,7 +174,8 @@ async fn grant(namespace: &Namespace, lock: &str) -> Result<Value> {
     Ok(json!([status["holder"], status["token"]]))
 }
 
-/// Five more rounds under the new operator, and no bad answer or event since the start.
+/// Waits for five more rounds under the new operator, and asserts that no bad answer or event
+/// occurred since the start.
 async fn until_all_was_well(log: &mut Log, ended: Timestamp) -> Result<()> {
     eventually("five more rounds", LIMIT, async || {
         let lines = log.lines().ok()?;
@@ -195,7 +193,7 @@ async fn until_all_was_well(log: &mut Log, ended: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// A sidecar of the version before hands a lock to a new one, and takes it back.
+/// A sidecar of the previous version hands a lock to a new one, and gets it back.
 async fn they_get_on(old: &App, new: &App) -> Result<()> {
     let mut token = None;
     for (has, wants) in [(old, new), (new, old)] {

@@ -1,4 +1,5 @@
-//! Leasehold on the node, installed by Helm 4 as a platform engineer does it, and namespaces that have it.
+//! Leasehold on the node, installed with Helm 4 as a platform engineer does it, and namespaces that
+//! use it.
 
 use anyhow::{Context, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +15,7 @@ use crate::pods::LIMIT;
 
 const CHART: &str = "charts/leasehold";
 pub(crate) const NAME: &str = "leasehold";
-/// Beside the chart's defaults. The Service of an election's leader needs the label.
+/// Values beyond the chart's defaults. The Service of an election's leader needs the label.
 const VALUES: [&str; 2] = [
     "--set",
     "operator.leaderLabels=true,operator.unreadyLeaderSeconds=5",
@@ -27,7 +28,7 @@ pub(crate) struct Leasehold {
 }
 
 impl Leasehold {
-    /// Installed by the first test.
+    /// Returns the shared release. The first test installs it.
     pub(crate) async fn installed() -> Result<&'static Self> {
         static SHARED: OnceCell<Result<Leasehold, String>> = OnceCell::const_new();
 
@@ -49,7 +50,7 @@ impl Leasehold {
         Ok(leasehold)
     }
 
-    /// Installs it, for the first time or after it was uninstalled.
+    /// Installs it, for the first time or after an uninstallation.
     pub(crate) async fn install_again(&self) -> Result<()> {
         let began = now();
         self.helm(&[&["install", NAME, CHART, "--wait"], &VALUES[..]].concat())
@@ -71,7 +72,7 @@ impl Leasehold {
         self.helm(&["uninstall", NAME]).await
     }
 
-    /// The operator's pods that are there and not on their way out.
+    /// Returns the operator's pods that exist and are not being deleted.
     pub(crate) async fn operators(&self) -> Result<Vec<Value>> {
         let system = self.machine.cluster.operator_namespace().await?;
         let pods = system
@@ -83,8 +84,8 @@ impl Leasehold {
         Ok(pods.iter().filter(stays).cloned().collect())
     }
 
-    /// Waits until those that an upgrade or an uninstallation replaced are gone. Until then they answer the
-    /// API server, as they did before.
+    /// Waits until the pods that an upgrade or an uninstallation replaced are gone. Until then they
+    /// still answer the API server.
     pub(crate) async fn until_settled(&self) -> Result<()> {
         let system = self.machine.cluster.operator_namespace().await?;
         eventually("the former operator's pods to be gone", LIMIT, async || {
@@ -96,7 +97,7 @@ impl Leasehold {
         .await
     }
 
-    /// Runs Helm on the release's namespace.
+    /// Runs Helm in the release's namespace.
     pub(crate) async fn helm(&self, args: &[&str]) -> Result<String> {
         let args = [&["--namespace", OPERATOR_NAMESPACE], args].concat();
         let output = self.helm.run(&args).await?;
@@ -104,7 +105,7 @@ impl Leasehold {
         match output.ok() {
             Ok(said) => Ok(said),
             Err(error) => {
-                // A part that is not ready logs the reason.
+                // A pod that is not ready logs the reason.
                 let pods = system.kubectl(&["describe", "pods"]).await?.ok()?;
                 let logs = [
                     "logs",
@@ -118,7 +119,7 @@ impl Leasehold {
         }
     }
 
-    /// A strict namespace in which pods get the sidecar when they ask for it.
+    /// Creates a strict namespace in which pods get the sidecar on request.
     pub(crate) async fn namespace(&self, about: &str) -> Result<Namespace> {
         let labels = json!({"leasehold.dev/injection": "on-request"});
         let namespace = self.machine.namespace(about, &labels).await?;
@@ -136,8 +137,8 @@ impl Leasehold {
         Ok(namespace)
     }
 
-    /// Waits until pods get the sidecar. A replica is ready a moment before the API server can reach it, and until
-    /// then requests are refused.
+    /// Waits until pods get the sidecar. A replica is ready a moment before the API server can
+    /// reach it, and until then requests are refused.
     pub(crate) async fn until_injected(&self, namespace: &Namespace) -> Result<()> {
         let pods = Api::<Pod>::namespaced(namespace.client.clone(), &namespace.name);
         let pod = serde_json::from_value(asking_pod("asking", "exit 0", &Wanted::default()))?;
@@ -145,7 +146,7 @@ impl Leasehold {
             dry_run: true,
             ..PostParams::default()
         };
-        eventually("a pod to be given its sidecar", LIMIT, async || {
+        eventually("a pod to get its sidecar", LIMIT, async || {
             let pod = pods.create(&dry, &pod).await.ok()?;
             let labels = pod.metadata.labels?;
             labels.contains_key("leasehold.dev/injected").then_some(())

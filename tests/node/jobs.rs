@@ -1,4 +1,4 @@
-//! Jobs end as their apps do; the sidecar neither keeps them nor changes their outcome.
+//! A Job ends as its app does. The sidecar neither delays the Job nor changes its outcome.
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use crate::app::{Wanted, asking_pod};
 use crate::harness::Namespace;
 use crate::install::Leasehold;
 
-/// Ends with 9 where the lock was not had.
+/// Exits with 9 if it does not get the lock.
 const TAKE: &str = r#"answer=$(call /v1/locks/acquire '{"resource":"close","ttlSeconds":60,"waitSeconds":60}')
 echo "$answer"
 case "$answer" in *'"acquired":true'*) ;; *) exit 9 ;; esac
@@ -36,8 +36,8 @@ async fn a_job_with_a_lock_completes_and_another_fails() -> Result<()> {
         })
         .await?;
     let token = &lock["status"]["token"];
-    ensure!(token.as_u64() > Some(0), "nobody had it: {lock}");
-    // An end without a release is recorded, and a release is not.
+    ensure!(token.as_u64() > Some(0), "never granted: {lock}");
+    // An end without a release is recorded, a release is not.
     let incidents = lock["status"]["incidents"].as_array();
     let mut ended = Vec::new();
     for incident in incidents.into_iter().flatten() {
@@ -50,7 +50,7 @@ async fn a_job_with_a_lock_completes_and_another_fails() -> Result<()> {
     Ok(())
 }
 
-/// The sidecar ended long before the app's promise was over.
+/// Asserts that the sidecar ended long before the validity returned to its app.
 async fn stopped_without_delay(namespace: &Namespace, job: &str) -> Result<()> {
     let selector = format!("job={job}");
     let pods = ["get", "pods", "-l", &selector, "-o", "json"];

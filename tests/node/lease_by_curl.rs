@@ -1,4 +1,4 @@
-//! What an app gets from its sidecar by curl, in its own container.
+//! What an app receives from its sidecar with curl, in its own container.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -24,7 +24,7 @@ async fn an_app_takes_a_lock_by_curl_and_another_pod_is_refused() -> Result<()> 
     ensure!(refusal["code"] == "lock_held", "{refusal}");
     ensure!(refusal["holder"].to_string().contains("\"a\""), "{refusal}");
 
-    // The lock is the pod's that the API server knows by the sidecar's token.
+    // The holder is the pod that the API server identifies by the sidecar's token.
     let holder = namespace.lock("orders").await?.unwrap_or_default()["status"]["holder"].clone();
     ensure!(
         holder["podUid"] == a.pod["metadata"]["uid"] && holder["pod"] == "a",

@@ -1,7 +1,7 @@
 //! A whole cluster with one node, which all tests share.
 //!
-//! Nothing is ever stopped in good order: `enter.sh` has a process namespace of its own, and all of it
-//! ends with the test.
+//! Nothing is shut down gracefully: `enter.sh` has a separate process namespace, and everything in
+//! it ends with the test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, OnceCell};
 use crate::harness::{Cluster, Process, eventually, now, target_directory};
 use crate::parts::{self, Folder, NODE};
 
-/// How long the node may take to be ready; it takes 6 s on an idle machine.
+/// How long the node may take to become ready. It takes 6 s on an idle machine.
 const START: Duration = Duration::from_secs(120);
 
 /// A cluster with one node.
@@ -26,7 +26,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// The machine that the tests of this process share, started by the first one.
+    /// Returns the machine that the tests of this process share, started by the first of them.
     pub(crate) async fn shared() -> Result<&'static Self> {
         static SHARED: OnceCell<Result<Machine, String>> = OnceCell::const_new();
 
@@ -38,7 +38,7 @@ impl Machine {
     async fn start() -> Result<Self> {
         let began = now();
         let folder = Folder::from_env()?;
-        // Beside each other: both take seconds.
+        // Started concurrently: both take seconds.
         let containerd = parts::start_containerd(&folder)?;
         let cluster = Cluster::for_a_node().await?;
         let control_plane = cluster.control_plane();
@@ -73,15 +73,15 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The node's object.
+    /// Returns the node object.
     pub(crate) async fn node(&self) -> Result<Value> {
         let client = self.cluster.admin().await?;
         let request = http::Request::get(format!("/api/v1/nodes/{NODE}")).body(vec![])?;
         Ok(client.request(request).await?)
     }
 
-    /// Stops the controllers that would treat a node as lost after a time without an API server. In clusters they
-    /// stop automatically, because they lose their own election.
+    /// Stops the controllers, which would treat a node as lost after some time without an API
+    /// server. In real clusters they stop automatically, because they lose their own election.
     pub(crate) async fn stop_controllers(&self) -> Result<()> {
         match self.controllers.lock().await.take() {
             Some(process) => process.kill(),
@@ -89,7 +89,7 @@ impl Machine {
         }
     }
 
-    /// Starts them again.
+    /// Restarts them.
     pub(crate) async fn start_controllers(&self) -> Result<()> {
         let process = parts::start_controllers(&self.folder, self.cluster.control_plane())?;
         *self.controllers.lock().await = Some(process);

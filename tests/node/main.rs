@@ -1,8 +1,9 @@
-//! Our image on a real node: kubelet, containerd, scheduler, kube-proxy and all controllers, on a real
-//! API server and etcd. Run it by `make node-e2e`, which gives it a machine of its own (`enter.sh`).
+//! Our image on a real node: kubelet, containerd, scheduler, kube-proxy and all controllers, on a
+//! real API server and etcd. Run it with `make node-e2e`, which starts it on a separate machine
+//! (`enter.sh`).
 //!
-//! All tests share the cluster, each in namespaces of its own, and run one after the other. Beside them
-//! is only a second node, which is idle most of the time (`both.sh`).
+//! All tests share the cluster, each in its own namespaces, and run one after the other. The only
+//! concurrent process is a second node, which is idle most of the time (`both.sh`).
 
 mod app;
 #[path = "../harness.rs"]
@@ -32,7 +33,7 @@ mod uninstall;
 
 use std::io::Write as _;
 
-/// Unlike what is printed by a macro, this is shown when the test passes too.
+/// Unlike the output of `println!`, this is shown for a passing test, too.
 pub(crate) fn tell(line: &str) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }

@@ -1,4 +1,5 @@
-//! Pods whose app does not run or serve: they take no lead, or lose it to a pod whose app does.
+//! Pods whose app does not run or serve: they do not acquire a lead, or lose it to a pod whose app
+//! does.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -8,15 +9,15 @@ use crate::harness::{Namespace, eventually};
 use crate::install::Leasehold;
 use crate::pods::LIMIT;
 
-/// Asks until its pod leads, then ends as a crash does.
+/// Queries until its pod leads, then exits as in a crash.
 const LEADS_AND_CRASHES: &str = r#"while sleep 0.1; do
   case $(curl --silent "$LEASEHOLD_URL/v1/elections/billing") in *'"leader":true'*) exit 1 ;; esac
 done"#;
-/// Asks as an app does that acts by the answers.
+/// Queries like an app that acts on the answers.
 const ASKS: &str = r#"trap 'exit 0' TERM
 while sleep 0.5; do curl --silent "$LEASEHOLD_URL/v1/elections/billing"; echo; done"#;
 
-/// How a pod's app is, by its container's state.
+/// Waits until the app's container waits for this reason.
 async fn until_app(namespace: &Namespace, pod: &str, reason: &str) -> Result<()> {
     eventually(&format!("{pod} to be {reason}"), LIMIT, async || {
         let pod = namespace.get("pod", pod).await.ok()?;
@@ -26,7 +27,7 @@ async fn until_app(namespace: &Namespace, pod: &str, reason: &str) -> Result<()>
     .await
 }
 
-/// The status of the namespace's one lock, which is the election's; null where there is none.
+/// Returns the status of the namespace's only lock, which is the election's, or null.
 async fn status(namespace: &Namespace) -> Result<Value> {
     let locks = namespace.all("distributedlocks").await?;
     let lock = locks.first();
@@ -45,7 +46,7 @@ async fn until_leads(namespace: &Namespace, pod: &str) -> Result<Value> {
 async fn a_pod_whose_app_does_not_run_does_not_lead() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let namespace = leasehold.namespace("no-app").await?;
-    // It gives a lead up after six seconds without a question; the first restart takes ten.
+    // It releases a lead after six seconds without a query; the first restart takes ten.
     let config = vec![("elect", "billing"), ("session-ttl", "3")];
     let wanted = |readiness: Value| Wanted {
         config: config.clone(),
@@ -60,7 +61,7 @@ async fn a_pod_whose_app_does_not_run_does_not_lead() -> Result<()> {
     let crashes = asking_pod("crashes", LEADS_AND_CRASHES, &wanted(Value::Null));
     namespace.apply(&crashes).await?;
     let first = until_leads(&namespace, "crashes").await?;
-    // A pod that is not ready can lead: its app asks.
+    // A pod that is not ready can lead, because its app queries.
     let never = json!({"exec": {"command": ["false"]}, "periodSeconds": 1});
     namespace
         .apply(&asking_pod("asks", ASKS, &wanted(never)))
@@ -72,10 +73,10 @@ async fn a_pod_whose_app_does_not_run_does_not_lead() -> Result<()> {
     );
     ensure!(
         second["incidents"].is_null(),
-        "it was given up, not taken away: {second}"
+        "released, not taken over: {second}"
     );
-    // Its app comes again and again, asks, and waits in line.
-    eventually("crashes to wait in line", LIMIT, async || {
+    // Its app restarts repeatedly, queries, and is queued.
+    eventually("crashes to be queued", LIMIT, async || {
         let status = status(&namespace).await.ok()?;
         let waiters = status["waiters"].as_array()?.iter();
         let pods = waiters.map(|waiter| waiter["pod"].clone());
@@ -113,7 +114,7 @@ async fn the_operator_moves_a_lead_to_a_pod_that_is_ready() -> Result<()> {
         (status["waiters"][0]["pod"] == "unready").then_some(())
     })
     .await?;
-    // Now another pod can lead. It is the last in the queue.
+    // Now another pod can lead. It is the last one in the queue.
     namespace.apply(&candidate("serves", "true")).await?;
     let status = until_leads(&namespace, "serves").await?;
     let incidents = status["incidents"].as_array().into_iter().flatten();

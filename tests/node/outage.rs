@@ -1,5 +1,6 @@
-//! Five minutes without an API server: nothing that runs is harmed, nothing new is granted, and each holder is
-//! notified in time that its lease is over. It runs on a node of its own (`both.sh`), because it idles.
+//! Five minutes without an API server: running pods are not affected, no lock is granted, and each
+//! holder is notified in time that its lease is over. The test runs on a separate node (`both.sh`),
+//! because it idles.
 
 use std::time::Duration;
 
@@ -13,16 +14,17 @@ use crate::harness::{Namespace, eventually};
 use crate::install::Leasehold;
 use crate::pods::{LIMIT, condition};
 
-/// Longer than a node may be silent, and than the token of a sidecar is trusted without a new check.
+/// Longer than the time after which a node counts as lost, and than the validity of a cached check
+/// of a sidecar's token.
 const OUTAGE: Duration = Duration::from_secs(300);
-/// How often the apps ask meanwhile.
+/// The interval between the apps' requests.
 const EVERY: Duration = Duration::from_secs(15);
-/// How long a refusal may take: a client's patience.
+/// How long a refusal may take: a client's timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How late a loss may be notified on a busy machine. The deadline that was promised before counts.
+/// How late a loss may be notified on a busy machine, after the last returned deadline.
 const LATE: Duration = Duration::from_secs(2);
 
-/// The Service by which pods reach the API server.
+/// The Service through which pods reach the API server.
 const API_SERVER: &str = "10.0.0.1:443";
 
 const HOLD: &str = "echo opened; call /v1/locks/hold '{\"resource\":\"held\"}'
@@ -32,7 +34,7 @@ exec sleep infinity";
 async fn five_minutes_outage_makes_no_pod_unready_or_restart() -> Result<()> {
     let leasehold = Leasehold::installed().await?;
     let (machine, namespace) = (leasehold.machine, leasehold.namespace("outage").await?);
-    // A real app's readiness may hang on its sidecar's.
+    // A real app's readiness may depend on its sidecar's.
     let probe = "curl --silent --fail $LEASEHOLD_URL/healthz";
     let wanted = Wanted {
         readiness: json!({"exec": {"command": ["sh", "-c", probe]},
@@ -52,7 +54,7 @@ async fn five_minutes_outage_makes_no_pod_unready_or_restart() -> Result<()> {
     control_plane.stop_api_server().await?;
     let gone = Timestamp::now();
     let during = outlast(&apps[1], &leased, gone + OUTAGE).await;
-    // Whatever came of it, the tests behind this one need the API server.
+    // Whatever the result, the following tests need the API server.
     control_plane.start_api_server().await?;
     let back = Timestamp::now();
     machine.start_controllers().await?;
@@ -75,7 +77,8 @@ async fn five_minutes_outage_makes_no_pod_unready_or_restart() -> Result<()> {
     operators_stayed(leasehold).await
 }
 
-/// Asks for locks and for the lease until then: 503 in time, and no yes once the lease is over.
+/// Requests locks and reads the lease until then. Expects 503 in time, and no confirmation after
+/// the lease is over.
 async fn outlast(asker: &App, leased: &Value, end: Timestamp) -> Result<()> {
     let id = leased["leaseId"].as_str().context("a lease has an id")?;
     let (mut refusals, mut longest) = (0, Duration::ZERO);
@@ -99,7 +102,7 @@ async fn outlast(asker: &App, leased: &Value, end: Timestamp) -> Result<()> {
     ))
 }
 
-/// The stream had `at-risk`, and `lost` when its last promise was over.
+/// The stream delivered `at-risk`, and `lost` after its last returned deadline.
 fn notified_in_time(holds: &mut Log, gone: Timestamp) -> Result<()> {
     let (opened, _) = holds.find("opened")?.context("it must say so")?;
     let (risk, _) = holds.find("event: at-risk")?.context("no at-risk")?;
@@ -127,12 +130,13 @@ fn notified_in_time(holds: &mut Log, gone: Timestamp) -> Result<()> {
         between(gone, risk)?,
         between(gone, lost)?
     ))?;
-    ensure!(late < LATE, "told {late:?} after the deadline");
+    ensure!(late < LATE, "notified {late:?} after the deadline");
     Ok(())
 }
 
-/// Locks are granted again, a free one and those that were lost, as soon as pods reach the API server. That depends
-/// on kube-proxy, which retries more and more rarely, as all of Kubernetes' own clients do.
+/// Waits until locks are granted again, a free one and the lost ones, as soon as pods reach the API
+/// server. That depends on kube-proxy, which retries with increasing pauses, like all of
+/// Kubernetes' own clients.
 async fn until_given(apps: &[App], leased: &Value, back: Timestamp) -> Result<()> {
     eventually("pods to reach the API server", 5 * LIMIT, async || {
         let connected = tokio::net::TcpStream::connect(API_SERVER).await;
@@ -167,7 +171,8 @@ async fn until_given(apps: &[App], leased: &Value, back: Timestamp) -> Result<()
     ))
 }
 
-/// The kubelet, the scheduler and the controllers have caught up, too, and have reported their state.
+/// Waits until the kubelet, the scheduler and the controllers have caught up, too, and have
+/// reported their state.
 async fn until_a_new_pod_runs(namespace: &Namespace) -> Result<()> {
     let pod = asking_pod("new", "exec sleep infinity", &Wanted::default());
     namespace.apply(&pod).await?;
@@ -178,7 +183,8 @@ async fn until_a_new_pod_runs(namespace: &Namespace) -> Result<()> {
     .await
 }
 
-/// What changes when a container restarts, or when the pod is not ready for a moment.
+/// Returns the fields that change when a container restarts, or when the pod is not ready for a
+/// moment.
 fn vitals(pod: &Value) -> Result<Value> {
     let status = &pod["status"];
     let conditions = status["conditions"].as_array().context("no conditions")?;
@@ -202,7 +208,7 @@ fn vitals(pod: &Value) -> Result<Value> {
     ]))
 }
 
-/// The operator can do nothing without an API server, which is not a reason to restart it either.
+/// Without an API server the operator can do nothing, but that is not a reason to restart it.
 async fn operators_stayed(leasehold: &Leasehold) -> Result<()> {
     for operator in leasehold.operators().await? {
         let status = &operator["status"]["containerStatuses"][0];

@@ -1,4 +1,5 @@
-//! The programs of a node, and the files that they read. README.md has the reasons for the settings.
+//! The programs of a node, and the files that they read. README.md has the reasons for the
+//! settings.
 //!
 //! All their files are in one directory, or where `enter.sh` mounted the node's own directories.
 
@@ -12,14 +13,14 @@ use crate::harness::{ControlPlane, Kubeconfig, NODE_ADDRESS, Process, target_dir
 
 /// The node's name.
 pub(crate) const NODE: &str = "node-1";
-/// The image of the pods' apps, and of their sandboxes: by default it sleeps.
+/// The image of the pods' apps and of their sandboxes. Its default command sleeps.
 pub(crate) const APP_IMAGE: &str = "registry.test/app:1";
-/// Our image, as the chart names it by default.
+/// Our image, with the chart's default name.
 pub(crate) const IMAGE: &str = concat!("ghcr.io/leasehold/leasehold:", env!("CARGO_PKG_VERSION"));
-/// Where pods get their addresses from.
+/// The pods' address range.
 const PODS: &str = "10.244.0.0/24";
 
-/// A program that `tests/controlplane/build.sh` built.
+/// Returns the path of a program that `tests/controlplane/build.sh` built.
 pub(crate) fn program(part: &str, name: &str) -> Result<PathBuf> {
     let path = target_directory()
         .join("controlplane")
@@ -34,23 +35,23 @@ pub(crate) fn program(part: &str, name: &str) -> Result<PathBuf> {
     Ok(std::fs::canonicalize(path)?)
 }
 
-/// Where a node keeps its files.
+/// The folder with a node's files.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// The one that `enter.sh` made.
+    /// Returns the folder that `enter.sh` created.
     pub(crate) fn from_env() -> Result<Self> {
         let folder = std::env::var_os("LEASEHOLD_NODE_STATE");
         let folder = folder.context("run it by `make node-e2e`: it needs a machine of its own")?;
         Ok(Self(PathBuf::from(folder)))
     }
 
-    /// A path in it.
+    /// Returns a path in it.
     pub(crate) fn at(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 
-    /// The socket of containerd, which the kubelet speaks to.
+    /// Returns the path of containerd's socket, which the kubelet connects to.
     pub(crate) fn containerd_socket(&self) -> String {
         self.at("containerd.sock")
     }
@@ -80,7 +81,7 @@ address = '{socket}'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = '{APP_IMAGE}'
 [plugins.'io.containerd.cri.v1.runtime']
-# Not everybody who is root may make a process less likely to be killed.
+# Not every root user may make a process less likely to be killed.
 restrict_oom_score_adj = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ['{plugins}']
@@ -102,7 +103,7 @@ BinaryName = '{runc}'
     Process::spawn("containerd", &mut command, &folder.log("containerd"))
 }
 
-/// The shim lies beside containerd; the rest is the machine's.
+/// The shim is beside containerd; the other programs are the machine's.
 fn path() -> Result<String> {
     let containerd = program("containerd", "containerd")?;
     let built = containerd.parent().context("a file must have a folder")?;
@@ -110,7 +111,8 @@ fn path() -> Result<String> {
     Ok(format!("{}:{machine}", built.display()))
 }
 
-/// One bridge, whose address connects the pods with the node and with Services.
+/// Returns the network configuration: one bridge, whose address connects the pods with the node and
+/// with Services.
 fn network(folder: &Folder) -> String {
     json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [{
         "type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
@@ -132,7 +134,7 @@ pub(crate) fn start_kubelet(folder: &Folder, access: &Kubeconfig) -> Result<Proc
         "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{cgroup}"), "failCgroupV1": false,
         "failSwapOn": false, "oomScoreAdj": 0, "makeIPTablesUtilChains": false,
         "podLogsDir": folder.at("pod-logs"), "resolvConf": "", "clusterDomain": "cluster.local",
-        // The disk is the machine's, and its free space does not matter to the tests.
+        // The disk belongs to the machine, and its free space does not matter to the tests.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%",
             "nodefs.inodesFree": "1%", "imagefs.available": "1%", "imagefs.inodesFree": "1%"},
         "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
@@ -160,7 +162,7 @@ pub(crate) fn start_proxy(folder: &Folder, access: &Kubeconfig) -> Result<Proces
         "bindAddress": NODE_ADDRESS, "oomScoreAdj": 0,
         "healthzBindAddress": "", "metricsBindAddress": "",
         "clientConnection": {"kubeconfig": access.path},
-        // They are the machine's, which need not let us change them.
+        // These settings belong to the machine, which may not permit changes.
         "conntrack": {"maxPerCore": 0, "min": 0,
             "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     });
@@ -183,7 +185,7 @@ pub(crate) fn start_scheduler(folder: &Folder, access: &Kubeconfig) -> Result<Pr
     )
 }
 
-/// All controllers, each with its own rights, as clusters have them.
+/// Starts all controllers, each with its own rights, as in real clusters.
 pub(crate) fn start_controllers(folder: &Folder, control_plane: &ControlPlane) -> Result<Process> {
     let access = control_plane.component("system:kube-controller-manager")?;
     let mut command = Command::new(program("v1.36", "kube-controller-manager")?);
@@ -206,7 +208,7 @@ pub(crate) fn start_controllers(folder: &Folder, control_plane: &ControlPlane) -
     )
 }
 
-/// Lays an image into the node, so that nothing is pulled.
+/// Imports an image into the node, so that nothing is pulled.
 pub(crate) fn load_image(folder: &Folder, archive: &Path) -> Result<()> {
     let output = ctr(folder)?
         .args(["images", "import", "--local"])
@@ -222,7 +224,7 @@ pub(crate) fn load_image(folder: &Folder, archive: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Gives the pods' image the names that the examples use, so that nothing is pulled for them either.
+/// Tags the pods' image with the names in the examples, so that nothing is pulled for them, either.
 pub(crate) fn name_image_as_in_examples(folder: &Folder) -> Result<()> {
     for name in [
         "docker.io/curlimages/curl:8.10.1",
@@ -238,7 +240,7 @@ pub(crate) fn name_image_as_in_examples(folder: &Folder) -> Result<()> {
     Ok(())
 }
 
-/// containerd's own client, for what the kubelet made.
+/// Returns a command for containerd's own client, for objects that the kubelet created.
 pub(crate) fn ctr(folder: &Folder) -> Result<Command> {
     let mut command = Command::new(program("containerd", "ctr")?);
     command.args([

@@ -1,4 +1,4 @@
-//! The node alone, before anything is installed: what the other tests depend on.
+//! The node alone, before any installation: what the other tests depend on.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ async fn a_pod_in_a_restricted_namespace_runs_and_runs_commands() -> Result<()> 
         .await?;
     let pod = namespace.until_ready("sleeper").await?;
 
-    // As a person does it, through API server and kubelet; and as the tests do.
+    // Once as a person does, through API server and kubelet, and once as the tests do.
     let said = namespace
         .kubectl(&["exec", "sleeper", "--", "id", "-u"])
         .await?;
@@ -75,7 +75,7 @@ async fn a_pod_reaches_the_api_server_by_its_service() -> Result<()> {
     Ok(())
 }
 
-/// The way that the API server has to a webhook.
+/// The path from the API server to a webhook.
 #[tokio::test]
 async fn the_node_reaches_a_pod_by_its_service() -> Result<()> {
     let machine = Machine::shared().await?;
@@ -124,7 +124,7 @@ async fn image_runs_unprivileged_with_nothing_but_the_binary() -> Result<()> {
         said.contains(concat!("leasehold ", env!("CARGO_PKG_VERSION"))),
         "{said}"
     );
-    // The user is the image's: `runAsNonRoot` is kept by a number alone.
+    // The user comes from the image: `runAsNonRoot` accepts only a numeric user.
     ensure!(pod["spec"]["containers"][0]["securityContext"]["runAsUser"].is_null());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Namespaces as strict clusters have them, and the pods in them.
+//! Namespaces as in strict clusters, and the pods in them.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use crate::harness::{Namespace, apply, eventually};
 use crate::machine::Machine;
 use crate::parts::{self, APP_IMAGE};
 
-/// How long a pod may take for what takes a second on an idle machine.
+/// How long a pod may take for an operation that takes a second on an idle machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 impl Machine {
-    /// A namespace with these labels that enforces Pod Security `restricted`, and with a `ResourceQuota` that
-    /// counts everything, so that a container that says nothing of it needs the `LimitRange`.
+    /// Creates a namespace with these labels, with Pod Security `restricted`, and with a
+    /// `ResourceQuota` for all resources. So a container without its own values needs the
+    /// `LimitRange`.
     pub(crate) async fn namespace(&self, about: &str, labels: &Value) -> Result<Namespace> {
         let mut all = json!({"pod-security.kubernetes.io/enforce": "restricted"});
         for (label, value) in labels.as_object().context("labels must be an object")? {
@@ -25,7 +26,7 @@ impl Machine {
         Ok(namespace)
     }
 
-    /// Runs a command in a container, as `kubectl exec` would, but without the API server.
+    /// Runs a command in a container, like `kubectl exec`, but without the API server.
     pub(crate) async fn exec(&self, container: &str, command: &[&str]) -> Result<String> {
         let id = format!("exec-{}", fastrand::u64(..));
         let mut ctr = tokio::process::Command::from(parts::ctr(&self.folder)?);
@@ -38,7 +39,7 @@ impl Machine {
         Ok(stdout)
     }
 
-    /// Waits until a container has printed something; returns the line, which begins with its time.
+    /// Waits until a container has printed this. Returns the line, which begins with its time.
     pub(crate) async fn until_said(&self, pod: &Value, from: &str, what: &str) -> Result<String> {
         let about = format!("{from} to say {what:?}");
         let waited = eventually(&about, LIMIT, async || {
@@ -53,7 +54,7 @@ impl Machine {
             .map_err(|error| error.context(format!("it said: {}", said())))
     }
 
-    /// The output of a container of a pod, with the time of each line.
+    /// Returns the output of a pod's container, with the time of each line.
     pub(crate) fn said(&self, pod: &Value, container: &str) -> Result<String> {
         let folder = self.log_folder(pod, container)?;
         let mut said = String::new();
@@ -66,20 +67,20 @@ impl Machine {
     }
 }
 
-/// An app that runs a shell script, as `restricted` wants it.
+/// Returns an app that runs a shell script, and that `restricted` permits.
 pub(crate) fn app(script: &str) -> Value {
     json!({"name": "app", "image": APP_IMAGE, "imagePullPolicy": "Never",
         "command": ["sh", "-c", script], "securityContext": restricted()})
 }
 
-/// What Pod Security `restricted` wants of each container.
+/// Returns the settings that Pod Security `restricted` requires of each container.
 pub(crate) fn restricted() -> Value {
     json!({"allowPrivilegeEscalation": false, "runAsNonRoot": true,
         "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}})
 }
 
 impl Namespace {
-    /// Puts a `ResourceQuota` and a `LimitRange` into it, and waits until pods can be made.
+    /// Creates a `ResourceQuota` and a `LimitRange` in it, and waits until pods can be created.
     pub(crate) async fn limit(&self) -> Result<()> {
         let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota",
             "metadata": {"name": "all"},
@@ -92,7 +93,7 @@ impl Namespace {
                 "defaultRequest": {"cpu": "1m", "memory": "8Mi"}}]}});
         self.apply(&quota).await?;
         self.apply(&range).await?;
-        // A controller makes it, and no pod is made before.
+        // A controller creates it, and no pod can be created before.
         eventually("the service account of the namespace", LIMIT, async || {
             let account = ["get", "serviceaccount", "default"];
             self.kubectl(&account).await.ok()?.ok().ok().map(drop)
@@ -100,7 +101,7 @@ impl Namespace {
         .await
     }
 
-    /// Makes an object in this namespace, or changes it.
+    /// Creates or changes an object in this namespace.
     pub(crate) async fn apply(&self, object: &Value) -> Result<()> {
         let mut object = object.clone();
         object["metadata"]["namespace"] = json!(self.name);
@@ -108,14 +109,14 @@ impl Namespace {
         Ok(())
     }
 
-    /// Makes a pod with this specification.
+    /// Creates a pod with this specification.
     pub(crate) async fn run(&self, name: &str, spec: &Value) -> Result<()> {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "labels": {"app": name}}, "spec": spec});
         self.apply(&pod).await
     }
 
-    /// Makes a Job of pods like this one, which tries once.
+    /// Creates a Job of pods like this one, with one attempt.
     pub(crate) async fn start_job(&self, name: &str, pod: &Value) -> Result<()> {
         let mut spec = pod["spec"].clone();
         spec["restartPolicy"] = json!("Never");
@@ -146,14 +147,14 @@ impl Namespace {
         Ok(())
     }
 
-    /// An object of a kind that kubectl knows.
+    /// Returns an object of a kind that kubectl knows.
     pub(crate) async fn get(&self, kind: &str, name: &str) -> Result<Value> {
         self.kubectl(&["get", kind, name, "-o", "json"])
             .await?
             .json()
     }
 
-    /// Waits until something is true of an object; gives the object.
+    /// Waits until a condition holds for an object, and returns the object.
     pub(crate) async fn until(
         &self,
         kind: &str,
@@ -171,9 +172,9 @@ impl Namespace {
         waited.map_err(|error| error.context(format!("it is {}", last["status"])))
     }
 
-    /// Waits until one pod stands in a lock's queue.
+    /// Waits until a lock's queue has one entry.
     pub(crate) async fn until_queued(&self, lock: &str) -> Result<()> {
-        eventually("a place in the queue", LIMIT, async || {
+        eventually("a queue entry", LIMIT, async || {
             let lock = self.lock(lock).await.ok().flatten()?;
             let waiters = lock["status"]["waiters"].as_array()?.len();
             (waiters == 1).then_some(())
@@ -181,14 +182,14 @@ impl Namespace {
         .await
     }
 
-    /// Waits until a pod is ready; gives it.
+    /// Waits until a pod is ready, and returns it.
     pub(crate) async fn until_ready(&self, pod: &str) -> Result<Value> {
         self.until("pod", pod, "ready", |pod| condition(pod, "Ready"))
             .await
     }
 }
 
-/// Whether a condition of an object is true.
+/// Returns whether a condition of an object is true.
 pub(crate) fn condition(object: &Value, name: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions
@@ -197,7 +198,7 @@ pub(crate) fn condition(object: &Value, name: &str) -> bool {
         .any(|c| c["type"] == name && c["status"] == "True")
 }
 
-/// containerd's id of a pod's container.
+/// Returns containerd's id of a pod's container.
 pub(crate) fn container(pod: &Value, name: &str) -> Result<String> {
     for kind in ["containerStatuses", "initContainerStatuses"] {
         for status in pod["status"][kind].as_array().into_iter().flatten() {

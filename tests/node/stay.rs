@@ -1,4 +1,4 @@
-//! `make node`: the node without the tests, for trying things on it by hand.
+//! `make node`: the node without the tests, for manual trials.
 
 use anyhow::Result;
 

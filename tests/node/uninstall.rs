@@ -1,5 +1,5 @@
-//! `helm uninstall` under pods that hold locks, and its effect on new pods. On a node of its own (`both.sh`), because
-//! it removes what the other tests need.
+//! `helm uninstall` while pods hold locks, and its effect on new pods. On a separate node
+//! (`both.sh`), because it removes what the other tests need.
 
 use std::time::Duration;
 
@@ -81,7 +81,8 @@ async fn pods_keep_working_without_the_release_until_a_new_one() -> Result<()> {
     hand_over(&b, &c).await
 }
 
-/// One takes the lock `turns`, the other is refused; then the first lets it go.
+/// One pod acquires the lock `turns`, the other one is refused, then the first one releases it. And
+/// the reverse.
 async fn hand_over(has: &App, wants: &App) -> Result<()> {
     for (has, wants) in [(has, wants), (wants, has)] {
         let lease = has.take("turns").await?;
@@ -96,7 +97,7 @@ async fn hand_over(has: &App, wants: &App) -> Result<()> {
     Ok(())
 }
 
-/// A pod that runs without a sidecar.
+/// Creates a pod that runs without a sidecar.
 async fn start(namespace: &Namespace, name: &str, labels: &Value) -> Result<()> {
     let pod = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "labels": labels},

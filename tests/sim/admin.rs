@@ -1,5 +1,5 @@
-//! What an administrator does to the objects: deletes or wipes locks, requests their release, deletes sessions and
-//! restores backups.
+//! An administrator's changes of objects: deletes or wipes locks, requests their release, deletes
+//! sessions and restores backups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::link::at_once;
 use crate::setup::Control;
 use crate::world::World;
 
-/// What the runbook says to add to the revision of a store that is restored.
+/// The number that the runbook adds to the revision of a restored store.
 const BUMP: u64 = 1_000_000_000;
 /// The name of the administrator in the trace.
 const WHO: &str = "admin";
 
-/// Does one random thing.
+/// Makes one random change.
 pub(crate) fn act(world: &World, random: &mut Rng) {
     let resources = &world.setup().resources;
     let resource = &resources[random.usize(..resources.len())];
@@ -58,7 +58,8 @@ fn wipe(world: &World, resource: &Resource) {
     }
 }
 
-/// Its holder receives of it by a renewal; others have its locks when it was missed for long enough.
+/// The holder is notified by a renewal. Other agents may take over its locks after the session has
+/// been missing for long enough.
 fn delete_session(world: &World, random: &mut Rng) {
     let sessions = at_once(world.store().sessions()).unwrap_or_default();
     let alive: Vec<_> = (sessions.iter().filter(|session| session.revoked.is_none())).collect();
@@ -135,7 +136,8 @@ impl Copy {
         }
     }
 
-    /// As the runbook says: the revision is raised, above what earlier restores made of it, too.
+    /// Restores it as the runbook describes: the revision is raised above the results of earlier
+    /// restores, too.
     pub(crate) fn restore(&self, world: &World) {
         let since = world.records().restores - self.restores;
         let bump = match world.setup().control {

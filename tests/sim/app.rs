@@ -1,5 +1,5 @@
-//! An app: it acquires locks from its sidecar, writes with their tokens, and acts until its deadline on its own
-//! machine's clock.
+//! An app: it acquires locks from its sidecar, writes with their tokens, and acts until its
+//! deadline on its own machine's clock.
 
 mod calls;
 mod stream;
@@ -19,34 +19,34 @@ use crate::recorder::Invocation;
 use crate::setup::Control;
 use crate::world::World;
 
-/// What an app has, or had.
+/// A lease that an app holds or held.
 #[derive(Clone, Debug)]
 struct Held {
     resource: Resource,
     lease: LeaseId,
     token: Token,
-    /// Until when it believes, on its own clock.
+    /// The end of its belief, on its own clock.
     until: Moment,
     /// The sidecar process that granted it.
     told_by: u64,
-    /// Its pod's memory before it asked.
+    /// Its pod's memory before the request.
     memory: u64,
 }
 
-/// When an app asks.
+/// The time of an app's request.
 #[derive(Clone)]
 struct Asks {
     /// On its own clock.
     sent: Moment,
     asked: Duration,
-    /// Its pod's memory then.
+    /// Its pod's memory at that time.
     memory: u64,
     request: Invocation,
 }
 
-/// What an app receives of a call.
+/// The result of a call for an app.
 enum Answer<T> {
-    /// What the sidecar says.
+    /// The sidecar's answer.
     Said(T),
     /// No sidecar answered.
     Nothing,
@@ -90,7 +90,7 @@ impl App {
         }
     }
 
-    /// Takes each lock once more, and says how long that took.
+    /// Acquires each lock once more, and records how long that took.
     pub(crate) async fn have_each_once(mut self, at_most: Duration) {
         for resource in self.world.setup().resources.clone() {
             let began = self.world.now();
@@ -107,7 +107,7 @@ impl App {
         }
     }
 
-    /// Takes a lock that nothing keeps from it; it is a flaw if that takes longer.
+    /// Acquires a lock that no other app keeps. A longer wait is a flaw.
     async fn have(&mut self, resource: &Resource, at_most: Duration) -> Option<Held> {
         let began = self.world.now();
         loop {
@@ -124,7 +124,8 @@ impl App {
         }
     }
 
-    /// Acquires a lock whose grant an administrator then ends, and learns of that although its session is valid.
+    /// Acquires a lock whose grant an administrator then ends. The app must be notified of that
+    /// although its session is valid.
     pub(crate) async fn learns_of_its_end(
         mut self,
         resource: &Resource,
@@ -153,7 +154,7 @@ impl App {
 
     async fn hold(&mut self, mut held: Held) {
         let ttl = self.ttl();
-        // A few TTLs at most; now and then up to eight.
+        // A few TTLs at most; occasionally up to eight.
         let most = if self.random.u8(..6) == 0 { 48 } else { 12 };
         for _ in 0..self.random.u32(..most) {
             if self.world.is_healed() {
@@ -168,12 +169,12 @@ impl App {
                     held = renewed;
                 }
                 5..9 => self.write(&held),
-                // Nothing, for a while.
+                // No action for a while.
                 _ => self.pause(ttl).await,
             }
         }
         if self.random.u8(..5) == 0 {
-            // It falls silent, and believes until its time is up.
+            // The app becomes silent, and believes until its deadline.
             self.world.note(&self.name, "falls silent");
             self.world.count("silent app");
             return;
@@ -181,7 +182,8 @@ impl App {
         self.release(held).await;
     }
 
-    /// Sends a write to the fenced resource if it believes now. It may arrive when that is long over.
+    /// Sends a write to the fenced resource if it believes now. The write may arrive long after the
+    /// deadline.
     fn write(&mut self, held: &Held) {
         if self.pod.now() >= held.until {
             return;
@@ -210,7 +212,7 @@ impl App {
         }
     }
 
-    /// Notes an answer that says that a lease is this app's.
+    /// Records an answer that confirms a lease of this app.
     fn believe(&self, view: &LeaseView, asks: Asks, is_new: bool) -> Held {
         let Asks {
             sent,
@@ -264,7 +266,7 @@ impl App {
         }
     }
 
-    /// Half of all requests have a `requestId` and are repeated when no answer came.
+    /// Half of all requests have a `requestId` and are repeated if no answer arrives.
     fn names_request(&mut self) -> Option<String> {
         let number = self.random.u32(..);
         self.random.bool().then(|| format!("request-{number}"))

@@ -1,5 +1,5 @@
-//! The clocks of simulated machines. One virtual time drives everything; each machine counts it at a rate
-//! of its own from a beginning of its own, so that no two of them show the same.
+//! The clocks of simulated machines. One virtual time drives everything. Each machine counts it at
+//! its own rate and from its own beginning, so that no two show the same time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Timeline {
 pub(crate) struct MachineClock {
     time: Timeline,
     booted_before: Duration,
-    /// How much faster than virtual time it counts, in millionths.
+    /// How much faster than virtual time it runs, in millionths.
     gain: u64,
     leapt: Arc<Mutex<Duration>>,
 }
@@ -45,26 +45,27 @@ impl MachineClock {
         }
     }
 
-    /// What the machine's clock shows at this virtual time.
+    /// Returns the machine's time at this virtual time.
     fn at(&self, virtual_now: Duration) -> Duration {
         let gained = virtual_now.as_nanos() * u128::from(self.gain) / 1_000_000;
         let gained = Duration::from_nanos(u64::try_from(gained).unwrap_or(u64::MAX));
         self.booted_before + virtual_now + gained + *self.leapt()
     }
 
-    /// The virtual time at which this clock shows `moment`. Correct only for a clock that does not jump.
+    /// Returns the virtual time at which this clock shows `moment`. Correct only for a clock that
+    /// does not jump.
     pub(crate) fn virtual_time_of(&self, moment: Moment) -> Duration {
         let since = moment.since(Moment::since_boot(self.booted_before + *self.leapt()));
         let nanos = since.as_nanos() * 1_000_000 / (1_000_000 + u128::from(self.gain));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// How much faster than virtual time it counts, in millionths.
+    /// Returns how much faster than virtual time it runs, in millionths.
     pub(crate) fn gain(&self) -> u64 {
         self.gain
     }
 
-    /// Moves the clock forward, as a correct clock never does.
+    /// Moves the clock forward, which a correct clock never does.
     pub(crate) fn leap(&self, by: Duration) {
         *self.leapt() += by;
     }

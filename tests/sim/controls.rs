@@ -3,7 +3,7 @@
 use crate::seeds::{run_all, run_until};
 use crate::setup::Control;
 
-/// How many seeds are tried.
+/// The maximum number of seeds.
 const TRIES: u64 = 500;
 
 /// Expects a flaw with `words` from the invariants, and one with `of_history` from the checker of histories.
@@ -42,7 +42,7 @@ fn register_without_token_check_goes_back() {
     );
 }
 
-/// What the runbook adds to the bump for each restore since the backup.
+/// The runbook adds the bump once more for each restore since the backup. This control does not.
 #[test]
 fn repeated_bump_after_a_restore_repeats_tokens() {
     let totals = run_until(0..TRIES, Control::Bump, 1, "'s and ");

@@ -1,10 +1,11 @@
-//! What must have happened in a number of worlds: a simulation without a kind of fault shows nothing about it.
+//! The events that must occur in a number of worlds: a simulation without a kind of fault shows
+//! nothing about it.
 
 use crate::seeds::Totals;
 
-/// From how many worlds on it is asserted.
+/// The minimum number of worlds for the assertion.
 const ENOUGH_WORLDS: u64 = 1_000;
-/// How often each of these has happened then, at least.
+/// The minimum number of events of each kind in these worlds.
 const AT_LEAST: u64 = 20;
 
 /// Faults and their consequences.
@@ -90,14 +91,15 @@ const KINDS: &[&str] = &[
     "taken over",
 ];
 
-/// What the invariants depend on, and how often a thousand worlds must have it: half of what was measured.
+/// The events that the invariants depend on, with the minimum number in a thousand worlds: half of
+/// what was measured.
 const OFTEN: &[(&str, u64)] = &[
     ("lease went on after a restart", 88),
     ("session revoked by another", 680),
     ("taken over", 1_500),
 ];
 
-/// The kinds that happened too rarely for the number of worlds.
+/// Returns the kinds that occurred too rarely for the number of worlds.
 pub(crate) fn missing(totals: &Totals) -> Vec<&'static str> {
     if totals.worlds < ENOUGH_WORLDS {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! A pod's memory volume: the state file of its sidecar, which outlives the process, and perhaps an older
-//! copy of it.
+//! A pod's memory volume: the state file of its sidecar, which outlives the process, and possibly
+//! an older copy of it.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ struct Inner {
     /// `None` without a file.
     file: Option<Records>,
     copy: Option<Records>,
-    /// How often something that was on file was not any more.
+    /// How many times a record on file was lost.
     forgot: u64,
-    /// The process that has it open. Later writes of an earlier process are discarded.
+    /// The process that has it open. Later writes of earlier processes are discarded.
     process: u64,
 }
 
-/// The state file, as one process has it open.
+/// The state file, as opened by one process.
 struct File {
     disk: Disk,
     process: u64,
@@ -35,14 +35,14 @@ impl Disk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a snapshot of the volume.
+    /// Takes a snapshot of the volume.
     pub(crate) fn copy(&self) {
         let mut inner = self.inner();
         let file = inner.file.clone();
         inner.copy = file;
     }
 
-    /// Restores the snapshot; returns false if none exists.
+    /// Restores the snapshot. Returns `false` if none exists.
     pub(crate) fn bring_back(&self) -> bool {
         let mut inner = self.inner();
         let copy = inner.copy.take();
@@ -54,34 +54,34 @@ impl Disk {
         is_there
     }
 
-    /// Removes the file, as when the volume is lost.
+    /// Removes the file, as in the loss of a volume.
     pub(crate) fn lose(&self) {
         let mut inner = self.inner();
         inner.file = None;
         inner.forgot += 1;
     }
 
-    /// A sidecar stopped in good order: what its leases came to is not on file any more.
+    /// A sidecar stopped gracefully: the outcome of its leases is no longer on file.
     pub(crate) fn put_away(&self) {
         self.inner().forgot += 1;
     }
 
-    /// Whether there is a file.
+    /// Returns whether there is a file.
     pub(crate) fn has_file(&self) -> bool {
         self.inner().file.is_some()
     }
 
-    /// How often something that was on file was not any more.
+    /// Returns how many times a record on file was lost.
     pub(crate) fn forgot(&self) -> u64 {
         self.inner().forgot
     }
 
-    /// The process that had it open is dead, whatever it still does.
+    /// Discards all later writes of the process that had it open.
     pub(crate) fn take_away(&self) {
         self.inner().process += 1;
     }
 
-    /// What a new process finds.
+    /// Opens it for a new process.
     pub(crate) fn open(&self, boot_id: &str) -> Memory {
         let mut inner = self.inner();
         inner.process += 1;

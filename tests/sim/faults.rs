@@ -1,4 +1,4 @@
-//! What goes wrong with networks, processes and clocks, until everything is healed.
+//! The faults of networks, processes and clocks, until everything is healed.
 
 mod operators;
 mod processes;
@@ -74,7 +74,7 @@ impl Faults {
         }
     }
 
-    /// Makes a backup and restores it soon: its sessions and grants are still valid.
+    /// Takes a backup and restores it soon, so that its sessions and grants are still valid.
     fn restore(&mut self) {
         let setup = self.world.setup();
         let may_begin_anew = !setup.counts_nanoseconds();
@@ -113,7 +113,7 @@ impl Faults {
         network.cut(cut, lasts);
     }
 
-    /// As no good clock does.
+    /// Moves a clock forward, which no correct clock does.
     fn leap(&mut self, pod: &Pod) {
         if self.world.setup().clocks_leap {
             let by = self.up_to(self.ttl() * 3);
@@ -142,7 +142,7 @@ impl Faults {
         }
     }
 
-    /// Does something after a while, within the given number of TTLs.
+    /// Runs a function later, within the given number of TTLs.
     fn later(&mut self, ttls: f64, then: impl FnOnce() + Send + 'static) {
         let after = self.up_to(self.ttl().mul_f64(ttls));
         tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! Invariants after all faults are over: first that no grant outlives its session, and at the very end that each loss is
-//! notified and each incident is recorded.
+//! Checks after all faults are over: first that no grant outlives its session, and at the very end
+//! that each loss is notified and each incident is recorded.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use crate::app::App;
 use crate::pod::Pod;
 use crate::world::World;
 
-/// A holder learns of a loss by its watch, or when it releases a lock after 330 seconds of silence.
+/// A holder detects a loss by its watch, or when the agent reopens a watch after 330 seconds of
+/// silence.
 const NOTIFIED_WITHIN: Duration = Duration::from_secs(345);
 /// How often the state is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Waits until no grant is left over. All apps release or fall silent and none acquires, so a grant under a live
-/// session is left over. With an operator, so is a grant of an expired session. No app may acquire before this: it
-/// would take the lock over and hide the leak.
+/// Waits until no grant is left over. All apps release or fall silent and none acquires, so a grant
+/// of a live session is left over. With an operator, so is a grant of an expired session. No app
+/// may acquire before this: it would take over the lock and hide the leak.
 pub(crate) async fn until_settled(world: &World, at_most: Duration) {
     let began = world.now();
     while let Some(held) = orphaned_grant(world) {
@@ -43,15 +44,15 @@ fn orphaned_grant(world: &World) -> Option<String> {
     held.next()
 }
 
-/// Each pod's app has a lock that a person then ends, by deleting it or by force: it receives of that, although it had
-/// time left and its session lives.
+/// Each pod's app acquires a lock that a person then ends, by deleting it or by force. The app must
+/// be notified, although it has time left and its session is valid.
 pub(crate) async fn ends_are_notified(world: &World, pods: &[Pod], at_most: Duration) {
     let resources = &world.setup().resources;
     for (number, pod) in pods.iter().filter(|pod| !pod.is_over()).enumerate() {
         let app = App::new(pod, 2 * world.setup().apps_per_pod);
         let resource = &resources[number % resources.len()];
         let has_operator = !world.setup().operators.is_empty();
-        // A recreated lock would begin with smaller tokens there.
+        // With nanosecond revisions, a recreated lock would begin with smaller tokens.
         let may_be_deleted = !world.setup().counts_nanoseconds();
         if !has_operator && !may_be_deleted {
             continue;
@@ -69,7 +70,7 @@ pub(crate) async fn ends_are_notified(world: &World, pods: &[Pod], at_most: Dura
     }
 }
 
-/// Where there is an operator, the audit log has a line for every incident that is in a lock.
+/// With an operator, waits until the audit log has a line for every incident in a lock.
 pub(crate) async fn until_recorded(world: &World, at_most: Duration) {
     let began = world.now();
     while !world.setup().operators.is_empty() {

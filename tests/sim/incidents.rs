@@ -1,5 +1,6 @@
-//! The records of revoked grants. The process that ends a foreign grant writes exactly one incident, with the real
-//! cause, in the same write. No other write adds one. The audit log agrees with each.
+//! The records of revoked grants. The process that ends another pod's grant writes exactly one
+//! incident, with the real cause, in the same write. No other write adds one. The audit log agrees
+//! with each.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +11,19 @@ use serde_json::Value;
 
 use crate::invariants::Verdict;
 
-/// All that there ever were.
+/// All incidents so far.
 #[derive(Default)]
 pub(crate) struct Incidents {
-    /// What ended a grant; after a restore perhaps something else once more.
+    /// The grants with the action that ended them. After a restore, another action may end one
+    /// again.
     known: BTreeSet<(GrantId, &'static str)>,
-    /// Those that the audit log has.
+    /// The grants with a line in the audit log.
     told: BTreeSet<GrantId>,
 }
 
 impl Incidents {
-    /// A lock was written; `pod_ended` if the kubelet reported the end of the holder's pod.
+    /// Checks a written lock. `pod_ended` is true if the kubelet reported the end of the holder's
+    /// pod.
     pub(crate) fn stored(
         &mut self,
         who: &str,
@@ -33,7 +36,7 @@ impl Incidents {
         let verdict = match (ended, new) {
             (None, None) => Ok(()),
             (None, Some(new)) => Err(format!("an incident {:?} without an end", new.kind)),
-            // It released, or the app of another lease of it did.
+            // It released the lock, or the app of another lease of the grant did.
             (Some(ended), None) if *ended.holder.pod.name == *who => Ok(()),
             (Some(ended), None) => Err(format!("the end of {} is on no record", ended.id)),
             (Some(ended), Some(new)) => is_true(who, before, ended, new, pod_ended),
@@ -45,7 +48,7 @@ impl Incidents {
         verdict.map_err(|what| format!("{}: {what}", lock.resource))
     }
 
-    /// A line was written to the audit log.
+    /// Checks a line of the audit log.
     pub(crate) fn told(&mut self, line: &str) -> Verdict {
         let line: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
         let Some(grant) = line["leaseId"].as_str().map(GrantId::from) else {
@@ -59,7 +62,7 @@ impl Incidents {
         Ok(())
     }
 
-    /// The first record in these locks that the audit log does not have.
+    /// Returns the first incident in these locks that the audit log lacks.
     pub(crate) fn unrecorded<'l>(
         &self,
         locks: impl Iterator<Item = &'l Lock>,
@@ -69,7 +72,7 @@ impl Incidents {
     }
 }
 
-/// What the audit log calls it.
+/// Returns the action in the audit log.
 const fn action_of(kind: IncidentKind) -> &'static str {
     match kind {
         IncidentKind::Expired => "expire",
@@ -79,7 +82,7 @@ const fn action_of(kind: IncidentKind) -> &'static str {
     }
 }
 
-/// Whether the incident names that grant and its real cause.
+/// Checks that the incident names that grant and its real cause.
 fn is_true(who: &str, before: &Lock, ended: &Grant, new: &Incident, pod_ended: bool) -> Verdict {
     let is_its = new.grant.as_ref() == Some(&ended.id)
         && new.token == before.token
@@ -90,7 +93,7 @@ fn is_true(who: &str, before: &Lock, ended: &Grant, new: &Incident, pod_ended: b
     });
     let is_own = *ended.holder.pod.name == *who;
     let has_cause = match new.kind {
-        // A pod's next session ends its former one's grants, too.
+        // A pod's next session ends the grants of its previous one, too.
         IncidentKind::Expired => true,
         IncidentKind::PodEnded => pod_ended,
         IncidentKind::ForceReleased => is_asked && !is_own,
@@ -105,7 +108,7 @@ fn is_true(who: &str, before: &Lock, ended: &Grant, new: &Incident, pod_ended: b
     ))
 }
 
-/// The record that a lock has in addition, behind those that it had.
+/// Returns the incident that a write appended to the previous ones.
 fn new_in<'l>(before: &Lock, lock: &'l Lock) -> Result<Option<&'l Incident>, String> {
     if lock.incidents == before.incidents {
         return Ok(None);

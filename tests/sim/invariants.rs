@@ -1,7 +1,7 @@
-//! The invariants, checked after every step on what really happened: each write that the store applied, each belief
-//! of an app, each write that the fenced resource accepted. They are those of the model.
+//! The invariants, checked after every step on real events: each write that the store applied, each
+//! belief of an app, each write that the fenced resource accepted. They are those of the model.
 //!
-//! No agent is asked about its state: only its answers to apps count.
+//! No agent's internal state is read: only its answers to apps count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,67 +15,67 @@ use leasehold::protocol::token::{Revision, Token};
 
 use crate::recorder::Invocation;
 
-/// A violation, in words.
+/// Either valid, or a violation with its message.
 pub(crate) type Verdict = Result<(), String>;
 
-/// What an app was promised about a lease.
+/// The validity of a lease that an app received.
 #[derive(Clone, Debug)]
 pub(crate) struct Promise {
     pub(crate) app: String,
     pub(crate) resource: Resource,
     pub(crate) lease: LeaseId,
     pub(crate) token: Token,
-    /// When it asked.
+    /// The time of the request.
     pub(crate) asked: Duration,
-    /// The request that was answered, in the history.
+    /// The answered request, in the history.
     pub(crate) request: Invocation,
-    /// When it receives.
+    /// The time of the answer's arrival.
     pub(crate) at: Duration,
-    /// Until when it may believe; in virtual time, by its own clock.
+    /// The end of its validity by the app's clock, in virtual time.
     pub(crate) until: Duration,
-    /// How much faster than virtual time that clock counts, in millionths.
+    /// How much faster than virtual time that clock runs, in millionths.
     pub(crate) gain: u64,
     /// Whether this is the first answer about the lease.
     pub(crate) is_new: bool,
 }
 
-/// What happened to all locks so far.
+/// The events of all locks so far.
 pub(crate) struct Invariants {
     locks: BTreeMap<Resource, History>,
-    /// Whether no clock is out of bounds. If one is, only tokens and fencing are claimed.
+    /// Whether all clocks are within bounds. If one is not, only tokens and fencing are claimed.
     pub(crate) claims_exclusion: bool,
 }
 
-/// What happened to the locks of one resource, also deleted and made again.
+/// The events of one resource's locks, including deleted and recreated ones.
 #[derive(Default)]
 struct History {
-    /// As the store has it.
+    /// The stored lock.
     last: Option<Lock>,
-    /// The largest token that was stored, or that a backup had.
+    /// The largest token that was stored, or that a backup contained.
     stored: Token,
     /// Every stored grant, with its holder.
     granted: BTreeMap<GrantId, Claimant>,
-    /// Grants that a person ended, or that were there when a backup was restored: others may have the lock
-    /// while their apps believe.
+    /// Grants that a person ended, or that existed when a backup was restored: others may hold the
+    /// lock while their apps believe.
     overridden: BTreeSet<GrantId>,
-    /// Grants of which an agent may have forgotten which leases ended: it resumed from an older copy of its state
-    /// file.
+    /// Grants of which an agent may have forgotten which leases ended, because it resumed from an
+    /// older copy of its state file.
     misremembered: BTreeSet<GrantId>,
     beliefs: BTreeMap<LeaseId, Belief>,
-    /// Which lease has which token.
+    /// The lease of each token.
     leases: BTreeMap<Token, LeaseId>,
-    /// The largest token that was promise of, by when; both only rise.
+    /// The largest token returned by each time; both only increase.
     promise: Vec<(Duration, Token)>,
     /// Leases that are over: the app was notified, or ended them.
     over: BTreeSet<LeaseId>,
-    /// The largest token with a write that the fenced resource accepted.
+    /// The largest token of a write that the fenced resource accepted.
     written: Token,
-    /// All grants, in the order in which they were first stored.
+    /// All grants, in the order of their first write to the store.
     issued: Vec<GrantId>,
-    /// How many of them there were when a backup was restored, and what the later ones' tokens are above.
+    /// The number of grants at the last restore of a backup, and the lower bound of later tokens.
     restored_at: usize,
     restored_to: u64,
-    /// Which of them the newest write that was taken was of.
+    /// The position of the grant of the newest accepted write.
     newest_written: usize,
 }
 
@@ -97,7 +97,7 @@ impl Invariants {
         self.locks.entry(resource.clone()).or_default()
     }
 
-    /// The current lock; `None` when it was deleted. Returns the previous one.
+    /// Records the current lock, `None` if it was deleted. Returns the previous one.
     pub(crate) fn stored(
         &mut self,
         resource: &Resource,
@@ -112,7 +112,8 @@ impl Invariants {
         Ok(before)
     }
 
-    /// An administrator overrode the current grant: its app is not exclusive any more.
+    /// An administrator overrode the current grant: exclusion is not claimed for its app any
+    /// longer.
     pub(crate) fn overridden(&mut self, resource: &Resource) {
         let history = self.of(resource);
         let held = history.last.as_ref().and_then(|lock| lock.grant.as_ref());
@@ -142,7 +143,8 @@ impl Invariants {
         }
     }
 
-    /// A pod's agent resumed from an older copy of its state file. Only what is older than that is in doubt.
+    /// A pod's agent resumed from an older copy of its state file. Only its grants so far are in
+    /// doubt.
     pub(crate) fn misremembers(&mut self, pod: &str) {
         for history in self.locks.values_mut() {
             let granted = history.granted.iter();
@@ -151,13 +153,13 @@ impl Invariants {
         }
     }
 
-    /// Whether any agent resumed so.
+    /// Returns whether any agent resumed from an older copy.
     pub(crate) fn has_misremembered(&self) -> bool {
         let mut all = self.locks.values();
         all.any(|history| !history.misremembered.is_empty())
     }
 
-    /// The session of the grant behind a promise.
+    /// Returns the session of a promise's grant.
     pub(crate) fn session_of(&mut self, promise: &Promise) -> Result<SessionId, String> {
         let grant = promise.lease.grant();
         let granted = &self.of(&promise.resource).granted;
@@ -172,13 +174,13 @@ impl Invariants {
         session.ok_or_else(nobody)
     }
 
-    /// Whether a person or a restore had a hand in this grant.
+    /// Returns whether a person or a restore ended this grant.
     pub(crate) fn is_overridden(&self, resource: &Resource, grant: &GrantId) -> bool {
         let history = self.locks.get(resource);
         history.is_some_and(|history| history.overridden.contains(grant))
     }
 
-    /// An app receives that a lease is its own, newly or still.
+    /// An app receives a confirmation of a new or an existing lease.
     pub(crate) fn promise(&mut self, promise: &Promise) -> Verdict {
         let claims_exclusion = self.claims_exclusion;
         let history = self.of(&promise.resource);
@@ -199,7 +201,7 @@ impl Invariants {
                 history.check_newest(promise)?;
             }
         }
-        // An earlier promise stays valid, also if a slower answer has an earlier deadline.
+        // An earlier promise stays valid, even if a slower answer has an earlier deadline.
         let told = history.beliefs.get(&promise.lease).map(|told| told.until);
         let belief = Belief {
             app: promise.app.clone(),
@@ -210,12 +212,12 @@ impl Invariants {
         Ok(())
     }
 
-    /// An app does not believe in its lease any more.
+    /// An app stopped believing in its lease.
     pub(crate) fn stopped_believing(&mut self, resource: &Resource, lease: &LeaseId) {
         self.of(resource).beliefs.remove(lease);
     }
 
-    /// The apps of a pod crashed and act no more. Returns the leases that they had.
+    /// The apps of a pod crashed and no longer act. Returns the leases that they held.
     pub(crate) fn crashed(&mut self, pod: &str) -> Vec<(String, LeaseId)> {
         let mut stopped = Vec::new();
         for history in self.locks.values_mut() {
@@ -237,7 +239,7 @@ impl Invariants {
         history.over.insert(lease.clone());
     }
 
-    /// A write reaches the fenced resource, which took it or not.
+    /// A write arrives at the fenced resource, which accepts it or not.
     pub(crate) fn written(
         &mut self,
         resource: &Resource,
@@ -268,12 +270,12 @@ impl Invariants {
         }
     }
 
-    /// A lock as the store has it.
+    /// Returns the stored lock.
     pub(crate) fn lock(&self, resource: &Resource) -> Option<&Lock> {
         self.locks.get(resource)?.last.as_ref()
     }
 
-    /// Until when an app of this pod believes, if one does.
+    /// Returns the end of the longest belief of this pod's apps, if any.
     pub(crate) fn believes_until(&self, pod: &str) -> Option<Duration> {
         let all = self
             .locks
@@ -283,7 +285,7 @@ impl Invariants {
         its.map(|belief| belief.until).max()
     }
 
-    /// The locks as the store has them.
+    /// Returns the stored locks.
     pub(crate) fn locks(&self) -> impl Iterator<Item = &Lock> {
         self.locks
             .values()
@@ -309,7 +311,7 @@ impl History {
         grant.is_some_and(|grant| self.overridden.contains(&grant))
     }
 
-    /// A grant that is new has a token above all that were stored.
+    /// A new grant has a token above all stored ones.
     fn note_grant(&mut self, before: Option<&Lock>, lock: &Lock) -> Verdict {
         let is_new = lock
             .grant
@@ -322,7 +324,7 @@ impl History {
                 self.issued.push(grant.id.clone());
             }
         }
-        // A lock that was deleted begins without a token.
+        // A deleted lock begins without a token.
         let is_unheld = lock.token == Token::NONE && before.is_none();
         if is_unheld {
             return Ok(());
@@ -337,8 +339,8 @@ impl History {
         Ok(())
     }
 
-    /// The fenced resource took a write of this lease: of no grant that is older than that of another which it
-    /// took before, whatever their tokens say.
+    /// The fenced resource accepted a write of this lease. Its grant must not be older than that of
+    /// another accepted write, whatever the tokens are.
     fn note_taken(&mut self, of: &Resource, lease: &LeaseId) -> Verdict {
         let grant = lease.grant();
         let place = self.issued.iter().position(|id| grant.as_ref() == Some(id));
@@ -353,7 +355,8 @@ impl History {
         }
     }
 
-    /// A token is one lease's, and larger than all that were promise of when it was asked for.
+    /// A token belongs to one lease, and is larger than all that were returned before the request
+    /// for it.
     fn check_token(&mut self, promise: &Promise) -> Verdict {
         let owner = self
             .leases
@@ -369,8 +372,8 @@ impl History {
             return Ok(());
         }
         self.check_restored(promise)?;
-        // Without a read an agent cannot know that a person ended the grant which it gives the next lease
-        // from: that one is stale from the beginning, and fenced off as such.
+        // Without a read an agent cannot know that a person ended the grant of its next lease. That
+        // lease is stale from the beginning, and the fence refuses its writes.
         let is_excused = self.is_overridden(&promise.lease);
         let largest = self.told_before(promise.asked);
         if let Some(largest) = largest.filter(|largest| !is_excused && *largest >= promise.token) {
@@ -384,7 +387,7 @@ impl History {
         Ok(())
     }
 
-    /// The backup's revision is not what counts, but what the store was raised to.
+    /// The revision that the store was raised to counts, and not the backup's.
     fn check_restored(&self, promise: &Promise) -> Verdict {
         let grant = promise.lease.grant();
         let later = self.issued.get(self.restored_at..).unwrap_or_default();
@@ -398,13 +401,14 @@ impl History {
         Ok(())
     }
 
-    /// The largest token that was returned before this time.
+    /// Returns the largest token that was returned before this time.
     fn told_before(&self, then: Duration) -> Option<Token> {
         let known = self.promise.partition_point(|(at, _)| *at <= then);
         known.checked_sub(1).map(|last| self.promise[last].1)
     }
 
-    /// An app that asks after a newer lease was returned gets no confirmation, whether or not that one is over.
+    /// A request after a newer lease was returned gets no confirmation, whether or not the newer
+    /// lease is over.
     fn check_newest(&self, promise: &Promise) -> Verdict {
         match self.told_before(promise.asked) {
             Some(newest) if newest > promise.token => Err(format!(
@@ -419,7 +423,7 @@ impl History {
     fn check_alone(&self, promise: &Promise) -> Verdict {
         let is_in_doubt = self.is_misremembered(&promise.lease);
         for (lease, other) in &self.beliefs {
-            // Leases of one grant are one agent's.
+            // The leases of one grant belong to one agent.
             let is_its = is_in_doubt && lease.grant() == promise.lease.grant();
             if *lease == promise.lease || is_its || self.is_overridden(lease) {
                 continue;

@@ -1,4 +1,4 @@
-//! The leaders of the operators' election, as the store has them, and the replicas that act as leader. No replica
+//! The stored leaders of the operators' election, and the replicas that act as leader. No replica
 //! acts after a later leader did.
 
 use std::time::Duration;
@@ -8,18 +8,18 @@ use leasehold::protocol::lock::Grant;
 
 use crate::invariants::Verdict;
 
-/// The terms that there were, the oldest first.
+/// The terms so far, the oldest first.
 #[derive(Default)]
 pub(crate) struct Leads {
     terms: Vec<(GrantId, String)>,
     /// The latest term in which a replica acted.
     acted: usize,
-    /// Until then a former leader may not know of a restore.
+    /// Until then a former leader may not have noticed a restore.
     excused_until: Duration,
 }
 
 impl Leads {
-    /// The store has this as the election's grant.
+    /// Records a stored grant of the election.
     pub(crate) fn stored(&mut self, grant: &Grant) {
         let last = self.terms.last();
         if last.is_none_or(|(id, _)| *id != grant.id) {
@@ -28,7 +28,7 @@ impl Leads {
         }
     }
 
-    /// A replica asks whether it leads, and may act from then on.
+    /// A replica checks whether it leads, and may act from then on.
     pub(crate) fn acts(&mut self, who: &str, now: Duration) -> Verdict {
         if now < self.excused_until {
             return Ok(());
@@ -44,8 +44,8 @@ impl Leads {
         Ok(())
     }
 
-    /// A backup replaced everything: a lead in it may continue, and so may one that is missing from it, until its
-    /// agent learns of the restore.
+    /// A backup replaced everything. A lead in it may continue. So may one that is missing from it,
+    /// until its agent notices the restore.
     pub(crate) fn restored(&mut self, excused_until: Duration) {
         *self = Self {
             excused_until,

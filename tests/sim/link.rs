@@ -1,8 +1,9 @@
-//! The link between a process and the store: a network that delays, refuses and loses requests and answers, and
-//! applies writes late.
+//! The link between a process and the store: a network that delays, refuses and loses requests and
+//! answers, and applies writes late.
 //!
-//! Each call runs in a task of its own, so that a caller that times out does not cancel it. The caller's result is
-//! true as the port documents it: `Unavailable` was not applied, `Ambiguous` may be.
+//! Each call runs in a separate task, so that a caller that times out does not cancel it. The
+//! caller's result is correct by the port's contract: after `Unavailable` the call was not applied,
+//! after `Ambiguous` it may have been.
 
 mod delivery;
 mod fleet;
@@ -27,17 +28,17 @@ use crate::network::{Network, Way};
 use crate::setup::Trace;
 use crate::world::World;
 
-/// The longest that an adapter waits for an answer.
+/// The timeout of an adapter.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 
-/// A process's way to the store. Cloning gives another handle to the same one.
+/// A process's connection to the store. Cloning gives another handle to the same one.
 #[derive(Clone)]
 pub(crate) struct Link(Arc<Inner>);
 
 struct Inner {
     world: World,
     who: Arc<str>,
-    /// Whether it may do what strict mode lets only the operator do.
+    /// Whether strict mode permits it what only the operator may do.
     is_operator: bool,
     /// The network of the pod or replica.
     network: Network,
@@ -63,7 +64,7 @@ impl Link {
     /// The same for an operator.
     pub(crate) fn of_an_operator(world: &World, who: &str, network: &Network, random: Rng) -> Self {
         let link = Self::new(world, who, network, random);
-        let inner = Arc::into_inner(link.0).expect("nobody else has it yet");
+        let inner = Arc::into_inner(link.0).expect("no other handle exists yet");
         Self(Arc::new(Inner {
             is_operator: true,
             ..inner
@@ -78,17 +79,17 @@ impl Link {
         self.0.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether both are the same process's.
+    /// Returns whether both belong to the same process.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The process crashed: nothing that it had begun continues.
+    /// The process crashed: none of its pending work continues.
     pub(crate) fn kill(&self) {
         self.0.is_dead.store(true, Ordering::Relaxed);
     }
 
-    /// The process receives what a LIST answers.
+    /// Records the revision that a LIST returned to the process.
     fn lists(&self, revision: Revision) {
         self.0.listed.fetch_max(revision.0, Ordering::Relaxed);
     }
@@ -123,7 +124,7 @@ impl Link {
         within(CALL_LIMIT, async {
             match told.await {
                 Ok(answer) => answer,
-                // Lost on the way: no answer arrives.
+                // Lost on the way, so no answer arrives.
                 Err(_lost) => std::future::pending().await,
             }
         })
@@ -161,7 +162,7 @@ impl Link {
         if let Some(after) = delivery.again_after.filter(|_| call.is_write) {
             tokio::time::sleep(after).await;
             self.happened("write sent twice", call.name);
-            // A caller that repeats a request has not received the first answer.
+            // The caller of a repeated request has not received the first answer.
             result = self.apply(&call);
         }
         if self.world().setup().trace == Trace::Everything {
@@ -179,7 +180,7 @@ impl Link {
         }
     }
 
-    /// The store does it, if it lets this one.
+    /// Applies a call, if this process has the rights.
     fn apply<T, A>(&self, call: &Call<A>) -> Result<T, StoreError>
     where
         A: Fn(&Self) -> Result<T, StoreError>,
@@ -190,7 +191,7 @@ impl Link {
         (call.apply)(self)
     }
 
-    /// A write was applied, which its caller may never learn.
+    /// Records a write that was applied, possibly without its caller's knowledge.
     fn note_applied(&self, delivery: &Delivery, name: &str, is_gone: bool) {
         if delivery.outcome == Outcome::AnswerLost {
             self.happened("answer lost, applied", name);
@@ -217,29 +218,29 @@ impl Link {
     }
 }
 
-/// What a process asks of the store.
+/// A process's call to the store.
 struct Call<A> {
     name: &'static str,
     is_write: bool,
     apply: A,
 }
 
-/// The caller, which receives one answer at most.
+/// The caller, which receives at most one answer.
 struct Caller<T>(Option<oneshot::Sender<Result<T, StoreError>>>);
 
 impl<T> Caller<T> {
-    /// Whether the caller was still there.
+    /// Returns whether the caller was still waiting.
     fn receives(&mut self, answer: Result<T, StoreError>) -> bool {
         self.0.take().is_some_and(|tell| tell.send(answer).is_ok())
     }
 
-    /// Whether the caller received an answer or stopped waiting.
+    /// Returns whether the caller received an answer or stopped waiting.
     fn is_gone(&self) -> bool {
         self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 }
 
-/// In memory nothing waits.
+/// Calls of the store in memory complete without waiting.
 pub(crate) fn at_once<T>(call: impl Future<Output = T>) -> T {
     call.now_or_never()
         .expect("the store in memory answers at once")

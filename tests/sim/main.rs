@@ -1,8 +1,8 @@
-//! The simulation: agents as they ship on the embedded store, behind an unreliable network, in virtual time. A seed
-//! decides everything, so a failure is repeated by its number.
+//! The simulation: the shipped agents on the embedded store, behind an unreliable network, in
+//! virtual time. A seed determines everything, so its number reproduces a failure.
 //!
-//! `SIM_SEEDS=a..b` selects seeds; `SIM_SEED=n` shows one. With `SIM_FLAW=words` other flaws are ignored, for runs
-//! with a seeded bug.
+//! `SIM_SEEDS=a..b` selects seeds; `SIM_SEED=n` shows one. With `SIM_FLAW=words` other flaws are
+//! ignored, for runs with a seeded bug.
 
 #![cfg(test)]
 
@@ -38,10 +38,11 @@ use std::ops::Range;
 use seeds::{RunResult, run_all, run_telling_all, run_until};
 use setup::Control;
 
-/// What `make sim` runs.
+/// The seeds of `make sim`.
 const SEEDS: Range<u64> = 0..2_000;
 
-/// What takes fewer TTLs than this after everything was healed: twice what was measured in `SEEDS`.
+/// The limits of durations after everything was healed, in TTLs: twice what was measured in
+/// `SEEDS`.
 const LONGEST: [(&str, f64); 2] = [
     ("until nobody holds what nobody has", 13.0),
     ("a wait", 12.0),
@@ -80,7 +81,7 @@ fn invariants_hold_in_every_world() {
     assert!(missing.is_empty(), "happened too seldom: {missing:?}");
 }
 
-/// Also shows a seed: `SIM_SEED` selects it.
+/// Also shows the seed that `SIM_SEED` selects.
 #[test]
 fn replay_of_a_seed_is_identical() {
     let seed = std::env::var("SIM_SEED").ok();
@@ -103,7 +104,7 @@ fn replay_of_a_seed_is_identical() {
     }
 }
 
-/// A failure is repeated by its seed, which is printed with it.
+/// The printed seed reproduces a failure.
 #[test]
 #[ignore = "hours; `make soak`"]
 fn soak() {

@@ -1,5 +1,5 @@
-//! The network of one pod or operator replica: its quality, what cuts it off, and whether its rights are removed. It
-//! belongs to the pod and not to a process: a restarted process has the same network.
+//! The network of one pod or operator replica: its quality, its cuts, and whether its rights are
+//! removed. It belongs to the pod and not to a process: a restarted process has the same network.
 //!
 //! Cuts may overlap; no message passes before the last of them is over.
 
@@ -11,20 +11,20 @@ use tokio::sync::Notify;
 use crate::link::Quality;
 use crate::world::World;
 
-/// The direction in which no message passes.
+/// A kind of cut: the direction in which no message passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// Either.
+    /// Both directions.
     Both,
     /// Requests do not arrive.
     ToStore,
     /// Answers and events do not arrive.
     FromStore,
-    /// All messages pass, and every request is forbidden.
+    /// All messages pass, but every request is forbidden.
     Rights,
 }
 
-/// Which way something goes.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     ToStore,
@@ -37,11 +37,11 @@ pub(crate) struct Network(Arc<Inner>);
 
 struct Inner {
     world: World,
-    /// Whether an operator is there.
+    /// Whether it belongs to an operator.
     is_operators: bool,
     state: Mutex<State>,
-    /// Notified when everything is healed, all waiters at once and in their order; tokio's `watch` wakes them in a
-    /// random one.
+    /// Notified when everything is healed. It wakes all waiters at once and in order; tokio's
+    /// `watch` wakes them in random order.
     healed: Notify,
 }
 
@@ -50,11 +50,11 @@ struct State {
     cuts: Vec<Lasting>,
 }
 
-/// A cut while it lasts.
+/// A cut and its duration.
 struct Lasting {
     cut: Cut,
     until: Duration,
-    /// Whether it kept anything from getting through. One that did not is none.
+    /// Whether it has blocked a message. Otherwise it does not count.
     has_met: bool,
 }
 
@@ -68,7 +68,7 @@ impl Cut {
         }
     }
 
-    /// What is counted when it affected a call.
+    /// Returns the kind to count when it affects a call.
     const fn kind(self, is_operators: bool) -> &'static str {
         match (self, is_operators) {
             (Self::Both, false) => "cut off both ways",
@@ -120,7 +120,7 @@ impl Network {
         });
     }
 
-    /// All is well from now on.
+    /// Ends all cuts.
     pub(crate) fn heal(&self) {
         let mut state = self.state();
         state.quality = Quality::Good;
@@ -129,7 +129,7 @@ impl Network {
         self.0.healed.notify_waiters();
     }
 
-    /// Waits while nothing passes; returns false when the message does not outlast that.
+    /// Waits while no message passes. Returns `false` if the message does not outlast the cut.
     pub(crate) async fn passes(&self, way: Way, outlasts: bool) -> bool {
         loop {
             let healed = self.0.healed.notified();
@@ -147,12 +147,12 @@ impl Network {
         }
     }
 
-    /// Whether requests from here are refused.
+    /// Returns whether requests from here are refused.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.meets(|cut| cut == Cut::Rights).is_some()
     }
 
-    /// For how long something now meets such cuts, if it does.
+    /// Returns the remaining time of such cuts, if any.
     fn meets(&self, is_such: impl Fn(Cut) -> bool) -> Option<Duration> {
         let now = self.0.world.now();
         let mut longest = None;

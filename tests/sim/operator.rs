@@ -1,4 +1,4 @@
-//! An operator: a replica with an agent of its own, by which it is elected, on the same store as the pods.
+//! An operator: a replica with its own agent, which elects it, on the same store as the pods.
 
 mod ports;
 
@@ -23,7 +23,7 @@ use crate::network::Network;
 use crate::process_pause::ProcessPause;
 use crate::world::World;
 
-/// The election that the active one won.
+/// The election of the active replica.
 const ELECTION: &str = "leasehold-operator";
 
 /// A replica. Cloning gives another handle to the same one.
@@ -39,7 +39,7 @@ struct Inner {
     process: Mutex<Option<Process>>,
 }
 
-/// While it lives.
+/// A running process.
 #[derive(Clone)]
 pub(crate) struct Process {
     link: Link,
@@ -52,7 +52,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Runs until it is stopped, and shuts down as the shipped one does.
+    /// Runs until it is stopped, and shuts down like the shipped one.
     async fn run(self, operator: Operator) {
         let ran = operator.run(self.stop.clone()).await;
         ran.expect("no task of the operator dies");
@@ -86,7 +86,7 @@ impl Replica {
         &self.0.world
     }
 
-    /// Whether this process is the one that runs.
+    /// Returns whether this process is the running one.
     fn is_running(&self, process: &Process) -> bool {
         let running = self.process();
         running.is_some_and(|running| running.link.is(&process.link))

@@ -1,4 +1,5 @@
-//! Panics in the tasks of a world. The runtime catches them, so that they would go unnoticed.
+//! Panics in the tasks of a world. The runtime catches them, so without this they would not be
+//! noticed.
 
 use std::cell::Cell;
 use std::panic::{set_hook, take_hook};
@@ -8,7 +9,7 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Begins to count those of this thread.
+/// Starts to count the panics of this thread.
 pub(crate) fn watch() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -21,7 +22,7 @@ pub(crate) fn watch() {
     COUNT.set(0);
 }
 
-/// The flaw, if a task panicked since.
+/// Returns the flaw, if a task panicked since then.
 pub(crate) fn flaw() -> Option<String> {
     let count = COUNT.get();
     (count > 0).then(|| format!("{count} tasks panicked"))

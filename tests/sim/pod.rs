@@ -40,18 +40,18 @@ struct Inner {
     parts: Mutex<Parts>,
 }
 
-/// What lives in it.
+/// Its running processes.
 struct Parts {
     sidecar: Option<Sidecar>,
-    /// The container of its apps, and what runs in it.
+    /// The container of its apps, with their tasks.
     container: ProcessPause,
     apps: Vec<AbortHandle>,
-    /// How many sidecars there were.
+    /// The number of sidecars so far.
     started: u64,
     is_over: bool,
 }
 
-/// A sidecar while it lives.
+/// A running sidecar.
 #[derive(Clone)]
 pub(crate) struct Sidecar {
     pub(crate) agent: Agent,
@@ -62,7 +62,8 @@ pub(crate) struct Sidecar {
 }
 
 impl Sidecar {
-    /// Lets the sidecar answer a request, which it reads when it can. Dropping the future hangs up.
+    /// Sends a request to the sidecar, which answers it as soon as it runs. Dropping the receiver
+    /// disconnects.
     pub(crate) fn serve<T, F>(
         &self,
         call: impl FnOnce(Agent, Moment) -> F + Send + 'static,
@@ -152,17 +153,17 @@ impl Pod {
         self.0.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sidecar, if there is one now.
+    /// Returns the running sidecar, if any.
     pub(crate) fn sidecar(&self) -> Option<Sidecar> {
         self.parts().sidecar.clone()
     }
 
-    /// How many sidecars there were by now.
+    /// Returns the number of sidecars so far.
     pub(crate) fn started(&self) -> u64 {
         self.parts().started
     }
 
-    /// Changes when its sidecar may have forgotten leases.
+    /// Changes whenever its sidecar may have forgotten leases.
     pub(crate) fn memory(&self) -> u64 {
         if self.0.keeps_state {
             self.0.disk.forgot()
@@ -171,7 +172,7 @@ impl Pod {
         }
     }
 
-    /// Whether it ended, and will not come back.
+    /// Returns whether it ended permanently.
     pub(crate) fn is_over(&self) -> bool {
         self.parts().is_over
     }
@@ -219,7 +220,7 @@ impl Pod {
         parts.started += 1;
     }
 
-    /// What the apps' processes are stopped by.
+    /// Returns the pause of the apps' processes.
     pub(crate) fn container(&self) -> ProcessPause {
         self.parts().container.clone()
     }

@@ -1,12 +1,12 @@
-//! A process that is paused, perhaps for several reasons at once: it continues when the last of them is over. A
-//! crashed process never continues.
+//! A process that is paused, possibly for several reasons at once. It continues when the last
+//! reason is over. A crashed process never continues.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold::pause::Pause;
 
-/// What a process is stopped by. Cloning gives another handle to the same one.
+/// The pause of a process. Cloning gives another handle to the same one.
 #[derive(Clone, Default)]
 pub(crate) struct ProcessPause {
     pause: Pause,
@@ -29,7 +29,7 @@ impl ProcessPause {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It takes no step from now on, until then at least.
+    /// Pauses it from now on, at least until the given time.
     pub(crate) fn begin(&self, now: Duration, until: Duration) {
         let mut state = self.state();
         if !self.pause.is_paused() {
@@ -57,7 +57,7 @@ impl ProcessPause {
         Some(stood)
     }
 
-    /// It takes no step any more, not even those by which it would end in good order.
+    /// Stops it permanently, including its steps of a graceful exit.
     pub(crate) fn crash(&self) {
         self.state().is_crashed = true;
         self.pause.pause();
@@ -72,7 +72,7 @@ fn process_stopped_twice_continues_after_both_stops() {
     process.begin(second(2), second(3));
     assert_eq!(process.end(second(3)), None);
     assert_eq!(process.end(second(5)), Some(second(4)));
-    assert_eq!(process.end(second(6)), None, "it goes on already");
+    assert_eq!(process.end(second(6)), None, "it continues already");
 }
 
 #[test]

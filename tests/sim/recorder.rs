@@ -1,5 +1,6 @@
-//! Records what the apps of a world requested, received and wrote as a history (`tests/history`) in virtual time. The
-//! checker of histories, which also judges fault runs, is independent of the invariants here.
+//! Records what the apps of a world requested, received and wrote as a history (`tests/history`) in
+//! virtual time. The checker of histories, which also checks fault runs, is independent of the
+//! invariants here.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use leasehold::protocol::token::Token;
 use crate::history::{Event, History, Op, OverriddenBy, Phase};
 use crate::invariants::Promise;
 
-/// Clocks that jump make remaining time unknown: this is more than any of them jumps.
+/// With clocks that jump, the remaining time is unknown. This exceeds every jump.
 const LEAP: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A request without an answer yet.
@@ -19,7 +20,7 @@ pub(crate) struct Invocation {
     op: Op,
 }
 
-/// The events so far. All processes number their operations by it, so that none needs a number of its own.
+/// The events so far. It numbers the operations of all processes.
 pub(crate) struct Recorder {
     events: Vec<Event>,
     begun: u64,
@@ -32,7 +33,7 @@ impl Recorder {
             begun: 0,
         };
         let run = Op::Run {
-            // Each history is checked where its seed is known.
+            // The seed is known where the history is checked.
             seed: 0,
             clock_bound_ns: if claims_exclusion { 0 } else { nanos(LEAP) },
             clock_rate_ppm: 0,
@@ -43,7 +44,7 @@ impl Recorder {
         recorder
     }
 
-    /// What a history is of.
+    /// Returns the history of the events.
     pub(crate) fn history(&mut self) -> History {
         History::of(std::mem::take(&mut self.events))
     }
@@ -64,7 +65,7 @@ impl Recorder {
         self.push(at, who, self.begun, Phase::Info, op);
     }
 
-    /// A request is about to be sent.
+    /// Records a request before it is sent.
     pub(crate) fn asks(&mut self, at: Duration, who: &str, op: Op) -> Invocation {
         self.begun += 1;
         let operation = self.begun;
@@ -72,12 +73,12 @@ impl Recorder {
         Invocation { operation, op }
     }
 
-    /// It was answered with a yes, which adds this.
+    /// Records a successful outcome with its result.
     pub(crate) fn yes(&mut self, at: Duration, who: &str, asked: &Invocation, op: Op) {
         self.push(at, who, asked.operation, Phase::Ok, op);
     }
 
-    /// A person, or a restored backup, ended grants.
+    /// Records that a person, or a restored backup, ended grants.
     pub(crate) fn overridden(
         &mut self,
         at: Duration,
@@ -88,7 +89,7 @@ impl Recorder {
         self.note(at, "admin", op);
     }
 
-    /// An app receives that a lease is its own.
+    /// Records that an app receives a confirmation of its lease.
     pub(crate) fn promise(&mut self, promise: &Promise) {
         let until = nanos(promise.until);
         let lease = promise.lease.as_str();
@@ -101,7 +102,7 @@ impl Recorder {
         self.yes(promise.at, &promise.app, &promise.request, op);
     }
 
-    /// A write reaches what the lock guards, and is decided at once.
+    /// Records a write that arrives at the guarded resource, and its immediate decision.
     pub(crate) fn written(&mut self, at: Duration, who: &str, asked: &Invocation, is_taken: bool) {
         if let Op::Write {
             register,
@@ -117,7 +118,7 @@ impl Recorder {
         self.push(at, who, asked.operation, phase, asked.op.clone());
     }
 
-    /// An app is about to write.
+    /// Records a write of an app before it is sent.
     pub(crate) fn writes(
         &mut self,
         at: Duration,
@@ -132,7 +133,7 @@ impl Recorder {
     }
 }
 
-/// As a history counts.
+/// Returns a time in the unit of histories.
 pub(crate) fn nanos(at: Duration) -> u64 {
     u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
 }

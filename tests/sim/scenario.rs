@@ -1,5 +1,5 @@
-//! The course of a world: pods start, their apps work while faults happen, then everything is healed and every live
-//! app is served.
+//! The course of a world: pods start, and their apps work while faults happen. Then everything is
+//! healed, and every live app is served.
 
 use std::time::Duration;
 
@@ -55,7 +55,8 @@ pub(crate) async fn run(world: World, mut random: Rng) {
     final_checks::until_recorded(&world, at_most).await;
 }
 
-/// Waits until no lock is held or waited for, by expired sessions or by apps that stopped waiting.
+/// Waits until no lock is held or has waiters, including those of expired sessions and of apps that
+/// stopped waiting.
 async fn until_free(world: &World, at_most: Duration) {
     let began = world.now();
     loop {

@@ -1,4 +1,4 @@
-//! The seeded bugs that worlds of this simulation have a flaw with.
+//! The seeded bugs that cause a flaw in worlds of this simulation.
 
 #[path = "../seeded.rs"]
 mod bugs;

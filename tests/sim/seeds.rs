@@ -1,4 +1,4 @@
-//! Running seeds: one world each, several at once on threads of their own.
+//! Runs seeds: one world each, several at once in separate threads.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -12,16 +12,16 @@ use crate::scenario;
 use crate::setup::{Control, Setup, Trace};
 use crate::world::{Counts, Longest, World};
 
-/// How many worlds run at once.
+/// The number of concurrent worlds.
 const THREADS: usize = 2;
-/// How much of a trace is shown.
+/// How many lines of a trace are shown.
 const LINES_SHOWN: usize = 60;
 
-/// What became of one world.
+/// The result of one world.
 pub(crate) struct RunResult {
     pub(crate) seed: u64,
     pub(crate) flaw: Option<String>,
-    /// What its history has that cannot be.
+    /// The violations in its history.
     pub(crate) history: Option<String>,
     pub(crate) trace: Vec<String>,
     pub(crate) counts: Counts,
@@ -29,7 +29,7 @@ pub(crate) struct RunResult {
 }
 
 impl RunResult {
-    /// Its flaw and its number, in a line.
+    /// Returns its flaw and its seed, on one line.
     pub(crate) fn flaw_of_seed(&self) -> String {
         format!(
             "seed {}: {}",
@@ -38,7 +38,7 @@ impl RunResult {
         )
     }
 
-    /// What led to the flaw, and how to see it again.
+    /// Prints the end of the trace, the flaw, and the command that reproduces it.
     pub(crate) fn show(&self) {
         let from = self.trace.len().saturating_sub(LINES_SHOWN);
         for line in &self.trace[from..] {
@@ -59,7 +59,7 @@ pub(crate) fn run(seed: u64, control: Control) -> RunResult {
     run_as(seed, setup, random)
 }
 
-/// The same, with a trace of every call, also the successful ones.
+/// The same, with every call in the trace, including successful ones.
 pub(crate) fn run_telling_all(seed: u64) -> RunResult {
     let mut random = Rng::with_seed(seed);
     let setup = Setup {
@@ -86,12 +86,12 @@ fn run_as(seed: u64, setup: Setup, random: Rng) -> RunResult {
         }
         world
     });
-    // Nothing happens after its tasks ended.
+    // Nothing happens after the world's tasks have ended.
     drop(runtime);
     let mut records = world.records();
     let history = records.recorder.history().check().err();
     let history = history.map(|error| format!("the history: {error}"));
-    // An agent with an older state file forgets leases, which no history can show.
+    // An agent with an older state file forgets leases, which a history cannot represent.
     let counts_as_flaw = control == Control::Nothing && !records.invariants.has_misremembered();
     let of_history = history.clone().filter(|_| counts_as_flaw);
     RunResult {
@@ -104,7 +104,7 @@ fn run_as(seed: u64, setup: Setup, random: Rng) -> RunResult {
     }
 }
 
-/// What became of many worlds.
+/// The results of many worlds.
 #[derive(Default)]
 pub(crate) struct Totals {
     pub(crate) counts: Counts,
@@ -118,7 +118,7 @@ pub(crate) fn run_all(seeds: Range<u64>, control: Control, flaws: usize) -> Tota
     run_until(seeds, control, flaws, "")
 }
 
-/// The same, where only flaws with these words count.
+/// The same, but only flaws with these words count.
 pub(crate) fn run_until(seeds: Range<u64>, control: Control, flaws: usize, words: &str) -> Totals {
     let next = AtomicU64::new(seeds.start);
     let totals = Mutex::new(Totals::default());
@@ -139,7 +139,7 @@ pub(crate) fn run_until(seeds: Range<u64>, control: Control, flaws: usize, words
         }
     });
     let mut totals = totals.into_inner().expect("no thread failed");
-    // Whichever thread was first.
+    // Independent of the order in which the threads finished.
     totals.flawed.sort_by_key(|ended| ended.seed);
     totals
 }

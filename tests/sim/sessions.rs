@@ -1,7 +1,8 @@
-//! The sessions as the store has them: when each was last written, revoked or deleted. They decide which process may
-//! end a foreign grant, and for how long an agent may promise that its own session is valid.
+//! The stored sessions: when each was last written, revoked or deleted. They decide which process
+//! may end another pod's grant, and for how long an agent may return validity of its own session.
 //!
-//! A session that existed when a backup was restored decides nothing: what others saw of it may be undone.
+//! A session that existed when a backup was restored decides nothing: what other processes observed
+//! of it may be undone.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,26 +13,26 @@ use leasehold::protocol::time::SessionTtl;
 
 use crate::invariants::Verdict;
 
-/// Clocks are read in whole nanoseconds, and timers in milliseconds.
+/// Clocks are read in whole nanoseconds, timers in milliseconds.
 const SLACK: Duration = Duration::from_millis(1);
 
-/// All sessions that there ever were.
+/// All sessions so far.
 pub(crate) struct Sessions {
     known: BTreeMap<SessionId, Known>,
-    /// Whether no clock is out of bounds.
+    /// Whether all clocks are within bounds.
     claims_time: bool,
 }
 
 struct Known {
     ttl: SessionTtl,
-    /// When the last of its agent's writes that were applied was sent.
+    /// When its agent sent its last applied write.
     sent: Duration,
-    /// When it was applied.
+    /// When that write was applied.
     written: Duration,
     gone: Option<Duration>,
     is_revoked: bool,
-    /// When a backup was restored that may have contained it: an agent that learns of that uses another session, so
-    /// nothing that it sent later counts.
+    /// When a backup was restored that may have contained it. An agent that notices the restore
+    /// uses another session, so later writes do not count.
     restored: Option<Duration>,
 }
 
@@ -58,7 +59,8 @@ impl Sessions {
         known.is_revoked |= session.revoked.is_some();
     }
 
-    /// Another process revoked it. For silence, only after a TTL of silence, since no clock counts 1.05 TTL sooner.
+    /// Another process revoked it. For silence, only after a TTL of silence, because no clock
+    /// within bounds reaches 1.05 TTL sooner.
     pub(crate) fn revoked(&mut self, session: &Session, now: Duration) -> Verdict {
         let Some(known) = self.known.get_mut(&session.id) else {
             return Ok(());
@@ -74,7 +76,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// It was deleted, by whomever.
+    /// It was deleted, by any process.
     pub(crate) fn gone(&mut self, id: &SessionId, now: Duration) {
         if let Some(known) = self.known.get_mut(id) {
             known.gone = Some(now);
@@ -88,7 +90,7 @@ impl Sessions {
         }
     }
 
-    /// Whether it may still be valid, as far as a challenger with any clock can know.
+    /// Returns whether it may still be valid, as far as a challenger with any clock can know.
     pub(crate) fn lives(&self, id: &SessionId, now: Duration) -> bool {
         self.known.get(id).is_some_and(|known| {
             let silent = now.saturating_sub(known.written);
@@ -96,7 +98,7 @@ impl Sessions {
         })
     }
 
-    /// Another process ends a grant of this session: the session must have ended by then.
+    /// Another process ends a grant of this session: the session must have ended before.
     pub(crate) fn may_be_ended(&self, holder: &Claimant, now: Duration) -> Verdict {
         let known = self.known.get(&holder.session);
         let Some(known) = known.filter(|known| !known.is_revoked && known.restored.is_none())
@@ -116,7 +118,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// An app was promised validity until then, by a clock with this gain.
+    /// An app received validity until then, by a clock with this gain.
     pub(crate) fn may_last(&self, id: &SessionId, until: Duration, gain: u64) -> Verdict {
         let Some(known) = self.known.get(id).filter(|_| self.claims_time) else {
             return Ok(());

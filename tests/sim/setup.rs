@@ -1,5 +1,5 @@
-//! What a seed decides before a world begins: the number of pods, their clocks, and what may go wrong. A negative
-//! control violates one of the bounds.
+//! What a seed decides before a world begins: the number of pods, their clocks, and the possible
+//! faults. A negative control violates one of the bounds.
 
 use std::time::Duration;
 
@@ -8,66 +8,66 @@ use leasehold::protocol::ids::Resource;
 use leasehold::protocol::time::SessionTtl;
 use leasehold::protocol::token::Revision;
 
-/// The most by which clocks that are good enough differ in their rates, in millionths.
+/// The maximum difference between the rates of permitted clocks, in millionths.
 const BOUND: u64 = 50_000;
 
-/// A revision as GKE gives them: nanoseconds since 1970.
+/// A revision as in GKE: nanoseconds since 1970.
 const IN_NANOSECONDS: u64 = 1_760_342_223_637_167_018;
 
 /// The bound that is violated on purpose, to show that the checks detect it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Control {
-    /// Nothing is.
+    /// No bound is violated.
     #[default]
     Nothing,
-    /// Every other clock counts faster by a third.
+    /// Every other clock runs faster by a third.
     Clocks,
-    /// Apps act for half as long again as they were promised.
+    /// Apps act for half as long again as their validity.
     Apps,
-    /// The fenced resource takes whatever comes.
+    /// The fenced resource accepts every write.
     Register,
-    /// A backup of before an earlier restore is restored with the bump that that one had.
+    /// A backup from before an earlier restore is restored with the same bump as that restore.
     Bump,
 }
 
-/// Which calls are in the trace.
+/// The calls in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trace {
-    /// What goes wrong with them.
+    /// Calls with a fault.
     Faults,
-    /// All of them, also the successful ones.
+    /// All calls, including successful ones.
     Everything,
 }
 
-/// How a world is set up.
+/// The setup of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) control: Control,
     pub(crate) trace: Trace,
     pub(crate) ttl: SessionTtl,
-    /// How much faster than virtual time each pod's machine counts, in millionths.
+    /// How much faster than virtual time each pod's machine runs, in millionths.
     pub(crate) gains: Vec<u64>,
     pub(crate) apps_per_pod: usize,
     pub(crate) resources: Vec<Resource>,
-    /// For how long faults are injected.
+    /// The duration of fault injection.
     pub(crate) trouble_for: Duration,
-    /// The same of the machines of the operator's replicas.
+    /// The same for the machines of the operator's replicas.
     pub(crate) operators: Vec<u64>,
-    /// Whether only the operator takes over. It may anyway.
+    /// Whether only the operator takes over. It may do so in either mode.
     pub(crate) is_strict: bool,
     /// Whether some machine's clock jumps: then only tokens protect.
     pub(crate) clocks_leap: bool,
-    /// The revision at which the store begins. Those beyond 2^53 are nanoseconds.
+    /// The store's first revision. Revisions beyond 2^53 are nanoseconds.
     pub(crate) first_revision: Revision,
-    /// In how many TTLs a backup is restored at the latest, where some are.
+    /// The maximum time until a backup is restored, in TTLs, in worlds with restores.
     pub(crate) restored_within: Option<f64>,
-    /// Whether sidecars are started with older copies of their state files.
+    /// Whether sidecars restart with older copies of their state files.
     pub(crate) has_older_copies: bool,
 }
 
 impl Setup {
     pub(crate) fn of(seed: u64, control: Control, random: &mut Rng) -> Self {
-        // Few in most worlds, so that there is time for more worlds.
+        // Few pods in most worlds, so that there is time for more worlds.
         let pods = [2_usize, 2, 2, 3, 3, 3, 4, 5][random.usize(..8)];
         let gains = (0..pods).map(|number| match control {
             Control::Clocks => number as u64 % 2 * 333_000,
@@ -106,14 +106,15 @@ impl Setup {
 }
 
 impl Setup {
-    /// Whether revisions are nanoseconds. Here they rise by one with each write, as those of no store do: a
-    /// lock that is deleted or wiped, or comes from a backup, could not have a larger token then.
+    /// Returns whether revisions are nanoseconds. Here they increase by one with each write, as in
+    /// no real store. So a lock that is deleted or wiped, or comes from a backup, could not have a
+    /// larger token.
     pub(crate) fn counts_nanoseconds(&self) -> bool {
         self.first_revision.0 >= IN_NANOSECONDS
     }
 }
 
-/// The limits of what is allowed are the most dangerous.
+/// Returns a clock's gain. The limits of what is permitted are the most dangerous values.
 fn gain(random: &mut Rng) -> u64 {
     match random.u8(..4) {
         0 | 1 => 0,

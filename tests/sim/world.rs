@@ -1,7 +1,7 @@
 //! One simulated world: its store, its time, its records and its invariants.
 //!
-//! Everything in it happens on one thread, one step after the other. Randomness and time come only from the seed and
-//! the virtual clock.
+//! Everything in it happens on one thread, one step after the other. Randomness and time come only
+//! from the seed and the virtual clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,10 +27,10 @@ use crate::recorder::{Invocation, Recorder};
 use crate::sessions::Sessions;
 use crate::setup::{Control, Setup};
 
-/// How often each kind of event happened.
+/// The number of events of each kind.
 pub(crate) type Counts = BTreeMap<&'static str, u64>;
 
-/// How long something took at most, in TTLs.
+/// The longest duration of each kind, in TTLs.
 pub(crate) type Longest = BTreeMap<&'static str, f64>;
 
 /// The world. Cloning gives another handle to the same one.
@@ -55,14 +55,14 @@ pub(crate) struct Records {
     pub(crate) trace: Vec<String>,
     pub(crate) counts: Counts,
     pub(crate) flaw: Option<String>,
-    /// The longest that each of these took after everything was healed, in TTLs.
+    /// The longest duration of each kind after everything was healed, in TTLs.
     pub(crate) longest: Longest,
-    /// How many backups were restored.
+    /// The number of restored backups.
     pub(crate) restores: u64,
     leads: Leads,
-    /// The pods in which nothing runs any more.
+    /// The pods without any running process.
     ended: BTreeSet<String>,
-    /// What the fenced resource took last, by resource.
+    /// The token of the last accepted write, by resource.
     register: BTreeMap<Resource, Token>,
 }
 
@@ -106,17 +106,17 @@ impl World {
         self.0.time.now()
     }
 
-    /// How long ago that was.
+    /// Returns the time since then.
     pub(crate) fn since(&self, then: Duration) -> Duration {
         self.now().saturating_sub(then)
     }
 
-    /// Whether nothing goes wrong any more.
+    /// Returns whether all faults are over.
     pub(crate) fn is_healed(&self) -> bool {
         self.now() >= self.setup().trouble_for
     }
 
-    /// For how long faults are still injected.
+    /// Returns how long faults are still injected.
     pub(crate) fn left(&self) -> Duration {
         self.setup().trouble_for.saturating_sub(self.now())
     }
@@ -132,7 +132,7 @@ impl World {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers when something that must hold does not.
+    /// Waits until an invariant is violated.
     pub(crate) async fn broken(&self) {
         self.0.broken.cancelled().await;
     }
@@ -145,12 +145,12 @@ impl World {
             .push(format!("{at:>9.3} {who:<8} {what}"));
     }
 
-    /// One more of these happened.
+    /// Counts an event of this kind.
     pub(crate) fn count(&self, what: &'static str) {
         *self.records().counts.entry(what).or_default() += 1;
     }
 
-    /// After everything was healed, this took that long.
+    /// Records a duration after everything was healed.
     pub(crate) fn took(&self, what: &'static str, took: Duration) {
         let mut records = self.records();
         let ttls = took.div_duration_f64(self.setup().ttl.get());
@@ -181,14 +181,14 @@ impl World {
         records.restores += 1;
     }
 
-    /// A person overrode what holds now.
+    /// A person ended the current grant.
     pub(crate) fn overridden(&self, resource: &Resource, by: OverriddenBy) {
         let (now, mut records) = (self.now(), self.records());
         records.invariants.overridden(resource);
         records.recorder.overridden(now, Some(resource), by);
     }
 
-    /// The apps of a pod are dead.
+    /// The apps of a pod crashed.
     pub(crate) fn apps_crashed(&self, pod: &str) {
         let (now, mut records) = (self.now(), self.records());
         for (app, lease) in records.invariants.crashed(pod) {
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Nothing of this pod runs any more.
+    /// No process of this pod runs any longer.
     pub(crate) fn ended(&self, pod: &str) {
         self.records().ended.insert(pod.to_owned());
     }
@@ -220,7 +220,7 @@ impl World {
         self.count("session revoked at the end of its pod");
     }
 
-    /// Whether a lock is held by this pod, as the store has it.
+    /// Returns whether this pod holds a lock in the store.
     pub(crate) fn holds(&self, pod: &str) -> bool {
         let records = self.records();
         let mut grants = records
@@ -230,7 +230,7 @@ impl World {
         grants.any(|grant| *grant.holder.pod.name == *pod)
     }
 
-    /// The store has this lock now, by a write of this process.
+    /// Records the stored lock after a write of this process.
     pub(crate) fn stored(&self, who: &str, resource: &Resource, lock: Option<&Lock>) {
         let stored = self.records().invariants.stored(resource, lock);
         let before = match stored {
@@ -277,7 +277,7 @@ impl World {
         );
     }
 
-    /// An app receives that a lease is its own.
+    /// Records that an app receives a confirmation of its lease.
     pub(crate) fn promise(&self, promise: &Promise) {
         let left = promise.until.saturating_sub(promise.at).as_secs_f64();
         self.note(
@@ -302,7 +302,7 @@ impl World {
         self.judge(&promise.app, verdict);
     }
 
-    /// A write with a token reaches the fenced resource; whether it was taken.
+    /// A write with a token arrives at the fenced resource. Returns whether it was accepted.
     pub(crate) fn write(
         &self,
         app: &str,

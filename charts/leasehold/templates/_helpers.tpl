@@ -1,4 +1,4 @@
-{{/* Labels of everything. */}}
+{{/* Labels of all objects. */}}
 {{- define "leasehold.labels" -}}
 {{ include "leasehold.selector" . }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -7,7 +7,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
-{{/* Labels by which the operator's pods are found; they never change. */}}
+{{/* Labels that select the operator's pods; they never change. */}}
 {{- define "leasehold.selector" -}}
 app.kubernetes.io/name: leasehold
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -18,7 +18,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end }}
 
-{{/* An image's reference. Takes a list: the root, then images, each asked where those before are silent. */}}
+{{/* An image reference. Takes a list: the root, then images. Each image supplies the fields that are unset in those
+before it. */}}
 {{- define "leasehold.reference" -}}
 {{- $root := first . }}
 {{- $image := dict }}
@@ -41,8 +42,9 @@ app.kubernetes.io/component: operator
 {{- end }}
 
 {{/*
-Objects of one file under files/, which has the rights, policies and definitions as they are tested, for
-the namespace leasehold-system and the token floor 0. Takes `root`, `file`, and `keep`: whether they stay when the chart goes.
+The objects of one file under files/. These files contain the rights, policies and CRDs as the tests apply them: with
+the namespace leasehold-system and the token floor 0. Takes `root`, `file`, and `keep`: whether the objects stay after
+an uninstallation.
 */}}
 {{- define "leasehold.shipped" -}}
 {{- $root := .root }}
@@ -72,7 +74,7 @@ the namespace leasehold-system and the token floor 0. Takes `root`, `file`, and 
 {{- ternary "off" $mode (eq $mode "false") }}
 {{- end }}
 
-{{/* What sidecars are given, as the operator reads it. */}}
+{{/* The configuration of injected sidecars, in the format that the operator reads. */}}
 {{- define "leasehold.injection" -}}
 {{- with .Values.sidecar -}}
 {{- if eq (int64 .ports.api) (int64 .ports.admin) }}
@@ -94,7 +96,7 @@ ports:
 {{- end }}
 {{- end }}
 
-{{/* What a container of ours may do: nothing. Fits Pod Security `restricted`. */}}
+{{/* The security context of our containers: no privileges. It satisfies Pod Security `restricted`. */}}
 {{- define "leasehold.containerSecurity" -}}
 allowPrivilegeEscalation: false
 capabilities:
@@ -110,7 +112,7 @@ seccompProfile:
   type: RuntimeDefault
 {{- end }}
 
-{{/* Which pod this is, for the agent inside. */}}
+{{/* Identifies the pod to the agent in its container. */}}
 {{- define "leasehold.podEnv" -}}
 - name: LEASEHOLD_POD_NAME
   valueFrom:

@@ -1,4 +1,4 @@
-//! What the stores send, and what they make of answers and of silence, over a real connection.
+//! Tests what the stores send, and how they handle answers and silence, over a real connection.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -22,9 +22,9 @@ use crate::store::{LockStore, Stored};
 
 const PATH: &str = "/apis/leasehold.dev/v1alpha1/namespaces/ns/distributedlocks";
 
-/// How long what answers may take: no slow machine is taken for a server that hangs.
+/// The timeout for a server that answers: a slow machine must not look like a server that hangs.
 const LONG: Duration = Duration::from_secs(30);
-/// How long is waited for what never comes.
+/// The timeout for an answer that never arrives.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// Every request as "METHOD path?query body".
@@ -56,8 +56,8 @@ async fn always(code: u16, answer: Value) -> (K8sLockStore, Requests) {
     (store(address, LONG), requests)
 }
 
-/// Takes each connection, reads a request, says `answer` (perhaps nothing), and closes; or holds
-/// the connection open when `hang` is set.
+/// Accepts each connection, reads a request, and sends `answer`, which may be empty. Then closes
+/// the connection, or keeps it open if `hang` is set.
 async fn raw(answer: &'static str, hang: bool) -> K8sLockStore {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -180,8 +180,8 @@ fn invalid(reason: &str, field: &str) -> Value {
         "causes": [{"reason": reason, "field": field, "message": "no"}]}})
 }
 
-/// Joins the queue of a lock with this status, where each request is refused like this. Returns the error and the
-/// methods of what was sent.
+/// Joins the queue of a lock with this status, on a server that rejects each request with
+/// `refusal`. Returns the error and the methods of the requests.
 async fn join(status: Value, refusal: Value) -> (StoreError, Vec<String>) {
     let (store, requests) = always(422, refusal).await;
     let mut object = object("r");
@@ -244,7 +244,7 @@ async fn join_refused_by_a_rule_is_checked_on_the_version_read() {
     assert_eq!(sent, ["PUT"]);
     assert_eq!(error, StoreError::Invalid("no".to_owned()));
 
-    // Read as free: there is nothing to check it against.
+    // Read as free: this version has no queue to check the waiter against.
     let (error, sent) = join(json!({"token": 5000}), rule).await;
     assert_eq!(
         (error, &*sent),

@@ -1,4 +1,4 @@
-//! How many connections calls open, counted by a server of the test's own, over TLS.
+//! Tests how many connections calls open, counted by the test's own server, over TLS.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,9 +23,9 @@ use crate::k8s::connect;
 
 const H2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
-/// No answer comes this soon from a server that never answers.
+/// How long to wait for a server that never answers.
 const SOON: Duration = Duration::from_millis(300);
-/// A slow machine answers within it.
+/// Long enough for the answer of a slow machine.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A server that speaks one version of HTTP.
@@ -36,7 +36,7 @@ struct Server {
 }
 
 impl Server {
-    /// Does not answer `/silence`. Answers other requests as soon as `together` of them are there.
+    /// Does not answer `/silence`. Answers other requests as soon as `together` of them arrived.
     async fn start(protocol: &'static [u8], together: usize) -> Self {
         Self::start_after(0, protocol, together).await
     }
@@ -101,7 +101,7 @@ async fn serve(tls: TlsAcceptor, tcp: tokio::net::TcpStream, all: Arc<Barrier>) 
         }
     });
     let io = TokioIo::new(stream);
-    // The client decides how it ends.
+    // The client decides how the connection ends.
     if is_h2 {
         let connection = http2::Builder::new(TokioExecutor::new());
         drop(connection.serve_connection(io, answer).await);
@@ -163,7 +163,7 @@ async fn unpolled_call_does_not_block_connections_of_other_calls() {
 async fn abandoned_call_ends_no_other_on_its_connection() {
     let server = Server::start(H2, 2).await;
     let client = server.client();
-    // From here on the connection is open, however long that takes.
+    // Opens the connection first, however long that takes.
     join_all((0..2).map(|_| get(&client, "/"))).await;
     let (first, ()) = tokio::join!(get(&client, "/"), async {
         let silence = tokio::time::timeout(SOON, get(&client, "/silence")).await;

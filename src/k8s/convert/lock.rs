@@ -60,8 +60,8 @@ pub fn read(object: Value) -> Result<Stored<Lock>, StoreError> {
     stored(object, value)
 }
 
-/// Returns what is known of an unreadable lock that is certainly free: its token can be read, and
-/// its status has only fields of a free lock.
+/// Returns what is known of an unreadable lock that is certainly free. That is certain if its token
+/// can be read, and its status has only fields of a free lock.
 #[must_use]
 pub fn read_free_lock(object: &Value) -> Option<UnreadableFreeLock> {
     const OF_FREE: &[&str] = &["token", "transitions", "incidents", "conditions"];

@@ -260,7 +260,7 @@ mod tests {
             (json!([]), "session.status"),
         ] {
             let Err(StoreError::Unreadable(what)) = read(object(status)) else {
-                panic!("{field} was taken");
+                panic!("{field} was accepted");
             };
             assert!(what.contains(field) && what.contains("\"a-1\""), "{what}");
         }

@@ -18,9 +18,9 @@ use crate::store::fleet::{ContainerReport, PodReport};
 
 /// The condition of a pod that was ended by a decision about it or its node.
 const DISRUPTION: &str = "DisruptionTarget";
-/// Reasons that do not come from the kubelet and leave open whether the node was asked. The pod
-/// garbage collector writes a terminal phase itself, and the taint manager gave up the node. A
-/// preempted or evicted pod is ended and reported by its kubelet.
+/// Reasons that do not come from the kubelet and leave open whether the kubelet was asked. The pod
+/// garbage collector writes a terminal phase itself, and the taint manager evicts pods of a node
+/// that may be unreachable. A preempted or evicted pod is ended and reported by its kubelet.
 const PRESUMING: &[&str] = &["DeletionByPodGC", "DeletionByTaintManager"];
 /// The reason that the node controller writes into the status of pods on a lost node.
 const NODE_LOST: &str = "NodeLost";

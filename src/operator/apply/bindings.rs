@@ -40,7 +40,7 @@ pub(super) async fn update(
     done(namespaces, &current.object_ref, observation).await
 }
 
-/// A pod keeps the label for its whole life, whatever happens to its namespace's label.
+/// A pod keeps the label for its whole life, regardless of changes to its namespace's label.
 pub(super) async fn find_sidecars(labels: &dyn PodLabels, namespace: Arc<str>) -> Applied {
     match labels.list_pods(&namespace, INJECTED).await {
         Ok(pods) => Applied::done(Observation::Sidecars(namespace, !pods.is_empty())),

@@ -1,4 +1,4 @@
-//! The format of what is told, word for word, and what is told at all.
+//! Tests the exact format of records, and what is recorded.
 
 use super::*;
 use crate::operator::plan::Now;
@@ -47,7 +47,7 @@ fn lock_with(incidents: Vec<Incident>) -> Object<Lock> {
     }
 }
 
-/// What an operator tells that finds the lock as it starts.
+/// Returns what an operator records if it finds the lock when it starts.
 fn news(lock: &Object<Lock>) -> Vec<AuditRecord> {
     let now = Now {
         moment: Moment::default(),
@@ -59,7 +59,7 @@ fn news(lock: &Object<Lock>) -> Vec<AuditRecord> {
     records_of(&lock.object_ref, observation, now.moment).collect()
 }
 
-/// The example in the documentation is the format.
+/// The example in the documentation defines the format.
 #[test]
 fn audit_line_equals_the_documented_example() {
     let forced = incident(IncidentKind::ForceReleased);
@@ -96,7 +96,7 @@ fn each_incident_kind_has_its_own_action_and_event() {
             },
         ] = news.as_slice()
         else {
-            panic!("one incident is one line and one note: {news:?}");
+            panic!("one incident is one line and one Event: {news:?}");
         };
         assert_eq!(line["id"].as_str(), Some(&*note.name));
         let action = line["action"].as_str().unwrap().to_owned();

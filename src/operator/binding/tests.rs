@@ -1,4 +1,4 @@
-//! What is done about the binding of each kind of namespace, and what is left alone.
+//! Tests the plan for the binding of each kind of namespace, and when no action is planned.
 
 use super::*;
 use crate::operator::plan::{self, Now};
@@ -40,7 +40,7 @@ fn binding_is_created_repaired_deleted_or_left_alone() {
     let table = [
         ("labelled", None, all(), false, create()),
         ("labelled, with sessions", None, all(), true, create()),
-        ("no account is", None, none(), false, Change::Nothing),
+        ("no account labelled", None, none(), false, Change::Nothing),
         ("not labelled", None, None, true, Change::Nothing),
         ("as it should be", Some(right), all(), true, Change::Nothing),
         ("one was added", Some(edited), all(), true, update()),
@@ -108,7 +108,7 @@ fn moment(seconds: u64) -> Moment {
     Moment::since_boot(Duration::from_secs(seconds))
 }
 
-/// Nothing is decided without.
+/// Completes the list of sessions, without which nothing is planned.
 fn all_sessions_told(view: &mut View) {
     view.observe_session(FeedEvent::ListDone, moment(0));
 }
@@ -121,7 +121,7 @@ fn unlabelled_namespace_keeps_its_binding_while_sidecars_run() {
     view.observe_binding(placed("n", "leasehold-sidecar", binding, false));
     view.observe_binding(FeedEvent::ListDone);
     let step = |view: &View, seconds| step_at(view, BindSidecars::Namespace, seconds);
-    assert!(step(&view, 0).action.is_none(), "sessions may be there");
+    assert!(step(&view, 0).action.is_none(), "sessions may exist");
     all_sessions_told(&mut view);
     let is_look = |step: Plan| matches!(step.action, Some(Action::FindSidecars(_)));
     assert!(is_look(step(&view, 0)));
@@ -130,10 +130,10 @@ fn unlabelled_namespace_keeps_its_binding_while_sidecars_run() {
     let rests = step(&view, 2);
     assert!(rests.action.is_none());
     assert_eq!(rests.requeue_at, Some(moment(61)));
-    assert!(is_look(step(&view, 61)), "an old yes");
+    assert!(is_look(step(&view, 61)), "the positive read is too old");
     view.labelled_mut()
         .set_sidecars("n".into(), false, moment(62));
-    assert!(is_look(step(&view, 67)), "an old no");
+    assert!(is_look(step(&view, 67)), "the negative read is too old");
     let deletes = step(&view, 63).action;
     assert!(matches!(deletes, Some(Action::DeleteBinding(_))));
     view.observe_binding(FeedEvent::Deleted(ObjectRef {

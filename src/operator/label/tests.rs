@@ -1,4 +1,4 @@
-//! When the label of an election's leader is taken, given, and left alone.
+//! Tests when the label of an election's leader is removed, added, and left unchanged.
 
 use super::*;
 use crate::operator::plan;
@@ -63,12 +63,12 @@ pub(in crate::operator) fn led_by(resource: &str, who: &str, pod_uid: &str) -> L
         floor: 0,
     };
     let Decision::Granted(lock) = free(resource).acquire(Revision(10), &mint, &claim) else {
-        panic!("it is free");
+        panic!("the lock is free");
     };
     *lock
 }
 
-/// A view that is told of locks, and the rules.
+/// A view that observes locks, and whether labelling is on.
 pub(in crate::operator) struct World {
     pub(in crate::operator) view: View,
     version: u64,
@@ -93,13 +93,13 @@ impl World {
         self.tell_placed(name, value, false);
     }
 
-    /// A lock that says under another name that it decides the election.
+    /// Observes a lock with the election's resource in an object of another name.
     fn misnamed(mut self, name: &str, lock: Lock) -> Self {
         self.tell_placed(name, lock, true);
         self
     }
 
-    /// A lock of any name, and whether that is another than its resource's.
+    /// Observes a lock. `is_misnamed` is whether its name is not that of its resource.
     fn tell_placed(&mut self, name: &str, value: Lock, is_misnamed: bool) {
         self.version += 1;
         let lock = Object {
@@ -118,7 +118,7 @@ impl World {
             .observe_lock(FeedEvent::Applied(Box::new(lock)), now(0));
     }
 
-    /// The election `jobs` is led by this pod, or by none.
+    /// Makes this pod the leader of the election `jobs`; `None` for no leader.
     pub(in crate::operator) fn lead(&mut self, who: Option<&str>) {
         let lock = match who {
             Some(who) => led_by("election:jobs", who, &format!("uid-{who}")),
@@ -198,13 +198,13 @@ fn label_is_removed_from_all_others_before_it_is_given() {
 
     world.lead(Some("b"));
     takes(world.step(1), Some("g-b"), Some("b"));
-    // The lead went on while it was taken: what was seen is not about who leads now.
+    // The lead moved while the label was removed: the observation is about a former leader.
     world.lead(Some("c"));
     world.taken(Some("g-b"), false, 1);
     takes(world.step(1), Some("g-c"), Some("c"));
     world.taken(Some("g-c"), false, 1);
     gives(world.step(1), "c");
-    // The same while it was given.
+    // The lead ended while the label was added.
     world.lead(None);
     world.given("g-c");
     takes(world.step(2), None, None);
@@ -260,7 +260,7 @@ fn label_is_removed_after_its_lock_was_deleted() {
     takes(world.step(70), None, None);
     world.taken(None, false, 70);
     rests(&world.step(70), None);
-    assert_eq!(world.view.elections().keys().count(), 0, "it is forgotten");
+    assert_eq!(world.view.elections().keys().count(), 0, "none is known");
 }
 
 #[test]

@@ -87,9 +87,9 @@ pub(super) fn reclaim_from_ended(
     reclaim(view, rules, seen, holder, ended, now)
 }
 
-/// Reads a waiter's session that was not observed. Whatever removed the holder's session may have
-/// removed the waiters', too: all of them are observed as missing at once, not one TTL after the
-/// other.
+/// Reads a waiter's session that was not observed. The cause that removed the holder's session may
+/// have removed the waiters' sessions, too. So all of them are observed as missing at once, not one
+/// TTL after the other.
 fn read_unknown_waiter(view: &View, seen: &FullLock) -> Plan {
     let namespace = &seen.lock.object_ref.namespace;
     let mut waiters = seen.lock.stored.value.waiters.entries().iter();

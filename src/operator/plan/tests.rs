@@ -1,4 +1,4 @@
-//! What is done about each kind of session and lock, and what is left alone.
+//! Tests the plan for each kind of session and lock, and when no action is planned.
 
 mod housekeeping;
 mod strangers;
@@ -113,7 +113,7 @@ fn held_by(who: &str, waiting: &[&str]) -> Lock {
         floor: 0,
     };
     let Decision::Granted(lock) = free_lock().acquire(Revision(10), &mint, &claim) else {
-        panic!("it is free");
+        panic!("the lock is free");
     };
     let waiters = waiting.iter().map(|who| Waiter {
         grant: format!("g-{who}").into(),
@@ -127,7 +127,7 @@ fn held_by(who: &str, waiting: &[&str]) -> Lock {
     }
 }
 
-/// A view that began at second 0, to which everything was told at once.
+/// A view that began at second 0, when every feed had been listed.
 struct World {
     view: View,
     version: u64,
@@ -280,7 +280,7 @@ fn lock_of_another_pod_does_not_change_a_sessions_ttl() {
     let mut lock = held_by("a", &[]);
     let holder = &mut lock.grant.as_mut().unwrap().holder;
     holder.session_ttl = SessionTtl::clamped(120);
-    holder.pod.uid = "pod-of-somebody".into();
+    holder.pod.uid = "pod-of-another".into();
     let world = World::new().session(session_of("a"), 0).lock(lock, 0);
     revokes(world.about_session("a", 21), &RevokeReason::Expired);
 }
@@ -427,7 +427,7 @@ fn missing_session_is_read_and_expires_after_its_ttl() {
     waits_until(&world.about_lock(11), 31);
     let (freed, _) = writes(world.about_lock(31));
     assert_eq!(holder(&freed), None);
-    // Whoever deleted it, the end of the grant is on the record.
+    // The end of the grant is recorded, regardless of which client deleted the session.
     let [incident] = &freed.incidents[..] else {
         panic!("{:?}", freed.incidents);
     };

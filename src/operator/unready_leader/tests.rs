@@ -1,4 +1,4 @@
-//! When the pod of a leader is checked, and when it is not.
+//! Tests when the pod of a leader is checked, and when it is not.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn at(seconds: u64) -> Moment {
     Moment::since_boot(Duration::from_secs(seconds))
 }
 
-/// The election `jobs` is led by this pod, and these wait.
+/// Returns the lock of the election `jobs`, led by this pod, with these waiters.
 fn led(by: &str, waiting: &[&str]) -> Lock {
     let lock = led_by("election:jobs", by, &format!("uid-{by}"));
     let waiters = waiting.iter().map(|who| {
@@ -144,7 +144,7 @@ fn unready_leader_is_checked_again_after_the_interval() {
     // No other pod was Ready.
     world.checked("g-a", Some("noon"), 70);
     rests(&world.step(70), Some(130));
-    // The next leader has checks of its own.
+    // The next leader has its own checks.
     world.tell(led("b", &["a"]));
     checks(world.step(71), "b", &["a"], None);
 }
@@ -182,7 +182,7 @@ fn leader_is_not_checked_needlessly() {
     rests(&world.step_with(false, 0), None);
     world.checked_as(false, "g-a", Some("noon"), 0);
     rests(&world.step(9_999), None);
-    // Another active replica has checks of its own.
+    // Another active replica makes its own checks.
     world.view.elections_mut().forget_all();
     checks(world.step(9_999), "a", &["b"], None);
 }

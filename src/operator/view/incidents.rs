@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// A lock with an incident that happened at each of these hours, as its writer says.
+    /// A lock with an incident at each of these hours, by its writer's clock.
     fn lock(hours: &[i64]) -> Object<Lock> {
         let incidents = hours.iter().map(|hour| Incident {
             at: WallTime(hour * HOUR),
@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn found_incident_is_judged_by_its_date_and_once() {
         let found = Incidents::of(&lock(&[-25, -23, 5]), None, true, now(0)).unwrap();
-        assert_eq!(event(&found, 0), [-23, 5], "5 is of a clock that is ahead");
-        assert_eq!(event(&found, 2), [5], "a leader of two hours later");
+        assert_eq!(event(&found, 0), [-23, 5], "5 is from a fast clock");
+        assert_eq!(event(&found, 2), [5], "active two hours later");
         let again = Incidents::of(&lock(&[-25, -23, 5]), Some(&found), false, now(9)).unwrap();
         assert!(Arc::ptr_eq(&found, &again));
     }

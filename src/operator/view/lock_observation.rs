@@ -1,12 +1,12 @@
 //! The observation of a lock: the whole object while it is held, and little of it while it is free.
 //!
 //! A namespace can have any number of free locks. If whole objects were kept, one tenant could
-//! exhaust the operator's memory. A delete needs no more than what is kept here.
+//! exhaust the operator's memory. What is kept here suffices for a delete.
 //!
 //! Wall clocks decide only one thing here: how long a free lock was idle when the operator starts.
-//! They are the API server's (`metadata.managedFields`) and the operator's. A wrong clock only deletes a free lock too early
-//! or too late. The delete has uid and version as preconditions. The token rule, which uses no
-//! clock, keeps a recreated lock from repeating a token.
+//! They are the API server's (`metadata.managedFields`) and the operator's. A wrong clock only
+//! deletes a free lock too early or too late. The delete has uid and version as preconditions. The
+//! token rule, which uses no clock, keeps a recreated lock from repeating a token.
 
 use std::sync::Arc;
 use std::time::Duration;

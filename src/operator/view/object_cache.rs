@@ -136,19 +136,19 @@ mod tests {
         assert!(!listed.is_complete());
         assert_eq!(listed.apply(FeedEvent::ListDone), []);
         assert!(listed.is_complete());
-        assert_eq!(listed.apply(objects(&b, 2)), [], "that was known");
+        assert_eq!(listed.apply(objects(&b, 2)), [], "already known");
         listed.apply(FeedEvent::ListStarted);
         listed.apply(objects(&b, 2));
-        assert!(listed.get(&a).is_some(), "not before all was told");
+        assert!(listed.get(&a).is_some(), "not before the list is complete");
         let [gone] = &listed.apply(FeedEvent::ListDone)[..] else {
-            panic!("one is gone");
+            panic!("one object was deleted");
         };
         assert_eq!(*gone, a);
         assert!(listed.get(&a).is_none() && listed.get(&b).is_some());
         assert_eq!(
             listed.apply(FeedEvent::Deleted(a)),
             [],
-            "that was known, too"
+            "already known, too"
         );
         assert_eq!(listed.apply(FeedEvent::Deleted(b.clone())), [b]);
     }

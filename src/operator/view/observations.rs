@@ -1,5 +1,6 @@
 //! The keys of the work queue, and the observations of single objects.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::protocol::observed::Observed;
@@ -23,6 +24,34 @@ pub enum Key {
     Binding(Arc<str>),
     /// A pod that requests a sidecar and has none.
     UninjectedPod(ObjectRef),
+}
+
+impl Key {
+    /// Returns the name of its kind in metrics and logs.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Session(_) => "session",
+            Self::Lock(_) => "lock",
+            Self::Label(_) => "label",
+            Self::Leader(_) => "leader",
+            Self::Binding(_) => "binding",
+            Self::UninjectedPod(_) => "asking_pod",
+        }
+    }
+
+    /// Returns the object for logs: `namespace/name`, or the namespace of a binding.
+    #[must_use]
+    pub fn object(&self) -> &dyn fmt::Display {
+        match self {
+            Self::Session(object)
+            | Self::Lock(object)
+            | Self::Label(object)
+            | Self::Leader(object)
+            | Self::UninjectedPod(object) => object,
+            Self::Binding(namespace) => namespace,
+        }
+    }
 }
 
 /// The last observation of a session.

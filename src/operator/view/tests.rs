@@ -1,4 +1,4 @@
-//! What is remembered of what was told, in whatever order it came.
+//! Tests what the view keeps of its observations, in any order of arrival.
 
 use std::time::Duration;
 
@@ -67,11 +67,11 @@ fn relist_replaces_everything_seen_before() {
     ] {
         view.observe_lock(event, now(1));
     }
-    // A restored store: older than what was seen.
+    // A restored store is older than what was observed.
     for event in [FeedEvent::ListStarted, lock("b", 4)] {
         view.observe_lock(event, now(2));
     }
-    assert_eq!(version(&view, "a"), Some(5), "not before all was told");
+    assert_eq!(version(&view, "a"), Some(5), "not before the list ends");
     view.observe_lock(FeedEvent::ListDone, now(2));
     assert_eq!((version(&view, "a"), version(&view, "b")), (None, Some(4)));
 }
@@ -106,7 +106,7 @@ fn view_is_complete_after_every_feed_was_listed_once() {
     view.observe_pod(FeedEvent::ListDone);
     assert!(all(&view));
     view.observe_lock(FeedEvent::ListStarted, now(2));
-    assert!(all(&view), "what it knows is good enough to go on");
+    assert!(all(&view), "what is known suffices during a relist");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn list_is_compared_with_what_was_seen_before_its_request() {
     let mut view = View::default();
     assert!(view.observe_revision(Revision(5), view.seen()));
     let before = view.seen();
-    // Written after the store had answered, and told of before the answer.
+    // Written after the store had answered, and observed before that answer arrived.
     view.observe_lock(lock("a", 7), now(1));
     assert!(view.observe_revision(Revision(6), before));
     assert_eq!(view.seen(), Some(Seen::from_list(Revision(7))));

@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_secs(2);
 
 /// Serves `tls.crt` and `tls.key` of the directory, forever. An unusable certificate is logged, and
 /// the previous one stays. A certificate that is not valid yet, or has expired, is served and
-/// logged: which clock is wrong cannot be known here, and no better certificate exists.
+/// logged. Which clock is wrong cannot be known here, and no better certificate exists.
 pub async fn follow(directory: &Path, served: &ServedCertificate, clock: &dyn Clock) {
     let mut before = None;
     let mut last_error = None;

@@ -140,7 +140,7 @@ pub fn plan(seen: &Observation<'_>, timing: Timing) -> Action {
         SecretState::Usable(pair) => pair,
     };
     if pair.not_before > seen.now {
-        // Its issuer has another time. In the end the majority decides.
+        // The clock of its issuer differs. In the end the majority decides.
         return Action::Issue("the certificate in the Secret is not valid yet".to_owned());
     }
     if pair.not_after <= seen.now {

@@ -216,7 +216,7 @@ impl Rotator {
         Some(now.since(since))
     }
 
-    /// Issues a certificate, by compare-and-swap on the Secret that was read: of all replicas that
+    /// Issues a certificate, by compare-and-swap on the Secret that was read. Of all replicas that
     /// do so at once one writes it, and the others find it.
     async fn issue_certificate(
         &mut self,

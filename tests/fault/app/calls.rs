@@ -1,4 +1,5 @@
-//! The app's calls of its sidecar and of the register, each in the history before it is sent.
+//! The app's requests to its sidecar and to the register. Each is recorded in the history before it
+//! is sent.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::{App, Held};
 use crate::history::Op;
 use crate::recorder::now_ns;
 
-/// How long an app waits for an answer that should come at once. A hung sidecar answers late, or never.
+/// The timeout of a request that is answered immediately. A hung sidecar answers late, or never.
 pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The result of a renewal.
@@ -22,7 +23,7 @@ pub(super) enum Renewed {
 }
 
 impl App {
-    /// Acquires a lock, and waits for `wait` seconds if it is held.
+    /// Acquires a lock, and waits up to `wait` seconds if it is held.
     pub(super) async fn acquire(&mut self, resource: &str, wait: u64) -> Result<Option<Held>> {
         let mut body = json!({"resource": resource, "ownerId": self.config.name,
             "ttlSeconds": self.dice.u64(2..=5), "waitSeconds": wait});
@@ -53,11 +54,11 @@ impl App {
         }
     }
 
-    /// What the answer to a request of that time grants.
+    /// Returns what the answer to a request of that time grants.
     pub(super) fn granted(&self, resource: &str, sent: u64, told: &Value) -> Result<Held> {
         let number = |name: &'static str| told[name].as_u64().context(name);
         let valid_for = number("validForMs")?;
-        // A hold needs no renewal, and says nothing of one.
+        // A hold needs no renewal, so its answer has no such field.
         let renew_after = told["renewAfterMs"].as_u64().unwrap_or(valid_for / 3);
         Ok(Held {
             resource: resource.to_owned(),
@@ -68,7 +69,7 @@ impl App {
         })
     }
 
-    /// Asks for more time.
+    /// Renews a lease.
     pub(super) async fn renew(&mut self, held: &mut Held) -> Result<Renewed> {
         let operation = self.recorder.invoke(Op::renew(&held.lease))?;
         let sent = now_ns();
@@ -97,7 +98,7 @@ impl App {
         }
     }
 
-    /// Lets a lock go.
+    /// Releases a lock.
     pub(super) async fn release(&mut self, lease: &str) -> Result<()> {
         let operation = self.recorder.invoke(Op::release(lease))?;
         let url = format!("{}/v1/locks/{lease}", self.config.sidecar);
@@ -111,7 +112,7 @@ impl App {
     }
 }
 
-/// The answer, if a whole one came in time.
+/// Returns the answer, if it arrived completely and in time.
 pub(super) async fn answer(asked: reqwest::RequestBuilder) -> Option<(StatusCode, Value)> {
     let answer = asked.send().await.ok()?;
     let status = answer.status();

@@ -1,5 +1,6 @@
-//! An app whose deadline has passed: it writes no more, and listens until it is notified of what became of its lease.
-//! The run checks that the notification comes in time; the app listens for longer than that.
+//! An app past its deadline: it stops writing, and listens until it is notified of what became of
+//! its lease. The run checks that the notification arrives in time; the app listens for longer than
+//! that.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use super::{App, Held};
 use crate::history::Op;
 use crate::recorder::now_ns;
 
-/// How long it listens.
+/// How long an app listens.
 const LISTENS_FOR: Duration = Duration::from_secs(10);
-/// How often an app without a stream asks.
+/// The poll interval of an app without a stream.
 const BETWEEN: Duration = Duration::from_millis(100);
 
 impl App {
-    /// Asks until it is notified; `false` if its lease is over, or it stopped waiting.
+    /// Polls until it is notified. Returns `false` if its lease is over, or if it stopped waiting.
     pub(super) async fn ask_until_notified(&mut self, held: &mut Held) -> Result<bool> {
         let ends = self.record_expiry(held)?;
         while now_ns() < ends {
@@ -31,7 +32,7 @@ impl App {
         Ok(false)
     }
 
-    /// The same by a stream of events.
+    /// The same with a stream of events.
     pub(super) async fn listen_until_notified(
         &mut self,
         held: &mut Held,

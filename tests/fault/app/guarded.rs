@@ -1,5 +1,5 @@
-//! What the app does to what its lock guards: it writes to a register and reads it, and appends to a log, each in
-//! the history before it is sent.
+//! The app's operations on the guarded resource: it writes to a register, reads it, and appends to
+//! a log. Each is recorded in the history before it is sent.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ impl App {
         let value = self.new_value();
         let op = Op::write(&held.resource, &held.lease, held.token, &value);
         let operation = self.recorder.invoke(op.clone())?;
-        // The app has decided to write and has not sent it yet. An app that is stopped here is stale afterwards and
-        // cannot know it.
+        // The app has decided to write and has not sent the write yet. An app that is stopped here
+        // is stale afterwards and cannot know it.
         tokio::time::sleep(in_hand).await;
         let write = Write {
             register: held.resource.clone(),
@@ -56,7 +56,7 @@ impl App {
         Ok(Done::Yes)
     }
 
-    /// Appends to the log: asks how long it is, thinks, and puts something at its end.
+    /// Appends to the log: reads its length, pauses, and puts an entry at its end.
     pub(super) async fn append(&mut self, held: &Held, in_hand: Duration) -> Result<Done> {
         let (log, value) = (format!("{}.log", held.resource), self.new_value());
         let op = Op::append(&log, &held.lease, held.token, &value);
@@ -70,7 +70,7 @@ impl App {
             _ => None,
         };
         let Some(length) = length else {
-            // Not refused: no answer came.
+            // No answer arrived: not a refusal.
             self.recorder.unknown(operation, op)?;
             return Ok(Done::Unknown);
         };

@@ -1,4 +1,4 @@
-//! A lock that lives by its connection: what the stream of events says, and work meanwhile.
+//! A lock that lives by its connection: the stream of its events, and the work under the lock.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::{App, Held};
 use crate::history::Op;
 use crate::recorder::now_ns;
 
-/// How long an app stays in line before it goes away.
+/// How long an app stays queued before it disconnects.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A stream of events, as they come. Dropping it closes the connection.
+/// A stream of events. Dropping it closes the connection.
 pub(super) struct Stream {
-    /// From before the request was sent: validity counts from there.
+    /// The time before the request was sent: validity counts from there.
     sent: u64,
     said: mpsc::UnboundedReceiver<Said>,
     reading: tokio::task::JoinHandle<()>,
@@ -26,15 +26,15 @@ pub(super) struct Stream {
 
 /// What a connection delivers.
 enum Said {
-    /// It is answered by no events.
+    /// The answer is not a stream of events.
     Refused(StatusCode),
     Event(String, Value),
 }
 
-/// What an app took in.
+/// The event that an app has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Nothing that changes anything, or more time.
+    /// No change, or an extension.
     Nothing,
     Lost,
     /// The stream has ended.
@@ -91,7 +91,7 @@ impl App {
         self.recorder.unknown(operation, Op::release(&held.lease))
     }
 
-    /// Reads the events that arrived. The newest one counts.
+    /// Reads the events that have arrived. The newest one counts.
     pub(super) fn listen(&mut self, held: &mut Held, stream: &mut Stream) -> Result<Heard> {
         loop {
             let (name, told) = match stream.said.try_recv() {
@@ -140,7 +140,7 @@ impl App {
 }
 
 impl Stream {
-    /// The event that grants the lock, or the refusal; `None` if the stream ends otherwise.
+    /// Returns the event that grants the lock, or the refusal; `None` if the stream ends otherwise.
     async fn until_acquired(&mut self) -> Option<Said> {
         loop {
             let said = self.said.recv().await?;

@@ -1,4 +1,5 @@
-//! What an app does while it has a lock: it writes while it believes, and asks for more time in between.
+//! The work of an app under a lock: it writes while it believes in its lease, and renews in
+//! between.
 
 use std::time::Duration;
 
@@ -12,25 +13,26 @@ use crate::recorder::now_ns;
 /// The result of one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// It was sent, and not refused.
+    /// It was sent and not refused.
     Yes,
-    /// It was refused as stale: the app believes in its lease no more.
+    /// It was refused as stale: the app stops believing in its lease.
     Refused,
-    /// It may still happen, and this token must not be used after it: the lock has to be acquired again.
+    /// It may still happen, and this token must not be used after it. The lock has to be acquired
+    /// again.
     Unknown,
-    /// The app may not act any more.
+    /// The app may no longer act.
     No,
 }
 
 impl Done {
-    /// Whether the lease is to be released after it.
+    /// Returns whether the lease is to be released afterwards.
     pub(super) const fn is_the_last(self) -> bool {
         matches!(self, Self::Refused | Self::Unknown)
     }
 }
 
 impl App {
-    /// Works under a lease until it had enough or believes no more.
+    /// Works under a lease until the work is done or the app stops believing in the lease.
     pub(super) async fn work(&mut self, mut held: Held) -> Result<()> {
         let enough = now_ns() + self.how_long() * 1_000_000;
         while now_ns() < enough {
@@ -48,8 +50,8 @@ impl App {
         self.release(&held.lease).await
     }
 
-    /// The last action may have taken longer than the lease. The app notices that only now, and releases: it does not
-    /// listen.
+    /// The last action may have taken longer than the lease. The app notices that only now and
+    /// releases. It does not listen.
     pub(super) fn record_expiry_if_any(&mut self, held: &Held) -> Result<()> {
         if held.is_believed() {
             return Ok(());
@@ -57,7 +59,7 @@ impl App {
         self.recorder.info(Op::believes_end(&held.lease))
     }
 
-    /// Does one action and pauses, if it may act.
+    /// Does one action and pauses, if the app may act.
     pub(super) async fn act_if_believed(&mut self, held: &Held) -> Result<Done> {
         if !held.is_believed() {
             return Ok(Done::No);
@@ -76,7 +78,7 @@ impl App {
         Ok(done)
     }
 
-    /// Most work is short, some is not. In milliseconds.
+    /// Returns the duration of the work, in milliseconds. Most work is short, some is not.
     pub(super) fn how_long(&mut self) -> u64 {
         if self.config.works_long {
             return self.dice.u64(10_000..20_000);
@@ -89,7 +91,7 @@ impl App {
         }
     }
 
-    /// How long a write is under way inside the app.
+    /// Returns how long a write is pending inside the app.
     pub(super) fn in_hand(&mut self) -> Duration {
         Duration::from_millis(match self.dice.u32(0..20) {
             0 => self.dice.u64(200..1_500),

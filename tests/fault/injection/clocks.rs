@@ -1,4 +1,4 @@
-//! Clocks that jump. Those that run too fast or too slow do so all the time (`world`).
+//! Clocks that jump. Clocks with a wrong rate have it for the whole run (`world`).
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::schedule::Schedule;
 use crate::world::World;
 
 impl World {
-    /// The wall clock decides nothing, so it may go anywhere.
+    /// No decision depends on the wall clock, so it may jump anywhere.
     pub(super) fn leap_walls(&mut self, schedule: &mut Schedule) -> Result<Undo> {
         let seconds = if schedule.is(50) { -7_000 } else { 90_000 };
         let mut told = Vec::new();
@@ -20,8 +20,9 @@ impl World {
         Ok(Undo::Nothing(told.join(", ")))
     }
 
-    /// The clock of a sidecar jumps forward, and that of its apps, which is the history's, does not. The sidecar
-    /// releases what they still believe in, so until it has noticed, only its tokens count.
+    /// A sidecar's clock jumps forward. The clock of its apps, which is the history's, does not. So
+    /// the sidecar releases leases that its apps still believe in. Until it has noticed, only its
+    /// tokens count.
     pub(super) fn leap_clocks(&mut self, schedule: &mut Schedule) -> Result<Undo> {
         let seconds = schedule.between(2_000, 20_000).as_secs();
         for pod in &mut self.pods {

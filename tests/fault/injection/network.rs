@@ -1,4 +1,4 @@
-//! Faults between the processes and the API server: messages that are lost or late, and partitions.
+//! Faults between the processes and the API server: lost and late messages, and partitions.
 
 use anyhow::{Context, Result};
 
@@ -31,12 +31,12 @@ impl World {
             Kind::Partition => {
                 let anyone = schedule.pick(self.pods.len() + self.operators.len());
                 let who = self.probable_holder(schedule).unwrap_or(anyone);
-                self.proxy(who).context("everybody has a proxy")?.pause();
+                self.proxy(who).context("each has a proxy")?.pause();
                 Ok(Undo::Reconnect(who))
             }
             Kind::StallWatches => {
                 let who = schedule.pick(self.pods.len() + self.operators.len());
-                let proxy = self.proxy(who).context("everybody has a proxy")?;
+                let proxy = self.proxy(who).context("each has a proxy")?;
                 proxy.stall_watches();
                 Ok(Undo::Nothing(format!("watches of {who}")))
             }
@@ -52,7 +52,8 @@ impl World {
         self.pods.iter().position(|pod| pod.network.is_some())
     }
 
-    /// What replaces a fault that is impossible: without root no pod has a network of its own, and a proxy is cut.
+    /// Returns the replacement of a fault that is impossible: without root no pod has its own
+    /// network, so its proxy is cut instead.
     pub(crate) fn possible(&self, kind: Kind) -> Kind {
         match kind {
             Kind::CutPod if self.pod_with_network().is_none() => Kind::Partition,
@@ -60,7 +61,7 @@ impl World {
         }
     }
 
-    /// How many messages did not pass as they should so far.
+    /// Returns the number of messages that a fault has affected so far.
     pub(crate) fn met(&self) -> Result<usize> {
         let mut met = self.proxies().map(Proxy::met).sum();
         for network in self.pods.iter().filter_map(|pod| pod.network.as_ref()) {

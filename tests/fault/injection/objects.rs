@@ -1,4 +1,4 @@
-//! What an administrator does to objects, with all rights, and past the policies.
+//! An administrator's changes of objects, with all rights, and around the policies.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::world::World;
 /// How often the administrator retries after a conflict.
 const TRIES: usize = 5;
 
-/// The grant that a lock names.
+/// Returns the id of the grant in a lock.
 fn grant_of(lock: &Value) -> Option<String> {
     lock["status"]["lease"]["id"].as_str().map(str::to_owned)
 }
@@ -32,7 +32,7 @@ impl World {
         let held = locks.iter().filter(|lock| grant_of(lock).is_some());
         let held: Vec<_> = held.collect();
         let Some(lock) = held.get(schedule.pick(held.len().max(1))) else {
-            return Ok(Undo::Missed("nobody has a lock".to_owned()));
+            return Ok(Undo::Missed("no lock is held".to_owned()));
         };
         let name = lock["metadata"]["name"].as_str().context("a name")?;
         match kind {
@@ -45,8 +45,8 @@ impl World {
         }
     }
 
-    /// Ends the grant by hand and deletes the lock, as the deletion policy advises. Another pod may take the lock in
-    /// between: then the policy refuses, and the deletion is not retried.
+    /// Ends the grant by hand and deletes the lock, as the deletion policy advises. Another pod may
+    /// acquire the lock in between: then the policy refuses, and the deletion is not retried.
     async fn delete_lock(&mut self, name: &str) -> Result<Undo> {
         if !self.end_by_hand(name, OverriddenBy::Delete).await? {
             return Ok(Undo::Missed(format!("{name} changes too fast")));
@@ -55,7 +55,7 @@ impl World {
         Ok(Undo::none(format!("{name} is deleted"), deleted.success))
     }
 
-    /// What the store had then says which grant that was.
+    /// The object that the store removed contains the ended grant.
     async fn lose_lock(&mut self, name: &str) -> Result<Undo> {
         let by = OverriddenBy::Delete;
         let op = Op::overridden(Some(name), by);
@@ -83,7 +83,8 @@ impl World {
         Ok(Undo::none(format!("{name} is wiped"), is_done))
     }
 
-    /// Frees a lock by hand, unless it changes between the read and the write: so the ended grant is known.
+    /// Frees a lock by hand, unless it changes between the read and the write. So the ended grant
+    /// is known.
     async fn end_by_hand(&mut self, name: &str, by: OverriddenBy) -> Result<bool> {
         for _ in 0..TRIES {
             let Ok(Some(lock)) = self.namespace.lock(name).await else {
@@ -108,7 +109,7 @@ impl World {
         Ok(false)
     }
 
-    /// A refused write did nothing; after any other failure the outcome is unknown.
+    /// A refused write had no effect. After any other failure the outcome is unknown.
     fn not_done(&mut self, operation: u64, op: Op, error: &anyhow::Error) -> Result<()> {
         if is_refused(error) {
             return self.admin.fail(operation, op);
@@ -116,7 +117,7 @@ impl World {
         self.admin.unknown(operation, op)
     }
 
-    /// The fields that may be edited end no grant: no override.
+    /// Edits of the permitted fields end no grant, so they are no override.
     async fn edit(&mut self, name: &str) -> Result<Undo> {
         let change = json!({"status": {"waiters": null,
             "lease": {"acquiredAt": "0001-01-01T00:00:00.000000Z"}}});
@@ -129,7 +130,8 @@ impl World {
         Ok(Undo::none(format!("{name} is edited"), is_done))
     }
 
-    /// The operator carries it out when it sees it, and ends no other grant than the one that is named.
+    /// The operator executes the request when it observes it, and ends only the grant that is
+    /// named.
     async fn force(&mut self, name: &str, lock: &Value) -> Result<Undo> {
         let grant = grant_of(lock).context("a held lock")?;
         let request = json!({"spec": {"releaseRequest": {"mode": "Force", "actor": "admin",
@@ -146,17 +148,18 @@ impl World {
         }
     }
 
-    /// A missing session is dead to others only after its TTL, so exclusion is not overridden.
+    /// To other clients a deleted session expires only after its TTL, so exclusion is not
+    /// overridden.
     async fn delete_session(&mut self, lock: &Value) -> Result<Undo> {
         let session = lock["status"]["holder"]["session"].as_str();
-        let session = session.context("who holds a lock has a session")?;
+        let session = session.context("a holder has a session")?;
         let command = ["delete", "locksession", session];
         let deleted = self.namespace.kubectl(&command).await?;
         Ok(Undo::none(format!("{session} is deleted"), deleted.success))
     }
 
-    /// A storage migration writes each object back as it was read. That alone changes nothing in the store, so each
-    /// also gets an annotation.
+    /// A storage migration writes each object back as it was read. Such a write changes nothing in
+    /// the store, so each object also gets an annotation.
     async fn rewrite_storage(&mut self) -> Result<Undo> {
         let mut written = 0;
         for kind in ["distributedlocks", "locksessions"] {

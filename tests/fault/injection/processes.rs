@@ -1,4 +1,4 @@
-//! Processes that are killed or stopped: sidecars, apps, whole pods, replicas of the operator.
+//! Processes that are killed or stopped: sidecars, apps, whole pods, and replicas of the operator.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::world::World;
 /// How long to search for an app with a pending write.
 const LOOKS: Duration = Duration::from_secs(5);
 
-/// The percentage of affected pods that most probably hold a lock.
+/// The percentage of faults that affect a pod that probably holds a lock.
 const WITH_A_LOCK: u32 = 75;
 
 impl World {
@@ -33,17 +33,18 @@ impl World {
                 if self.pods[pod].kill_app(app)? {
                     return Ok(Undo::StartApp { pod, app });
                 }
-                Ok(Undo::Missed(format!("app {app} of {pod} is dead")))
+                Ok(Undo::Missed(format!("app {app} of {pod} does not run")))
             }
             Kind::KillSidecar | Kind::ForgetSidecar if self.pods[pod].kill_sidecar()? => {
                 let knowing = kind == Kind::KillSidecar && self.pods[pod].keeps_time();
                 Ok(Undo::StartSidecar { pod, knowing })
             }
-            _ => Ok(Undo::Missed(format!("the sidecar of {pod} is dead"))),
+            _ => Ok(Undo::Missed(format!("the sidecar of {pod} does not run"))),
         }
     }
 
-    /// The pod of the last writer most probably holds a lock now. It is not always chosen.
+    /// Returns the pod of the last writer, which probably holds a lock now. It is not always
+    /// chosen.
     pub(super) fn probable_holder(&self, schedule: &mut Schedule) -> Option<usize> {
         let (pod, _) = self.last_writer()?;
         schedule.is(WITH_A_LOCK).then_some(pod)
@@ -57,7 +58,7 @@ impl World {
         let number = schedule.pick(self.operators.len());
         let replica = &mut self.operators[number];
         let Some(operator) = replica.running.take() else {
-            return Ok(Undo::Missed(format!("operator {number} is dead")));
+            return Ok(Undo::Missed(format!("operator {number} does not run")));
         };
         operator.must_run()?;
         if kind == Kind::KillOperator {
@@ -69,8 +70,8 @@ impl World {
         Ok(Undo::ThawOperator(number))
     }
 
-    /// Stops an app between its decision to write and the sending, alone or with its pod. When it continues, the
-    /// write is stale, and the app cannot know.
+    /// Stops an app between its decision to write and the request, alone or with its pod. When it
+    /// continues, the write is stale, and the app cannot know that.
     pub(super) async fn inject_during_write(&mut self, kind: Kind) -> Result<Undo> {
         let (pod, app) = self.freeze_writing_app().await?;
         if kind == Kind::HangApp {
@@ -92,7 +93,7 @@ impl World {
                         continue;
                     }
                     pod.freeze_app(app)?;
-                    // It may have been sent between the read and the signal.
+                    // The write may have been sent between the read and the signal.
                     tokio::time::sleep(Duration::from_millis(5)).await;
                     if pod.apps[app].has_write_in_hand() {
                         return Ok((number, app));
@@ -102,7 +103,7 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // No app holds a lock: then the last writer.
+        // No app holds a lock, so use the last writer.
         let (pod, app) = self.last_writer().unwrap_or_default();
         self.pods[pod].freeze_app(app)?;
         Ok((pod, app))
@@ -112,7 +113,7 @@ impl World {
         self.pods[pod].thaw_app(app)
     }
 
-    /// The apps continue first: they send pending writes before they can be notified.
+    /// The apps continue first, so they send pending writes before they can be notified.
     pub(super) fn thaw_pod(&mut self, pod: usize) -> Result<()> {
         for app in 0..self.pods[pod].apps.len() {
             self.pods[pod].thaw_app(app)?;

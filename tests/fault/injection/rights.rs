@@ -21,7 +21,7 @@ impl World {
         };
         Ok(match taken {
             Err(error) if is_refused(&error) => Undo::Failed(format!("{error:#}")),
-            // Without an answer it may have been done, or still be.
+            // Without an answer, the request may have been executed, or may still be.
             _ => undo,
         })
     }
@@ -36,7 +36,7 @@ impl World {
 
     /// Restores the rights, and retries until that succeeds.
     pub(super) async fn give_rights(&self, undo: &Undo) -> Result<()> {
-        eventually("rights to be given back", LIMIT, async || {
+        eventually("rights to be restored", LIMIT, async || {
             let given = match undo {
                 Undo::GiveOperatorsRights => self.cluster.give_operators_rights().await,
                 _ => self.namespace.bind_sidecar_role("app").await,

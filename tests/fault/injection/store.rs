@@ -1,4 +1,4 @@
-//! The API server and etcd: killed, hung, ended, compacted, restored.
+//! The API server and etcd: killed, hung, shut down, compacted, restored.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::history::{Op, OverriddenBy};
 use crate::schedule::Kind;
 use crate::world::{LIMIT, World};
 
-/// What the runbook gives to `--bump-revision`.
+/// The value that the runbook passes to `--bump-revision`.
 const BUMP: u64 = 1_000_000_000;
 
 impl World {
@@ -48,7 +48,7 @@ impl World {
         })
     }
 
-    /// Waits until requests succeed: the API server may take a moment more than etcd.
+    /// Waits until requests succeed: the API server may recover a moment later than etcd.
     pub(super) async fn until_answered(&self) -> Result<()> {
         eventually("the API server to answer again", LIMIT, async || {
             self.namespace.all("distributedlocks").await.ok()
@@ -57,7 +57,8 @@ impl World {
         Ok(())
     }
 
-    /// A backup may have forgotten any grant, so of those that exist meanwhile only the tokens count.
+    /// A backup may lack any grant. So of the grants that exist in the meantime only the tokens
+    /// count.
     pub(super) async fn restore(&mut self, snapshot: &Path) -> Result<()> {
         let op = Op::overridden(None, OverriddenBy::Restore);
         let operation = self.admin.invoke(op.clone())?;

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Goes after coverage with the fuzz targets, one after the other.
+# Runs the fuzz targets one after the other, guided by coverage.
 #
 #   tests/fuzz/guided/run.sh SECONDS [TARGET…]        (make fuzz)
 #
-# What covered something new is kept under target/fuzz/corpus and begun with the next time. An input that
-# fails is named, and kept under target/fuzz/found.
+# Inputs that cover something new are kept under target/fuzz/corpus, and the next run starts with
+# them. An input that fails is reported, and kept under target/fuzz/found.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The compiler for the crates of this workspace, with the counters in them that libFuzzer looks at. A stable
-# compiler does that; only sanitizers would need another one, and there is no unsafe code here to look after.
+# The compiler for the crates of this workspace, with libFuzzer's coverage counters. A stable
+# compiler supports them. Only sanitizers need a nightly one, and there is no unsafe code here for
+# them to check.
 set -euo pipefail
 case " $* " in
   *" --crate-name leasehold"*) ;;

@@ -1,5 +1,5 @@
-//! Annotations of a pod, `name: value` a line: each is taken, or the pod is refused with a sentence that names
-//! it; and a sidecar that is added is one that can start.
+//! Annotations of a pod, one `name: value` per line. Each is accepted, or the pod is refused with a
+//! message that names it. An added sidecar can start.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Outcome, Target, no_seeds};
 
-/// What is told at once is for a person to read.
+/// A message is short enough for a person to read.
 const SENTENCE_MAX_BYTES: usize = 8 * 1024;
 const PREFIX: &str = "config.leasehold.dev/";
 
@@ -82,7 +82,7 @@ fn target(input: &[u8], change: fn(Review) -> Review) -> Outcome {
     }
 }
 
-/// Checks a refusal; says which annotations it names.
+/// Checks a refusal, and returns which annotations it names.
 fn denied(annotations: &BTreeMap<String, String>, sentence: &str) -> String {
     assert!(!sentence.chars().any(char::is_control), "{sentence:?}");
     let is_named = |name: &str| {
@@ -115,7 +115,7 @@ fn denied(annotations: &BTreeMap<String, String>, sentence: &str) -> String {
     )
 }
 
-/// Checks that what is added can start; says what was set.
+/// Checks that the added containers can start, and returns which annotations were set.
 fn injected(annotations: &BTreeMap<String, String>, patch: &Value) -> String {
     let known: Vec<_> = ANNOTATIONS
         .iter()
@@ -124,7 +124,7 @@ fn injected(annotations: &BTreeMap<String, String>, patch: &Value) -> String {
     for name in annotations.keys() {
         assert!(
             known.contains(&&name[PREFIX.len()..]),
-            "{name} is no annotation, and nobody said so"
+            "{name} is unknown, and was accepted"
         );
     }
     let container = added(patch, "leasehold").expect("there is a sidecar");
@@ -152,7 +152,7 @@ fn added<'a>(patch: &'a Value, name: &str) -> Option<&'a Value> {
     values.find(|value| value["name"] == name && value["image"].is_string())
 }
 
-/// Each setting by the rule of the one who reads it.
+/// Checks each setting with the parser of the component that reads it.
 fn assert_can_start(container: &Value) {
     let image = container["image"].as_str().unwrap();
     assert!(
@@ -164,7 +164,7 @@ fn assert_can_start(container: &Value) {
             variable["name"].as_str().unwrap(),
             variable["value"].as_str().unwrap_or_default(),
         );
-        // Kubernetes would put another variable in its place.
+        // Kubernetes would expand it as a reference to another variable.
         assert!(!value.contains("$("), "{name}={value:?}");
         match name {
             "LEASEHOLD_LOG_LEVEL" => assert!(telemetry::filter(value).is_ok(), "{value:?}"),
@@ -200,7 +200,7 @@ fn assert_can_start(container: &Value) {
     }
 }
 
-/// Passes a log level on without a look at it.
+/// Planted fault: does not report a bad log level by its annotation's name.
 fn as_it_is_written(mut verdict: Review) -> Review {
     if let Decision::Deny(sentence) = &mut verdict.decision {
         *sentence = sentence.replace("config.leasehold.dev/log-level", "the log level");

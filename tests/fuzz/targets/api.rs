@@ -1,8 +1,10 @@
-//! What apps send: requests, one after the other, to the router of an agent whose store is in memory. Each is
-//! answered; a refusal is a problem document, and one that is refused for what it is writes nothing; tokens rise.
+//! Requests of apps, one after the other, to the router of an agent with a store in memory. Each
+//! request is answered, and a refusal is a problem document. A request that is refused for its form
+//! writes nothing. Tokens increase.
 //!
-//! In an input requests stand as in HTTP, with a line `---` between two of them. `$LEASE` and `$TOKEN` are what the
-//! last lease came with. A request behind `older ` goes to the API of older election sidecars.
+//! An input contains requests in the form of HTTP, separated by a line `---`. `$LEASE` and `$TOKEN`
+//! stand for the values of the last lease. A request with the prefix `older ` goes to the API of
+//! older election sidecars.
 
 mod answers;
 
@@ -29,15 +31,15 @@ use super::{Outcome, Target, no_seeds};
 use crate::paused_clock::PausedClock;
 use answers::{Answer, assert_problem};
 
-/// How many requests one input may have.
+/// The maximum number of requests in an input.
 const REQUESTS_MAX: usize = 6;
-/// How much of a stream is read.
+/// The maximum number of chunks to read from a stream.
 const CHUNKS_MAX: usize = 4;
-/// For how long, in time that does not pass.
+/// How long to read, in paused time.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What a request to the older API begins with.
+/// The prefix of a request to the older API.
 const OLDER: &str = "older ";
-/// Who else may be spoken to, as `--allow-host` says.
+/// An additional host name that is allowed, as by `--allow-host`.
 const ALLOWED: &str = "sidecar.test";
 
 pub(crate) const TARGET: Target = Target {
@@ -130,11 +132,11 @@ fn target(input: &[u8], change: fn(Router) -> Router) -> Outcome {
 /// An app beside a sidecar.
 struct App {
     router: Router,
-    /// In the words of older election sidecars.
+    /// The API of older election sidecars.
     older: Router,
     store: EmbeddedStore,
     clock: Arc<PausedClock>,
-    /// The largest token that was told, by resource.
+    /// The largest token that was returned, by resource.
     tokens: BTreeMap<String, u64>,
     lease: String,
     token: String,
@@ -170,7 +172,7 @@ impl App {
         }
     }
 
-    /// None where HTTP itself has no such request.
+    /// Returns `None` if HTTP does not permit the request.
     fn request(&self, text: &str) -> Option<Request<String>> {
         let text = text
             .replace("$LEASE", &self.lease)
@@ -187,10 +189,10 @@ impl App {
         request.body(body.to_owned()).ok()
     }
 
-    /// Sends it, and checks what comes back.
+    /// Sends a request, and checks the answer.
     async fn send(&mut self, request: Request<String>, is_older: bool) -> Answer {
         let (head, body) = request.into_parts();
-        // What is held has tasks of its own that write.
+        // A held lock has background tasks that write, too.
         let before = if self.tokens.is_empty() {
             Some(self.revision().await)
         } else {
@@ -224,7 +226,7 @@ impl App {
         self.store.list(1, None).await.unwrap().revision
     }
 
-    /// What a lease came with; tokens rise over all that came before.
+    /// Records the leases of an answer. Each token is larger than all previous ones.
     fn note(&mut self, answer: &Answer, body: &str, took: Duration) {
         for told in answer.leases() {
             let (Some(resource), Some(token)) =
@@ -244,7 +246,7 @@ impl App {
     }
 }
 
-/// Reads the beginning of a body; the whole of it where it ends.
+/// Reads the beginning of a body, or all of it if it ends.
 async fn beginning(body: Body) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut chunks: BodyDataStream = body.into_data_stream();
@@ -256,12 +258,12 @@ async fn beginning(body: Body) -> Vec<u8> {
             }
         }
     };
-    // What waits in line says nothing for a while.
+    // A waiter's stream is silent for a while.
     let _ = tokio::time::timeout(PATIENCE, reading).await;
     bytes
 }
 
-/// Says that there is nothing as axum would: in no words of ours.
+/// Planted fault: a 404 answer of axum itself, without a problem document.
 fn without_documents(router: Router) -> Router {
     router.layer(middleware::map_response(async |response: Response| {
         if response.status() == 404 {

@@ -1,8 +1,8 @@
-//! What an API server answers, or a proxy before it: any status with any body, to each call that agent and
-//! operator make. A write that may have happened never looks as if it had not, what is read is what was asked
-//! for, and words for people stay short and in one line.
+//! Answers of an API server, or of a proxy before it: any status with any body, to each call of the
+//! agent and the operator. A write that may have happened is never reported as one that did not.
+//! The object that was read is the requested one. Messages stay short and on one line.
 //!
-//! In an input the first line is the status, and the rest is the body.
+//! The first line of an input is the status, and the rest is the body.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use tower::service_fn;
 
 use super::{Outcome, Target, no_seeds};
 
-/// How much of a watch or a feed is heard.
+/// The maximum number of events to read from a watch or a feed.
 const EVENTS_MAX: usize = 8;
-/// For how long, in time that does not pass.
+/// How long to read, in paused time.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Words for people; a thousand characters of them may be the API server's.
+/// The maximum length of a message; a thousand characters of it may come from the API server.
 const WORDS_MAX: usize = 1_400;
 
 pub(crate) const TARGET: Target = Target {
@@ -91,7 +91,7 @@ pub(crate) const TARGET: Target = Target {
     tries: 1_500,
 };
 
-/// What is answered, and what was made of it.
+/// The server's status, and the results of the calls.
 struct Asked {
     code: StatusCode,
     told: Vec<String>,
@@ -204,7 +204,7 @@ async fn fleet(client: &Client, asked: &mut Asked) {
     {
         match told {
             FeedEvent::ListStarted => is_anew = true,
-            FeedEvent::ListDone => assert!(is_anew, "all was told that never began"),
+            FeedEvent::ListDone => assert!(is_anew, "a list ended that never started"),
             FeedEvent::Interrupted(error) => check_text(&error.to_string()),
             FeedEvent::Unreadable { why, .. } => check_text(&why),
             FeedEvent::Applied(_) | FeedEvent::Deleted(_) => {}
@@ -212,7 +212,7 @@ async fn fleet(client: &Client, asked: &mut Asked) {
     }
 }
 
-/// A lock as it was read before.
+/// Returns a lock as it was read earlier.
 fn held() -> Stored<Lock> {
     let object = json!({"metadata": {"name": "r", "resourceVersion": "7"}, "spec": {"resource": "r"},
         "status": {"token": 5000, "transitions": 1,
@@ -223,7 +223,7 @@ fn held() -> Stored<Lock> {
 }
 
 impl Asked {
-    /// What was read changed nothing, whatever came of it.
+    /// A read has no effect, whatever its answer is.
     fn read<T>(&mut self, answer: Result<T, StoreError>) -> Option<T> {
         let error = match self.note(answer) {
             Ok(read) => return Some(read),
@@ -231,12 +231,12 @@ impl Asked {
         };
         assert!(
             !matches!(error, StoreError::Ambiguous(_) | StoreError::Conflict),
-            "a read is told as a write: {error:?}"
+            "a read reported as a write: {error:?}"
         );
         None
     }
 
-    /// A write that may have happened is not told as one that did not.
+    /// A write that may have happened is not reported as one that did not.
     fn write<T>(&mut self, answer: Result<T, StoreError>) {
         let Err(error) = self.note(answer) else {
             return;
@@ -274,7 +274,7 @@ fn check_text(words: &str) {
     assert!(!words.contains(char::is_control), "not one line: {words:?}");
 }
 
-/// An API server that fails says that somebody else was first.
+/// Planted fault: reports a failed API server as a conflict.
 fn as_a_conflict(code: StatusCode) -> StatusCode {
     if code.is_server_error() {
         return StatusCode::CONFLICT;

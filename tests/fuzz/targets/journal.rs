@@ -1,8 +1,10 @@
-//! The records of a state file that is whole, one a line, with anything in them: an agent that is started on them
-//! serves no lease that the store does not have, tells no more than its session's time, and works afterwards.
+//! Arbitrary records of an undamaged state file, one per line. An agent that starts with them
+//! serves no lease that the store does not have. It returns no validity beyond its session's TTL,
+//! and serves new callers afterwards.
 //!
-//! Whoever can write the file can compute its checksums, so what the records say may be anything. What a process before
-//! really left stands in them as `$SESSION`, `$VERSION`, `$GRANT0`, `$TOKEN0` and so on.
+//! A process that can write the file can compute its checksums, so the records may contain
+//! anything. `$SESSION`, `$VERSION`, `$GRANT0`, `$TOKEN0` and so on stand for the values of the
+//! previous process.
 
 mod world;
 
@@ -99,7 +101,7 @@ fn target(input: &[u8], change: fn(LeaseView) -> LeaseView) -> Outcome {
     })
 }
 
-/// What looks like a lease's id in the records.
+/// Returns everything in the records that looks like a lease's id.
 fn leases_in(text: &str) -> BTreeSet<LeaseId> {
     let mut found = BTreeSet::new();
     for line in text.lines() {
@@ -117,7 +119,7 @@ fn leases_in(text: &str) -> BTreeSet<LeaseId> {
     found
 }
 
-/// What is said of each lease, once it is known which go on.
+/// Returns the state of each lease, once it is known which ones continue.
 async fn told(agent: &Agent, named: &BTreeSet<LeaseId>) -> Vec<Result<LeaseView, LeaseError>> {
     let mut all = Vec::new();
     for lease in named {
@@ -138,15 +140,15 @@ async fn told(agent: &Agent, named: &BTreeSet<LeaseId>) -> Vec<Result<LeaseView,
     all
 }
 
-/// An agent serves whoever comes, whatever it found: a lock that nobody has, and, when their time is over, those of
-/// the process before.
+/// Asserts that an agent serves new callers, whatever its state file contains. It grants a free
+/// lock and, after their time is over, the previous process's locks.
 async fn assert_works(agent: &Agent, world: &World, served: &[LeaseView]) -> String {
     let granted = world::acquire(agent, "fresh", Duration::from_secs(5)).await;
     assert!(
         matches!(granted, Ok(Acquired::Granted { .. })),
         "{granted:?}"
     );
-    // What the process before told has run out by then.
+    // By then the validity that the previous process returned has passed.
     let goes_on = served
         .iter()
         .any(|view| view.resource.as_str() == world::FIRST);
@@ -159,14 +161,14 @@ async fn assert_works(agent: &Agent, world: &World, served: &[LeaseView]) -> Str
             assert!(lease.token > before, "{lease:?} comes after {before}");
             "again".to_owned()
         }
-        // Whose lease goes on without its app has it for as long as it may be silent.
+        // A lease that continues without its app keeps the lock until its TTL passes.
         Ok(Acquired::Held { .. }) | Err(AcquireError::Store(_)) if goes_on => "held".to_owned(),
         Err(AcquireError::TokenExhausted(_)) => "exhausted".to_owned(),
-        other => panic!("nobody has it, and it is not to be had for {patience:?}: {other:?}"),
+        other => panic!("free, and not granted within {patience:?}: {other:?}"),
     }
 }
 
-/// Believes in the deadline that stands in the file.
+/// Planted fault: trusts the deadline in the file.
 fn told_by_the_file(view: LeaseView) -> LeaseView {
     LeaseView {
         valid_for: TTL * 3,

@@ -1,5 +1,5 @@
-//! A lock object of any kind is read, taken through what may become of it, and written again: what makes no
-//! sense is named, no step panics, and what this version does not know is there afterwards.
+//! An arbitrary lock object is read, taken through the protocol's steps, and written again. An
+//! error names what is invalid, no step panics, and unknown fields survive.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::{
     unreadable,
 };
 
-/// What of a status this version writes.
+/// The fields of a status that this version writes.
 const KNOWN: &[&str] = &[
     "holder",
     "lease",
@@ -105,7 +105,7 @@ fn target(input: &[u8], write: Write) -> Outcome {
     ))
 }
 
-/// What was not changed is written as it was read.
+/// Asserts that an unchanged lock is written as it was read.
 fn assert_unchanged(object: &Value, stored: &Stored<Lock>, write: Write) {
     let lock = &stored.value;
     let written = write(stored, lock).expect("what was read can be written");
@@ -115,7 +115,7 @@ fn assert_unchanged(object: &Value, stored: &Stored<Lock>, write: Write) {
     assert_eq!(written, expected);
 }
 
-/// What may become of a lock, and how it is then.
+/// Returns the possible next steps of a lock, each with its result.
 fn steps_from(stored: &Stored<Lock>) -> Vec<(&'static str, Lock)> {
     let (lock, at) = (&stored.value, stored.version);
     let mut next: Vec<(&'static str, Option<Lock>)> = Vec::new();
@@ -148,19 +148,20 @@ fn steps_from(stored: &Stored<Lock>) -> Vec<(&'static str, Lock)> {
     done.collect()
 }
 
-/// What a step does not touch is there after it, and what it says is read again.
+/// Asserts that a step keeps what it does not change, and that the result reads back.
 fn assert_keeps(object: &Value, stored: &Stored<Lock>, next: &Lock, write: Write) {
     let written = write(stored, next).expect("what was decided can be written");
     assert_rest_is_kept(&written, object, KNOWN);
     assert!(next.token >= stored.value.token, "the token goes back");
     let again = read(written.clone()).expect("what was written can be read");
-    // Larger ones cannot be written, and no API server has them.
+    // Larger tokens cannot be written, and no API server has them.
     if next.token.get() < MAX_BASE + LEASES_PER_GRANT {
         assert_says(&again.value, next, stored);
     }
 }
 
-/// Incidents that this version cannot read have a place in the list, too, and words may be cut.
+/// Incidents that this version cannot read count towards the list's limit, too, and texts may be
+/// truncated.
 fn assert_says(again: &Lock, next: &Lock, stored: &Stored<Lock>) {
     let plain = |lock: &Lock| Lock {
         incidents: Vec::new(),
@@ -210,7 +211,7 @@ fn ending() -> Ending {
     }
 }
 
-/// Writes what this version knows and nothing else of the status.
+/// Planted fault: drops the status fields that this version does not know.
 fn forgetful(current: &Stored<Lock>, next: &Lock) -> Result<Value, StoreError> {
     write(current, next).map(|written| forgetting(written, KNOWN))
 }

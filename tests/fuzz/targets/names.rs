@@ -1,5 +1,6 @@
-//! The names of two resources' objects, one resource a line: always names that Kubernetes takes, one name only for
-//! one resource, and none that another resource could be chosen to meet.
+//! The names of two resources' objects, one resource per line. Kubernetes accepts each name, and
+//! different resources have different names. No resource can be chosen to collide with another
+//! one's name.
 
 use leasehold::k8s::names::{is_object_name, object_name};
 use leasehold::protocol::election::ElectionName;
@@ -7,7 +8,7 @@ use leasehold::protocol::ids::{InvalidResource, RESOURCE_MAX_BYTES, Resource};
 
 use super::{Outcome, Target, no_seeds};
 
-/// How many hexadecimal digits a hashed name ends with.
+/// The number of hexadecimal digits at the end of a hashed name.
 const HASH_DIGITS: usize = 20;
 
 pub(crate) const TARGET: Target = Target {
@@ -39,7 +40,7 @@ fn target(input: &[u8], name_of: fn(&Resource) -> String) -> Outcome {
     let Ok(text) = std::str::from_utf8(input) else {
         return Outcome::Refused("no text".to_owned());
     };
-    // What is behind the second line break is part of the second resource.
+    // The text after a second line break is part of the second resource.
     let (one, other) = text.split_once('\n').unwrap_or((text, ""));
     let first = match checked(one) {
         Ok(resource) => resource,
@@ -60,7 +61,7 @@ fn target(input: &[u8], name_of: fn(&Resource) -> String) -> Outcome {
     Outcome::Taken(format!("{kind} and {other_kind}"))
 }
 
-/// Checks a resource, and that the check said what it found.
+/// Checks a resource, and that a refusal has the right reason.
 fn checked(text: &str) -> Result<Resource, InvalidResource> {
     let parsed = Resource::parse(text);
     match &parsed {
@@ -85,18 +86,21 @@ fn checked(text: &str) -> Result<Resource, InvalidResource> {
     parsed
 }
 
-/// Checks one name; says what kind of name it is.
+/// Checks a name, and returns its kind.
 fn assert_is_name(resource: &Resource, name: &str, name_of: fn(&Resource) -> String) -> String {
     let text = resource.as_str();
-    assert!(is_object_name(name), "{text:?}: {name:?} is no name");
-    assert!(is_name(name), "{text:?}: {name:?} is no name by RFC 1123");
+    assert!(is_object_name(name), "{text:?}: {name:?} is not a name");
+    assert!(
+        is_name(name),
+        "{text:?}: {name:?} is not a name by RFC 1123"
+    );
     assert_eq!(name, name_of(resource), "another name at another time");
     if name == text {
         assert!(!ends_hashed(name), "{name} could be another one's name");
         return "itself".to_owned();
     }
     assert!(ends_hashed(name), "{text:?}: {name} has no hash");
-    // Whoever asks for the name itself as a resource gets another object.
+    // If this name is used as a resource, its object has another name.
     let met = Resource::parse(name).map(|met| name_of(&met));
     assert_ne!(met.as_deref(), Ok(name));
     let slug = name.len() - HASH_DIGITS - 1;
@@ -104,7 +108,7 @@ fn assert_is_name(resource: &Resource, name: &str, name_of: fn(&Resource) -> Str
     format!("slug of {}", slug / 16)
 }
 
-/// RFC 1123, in its own words.
+/// RFC 1123, implemented independently.
 fn is_name(name: &str) -> bool {
     let alphanumeric =
         |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -128,7 +132,7 @@ fn ends_hashed(name: &str) -> bool {
             .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Takes a resource that looks hashed for its own name.
+/// Planted fault: uses a resource that looks hashed as its own name.
 fn without_hash(resource: &Resource) -> String {
     let text = resource.as_str();
     if is_object_name(text) {

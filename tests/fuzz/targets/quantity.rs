@@ -1,7 +1,8 @@
-//! Two amounts of a resource, one a line: taken just where Kubernetes takes them, and compared as it does.
+//! Two amounts of a resource, one per line. They are accepted exactly where Kubernetes accepts
+//! them, and compared as Kubernetes does.
 //!
-//! Its grammar and its values are said here a second time, in floating point: near enough to tell amounts
-//! apart that are not nearly the same.
+//! The grammar and the values are implemented a second time, in floating point. That is exact
+//! enough to tell apart amounts that are not nearly the same.
 
 use std::cmp::Ordering;
 
@@ -9,7 +10,7 @@ use leasehold::webhook::Quantity;
 
 use super::{Outcome, Target, no_seeds};
 
-/// More digits are not needed to say any amount, and beyond them we may refuse what Kubernetes takes.
+/// No amount needs more digits. With more of them our code may refuse what Kubernetes accepts.
 const DIGITS_MAX: usize = 15;
 
 pub(crate) const TARGET: Target = Target {
@@ -63,7 +64,7 @@ fn target(input: &[u8], compare: Compare) -> Outcome {
         ));
     };
     let (a, b) = (value(one).unwrap(), value(other).unwrap());
-    // Rounding up to billionths, and floating point.
+    // The tolerance covers rounding up to billionths, and floating point.
     let order = if (a - b).abs() > 1e-8 + 1e-9 * a.max(b) {
         a.partial_cmp(&b)
     } else {
@@ -77,7 +78,7 @@ fn target(input: &[u8], compare: Compare) -> Outcome {
         );
     }
     assert_eq!(first.to_string(), one, "the text is kept");
-    // Not by its value: floating point is zero where Kubernetes rounds up.
+    // Not compared by value: floating point is zero where Kubernetes rounds up.
     let is_zero = !number_of(one).contains(|c: char| ('1'..='9').contains(&c));
     assert_eq!(first.is_zero(), is_zero, "{one:?}");
     Outcome::Taken(format!(
@@ -87,11 +88,11 @@ fn target(input: &[u8], compare: Compare) -> Outcome {
     ))
 }
 
-/// Reads an amount, and compares with the grammar.
+/// Parses an amount, and compares the result with the grammar.
 fn read(text: &str) -> Option<Quantity> {
     let read = Quantity::parse(text);
     match (&read, value(text)) {
-        (Some(_), None) => panic!("{text:?} is no amount for Kubernetes, and was taken"),
+        (Some(_), None) => panic!("{text:?} is not an amount in Kubernetes, and was accepted"),
         (None, Some(value)) => {
             let digits = text.bytes().filter(u8::is_ascii_digit).count();
             let is_usual = digits <= DIGITS_MAX && (1e-9..1e18).contains(&value);
@@ -105,7 +106,7 @@ fn read(text: &str) -> Option<Quantity> {
     read
 }
 
-/// What stands behind the number.
+/// Returns the text after the number.
 fn unit(text: &str) -> Option<&str> {
     let at = text.find(|c: char| c.is_ascii_alphabetic())?;
     text.get(at..=at)
@@ -115,14 +116,14 @@ fn unsigned(text: &str) -> &str {
     text.strip_prefix('+').unwrap_or(text)
 }
 
-/// What stands before the unit.
+/// Returns the text before the unit.
 fn number_of(text: &str) -> &str {
     let unsigned = unsigned(text);
     let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.');
     &unsigned[..end.unwrap_or(unsigned.len())]
 }
 
-/// An amount by the grammar of Kubernetes; none where it is not one, or is negative.
+/// Returns an amount by the grammar of Kubernetes, or `None` if it is invalid or negative.
 fn value(text: &str) -> Option<f64> {
     let number = number_of(text);
     let suffix = &unsigned(text)[number.len()..];
@@ -140,7 +141,7 @@ fn value(text: &str) -> Option<f64> {
     Some(number * 10_f64.powi(exponent))
 }
 
-/// As two texts are compared.
+/// Planted fault: compares amounts as texts.
 fn by_their_texts(one: &Quantity, other: &Quantity) -> Option<Ordering> {
     one.to_string().partial_cmp(&other.to_string())
 }

@@ -1,5 +1,5 @@
-//! Any bytes are sent to the injecting webhook: it answers with a review of the same uid, or says in a line why
-//! it cannot; its patch only adds, fits the pod, and is not asked for twice.
+//! Arbitrary bytes are sent to the injecting webhook. It answers with a review of the same uid, or
+//! with a reason on one line. Its patch only adds, fits the pod, and is not needed a second time.
 
 use axum::body::{Body, to_bytes};
 use http::{Request, StatusCode};
@@ -9,7 +9,7 @@ use tower::ServiceExt as _;
 
 use super::{Outcome, Target};
 
-/// A pod that is refused is told in fewer.
+/// The maximum length of a refusal's message.
 const SENTENCE_MAX_BYTES: usize = 8 * 1024;
 
 pub(crate) const TARGET: Target = Target {
@@ -90,7 +90,7 @@ fn target(input: &[u8], broken: fn(Value) -> Value) -> Outcome {
     }
 }
 
-/// What the API server is answered.
+/// Returns the answer to the API server.
 fn asked(body: Vec<u8>) -> (StatusCode, String) {
     let installation = Injection::from_yaml("{image: 'registry.example/leasehold:0.1.0'}").unwrap();
     let router = router(Injector::new(installation));
@@ -110,7 +110,7 @@ fn asked(body: Vec<u8>) -> (StatusCode, String) {
     })
 }
 
-/// The response, as Kubernetes wants it.
+/// Returns the response, checked against Kubernetes' rules.
 fn response(review: &Value, answer: &str) -> Value {
     let mut answer: Value = serde_json::from_str(answer).expect("it is JSON");
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
@@ -153,7 +153,7 @@ fn told(response: &Value) -> String {
     )
 }
 
-/// Base64 as Kubernetes' own words have it.
+/// Decodes Base64 with Kubernetes' own types.
 fn decoded(patch: &Value) -> Value {
     let bytes: k8s_openapi::ByteString =
         serde_json::from_value(patch.clone()).expect("it is Base64");
@@ -191,8 +191,8 @@ fn assert_not_asked_again(review: &Value, made: Value) {
     );
 }
 
-/// Whether all that is in `before` is in `after`: members under their names, elements in their order. The API
-/// server takes null for absent.
+/// Returns whether `after` contains everything in `before`: members by name, elements in order. The
+/// API server treats null as absent.
 fn is_within(before: &Value, after: &Value) -> bool {
     match (before, after) {
         (Value::Null, _) => true,
@@ -209,9 +209,9 @@ fn is_within(before: &Value, after: &Value) -> bool {
     }
 }
 
-/// What the API server would send about each of the pods that the goldens have.
+/// Returns the review that the API server would send for each of the golden pods.
 fn reviews_of_golden_pods() -> Vec<Vec<u8>> {
-    // Whoever runs this is in the root of the repository.
+    // The working directory is the root of the repository.
     let folder = std::path::Path::new("tests/golden/webhook");
     let mut paths: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
@@ -236,7 +236,7 @@ pub(super) fn review_of(pod: &Value) -> Value {
     })
 }
 
-/// Puts a container's variables in the place of those that it has.
+/// Planted fault: replaces a container's variables instead of adding to them.
 fn replacing(mut patch: Value) -> Value {
     for operation in patch.as_array_mut().into_iter().flatten() {
         let place = operation["path"].as_str().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A session object of any kind is read, renewed, revoked and written again: what makes no sense is named,
-//! what was revoked stays so, and what this version does not know is there afterwards.
+//! An arbitrary session object is read, renewed, revoked and written again. An error names what is
+//! invalid, a revocation is final, and unknown fields survive.
 
 use leasehold::k8s::convert::session::{read, write};
 use leasehold::protocol::session::{RenewalFailures, Revocation, RevokeReason, Session};
@@ -12,7 +12,7 @@ use super::{
     unreadable,
 };
 
-/// What of a status this version writes.
+/// The fields of a status that this version writes.
 const KNOWN: &[&str] = &["renewals", "renewedAt", "renewalFailures", "revoked"];
 
 pub(crate) const TARGET: Target = Target {
@@ -99,7 +99,7 @@ fn target(input: &[u8], write: Write) -> Outcome {
     ))
 }
 
-/// What was not changed is written as it was read.
+/// Asserts that an unchanged session is written as it was read.
 fn assert_unchanged(object: &Value, stored: &Stored<Session>, write: Write) {
     let written = write(stored, &stored.value).expect("what was read can be written");
     let mut expected = as_read(object, stored);
@@ -107,7 +107,7 @@ fn assert_unchanged(object: &Value, stored: &Stored<Session>, write: Write) {
     assert_eq!(written, expected);
 }
 
-/// What a step does not touch is there after it, and what it says is read again.
+/// Asserts that a step keeps what it does not change, and that the result reads back.
 fn assert_keeps(object: &Value, stored: &Stored<Session>, next: &Session, write: Write) {
     let written = write(stored, next).expect("what was decided can be written");
     assert_rest_is_kept(&written, object, KNOWN);
@@ -118,7 +118,7 @@ fn assert_keeps(object: &Value, stored: &Stored<Session>, next: &Session, write:
     assert_eq!(again, *next);
 }
 
-/// Writes what this version knows and nothing else of the status.
+/// Planted fault: drops the status fields that this version does not know.
 fn forgetful(current: &Stored<Session>, next: &Session) -> Result<Value, StoreError> {
     write(current, next).map(|written| forgetting(written, KNOWN))
 }

@@ -1,5 +1,6 @@
-//! Any bytes are the state file that a sidecar finds: it is read as it was written, or refused with words and put
-//! aside as it is. What is read was in it, and it is gone on with behind that.
+//! Arbitrary bytes as a sidecar's state file. The file is read as it was written, or refused with a
+//! message and moved aside unchanged. Records that are read were in the file, and later records
+//! follow them.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,7 @@ use leasehold::state_file::StateFile;
 
 use super::{Outcome, Target};
 
-/// The first line: the magic, the format, and how many records there are.
+/// The first line: the magic, the format, and the number of records.
 const HEAD: usize = "leasehold-state 1 00000000000000000000\n".len();
 
 pub(crate) const TARGET: Target = Target {
@@ -39,7 +40,7 @@ fn target(input: &[u8], read: fn(&mut StateFile, &Path) -> Past) -> Outcome {
     fs::write(&path, input).unwrap();
     let mut file = StateFile::open(directory.path())
         .unwrap()
-        .expect("nobody else has it");
+        .expect("no other process has it");
     match read(&mut file, directory.path()) {
         Past::Nothing => panic!("there is a file of {} bytes", input.len()),
         Past::Damaged(words) => {
@@ -65,14 +66,15 @@ fn read(file: &mut StateFile, _directory: &Path) -> Past {
     file.read().expect("the disk is well")
 }
 
-/// For people to look at, and never read again.
+/// A refused file is kept for inspection, and never read again.
 fn assert_put_aside(mut file: StateFile, input: &[u8]) {
     let refused = file.set_aside().expect("it can be put aside");
     assert_eq!(fs::read(refused).unwrap(), input);
     assert_eq!(file.read().unwrap(), Past::Nothing);
 }
 
-/// The same records written anew are the same file, but for a last line that was cut, and the count.
+/// Asserts that the same records, written again, give the same file, except for a truncated last
+/// line and the count.
 fn assert_as_written(input: &[u8], records: &[Vec<u8>], path: &Path) {
     let anew = tempfile::tempdir().unwrap();
     let mut file = StateFile::open(anew.path()).unwrap().unwrap();
@@ -101,7 +103,8 @@ fn replace(file: &mut StateFile, records: &[Vec<u8>]) -> io::Result<()> {
     file.replace(&mut records.iter().cloned().map(Ok))
 }
 
-/// A file as it is written, one that was cut in a record and one between a record and the count.
+/// Returns a file as it is written, one truncated within a record, and one truncated between a
+/// record and the count.
 fn written() -> Vec<Vec<u8>> {
     let directory = tempfile::tempdir().unwrap();
     let mut file = StateFile::open(directory.path()).unwrap().unwrap();
@@ -115,7 +118,7 @@ fn written() -> Vec<Vec<u8>> {
     vec![whole, in_a_record, uncounted]
 }
 
-/// Takes each line for a record, whatever its checksum is.
+/// Planted fault: accepts each line as a record, whatever its checksum is.
 fn without_sums(file: &mut StateFile, directory: &Path) -> Past {
     match read(file, directory) {
         Past::Damaged(words) if words.contains("checksum") => {

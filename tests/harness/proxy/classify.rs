@@ -1,5 +1,5 @@
-//! The meaning of a request to the API server in our protocol: by its method, its path, its body, and the object at
-//! the version that the write was decided on.
+//! The meaning of a request to the API server in our protocol. It follows from the method, the
+//! path, the body, and the object at the version that the write was decided on.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -7,26 +7,27 @@ use std::collections::HashMap;
 use http::Method;
 use serde_json::Value;
 
-/// What a request means.
+/// The meaning of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Class {
     CreateSession,
     /// Renewing a session.
     Renew,
-    /// Revoking another's session.
+    /// Revoking another agent's session.
     Revoke,
-    /// Ending the own session.
+    /// Ending the agent's own session.
     EndSession,
     CreateLock,
-    /// Taking a free lock.
+    /// Acquiring a free lock.
     Acquire,
-    /// Taking a lock from a dead holder.
+    /// Taking over a lock from an expired holder.
     TakeOver,
     /// Releasing a lock without waiters.
     Release,
     /// Releasing a lock to its first waiter.
     HandOver,
-    /// Joining a queue by compare-and-swap: a preferred candidate, or the first waiter of a lock without a list.
+    /// Joining a queue by compare-and-swap: a preferred candidate, or the first waiter of a lock
+    /// without a list.
     Enqueue,
     /// Joining a queue by a patch.
     Join,
@@ -42,7 +43,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub(crate) const ALL: [Self; 18] = [
         Self::CreateSession,
         Self::Renew,
@@ -64,18 +65,17 @@ impl Class {
         Self::Other,
     ];
 
-    /// Whether it changes something of ours.
+    /// Returns whether it changes one of our objects.
     pub(crate) const fn is_write(self) -> bool {
         let is_read = matches!(self, Self::GetLock | Self::GetSession | Self::List);
         !(is_read || matches!(self, Self::Watch | Self::Other))
     }
 }
 
-/// What passed the proxy before, as far as the next request's meaning hangs on it.
+/// The parts of earlier messages that the meaning of the next request depends on.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// By lock and resourceVersion: the grant's id, how many waited, and how many incidents there
-    /// were.
+    /// By lock and resourceVersion: the grant's id, and the numbers of waiters and incidents.
     locks: HashMap<(String, String), LockThen>,
 }
 
@@ -87,7 +87,7 @@ struct LockThen {
 }
 
 impl Memory {
-    /// Records an object, or a list, that a client was to read.
+    /// Records an object, or a list, from an answer to a client.
     pub(super) fn note(&mut self, answer: &Value) {
         if let Some(items) = answer["items"].as_array() {
             for item in items {
@@ -97,7 +97,7 @@ impl Memory {
         self.note_lock(answer);
     }
 
-    /// Records the events in a part of a watch. `rest` is the remainder of the part before.
+    /// Records the events in a chunk of a watch. `rest` is the remainder of the previous chunk.
     pub(super) fn note_events(&mut self, rest: &mut Vec<u8>, piece: &[u8]) {
         rest.extend_from_slice(piece);
         let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
@@ -116,10 +116,10 @@ impl Memory {
         }
     }
 
-    /// What a request means.
+    /// Returns the meaning of a request.
     pub(super) fn classify(&self, method: &Method, uri: &http::Uri, body: &Value) -> Class {
         let query = uri.query().unwrap_or_default();
-        // Of whatever there is, in one namespace or in all: its events have to pass as they come.
+        // A watch of any kind, in one namespace or in all: its events must pass as they arrive.
         if method == Method::GET && query.contains("watch=") {
             return Class::Watch;
         }

@@ -1,10 +1,10 @@
-//! Which requests go wrong, and how.
+//! The rules that select requests for a fault, and the faults.
 
 use std::time::Duration;
 
 use super::classify::Class;
 
-/// What goes wrong with a request.
+/// A fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It never reaches the API server; the connection breaks.
@@ -13,19 +13,19 @@ pub(crate) enum Fault {
     RequestLate(Duration),
     /// It is held back until the test lets it pass.
     RequestHeld,
-    /// The API server does it, and the connection breaks before the answer.
+    /// The API server executes it, and the connection breaks before the answer.
     AnswerLost,
-    /// The API server applies it, and the answer takes this long.
+    /// The API server applies it, and the answer is delayed by this much.
     AnswerLate(Duration),
     /// The API server applies it, and the answer is held back until the test lets it pass.
     AnswerHeld,
-    /// A gateway answers 504; the API server never saw it.
+    /// A gateway answers 504, and the API server never received the request.
     TimeoutBefore,
-    /// A gateway answers 504; the API server did it.
+    /// A gateway answers 504, and the API server executed the request.
     TimeoutAfter,
 }
 
-/// Names a rule, to lift it.
+/// Identifies a rule, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuleId(u64);
 
@@ -36,7 +36,7 @@ struct Rule {
     fault: Fault,
 }
 
-/// The rules in force, the oldest first.
+/// The active rules, the oldest first.
 #[derive(Default)]
 pub(super) struct Rules {
     in_force: Vec<Rule>,
@@ -44,7 +44,7 @@ pub(super) struct Rules {
     noise: Option<Noise>,
 }
 
-/// Any request goes wrong, in any way, now and then.
+/// A random fault of a random request, at this percentage.
 struct Noise {
     random: fastrand::Rng,
     percent: u32,
@@ -92,7 +92,7 @@ impl Rules {
         self.noise = Some(Noise { random, percent });
     }
 
-    /// What befalls the next request of a class.
+    /// Returns the fault of the next request of a class, if any.
     pub(super) fn next_fault(&mut self, class: Class) -> Option<Fault> {
         let mut rules = self.in_force.iter_mut();
         if let Some(rule) = rules.find(|rule| rule.class == class && rule.left > 0) {

@@ -19,7 +19,8 @@ fn pair(name: &str) -> TlsFiles {
     .unwrap()
 }
 
-/// As the kubelet does it: a new directory, and a link that is renamed over the old one.
+/// Replaces the files as the kubelet does: a new directory, and a link that is renamed over the old
+/// one.
 fn swap(directory: &Path, number: u32, certificate: &[u8], key: &[u8]) {
     let inner = directory.join(format!("..{number}"));
     fs::create_dir(&inner).unwrap();
@@ -62,13 +63,13 @@ async fn valid_certificates_are_served_and_broken_ones_ignored() {
     assert!(!is_invalid(1_800_000_001) && !is_invalid(1_800_003_600));
     assert!(is_invalid(1_800_003_601) && is_invalid(1_700_000_000));
 
-    // Halves of two pairs, and nonsense.
+    // Halves of two pairs, and invalid content.
     swap(&at, 2, &second.certificate, &first.key);
     a_while().await;
     swap(&at, 3, b"-----BEGIN CERTIFICATE-----\n", &first.key);
     a_while().await;
     assert_eq!(served.certificate(), before);
-    assert!(served.ready().is_ok(), "the old one is good");
+    assert!(served.ready().is_ok(), "the old one is valid");
 
     swap(&at, 4, &second.certificate, &second.key);
     a_while().await;

@@ -1,4 +1,5 @@
-//! Several keepers on one Secret and one configuration. At all times what each serves is trusted.
+//! Several rotators on one Secret and one configuration. At all times the certificate that each
+//! serves is trusted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::stores::{Fault, World};
 use crate::paused_clock::PausedClock;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
-/// Renewed after twenty hours; as with a longer one both authorities are trusted for an hour.
+/// Renewed after twenty hours. As with a longer lifetime, both authorities are trusted for an hour.
 const LIFE: Duration = Duration::from_secs(30 * 60 * 60);
 const STEP: Duration = Duration::from_secs(5);
 const NAME: &str = "leasehold-webhook.leasehold-system.svc";
@@ -32,12 +33,12 @@ impl Clock for Wrong {
     }
 
     fn wall(&self) -> WallTime {
-        // Long after 1970, so that an hour earlier is still a time.
+        // Long after 1970, so that an hour earlier is still a valid time.
         WallTime(self.0.wall().0 + (1_800_000_000 + self.1) * 1_000_000)
     }
 }
 
-/// Starts one; it ends with the test.
+/// Starts a rotator, which ends with the test.
 fn keeper(world: &World, wrong_by: i64) -> ServedCertificate {
     let served = ServedCertificate::default();
     let ports = RotatorPorts {
@@ -51,7 +52,8 @@ fn keeper(world: &World, wrong_by: i64) -> ServedCertificate {
     served
 }
 
-/// The authority of what is served, if it is one that was ever in the Secret.
+/// Returns the authority of the served certificate, and asserts that the Secret contained it at
+/// some time.
 fn authority_of(world: &World, served: &ServedCertificate) -> Option<Vec<u8>> {
     let certificate = served.certificate()?;
     let inside = world.inside();
@@ -67,7 +69,8 @@ fn authority_of(world: &World, served: &ServedCertificate) -> Option<Vec<u8>> {
     )
 }
 
-/// How many authorities each webhook trusts; all that is served must be among them.
+/// Returns how many authorities each webhook trusts, and asserts that all served certificates are
+/// trusted.
 fn trusted(world: &World, replicas: &[&ServedCertificate]) -> Vec<usize> {
     let needed: Vec<_> = replicas
         .iter()
@@ -86,7 +89,8 @@ fn trusted(world: &World, replicas: &[&ServedCertificate]) -> Vec<usize> {
     each.collect()
 }
 
-/// Lets time pass, in which what is served stays trusted; gives the most that were trusted.
+/// Lets time pass, and asserts that the served certificates stay trusted. Returns the maximum
+/// number of trusted authorities.
 async fn pass(
     world: &World,
     replicas: &[&ServedCertificate],
@@ -119,7 +123,7 @@ async fn until_all_serve_the_same(world: &World, replicas: &[&ServedCertificate]
             return;
         }
     }
-    panic!("they do not agree");
+    panic!("the replicas do not agree");
 }
 
 fn secret(world: &World) -> TlsFiles {
@@ -156,9 +160,10 @@ async fn renewal_after_two_thirds_keeps_the_served_one_trusted() {
     assert_eq!(world.inside().past.len(), 2);
     assert_ne!(a.certificate(), first);
     assert_eq!(trusted(&world, &all), [1, 1]);
-    // One write adds and one drops; a second replica may have met the first one's each time.
+    // One write adds an authority and one drops one. A second replica may have met the first one's
+    // write each time.
     assert!(world.inside().trust_writes - writes <= 4);
-    // And so on, without an end.
+    // Further rotations follow.
     pass(&world, &all, 60 * HOUR, HOUR / 2).await;
     assert_eq!(world.inside().past.len(), 5);
 }
@@ -199,7 +204,7 @@ async fn lost_or_damaged_secret_is_replaced_without_a_refusal() {
                 ..secret(&world)
             })
         }),
-        // Good, but for another name.
+        // Valid, but for another name.
         Box::new(|| Some(issue(&["other.svc".to_owned()], LIFE, 1_800_000_000).unwrap())),
     ];
     for (number, damage) in damages.iter().enumerate() {
@@ -234,9 +239,9 @@ async fn foreign_bundle_is_repaired_at_once_and_cleared_later() {
     assert_eq!(
         secret(&world).authority,
         ours,
-        "no reason to make another one"
+        "no reason to issue another one"
     );
-    // In the form in which it is written.
+    // In the canonical form.
     let (_, bundles) = world.inside().bundles.clone().unwrap();
     assert_eq!(bundles[1], pem_of(&authorities(&ours).unwrap()));
 }
@@ -268,7 +273,7 @@ async fn replica_without_write_right_keeps_serving() {
     world.inside().fault = Some(Fault::Denied);
     pass(&world, &[&a], 22 * HOUR, HOUR).await;
     assert_eq!(a.certificate(), before);
-    assert!(a.ready().is_ok(), "an unready replica would help nobody");
+    assert!(a.ready().is_ok(), "an unready replica has no benefit");
     world.inside().fault = None;
     pass(&world, &[&a], HOUR, 6 * STEP).await;
     assert_ne!(a.certificate(), before);
@@ -284,9 +289,10 @@ async fn valid_certificate_is_kept_if_a_new_one_cannot_be_published() {
     pass(&world, &[&a], 22 * HOUR, HOUR).await;
     assert!(
         secret(&world) == before,
-        "it is past two thirds of its life"
+        "it is past two thirds of its lifetime"
     );
-    // A replica that starts now has something to serve. Its clock begins here, and is set.
+    // A replica that starts now has a certificate to serve. Its monotonic clock starts now, so its
+    // wall clock is set.
     let b = keeper(&world, 22 * 60 * 60);
     until_all_serve_the_same(&world, &[&a, &b]).await;
     world.inside().trust_denied = false;
@@ -304,7 +310,7 @@ async fn new_replica_without_write_right_reports_it() {
     let why = a.ready().unwrap_err();
     assert!(why.contains("secrets is forbidden"), "{why}");
     assert_eq!(a.metrics(), "");
-    // And without a configuration.
+    // The same without a configuration.
     let world = World::new(1);
     world.edit(|inside| inside.bundles = None);
     let a = keeper(&world, 0);
@@ -317,8 +323,8 @@ async fn new_replica_without_write_right_reports_it() {
 
 #[tokio::test(start_paused = true)]
 async fn replicas_with_differing_clocks_bound_their_replacements() {
-    // One is a day ahead: to it each certificate of the other is due at once, and its own is not valid yet to the
-    // other.
+    // One clock is a day ahead. To that replica each certificate of the other is due immediately,
+    // and to the other one its certificates are not valid yet.
     let world = World::new(1);
     let (a, b) = (keeper(&world, 0), keeper(&world, 86_400));
     tokio::time::sleep(Duration::from_secs(600)).await;

@@ -7,9 +7,9 @@ use leasehold::webhook::certs::plan::{
 };
 
 const DAY: i64 = 24 * 60 * 60;
-/// Ninety days: renewed after sixty, ten seconds to settle, an hour of both.
+/// Ninety days: renewed after sixty, ten seconds to settle, an hour of trust in both authorities.
 const TERMS: Timing = Timing::new(Duration::from_secs(90 * DAY.unsigned_abs()));
-/// When everything here happens.
+/// The time of all cases.
 const NOW: i64 = 20_000 * DAY;
 
 fn authority(name: &str) -> Authority {
@@ -19,7 +19,7 @@ fn authority(name: &str) -> Authority {
     }
 }
 
-/// One that was made ten days ago.
+/// Returns a certificate that was issued ten days ago.
 fn certificate(name: &str) -> Certificate {
     Certificate {
         der: format!("of {name}").as_bytes().into(),
@@ -29,10 +29,7 @@ fn certificate(name: &str) -> Certificate {
     }
 }
 
-#[allow(
-    clippy::unnecessary_wraps,
-    reason = "it is what a webhook trusts, and that may be nothing"
-)]
+#[allow(clippy::unnecessary_wraps, reason = "a webhook's bundle may be absent")]
 fn bundle(names: &[&str]) -> Bundle {
     Some(names.iter().map(|name| authority(name)).collect())
 }
@@ -46,7 +43,7 @@ struct Case {
 }
 
 impl Case {
-    /// All is well: `a` is there, trusted by both webhooks, and served.
+    /// Returns the stable state: `a` is in the Secret, trusted by both webhooks, and served.
     fn well() -> Self {
         Self {
             found: SecretState::Usable(certificate("a")),
@@ -57,7 +54,7 @@ impl Case {
         }
     }
 
-    /// Another one, `b`, is in the Secret, and `a` is still served.
+    /// Returns a rotation: another certificate, `b`, is in the Secret, and `a` is still served.
     fn rotating(trusted: &[&str], trusted_for: Option<u64>) -> Self {
         Self {
             found: SecretState::Usable(certificate("b")),

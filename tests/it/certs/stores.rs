@@ -1,4 +1,4 @@
-//! The keeper's ports in memory, with what can befall them.
+//! The rotator's ports in memory, with injectable faults.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -9,14 +9,14 @@ use leasehold::store::certificates::{CertificateStore, Changes, TlsFiles, TrustS
 use leasehold::store::{Original, StoreError, Stored};
 use tokio::sync::broadcast;
 
-/// What becomes of the next write.
+/// A fault of the next write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It is applied, and the answer is lost.
     LostAnswer,
     /// It is not applied, and the answer is lost.
     LostRequest,
-    /// A right is missing.
+    /// The right to write is missing.
     Denied,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Inside {
     revision: u64,
     pub(crate) secret: Option<(u64, TlsFiles)>,
     pub(crate) bundles: Option<(u64, Vec<Vec<u8>>)>,
-    /// Of the writes to the Secret.
+    /// The fault of writes to the Secret.
     pub(crate) fault: Option<Fault>,
-    /// All that were ever in the Secret.
+    /// All files that the Secret ever contained.
     pub(crate) past: Vec<TlsFiles>,
     pub(crate) secret_writes: usize,
     pub(crate) trust_writes: usize,
@@ -61,7 +61,7 @@ impl World {
         self.0.inside.lock().unwrap()
     }
 
-    /// Changes the stored objects behind the keepers' back.
+    /// Changes the stored objects without the rotators.
     pub(crate) fn edit(&self, with: impl FnOnce(&mut Inside)) {
         let mut inside = self.inside();
         inside.revision += 1;
@@ -129,7 +129,7 @@ fn stored<T: Clone>(found: Option<&(u64, T)>) -> Option<Stored<T>> {
 #[async_trait]
 impl CertificateStore for World {
     async fn get(&self) -> Result<Option<Stored<TlsFiles>>, StoreError> {
-        // Others run between a read and the write that is decided on it.
+        // Other tasks run between a read and the write that is based on it.
         tokio::task::yield_now().await;
         Ok(stored(self.inside().secret.as_ref()))
     }

@@ -1,4 +1,4 @@
-//! TLS as clients see it: rustls on the other side, as Go's is in `e2e`.
+//! TLS from the clients' side: rustls is the client here, and Go's TLS in `e2e`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ const NAME: &str = "leasehold-webhook.leasehold-system.svc";
 const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 
 fn pair() -> TlsFiles {
-    // Far in the future of this test, and it began long ago: the clients look at the real time.
+    // The validity began long ago and ends far in the future, because the clients use the real
+    // time.
     let life = Duration::from_secs(100 * 365 * 86_400);
     issue(&[NAME.to_owned()], life, 1_700_000_000).unwrap()
 }
@@ -81,7 +82,7 @@ impl Server {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        // As Go's client for webhooks does.
+        // Like Go's client for webhooks.
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let name = ServerName::try_from(NAME).unwrap();
         TlsConnector::from(Arc::new(config))
@@ -149,10 +150,13 @@ async fn silent_clients_block_no_other_client() {
     let answered = tokio::time::timeout(Duration::from_secs(5), async {
         ask(&mut server.connect(&files, BOTH).await.unwrap()).await
     });
-    answered.await.expect("a place is made for who speaks");
+    answered
+        .await
+        .expect("a client that sends gets a connection");
 }
 
-/// A client that has sent requests until the server reads no more of them, and reads no answer.
+/// Returns a client that sends requests until the server stops reading them, and that reads no
+/// answer.
 async fn unread(server: &Server, files: &TlsFiles) -> TlsStream<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(2_048).unwrap();
@@ -173,7 +177,7 @@ async fn unread_or_stalled_connections_block_no_other_client() {
     let mut stalled = Vec::new();
     for _ in 0..half {
         let mut tcp = TcpStream::connect(server.address).await.unwrap();
-        // The beginning of a record that says hello.
+        // The beginning of a record with a ClientHello.
         tcp.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
         stalled.push(tcp);
     }
@@ -181,7 +185,7 @@ async fn unread_or_stalled_connections_block_no_other_client() {
         let answered = tokio::time::timeout(Duration::from_secs(60), async {
             ask(&mut server.connect(&files, BOTH).await.unwrap()).await
         });
-        answered.await.expect("others must be answered");
+        answered.await.expect("other clients must be answered");
     }
 }
 
@@ -194,6 +198,6 @@ async fn a_stop_ends_idle_connections() {
     server.stop.cancel();
     let mut rest = Vec::new();
     open.read_to_end(&mut rest).await.unwrap();
-    assert_eq!(rest, b"", "and says so, as TLS does");
+    assert_eq!(rest, b"", "closed with a TLS close_notify");
     server.ended.await.unwrap();
 }

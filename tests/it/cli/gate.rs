@@ -1,4 +1,4 @@
-//! `leasehold gate` against a scripted sidecar: which answers open it.
+//! `leasehold gate` with a scripted sidecar: the answers that open it.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use super::{head, leasehold, run};
 
-/// A gate on its way.
+/// A running gate.
 struct Gate(Child);
 
 impl Gate {
@@ -22,7 +22,7 @@ impl Gate {
         Self(command.spawn().unwrap())
     }
 
-    /// Its exit code and its output.
+    /// Returns its exit code and its output.
     async fn ended(mut self) -> (Option<i32>, String) {
         tokio::task::spawn_blocking(move || {
             let mut said = String::new();
@@ -52,7 +52,7 @@ fn election(leader: bool, valid_for_ms: u64) -> String {
     told.to_string()
 }
 
-/// Takes one question, waits, and answers.
+/// Accepts one request, waits, and answers.
 async fn answer(listener: &TcpListener, status: &str, wait: Duration, body: &str) {
     let (mut connection, _) = listener.accept().await.unwrap();
     let asked = head(&mut connection).await;

@@ -1,4 +1,5 @@
-//! Where a role listens: the Unix socket, disabled listeners, and `leasehold health` on each form.
+//! The addresses where a role listens: the Unix socket, disabled listeners, and `leasehold health`
+//! with each form.
 
 use std::path::Path;
 use std::process::Output;
@@ -87,7 +88,7 @@ fn socket_of_an_ended_process_is_replaced_and_a_live_one_kept() {
     first.logged("listening");
     first.process.kill().unwrap();
     first.process.wait().unwrap();
-    assert!(path.exists(), "who is killed leaves it");
+    assert!(path.exists(), "a killed process leaves it");
     let mut second = start(&flags);
     second.logged("sidecar starting");
 
@@ -100,7 +101,7 @@ fn socket_of_an_ended_process_is_replaced_and_a_live_one_kept() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         let line = said.lines().find(|line| line.starts_with("error: "));
-        let line = line.expect("one line says why");
+        let line = line.expect("one line with the reason");
         assert!(line.contains(words), "{line}");
     };
     refused(&path, "another process uses it");
@@ -215,7 +216,7 @@ async fn a_hold_over_a_unix_socket_lasts_as_long_as_its_connection() {
     let mut held = post("hold", json!({"resource": "r"})).await.unwrap();
     let mut events = String::new();
     while !events.contains("event: acquired") {
-        let part = held.chunk().await.unwrap().expect("it goes on");
+        let part = held.chunk().await.unwrap().expect("an open stream");
         events += std::str::from_utf8(&part).unwrap();
     }
     let try_it = json!({"resource": "r", "ownerId": "next", "ttlSeconds": 30});

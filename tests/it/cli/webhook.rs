@@ -1,4 +1,4 @@
-//! The flags of the operator's webhook: which go together, and the errors for those that do not.
+//! The flags of the operator's webhook: the valid combinations, and the errors for invalid ones.
 
 use std::fs;
 use std::process::Output;

@@ -1,4 +1,4 @@
-//! More connections than a process may have open files, unless it asks for more.
+//! More connections than the initial limit of open files permits: the process raises the limit.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use super::Dev;
 
-/// What the process starts with, and how many connections it is to serve.
+/// The process's initial limit of open files.
 const ALLOWED: usize = 100;
 const CONNECTIONS: usize = 300;
 

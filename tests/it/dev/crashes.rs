@@ -1,4 +1,4 @@
-//! What a process that was killed leaves to the next one: everything that it had acknowledged.
+//! The state after a process was killed: the next one has everything that was acknowledged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,15 +19,15 @@ const APPS: usize = 6;
 /// What an app knows of its lock when the answers end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// It was granted, with this token, and nothing was asked since.
+    /// It was granted with this token, and no request followed.
     Held(u64),
     /// Its release was acknowledged.
     Released(u64),
-    /// Something was asked and not answered; the last token that it had.
+    /// A request was sent and not answered; the app's last token.
     Unsure(u64),
 }
 
-/// Takes locks and releases some of them until the answers end. Each lock has one app.
+/// Acquires locks and releases some of them until the answers end. Each lock has one app.
 async fn work(dev: &Dev, round: usize, app: usize, known: &Mutex<BTreeMap<String, Known>>) {
     let note = |resource: &str, what| known.lock().unwrap().insert(resource.to_owned(), what);
     for n in 0.. {
@@ -60,7 +60,7 @@ async fn work(dev: &Dev, round: usize, app: usize, known: &Mutex<BTreeMap<String
     }
 }
 
-/// One life: the apps work, the process is killed in the middle of it.
+/// Runs one process: the apps work, and it is killed in the meantime.
 async fn live(data: &Path, round: usize, random: &mut fastrand::Rng) -> BTreeMap<String, Known> {
     let dev = Dev::start(data, &[]).await;
     let known = Mutex::new(BTreeMap::new());
@@ -68,7 +68,7 @@ async fn live(data: &Path, round: usize, random: &mut fastrand::Rng) -> BTreeMap
     let time = Duration::from_millis(random.u64(30..300));
     let apps = join_all((0..APPS).map(|app| work(&dev, round, app, &known)));
     let killing = async {
-        // However slow the machine is, there is a release to be remembered.
+        // Even on a slow machine at least one release was acknowledged.
         let has_released = || {
             let known = known.lock().unwrap();
             known
@@ -89,7 +89,7 @@ async fn live(data: &Path, round: usize, random: &mut fastrand::Rng) -> BTreeMap
     known.into_inner().unwrap()
 }
 
-/// Each lock with its first token and whether it is held.
+/// Returns each lock with its first token and whether it is held.
 async fn stored(dev: &Dev) -> BTreeMap<String, (u64, bool)> {
     let mut locks = BTreeMap::new();
     let mut path = "/v1/locks?limit=500".to_owned();
@@ -157,7 +157,7 @@ async fn acknowledged_state_survives_sigkill_and_tokens_rise() {
 
 #[tokio::test]
 async fn held_lease_stays_exclusive_until_its_deadline() {
-    // Long enough for the next process to be asked in time, however slow the machine is.
+    // Long enough for the next process to be queried in time, even on a slow machine.
     const TTL: &str = "--session-ttl=15";
     let data = tempfile::tempdir().unwrap();
     let dev = Dev::start(data.path(), &[TTL]).await;

@@ -9,8 +9,8 @@ use reqwest::Method;
 
 use super::{Dev, command, path_of, refused, token};
 
-/// With files that grow no further than `kilobytes`, as on a full disk. A write beyond is an error
-/// and no signal.
+/// Runs a command with files limited to `kilobytes`, as on a full disk. A write beyond the limit
+/// returns an error and raises no signal.
 fn with_full_disk(data: &Path, kilobytes: u32) -> Command {
     let whole = command(data, &[]);
     let mut limited = Command::new("bash");
@@ -38,7 +38,7 @@ async fn full_disk_is_reported_and_leaves_the_file_valid() {
     let (status, _) = dev.call(Method::DELETE, &path_of(&lease), None).await;
     assert_eq!(status, 204);
     dev.end_by("KILL");
-    // Its session is cleared away at the next start, which the disk does not let happen.
+    // The next start would remove its session, which the full disk prevents.
     let dev = Dev::spawn(with_full_disk(data.path(), 8)).await;
     assert!(
         dev.said("stderr")
@@ -57,7 +57,7 @@ async fn full_disk_is_reported_and_leaves_the_file_valid() {
     assert!(token(&dev.acquire("r").await) > token(&lease));
 }
 
-/// The two revisions that the refusal of an older copy names.
+/// Returns the two revisions in the refusal of an older copy.
 fn revisions(said: &str) -> (u64, u64) {
     let numbers: Vec<u64> = said
         .split(|c: char| !c.is_ascii_digit())
@@ -74,7 +74,7 @@ async fn restored_copy_with_the_guides_floor_repeats_no_token() {
     let file = data.path().join("leasehold.redb");
     let mut floor = 0;
     let mut last = 0;
-    // More often than floors of a token's size would fit below the largest token.
+    // More rounds than floors of a token's size would fit below the largest token.
     for _ in 0..7 {
         let flag = format!("--token-floor={floor}");
         let dev = Dev::start(data.path(), &[&flag, "--on-term=apps-ended"]).await;

@@ -1,4 +1,4 @@
-//! `--elect`: the process runs automatically, and an app only asks.
+//! `--elect`: the process campaigns automatically, and an app only queries the leader.
 
 use reqwest::Method;
 use serde_json::Value;
@@ -37,7 +37,7 @@ async fn dev_campaigns_again_after_stepping_down_and_a_crash() {
     assert!(token(&third) > token(&second));
 }
 
-/// Where the older API listens.
+/// Returns the address of the older API.
 async fn compat_url(dev: &Dev) -> String {
     eventually(async || {
         let log = dev.said("stderr");
@@ -60,7 +60,8 @@ async fn apps_of_older_sidecars_get_their_own_formats() {
     ];
     let dev = Dev::start(directory.path(), &flags).await;
     let compat = compat_url(&dev).await;
-    // Their apps ask nothing else: it runs for the lead because of these questions.
+    // Apps of older sidecars send only these queries: they are the reason why the process
+    // campaigns.
     eventually(async || {
         let answer = dev.http.get(&compat).send().await.unwrap();
         let answer: Value = answer.json().await.unwrap();
@@ -93,7 +94,7 @@ async fn apps_of_older_sidecars_get_their_own_formats() {
     let data = first.strip_prefix("data: ").expect("data and no name");
     let data: Value = serde_json::from_str(data).unwrap();
     assert_eq!(&data["name"], pod);
-    // Stepping down is a change, and so is the next term.
+    // Both resigning and the next term are changes.
     let lease = leader["leaseId"].as_str().unwrap();
     dev.call(Method::DELETE, &format!("/v1/locks/{lease}"), None)
         .await;
@@ -107,7 +108,7 @@ async fn apps_of_older_sidecars_get_their_own_formats() {
             assert!(name.is_empty() || name == pod, "{name}");
         }
     }
-    // It is as local as the API itself.
+    // Like the API itself, it serves only local clients.
     let foreign = dev.http.get(&compat).header("host", "evil.example");
     assert_eq!(foreign.send().await.unwrap().status(), 403);
 }

@@ -1,4 +1,4 @@
-//! `--fault-api`: each fault as an app sees it, and none without the flag.
+//! `--fault-api`: each fault from an app's side, and no faults without the flag.
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
@@ -69,14 +69,14 @@ async fn validity_shrinks_on_demand_until_the_lease_is_lost() {
     let (_data, dev) = with_faults().await;
     let lease = dev.acquire("r").await;
     dev.ask_for("at-risk", json!({"seconds": 600})).await;
-    // A session that is renewed has 1.85 s left at the least.
+    // A session that is renewed always has at least 1.85 s left.
     let shrunk = eventually(async || {
         let (status, lease) = dev.get(&path_of(&lease)).await;
         assert_eq!(status, 200, "{lease}");
         (lease["validForMs"].as_u64()? < 1_700).then_some(())
     });
     shrunk.await;
-    // The store itself is well.
+    // The store itself is available.
     assert_eq!(dev.get("/v1/locks").await.0, 200);
     let lost = eventually(async || {
         let (status, problem) = dev.get(&path_of(&lease)).await;
@@ -119,7 +119,7 @@ async fn the_store_is_away_on_demand() {
 async fn fault_ends_after_its_time() {
     let (_data, dev) = with_faults().await;
     let gone = eventually(async || {
-        // On a busy machine it may be over before the next question is asked.
+        // On a busy machine the fault may end before the next request.
         dev.ask_for("store-unavailable", json!({"seconds": 1}))
             .await;
         (dev.get("/v1/locks").await.0 == 503).then_some(())

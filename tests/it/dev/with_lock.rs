@@ -1,4 +1,5 @@
-//! `with-lock.sh` of examples/kubernetes, word for word, against `leasehold dev`: what its users copy.
+//! The script `with-lock.sh` of examples/kubernetes, unchanged, with `leasehold dev`: the file that
+//! users copy.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +11,11 @@ use tokio::process::{Child, Command};
 
 use super::{Dev, Method, PATIENCE, eventually, path_of, token};
 
-/// It writes the process id of a child that holds none of the script's pipes.
+/// Writes the process id of a child that has none of the script's pipes open.
 const COMMAND_WITH_CHILD: &str = "sleep 1000 >/dev/null 2>&1 & echo $! > child; wait";
 const MANIFEST: &str = include_str!("../../../examples/kubernetes/with-lock.yaml");
 
-/// A `leasehold dev`, the script, and a directory for what its commands write.
+/// A `leasehold dev`, the script, and a directory for the files of its commands.
 struct Setup {
     dev: Dev,
     home: TempDir,
@@ -22,7 +23,7 @@ struct Setup {
 
 impl Setup {
     async fn new() -> Self {
-        // A slow machine does not lose a lock of this session.
+        // Even a slow machine loses no lock of this session.
         Self::with_session_ttl(60).await
     }
 
@@ -40,7 +41,7 @@ impl Setup {
         self.script(resource, "0", command).spawn().unwrap()
     }
 
-    /// `sh with-lock.sh RESOURCE WAIT sh -c COMMAND` in the directory.
+    /// Returns the command `sh with-lock.sh RESOURCE WAIT sh -c COMMAND` in the directory.
     fn script(&self, resource: &str, wait: &str, command: &str) -> Command {
         let mut script = script_in(self.home.path());
         script.env("LEASEHOLD_URL", &self.dev.url);
@@ -48,7 +49,7 @@ impl Setup {
         script
     }
 
-    /// Waits until so many callers wait for a lock.
+    /// Waits until this many callers wait for a lock.
     async fn until_waiting(&self, count: usize) {
         let greeting = self.dev.said("stdout");
         let url = greeting.split("metrics: ").nth(1).expect("an admin port");
@@ -61,14 +62,14 @@ impl Setup {
         .await;
     }
 
-    /// What the command has written to this file, once a line is there.
+    /// Returns the content of this file, once the command has written a line.
     async fn written(&self, file: &str) -> String {
         let path = self.home.path().join(file);
         let line = async || fs::read_to_string(&path).ok().filter(|s| s.ends_with('\n'));
         eventually(line).await.trim().to_owned()
     }
 
-    /// The id of the lease that was acquired last. Only its app and the log have it.
+    /// Returns the id of the newest lease. Only its app and the log have it.
     async fn lease_id(&self) -> String {
         let logged = async || {
             let log = self.dev.said("stderr");
@@ -92,7 +93,7 @@ fn script_in(directory: &Path) -> Command {
         .arg("with-lock.sh")
         .current_dir(directory)
         .env_remove("LEASEHOLD_URL")
-        // Of the pod, for requests to other hosts.
+        // The pod's own proxy variables, for requests to other hosts.
         .env("http_proxy", "http://127.0.0.1:1")
         .env("NO_PROXY", "example.com")
         .env("no_proxy", "example.com")
@@ -103,7 +104,7 @@ fn script_in(directory: &Path) -> Command {
     script
 }
 
-/// What the script printed and its exit code, once it has ended.
+/// Returns the script's output and exit code, after its exit.
 async fn ended(script: Child) -> Output {
     let ended = tokio::time::timeout(PATIENCE, script.wait_with_output()).await;
     ended.expect("the script must end").unwrap()
@@ -125,11 +126,11 @@ fn errors(output: &Output) -> String {
 
 fn is_running(process: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(process).join("stat"));
-    // A zombie waits for its parent only.
+    // A zombie only waits for its parent.
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Waits until a process that was killed has ended.
+/// Waits until a killed process has ended.
 async fn has_ended(process: &str) {
     eventually(async || (!is_running(process)).then_some(())).await;
 }
@@ -243,7 +244,8 @@ async fn hanging_sidecar_ends_the_command_within_its_validity() {
 #[tokio::test]
 async fn command_ends_at_sigterm_before_its_lock_is_free() {
     let setup = Setup::new().await;
-    let on_term = "curl -s --noproxy 127.0.0.1 $LEASEHOLD_URL/v1/locks > locks; echo >> locks; exit 3";
+    let on_term =
+        "curl -s --noproxy 127.0.0.1 $LEASEHOLD_URL/v1/locks > locks; echo >> locks; exit 3";
     let command = format!("trap '{on_term}' TERM; echo > ready; while :; do sleep 0.1; done");
     let script = setup.start("job", &command);
     setup.written("ready").await;

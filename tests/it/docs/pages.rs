@@ -1,4 +1,4 @@
-//! All Markdown pages of the repository: their links, and the anchors that links may name.
+//! All Markdown pages of the repository: their links, and their anchors.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,10 +8,10 @@ use pulldown_cmark::{Event, HeadingLevel, Tag, TagEnd};
 
 use crate::markdown::{Page, page, root};
 
-/// Directories that are not the project's own text.
+/// Directories without text of this project.
 const NOT_OURS: [&str; 3] = [".git", "target", "node_modules"];
 
-/// The files of the repository with one extension, without build output or downloads.
+/// Finds the files of the repository with one extension, without build output and downloads.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("the folder must be readable") {
         let path = entry.expect("the entry must be readable").path();
@@ -26,7 +26,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// All pages, in order of their names.
+/// Returns all pages, sorted by name.
 pub(crate) fn pages() -> Vec<Page> {
     let mut found = Vec::new();
     files(root(), &mut found);
@@ -41,7 +41,7 @@ pub(crate) fn pages() -> Vec<Page> {
         .collect()
 }
 
-/// The targets of its links.
+/// Returns the targets of its links.
 pub(crate) fn links(page: &Page) -> Vec<String> {
     let target = |event| match event {
         Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
@@ -52,7 +52,7 @@ pub(crate) fn links(page: &Page) -> Vec<String> {
     page.events().filter_map(target).collect()
 }
 
-/// The anchors of its headings, as GitHub makes them.
+/// Returns the anchors of its headings, as GitHub generates them.
 pub(crate) fn anchors(page: &Page) -> Vec<String> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     headings(page)
@@ -90,7 +90,7 @@ fn headings(page: &Page) -> Vec<(HeadingLevel, String)> {
     headings
 }
 
-/// GitHub's anchor of a heading: lower case, words joined by hyphens, without punctuation.
+/// Returns GitHub's anchor of a heading: lower case, words joined by hyphens, without punctuation.
 fn slug(heading: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
     let lower = heading.trim().to_lowercase();

@@ -1,4 +1,4 @@
-//! The history that the store keeps is bounded, and a request beyond it is refused.
+//! The store's history is bounded, and a request beyond it is refused.
 
 use futures::{FutureExt as _, StreamExt as _};
 use leasehold::protocol::token::Revision;
@@ -7,11 +7,11 @@ use leasehold::store::{LockEvent, LockWatch, StoreError};
 use super::{Embedded, FIRST};
 use crate::contract::resource;
 
-/// How many changes are remembered, and how many events a watch may have waiting.
+/// The number of changes in the history, and the backlog of a watch.
 const CHANGES: u64 = 4_096;
 const BACKLOG: usize = 1_024;
 
-/// Takes and releases a lock as often.
+/// Changes a lock this many times, alternately acquiring and releasing it.
 async fn change(store: &Embedded, times: u64) {
     let mut lock = store.a.read(&resource("r")).await;
     for n in 0..times {
@@ -23,7 +23,7 @@ async fn change(store: &Embedded, times: u64) {
     }
 }
 
-/// The events that are ready, and whether the watch is over after them.
+/// Returns the events that are ready, and whether the watch has ended after them.
 fn told(watch: &mut LockWatch) -> (Vec<LockEvent>, bool) {
     let mut events = Vec::new();
     loop {
@@ -42,7 +42,7 @@ async fn watch_and_list_reach_back_as_far_as_the_kept_history() {
     store.a.locks.create(&resource("s")).await.unwrap();
     let page = store.a.locks.list(1, None).await.unwrap();
     change(&store, CHANGES).await;
-    // Exactly the changes after the list are kept.
+    // The history contains exactly the changes after the list.
     let mut watch = store.a.watch(page.revision).await;
     let (events, _) = told(&mut watch);
     assert_eq!(events.len() as u64, CHANGES);

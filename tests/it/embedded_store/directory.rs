@@ -1,5 +1,5 @@
-//! The data directory: made for its owner alone, used by one process, refused when it is damaged,
-//! and never changed by a refusal.
+//! The data directory: private to its owner, used by one process, refused if it is damaged, and
+//! never changed by a refusal.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +21,7 @@ fn resource(name: &str) -> Resource {
     Resource::parse(name).unwrap()
 }
 
-/// A directory with a hundred locks in it, closed cleanly, and where its revisions ended.
+/// Creates a directory with a hundred locks, closed cleanly. Returns it with its last revision.
 async fn filled() -> (TempDir, Revision) {
     let directory = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
@@ -33,7 +33,7 @@ async fn filled() -> (TempDir, Revision) {
     (directory, revision)
 }
 
-/// What opening it says; the refusal must not have changed the file.
+/// Returns the error of opening it, and asserts that the refusal did not change the file.
 fn refusal(directory: &Path) -> OpenError {
     let path = directory.join(FILE);
     let before = fs::read(&path).unwrap();
@@ -142,7 +142,7 @@ async fn file_open_elsewhere_does_not_count_as_damaged() {
 #[tokio::test]
 async fn file_that_cannot_be_created_does_not_count_as_damaged() {
     let directory = tempfile::tempdir().unwrap();
-    // Where the file is made something else is, as it is with a disk that takes nothing.
+    // The path of the new file is a device that accepts no data, like a full disk.
     let unfinished = directory.path().join("leasehold.redb.new");
     std::os::unix::fs::symlink("/dev/full", &unfinished).unwrap();
     let refused = EmbeddedStore::open(directory.path(), FIRST).err().unwrap();
@@ -174,7 +174,7 @@ async fn changed_bytes_are_detected() {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut noticed = 0;
     for round in 0..60 {
-        // Everywhere in the file, and half of the time in its header.
+        // Anywhere in the file, and half of the time in its header.
         let place = match round % 2 {
             0 => random.usize(..good.len().min(320)),
             _ => random.usize(..good.len()),
@@ -188,7 +188,7 @@ async fn changed_bytes_are_detected() {
                 assert!(fs::read(&path).unwrap() == bad, "the file was changed");
                 noticed += 1;
             }
-            // Where nothing is, nothing is damaged: then everything is there.
+            // An unused byte was changed, which damages nothing: then everything is there.
             Ok(store) => {
                 let page = store.list(0, None).await.unwrap();
                 let there = (page.items.len(), page.revision, page.unreadable.len());
@@ -275,7 +275,7 @@ async fn file_left_unfinished_by_a_crash_is_recreated() {
     assert_eq!(store.list(0, None).await.unwrap().items.len(), 0);
 }
 
-/// One bit of the header says which of the last two commits counts. Nothing in the file guards it.
+/// One bit of the header selects the newer of the last two commits. No checksum covers it.
 #[tokio::test]
 async fn file_without_the_last_commit_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -317,7 +317,7 @@ async fn unreadable_revision_record_is_rewritten() {
     let store = EmbeddedStore::open(directory.path(), FIRST).unwrap();
     store.create(&resource("another")).await.unwrap();
     drop(store);
-    // From here on an older copy is noticed again.
+    // From here on an older copy is detected again.
     fs::write(&path, copy).unwrap();
     let refused = refusal(directory.path());
     assert!(refused.to_string().contains("1101 was"), "{refused}");

@@ -1,5 +1,5 @@
-//! The operator's port on the embedded store: the events of feeds, writes that are compare-and-swaps, and what a
-//! restored backup does to both. `e2e/fleet` has the same on a real API server.
+//! The operator's port on the embedded store: the events of feeds, compare-and-swap writes, and the
+//! effect of a restored backup on both. `e2e/fleet` has the same tests on a real API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,7 +88,7 @@ fn line<T: About>(told: &FeedEvent<T>) -> String {
     }
 }
 
-/// All events of a feed that are ready.
+/// Returns all events of a feed that are ready.
 async fn lines<T: About>(feed: &mut Feed<T>) -> Vec<String> {
     let mut lines = Vec::new();
     while let Ok(Some(told)) = timeout(Duration::from_millis(1), feed.next()).await {
@@ -280,7 +280,7 @@ async fn feed_delivers_only_ended_pods() {
         store.pod(&place("ends")).await.unwrap(),
         Some(pod("ends", true))
     );
-    // A later report says that it runs after all.
+    // A later report says that the pod runs.
     store.report_pod(pod("ends", false));
     store.report_pod(pod("runs", true));
     store.forget_pod(&place("runs"));
@@ -309,12 +309,12 @@ async fn restored_backup_resets_the_store_and_feeds_relist() {
         let (uid, version) = (&kept.uid, kept.stored.version);
         assert_eq!((&there.uid, there.stored.version), (uid, version));
     }
-    // Without the bump a revision is given twice; an object's own id is not.
+    // Without the bump a revision is used twice, but an object's uid is not.
     make_lock(&store, "lost").await;
     let again = lock(&store, "lost").await;
     assert_eq!(again.stored.version, lost.stored.version);
     assert_ne!(again.uid, lost.uid);
-    // So a client that saw the lost one writes nothing to the other, by either port.
+    // So a client that saw the lost object cannot write to the other one, by either port.
     let next = Lock {
         token: Token::from_raw(5_000),
         ..lost.stored.value.clone()
@@ -344,7 +344,7 @@ async fn release_request_survives_status_writes_and_a_wipe() {
     let asked = lock(&store, "l").await;
     let settings = asked.stored.value.settings.clone();
     assert_eq!(settings.release_request, Some(Arc::new(request)));
-    // A status write leaves the request alone.
+    // A status write does not change the request.
     let next = Lock {
         token: Token::from_raw(5_000),
         settings: seen.stored.value.settings.clone(),
@@ -357,7 +357,7 @@ async fn release_request_survives_status_writes_and_a_wipe() {
     assert_eq!(wiped.stored.value.token, Token::NONE);
     assert_eq!(wiped.stored.value.settings, settings);
     assert_eq!(wiped.uid, seen.uid);
-    // An unchanged write is not a write.
+    // A write without changes consumes no revision.
     let at = wiped.stored.version;
     let again = store.wipe_lock_status(&resource("l")).await.unwrap();
     assert_eq!((again.version, store.revision().await.unwrap()), (at, at));

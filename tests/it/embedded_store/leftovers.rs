@@ -1,5 +1,5 @@
-//! What a start clears away: sessions that no lock names, and free locks when there are many. Tokens
-//! rise over it.
+//! The cleanup at a start: sessions that no lock names, and free locks beyond a limit. Tokens
+//! increase across it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{Embedded, FIRST};
 use crate::contract::resource;
 
-/// How many free locks are kept.
+/// The number of free locks that are kept.
 const FREE: u64 = 1_000;
 
 const LOCKS: TableDefinition<'static, &'static str, (u64, &'static [u8])> =
@@ -24,8 +24,8 @@ fn open(directory: &Path) -> Embedded {
     Embedded::new(EmbeddedStore::open(directory, FIRST).unwrap(), None)
 }
 
-/// Writes free locks past the store, each at its revision and with its token, and lets the store be
-/// at `revision`.
+/// Writes free locks directly into the file, each with its revision and its token. Sets the store's
+/// revision to `revision`.
 fn put_free_locks(directory: &Path, revision: u64, locks: impl Iterator<Item = (u64, u64)>) {
     let database = Database::open(directory.join("leasehold.redb")).unwrap();
     let write = database.begin_write().unwrap();
@@ -108,7 +108,7 @@ async fn most_recently_written_free_locks_are_kept() {
     assert!(there.contains(&format!("free-{}", first + 1)));
     assert_eq!(store.a.read(&resource("held")).await.value, held.value);
 
-    // The next start has nothing to clear away, and writes nothing.
+    // The next start has nothing to clean up, and writes nothing.
     let revision = store.a.locks.list(1, None).await.unwrap().revision;
     drop(store);
     let store = open(directory.path());
@@ -117,7 +117,8 @@ async fn most_recently_written_free_locks_are_kept() {
     assert_eq!(page.revision, revision);
 }
 
-/// As with a token floor that was given once: such a lock would begin below its own past.
+/// For example after a token floor that was given once. If the lock were deleted, it would begin
+/// below its own last token.
 #[tokio::test]
 async fn free_lock_with_a_token_above_the_revision_stays() {
     let directory = tempfile::tempdir().unwrap();
@@ -138,7 +139,7 @@ async fn free_lock_with_a_token_above_the_revision_stays() {
     assert!(!there.contains(&format!("free-{}", first + 1)));
 }
 
-/// What a newer version wrote about a lock is not this one's to throw away.
+/// This version must not discard fields that a newer version wrote.
 #[tokio::test]
 async fn a_free_lock_with_fields_of_a_newer_version_stays() {
     let directory = tempfile::tempdir().unwrap();
@@ -166,7 +167,7 @@ async fn removed_lock_begins_again_above_its_last_token() {
     drop(open(directory.path()));
     let first = FIRST.0 + 100;
     let last = first + FREE;
-    // The largest token that may go.
+    // The largest token of a lock that may be removed.
     let token = last * 1_000 - 1;
     put_free_locks(directory.path(), last, (first..=last).map(|at| (at, token)));
     let store = open(directory.path());

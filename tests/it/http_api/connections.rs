@@ -1,4 +1,4 @@
-//! Connections: bounded in time, ended at the stop, and never the end of a lease.
+//! Connections: limited in time, closed at the stop, and without any effect on leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use tower::ServiceExt;
 
 use super::Sidecar;
 
-/// Sends bytes as they are, and reads until the server has answered and closes or falls silent.
+/// Sends raw bytes, and reads until the server has answered and closes the connection or falls
+/// silent.
 pub(super) async fn raw(sidecar: &Sidecar, request: &str) -> String {
     let mut stream = TcpStream::connect(sidecar.address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -76,11 +77,11 @@ async fn stop_ends_idle_connections_and_lets_busy_ones_finish() {
     let mut busy = slow.connect().await;
     slow.ask(&mut busy).await;
     slow.stop.cancel();
-    // If it were closed with all that is left when the time is up, the busy one would be too.
+    // If the stop closed it only at the end of the grace period, the busy one would be closed, too.
     let read = tokio::time::timeout(MINUTE, idle.read(&mut [0; 8])).await;
     assert!(matches!(read, Ok(Ok(0))), "closed: {read:?}");
     slow.answer(&mut busy).await;
-    // Less than the time for remaining connections.
+    // Less than the grace period of remaining connections.
     tokio::time::timeout(Duration::from_secs(4), slow.served)
         .await
         .expect("it must end")
@@ -88,7 +89,7 @@ async fn stop_ends_idle_connections_and_lets_busy_ones_finish() {
     is_closed(&mut busy).await;
 }
 
-/// A listener whose handler answers on demand, and counts the requests that it received.
+/// A listener whose handler answers on demand, and counts its requests.
 struct Slow {
     address: std::net::SocketAddr,
     entered: Arc<Semaphore>,
@@ -131,13 +132,13 @@ impl Slow {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Asks, and is being answered when this returns.
+    /// Sends a request, and returns when its handler has started.
     async fn ask(&self, stream: &mut TcpStream) {
         stream.write_all(REQUEST).await.unwrap();
         self.entered.acquire().await.unwrap().forget();
     }
 
-    /// Lets one request be answered, and reads the answer.
+    /// Completes one request, and reads the answer.
     async fn answer(&self, stream: &mut TcpStream) {
         self.go_on.add_permits(1);
         let mut answer = Vec::new();
@@ -182,7 +183,7 @@ async fn busy_connection_is_closed_only_after_it_became_idle() {
     slow.ask(&mut busy).await;
     let mut second = slow.connect().await;
     second.write_all(REQUEST).await.unwrap();
-    // The handler is not asked by the second before the first has its answer, whole.
+    // The second request reaches the handler only after the first has its complete answer.
     slow.answer(&mut busy).await;
     slow.entered.acquire().await.unwrap().forget();
     is_closed(&mut busy).await;
@@ -197,7 +198,7 @@ async fn requests_are_served_beside_2000_idle_connections() {
     for number in 0..2_000 {
         let mut stream = slow.connect().await;
         if number % 2 == 0 {
-            // The first byte of a head; the rest never comes.
+            // The first byte of a head; the rest is never sent.
             stream.write_all(b"G").await.unwrap();
         }
         idle.push(stream);
@@ -224,7 +225,7 @@ async fn a_client_that_hangs_up_before_its_answer_leaves_no_lock_held() {
     let sidecar = Sidecar::start().await;
     sidecar.lease("warm-up").await;
     let (entered, mut is_in) = tokio::sync::mpsc::unbounded_channel();
-    // The write is refused until the client is gone.
+    // The write is refused until the client has disconnected.
     let (gone, is_gone) = std::sync::mpsc::channel::<()>();
     let mut hung_up = false;
     sidecar.store.on_call(move |call| {
@@ -245,13 +246,13 @@ async fn a_client_that_hangs_up_before_its_answer_leaves_no_lock_held() {
     is_in.recv().await.unwrap();
     caller.abort();
     gone.send(()).unwrap();
-    // In any outcome of the try, another caller gets the lock soon.
+    // Whatever the outcome of the attempt, another caller soon gets the lock.
     let soon = tokio::time::timeout(Duration::from_secs(5), async {
         while sidecar.acquire("r").await.status != 200 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
-    soon.await.expect("the lock must come free");
+    soon.await.expect("the lock must become free");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Elections over a real socket: their words, and their refusals.
+//! Elections over a real socket: their answers and refusals.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -45,7 +45,8 @@ async fn candidacy_is_a_hold_that_reports_token_lease_and_validity() {
         (200, &json!(true))
     );
 
-    // To step down is to release. It is over at once; its readers keep their validity.
+    // To resign is to release. The lead ends immediately; clients that read it earlier keep their
+    // validity.
     let lease = told["leaseId"].as_str().unwrap();
     let path = format!("/v1/locks/{lease}");
     let released = sidecar.delete(&path).await;

@@ -1,4 +1,4 @@
-//! Streams of events over a real socket: their words, their end, and refusals before they begin.
+//! Event streams over a real socket: their events, their end, and refusals before the first event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{Sidecar, send};
 use crate::memory_store::MemoryStore;
 
-/// An event, by its name and its data.
+/// An event: its name and its data.
 type Event = (String, Value);
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -48,7 +48,7 @@ impl Stream {
         Self::open(sidecar, Method::POST, "/v1/locks/hold", Some(body)).await
     }
 
-    /// The next event; none at the end of the stream.
+    /// Returns the next event, or `None` at the end of the stream.
     pub(super) async fn next(&mut self) -> Option<Event> {
         let read = async {
             loop {
@@ -170,13 +170,13 @@ async fn heartbeats_cause_no_requests_to_the_store() {
     let sidecar = Sidecar::in_pod("pod-a", &store, short).await;
     let mut hold = Stream::hold(&sidecar, "r").await;
     hold.next_is("acquired").await;
-    // The clock of these tests is stopped, so nothing is due by it; it is moved for one heartbeat.
+    // The clock of these tests is paused, so nothing else is due; it is advanced for one heartbeat.
     let writes = store.writes();
     sidecar.clock.advance(Duration::from_millis(900));
     hold.next_is("heartbeat").await;
     assert!(
         store.writes() <= writes + 1,
-        "no more than the session's renewal"
+        "at most the session's renewal"
     );
 }
 

@@ -1,5 +1,5 @@
-//! Clients that send requests and never read the answers, on every connection of a listener: other clients are
-//! served, and the flood's connections are closed after a bound.
+//! Clients that send requests and never read the answers, on every connection of a listener. Other
+//! clients are served, and the flood's connections are closed after a limit.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Sidecar;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// The server waits for a client that has taken nothing for this long.
+/// A client counts as blocked if the server has read nothing from it for this long.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Serves a router within bounds, until what is returned beside its address is dropped.
+/// Serves a router within bounds, until the returned guard is dropped.
 async fn served(router: axum::Router, bounds: Bounds) -> (SocketAddr, DropGuard) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -26,14 +26,14 @@ async fn served(router: axum::Router, bounds: Bounds) -> (SocketAddr, DropGuard)
     (address, stop.drop_guard())
 }
 
-/// Connections that send this request over and over until the server reads no more of it.
+/// Opens connections that send this request repeatedly until the server stops reading.
 async fn flood(address: SocketAddr, path: &str, connections: usize) -> Vec<TcpStream> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").repeat(100);
     let unread = (0..connections).map(async |_| {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(2_048).unwrap();
         let mut stream = socket.connect(address).await.unwrap();
-        // A write error: the server has closed it.
+        // A write error means that the server has closed the connection.
         while let Ok(Ok(())) =
             tokio::time::timeout(SILENCE, stream.write_all(request.as_bytes())).await
         {}
@@ -42,7 +42,7 @@ async fn flood(address: SocketAddr, path: &str, connections: usize) -> Vec<TcpSt
     futures::future::join_all(unread).await
 }
 
-/// A probe on a connection of its own, as the kubelet makes it.
+/// Sends a probe on a new connection, as the kubelet does.
 async fn probe(address: SocketAddr) {
     let client = reqwest::Client::builder().timeout(MINUTE).build().unwrap();
     let answer = client.get(format!("http://{address}/healthz")).send().await;
@@ -113,7 +113,7 @@ async fn incomplete_requests_take_no_connection_from_others() {
         let half = b"POST / HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
                      content-length: 10\r\n\r\n";
         stream.write_all(half).await.unwrap();
-        // The server says this when the handler asks for the body.
+        // The server sends this when the handler reads the body.
         let mut told = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
         stream.read_exact(&mut told).await.unwrap();
         halves.push(stream);

@@ -1,4 +1,4 @@
-//! The life of a lease: acquired, renewed, read, listed, verified, released, lost.
+//! The lifecycle of a lease: acquired, renewed, read, listed, verified, released, lost.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ async fn late_repetition_of_an_ended_request_acquires_nothing() {
     let lease = first.body["leaseId"].as_str().unwrap();
     let path = format!("/v1/locks/{lease}");
     assert_eq!(sidecar.delete(&path).await.status, 204);
-    // Whatever its body: the request is over.
+    // Whatever its body, the request is over.
     for ttl in [30, 31] {
         let late = sidecar.without_a_write(acquire("one", ttl)).await;
         late.is_problem(410, "lease_lost", "use a new requestId");
@@ -160,7 +160,7 @@ async fn late_repetition_of_an_ended_request_acquires_nothing() {
     }
     assert!(sidecar.store.lock("r").unwrap().grant.is_none());
 
-    // A lease that was lost is over too, and a new request gets the lock.
+    // A request whose lease was lost is over, too, and a new request gets the lock.
     let second = acquire("two", 5).await;
     assert_eq!(second.body["replayed"], false);
     sidecar.clock.advance(Duration::from_secs(6));
@@ -168,7 +168,7 @@ async fn late_repetition_of_an_ended_request_acquires_nothing() {
     late.is_problem(410, "lease_lost", "use a new requestId");
     assert_eq!(late.body["reason"], "app_silent");
 
-    // Ends are remembered for 10 minutes, and requests no longer.
+    // Ended leases are remembered for 10 minutes, and so are their request ids.
     sidecar.clock.advance(Duration::from_secs(588));
     assert_eq!(acquire("one", 30).await.status, 410);
     sidecar.clock.advance(Duration::from_secs(6));
@@ -313,7 +313,7 @@ async fn expired_listing_must_be_started_again() {
     refused.is_problem(400, "invalid_request", words);
     assert!(!refused.headers.contains_key("retry-after"));
 
-    // A place that was good and is too old by now.
+    // A valid token that is too old now.
     let page = sidecar.get("/v1/locks?limit=1").await;
     let path = format!(
         "/v1/locks?limit=1&continue={}",
@@ -324,7 +324,7 @@ async fn expired_listing_must_be_started_again() {
     let refused = sidecar.without_a_write(sidecar.get(&path)).await;
     refused.is_problem(400, "invalid_request", words);
 
-    // It happens in the middle of the agent's own search: its caller sent no `continue`.
+    // The error happens during the agent's own search; its caller sent no `continue`.
     let mut lists = 0;
     sidecar.store.on_call(move |call| {
         lists += usize::from(call == Call::ListLocks);

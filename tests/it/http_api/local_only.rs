@@ -1,4 +1,4 @@
-//! The API answers programs in its own pod, and no web page under whatever name.
+//! The API answers programs in its own pod, but no web page, whatever host name the page uses.
 
 use reqwest::Method;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Invalid requests are refused; none of them reaches the store.
+//! Invalid requests are refused, and none reaches the store.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ async fn refused(sidecar: &Sidecar, path: &str, body: Value) -> Answer {
     answer
 }
 
-/// Sends an acquire that is right but for this change.
+/// Sends a valid acquire with this change.
 async fn changed(sidecar: &Sidecar, change: &Value) -> Answer {
     let mut body = json!({"resource": "r", "ttlSeconds": 30});
     let changes = change.as_object().unwrap().clone();

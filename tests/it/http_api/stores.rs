@@ -1,4 +1,4 @@
-//! Errors of the store, and what an app receives.
+//! Errors of the store, and the answers to the app.
 
 use leasehold::protocol::token::MAX_BASE;
 use leasehold::store::StoreError;
@@ -6,8 +6,8 @@ use leasehold::store::StoreError;
 use super::{Answer, Sidecar};
 use crate::memory_store::{Call, MemoryStore};
 
-/// A sidecar that has its session and knows a free lock, so that a refused acquire has nothing
-/// left to write.
+/// Returns a sidecar that has its session and knows a free lock, so that a refused acquire writes
+/// nothing else.
 async fn warm() -> Sidecar {
     let sidecar = Sidecar::start().await;
     sidecar.lease("warm-up").await;

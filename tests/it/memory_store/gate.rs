@@ -1,4 +1,4 @@
-//! Holds calls of the store back, so that a test may act while they are under way.
+//! Blocks calls of the store, so that a test can act while they are pending.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::Call;
 
-/// Which half of a call is held back.
+/// The half of a call that is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
     /// It is not applied yet.
@@ -16,7 +16,7 @@ pub(crate) enum Half {
     Answer,
 }
 
-/// Holds one kind of call back until it is opened; then it lets everything through.
+/// Blocks one kind of call until it is opened; afterwards all calls pass.
 #[derive(Clone)]
 pub(crate) struct Gate {
     on: (Call, Half),
@@ -25,17 +25,17 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// How many calls wait or have waited at it.
+    /// Returns how many calls have reached the gate.
     pub(crate) fn arrived(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Lets them go on.
+    /// Lets all calls continue.
     pub(crate) fn open(&self) {
         self.open.send_replace(true);
     }
 
-    /// A gate for one half of one kind of call.
+    /// Returns a gate for one half of one kind of call.
     pub(super) fn new(call: Call, half: Half) -> Self {
         Self {
             on: (call, half),
@@ -44,7 +44,7 @@ impl Gate {
         }
     }
 
-    /// Waits, if this is what the gate is for.
+    /// Waits, if the gate is for this half of this call.
     pub(super) async fn pass(self, call: Call, half: Half) {
         if self.on != (call, half) {
             return;

@@ -1,4 +1,4 @@
-//! A join without an answer, which lands when the test says so, or never.
+//! A join without an answer, which the test delivers later or never.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use futures::FutureExt as _;
 /// The version that was read, and the waiter that joins.
 type Sent = (Stored<Lock>, Waiter);
 
-/// The join that is on its way, once it was sent.
+/// A pending join, once it was sent.
 #[derive(Clone)]
 pub(crate) struct LateJoin {
     store: EmbeddedStore,
@@ -31,12 +31,12 @@ impl LateJoin {
         *self.sent.lock().unwrap() = Some((current.clone(), waiter.clone()));
     }
 
-    /// Whether it was sent.
+    /// Returns whether it was sent.
     pub(crate) fn is_sent(&self) -> bool {
         self.sent.lock().unwrap().is_some()
     }
 
-    /// It reaches the store now; returns the result.
+    /// Delivers it to the store, and returns the result.
     pub(crate) fn land(&self) -> Result<(), StoreError> {
         let sent = self.sent.lock().unwrap().take();
         let (current, waiter) = sent.expect("it was sent, and has not landed");

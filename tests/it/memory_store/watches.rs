@@ -1,4 +1,4 @@
-//! Watches that stall or break off.
+//! Watches that stall or end early.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use leasehold::store::{LockWatch, StoreError};
 
 use super::MemoryStore;
 
-/// How many events of one watch are on their way at most.
+/// The maximum number of undelivered events of one watch.
 const ON_THE_WAY: usize = 64;
 
 /// An open watch. It ends when this is dropped.
@@ -20,8 +20,7 @@ pub(super) struct Watch {
 }
 
 impl MemoryStore {
-    /// Stops telling the open watches anything, without ending them, for as long as the answer
-    /// lives.
+    /// Stalls the open watches without ending them, until the returned value is dropped.
     pub(crate) fn stall_watches(&self) -> impl Sized + use<> {
         let watches = std::mem::take(&mut self.control().watches);
         for watch in &watches {
@@ -30,12 +29,12 @@ impl MemoryStore {
         watches
     }
 
-    /// Breaks each watch off from now on at its next event.
+    /// From now on ends each watch with an error at its next event.
     pub(crate) fn break_watches(&self) {
         self.control().watches_break = true;
     }
 
-    /// A watch that can be broken off.
+    /// Wraps a watch so that it can stall or end.
     pub(super) fn controlled(&self, told: LockWatch) -> LockWatch {
         let is_stalled = Arc::new(AtomicBool::new(false));
         let (end, ended) = oneshot::channel();
@@ -59,7 +58,7 @@ impl MemoryStore {
                 event
             }
         });
-        // Many events are on their way at once, and arrive in their order.
+        // Many events are in flight at once, and arrive in order.
         arriving.buffered(ON_THE_WAY).take_until(ended).boxed()
     }
 }

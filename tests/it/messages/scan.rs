@@ -1,7 +1,8 @@
 //! Finds the log macros in the source.
 //!
-//! It walks the tokens and not the syntax tree, because a tree does not show macros inside of `select!`. A log
-//! macro that it cannot read fails the test: nothing that is logged is missing from the list.
+//! It reads the tokens and not the syntax tree, because a tree does not show macros inside
+//! `select!`. A log macro that it cannot read fails the test, so no message is missing from the
+//! list.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,15 +17,15 @@ const LEVELS: [&str; 5] = ["trace", "debug", "info", "warn", "error"];
 /// A macro of `tracing` in shipped code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Log {
-    /// The module that its file is, as a log filter spells it, without the crate.
+    /// The module of its file, as a log filter spells it, without the crate.
     pub(super) module: String,
     pub(super) level: String,
     pub(super) message: String,
-    /// The names of its fields, in their order.
+    /// The names of its fields, in order.
     pub(super) fields: Vec<String>,
 }
 
-/// All that shipped code can log, sorted.
+/// Returns all log macros of the shipped code, sorted.
 pub(super) fn shipped_logs() -> Vec<Log> {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut logs = Vec::new();
@@ -50,7 +51,7 @@ fn sources(root: &Path) -> Vec<PathBuf> {
             files.push(path);
         }
     }
-    // The unit tests of a module have files of their own.
+    // A module's unit tests are in separate files.
     let is_test = |path: &Path| {
         let inside = path.strip_prefix(root).unwrap_or(path);
         inside
@@ -61,14 +62,14 @@ fn sources(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The log macros of one file, in their order.
+/// Returns the log macros of one file, in order.
 fn logs_in(module: &str, source: &str) -> syn::Result<Vec<Log>> {
     let mut logs = Vec::new();
     collect(module, source.parse()?, &mut logs)?;
     Ok(logs)
 }
 
-/// Adds the log macros among these tokens, and in all brackets.
+/// Adds the log macros among these tokens, including those in brackets.
 fn collect(module: &str, tokens: TokenStream, logs: &mut Vec<Log>) -> syn::Result<()> {
     let tokens = shipped(tokens);
     for (at, token) in tokens.iter().enumerate() {
@@ -122,7 +123,7 @@ impl Parse for Arguments {
             if input.peek(LitStr) {
                 let text = input.parse::<LitStr>()?.value();
                 if !input.peek(Token![=]) {
-                    // What follows the message fills its braces.
+                    // The rest are the arguments of the message.
                     input.parse::<TokenStream>()?;
                     return Ok(Self {
                         message: text,
@@ -165,7 +166,7 @@ fn path(input: ParseStream<'_>) -> syn::Result<String> {
     Ok(name)
 }
 
-/// The tokens without the items that are only compiled for tests.
+/// Returns the tokens without the items that are compiled only for tests.
 fn shipped(tokens: TokenStream) -> Vec<TokenTree> {
     let mut kept = Vec::new();
     let mut tokens = tokens.into_iter();

@@ -108,7 +108,7 @@ async fn foreign_binding_is_left_alone_and_reported_once() {
     cluster.edit_binding("n", foreign.clone());
     cluster.lead(true);
     settled().await;
-    assert_eq!(cluster.notes(), 0, "no label, no business of ours");
+    assert_eq!(cluster.notes(), 0, "no label, no Event");
     cluster.label("n", true);
     settled().await;
     cluster.lead(false);
@@ -179,8 +179,5 @@ async fn missing_sidecar_is_reported_once_in_labelled_namespaces() {
     cluster.make_without_sidecar("n", "a");
     settled().await;
     assert_eq!((cluster.notes(), cluster.notes_written()), (2, 2));
-    assert!(
-        cluster.lines().is_empty(),
-        "it is no matter of the audit log"
-    );
+    assert!(cluster.lines().is_empty(), "not for the audit log");
 }

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::paused_clock::PausedClock;
 
-/// The TTL of all sessions here.
+/// The TTL of all sessions of this cluster.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 type Teller<T> = mpsc::UnboundedSender<FeedEvent<Object<T>>>;
@@ -48,7 +48,8 @@ struct Inside {
     writes: usize,
     lines: Vec<Value>,
     labelled: Vec<PodIdentity>,
-    /// Since when a candidate's pod is not Ready, by its name; the others are.
+    /// The candidates' pods that are not Ready, by name, with the time since when. Other pods are
+    /// Ready.
     unready: BTreeMap<String, &'static str>,
     asked_to_resign: Vec<(GrantId, String)>,
     tenancy: Tenancy,
@@ -130,22 +131,22 @@ impl Inside {
 }
 
 impl Cluster {
-    /// An operator that does not lead yet, on a cluster without anything in it.
+    /// Starts an operator that does not lead yet, on an empty cluster.
     pub(crate) async fn start() -> Self {
         Self::start_without([]).await
     }
 
-    /// The same where these are out of order.
+    /// The same, with these parts broken.
     pub(crate) async fn start_without<const N: usize>(broken: [Part; N]) -> Self {
         Self::start_with(broken, BindSidecars::None).await
     }
 
-    /// One that gives sidecars their right in labelled namespaces.
+    /// Starts an operator that binds the sidecars' role in labelled namespaces.
     pub(crate) async fn start_binding(bind_sidecars: BindSidecars) -> Self {
         Self::start_with([], bind_sidecars).await
     }
 
-    /// One over locks and sessions that are somewhere else.
+    /// Starts an operator on locks and sessions of another store.
     pub(crate) async fn start_over(fleet: Arc<dyn FleetStore>) -> Self {
         Self::new().run(Some(fleet), BindSidecars::None).await
     }
@@ -206,7 +207,7 @@ impl Cluster {
         self.inside.lock().unwrap()
     }
 
-    /// A pod's session, which is never renewed, holds a lock.
+    /// Adds a lock that a pod's session holds; the session is never renewed.
     pub(crate) fn hold(&self, lock: &str, pod: &str) {
         let ttl = SessionTtl::from_secs(TTL.as_secs()).unwrap();
         let pod_ref = PodRef {
@@ -244,7 +245,7 @@ impl Cluster {
         inside.put_lock(lock, held);
     }
 
-    /// A pod waits for a lock that is held.
+    /// Adds a pod as a waiter of a held lock.
     pub(crate) fn wait(&self, lock: &str, pod: &str) {
         let mut inside = self.inside();
         let before = inside.locks[&place(lock)].stored.value.clone();
@@ -264,22 +265,22 @@ impl Cluster {
         inside.put_lock(lock, queued);
     }
 
-    /// Since when the pod of a candidate is not Ready.
+    /// Makes the pod of a candidate not Ready since this time.
     pub(crate) fn unready(&self, pod: &str, since: &'static str) {
         self.inside().unready.insert(pod.to_owned(), since);
     }
 
-    /// The requests to resign, by grant, with their reasons.
+    /// Returns the requests to resign, by grant, with their reasons.
     pub(crate) fn asked_to_resign(&self) -> Vec<(GrantId, String)> {
         self.inside().asked_to_resign.clone()
     }
 
-    /// A free lock with an incident of just now.
+    /// Adds a free lock with an incident of now.
     pub(crate) fn incident(&self, lock: &str, kind: IncidentKind) {
         self.incident_at(lock, kind, WallTime(0));
     }
 
-    /// A free lock with an incident of this time, as its writer's clock says.
+    /// Adds a free lock with an incident of this time by its writer's clock.
     pub(crate) fn incident_at(&self, lock: &str, kind: IncidentKind, at: WallTime) {
         let incident = Incident {
             at,
@@ -298,7 +299,7 @@ impl Cluster {
         self.inside().put_lock(lock, with_it);
     }
 
-    /// A lock that is made with a request to release what never was.
+    /// Creates a lock with a request to release a lease that never existed.
     pub(crate) fn make_with_request(&self, lock: &str) {
         let request = ReleaseRequest {
             lease: "nobody".into(),
@@ -321,7 +322,7 @@ impl Cluster {
         self.leads_changed.notify_waiters();
     }
 
-    /// A session is renewed, and no feed has delivered it yet.
+    /// Renews a session; no feed has delivered the renewal yet.
     pub(crate) fn renew_unheard(&self, session: &str) {
         let mut inside = self.inside();
         let tell = inside.tell_sessions.take();
@@ -353,12 +354,12 @@ impl Cluster {
         self.inside().notes.len()
     }
 
-    /// How many notes were written, also those that were there.
+    /// Returns how many notes were written, including repeated ones.
     pub(crate) fn notes_written(&self) -> usize {
         self.inside().notes_written
     }
 
-    /// The pods that have the label of the one election here.
+    /// Returns the pods with the label of the only election here.
     pub(crate) fn labelled(&self) -> Vec<String> {
         let inside = self.inside();
         let names = inside
@@ -384,12 +385,12 @@ impl Cluster {
         self.inside().writes_fail = with;
     }
 
-    /// Sets the revision of the store; returns the previous one.
+    /// Sets the revision of the store, and returns the previous one.
     pub(crate) fn set_revision(&self, revision: u64) -> u64 {
         std::mem::replace(&mut self.inside().revision, revision)
     }
 
-    /// The feed of locks is interrupted, and continues without a change.
+    /// Interrupts the feed of locks, which continues without a change.
     pub(crate) fn interrupt(&self) {
         let inside = self.inside();
         let away = StoreError::Unavailable("away".into());
@@ -397,7 +398,7 @@ impl Cluster {
         let _told = tell.send(FeedEvent::Interrupted(away));
     }
 
-    /// The feed of locks is refused once.
+    /// Refuses the feed of locks once.
     pub(crate) fn refuse(&self) {
         let inside = self.inside();
         let refused = StoreError::Denied("cannot watch distributedlocks".into());
@@ -405,18 +406,18 @@ impl Cluster {
         let _told = tell.send(FeedEvent::Interrupted(refused));
     }
 
-    /// Whether the replica says that it is of use as the active one.
+    /// Returns whether the replica is willing to be active.
     pub(crate) fn stands(&self) -> bool {
         self.inside().stands
     }
 
-    /// Why it is not ready; nothing when it is.
+    /// Returns why it is not ready, or an empty text if it is.
     pub(crate) fn why_not_ready(&self) -> String {
         let operator = self.operator.as_ref().unwrap();
         operator.ready().err().unwrap_or_default()
     }
 
-    /// The feed of locks relists.
+    /// Relists the feed of locks.
     pub(crate) fn relist(&self) {
         let inside = self.inside();
         let tell = inside.tell_locks.as_ref().unwrap();
@@ -443,7 +444,7 @@ impl Cluster {
         self.inside().broken.remove(&part);
     }
 
-    /// The feed delivers an unreadable lock.
+    /// Delivers an unreadable lock on the feed.
     pub(crate) fn unreadable(&self, lock: &str) {
         let inside = self.inside();
         let told = FeedEvent::Unreadable {

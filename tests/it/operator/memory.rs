@@ -1,6 +1,7 @@
-//! What the operator keeps of many locks, in a process of its own: what other tests take is not in it.
+//! The operator's memory for many locks, measured in a separate process, so that the memory of
+//! other tests is not included.
 //!
-//! The objects are as an API server sends them, page by page, and nothing but the operator keeps them.
+//! The objects come page by page as from an API server, and only the operator keeps them.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -24,12 +25,13 @@ use super::settled;
 
 /// The chart's default limit.
 const LIMIT_KIB: u64 = 256 * 1024;
-/// What a free lock takes at most. Kept whole it took 1,490 bytes, with nothing optional in it.
+/// The maximum memory of a free lock. Kept as a whole object it took 1,490 bytes, without any
+/// optional field.
 const FREE_BYTES: u64 = 900;
-/// Names the sizes that the child is to have: free locks, held locks, sessions.
+/// The environment variable with the child's sizes: free locks, held locks, sessions.
 const SIZES: &str = "LEASEHOLD_MEMORY_OF";
 const CHILD: &str = "operator::memory::operator_process_with_a_large_fleet";
-/// How many objects an API server sends at once.
+/// The number of objects in a page of the API server.
 const PAGE: usize = 500;
 
 #[derive(Clone, Copy)]
@@ -93,7 +95,7 @@ impl Large {
     }
 }
 
-/// All objects of a kind: the text of a page, then its objects, one after the other.
+/// Returns all objects of a kind: the text of a page, then its objects, one after the other.
 fn feed<T: Send + 'static>(
     count: usize,
     object: impl Fn(usize) -> Value + Send + 'static,
@@ -184,7 +186,7 @@ impl FleetStore for Large {
     }
 }
 
-/// A line of what the kernel says of this process, in KiB.
+/// Returns a number from this process's status in the kernel, in KiB.
 fn kib(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -192,7 +194,7 @@ fn kib(name: &str) -> u64 {
     number.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// What the test below measures; it does nothing where no size is given.
+/// The process that the test below measures. Without sizes it does nothing.
 #[tokio::test(start_paused = true)]
 async fn operator_process_with_a_large_fleet() {
     let Ok(sizes) = std::env::var(SIZES) else {
@@ -223,7 +225,7 @@ async fn operator_process_with_a_large_fleet() {
     println!("kept: {} KiB, at most {} KiB", after - before, peak);
 }
 
-/// The current and the peak memory of a process, in KiB.
+/// Returns the current and the peak memory of a process, in KiB.
 fn measured(sizes: &str) -> (u64, u64) {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", CHILD])

@@ -69,7 +69,7 @@ fn decision_for_each_pod_has_not_drifted() {
     }
 }
 
-/// A file for each pod, and a pod for each file.
+/// Each file belongs to a pod.
 #[test]
 fn every_golden_file_belongs_to_a_pod() {
     let names: Vec<_> = pods::all().into_iter().map(|case| case.name).collect();
@@ -81,7 +81,7 @@ fn every_golden_file_belongs_to_a_pod() {
     }
 }
 
-/// The messages that users see; they are reviewed in one place.
+/// The messages that users see, reviewed in one file.
 #[test]
 fn messages_for_bad_annotations_have_not_drifted() {
     let mut said = vec![
@@ -118,7 +118,7 @@ fn bad_annotation_refuses_the_pod_in_an_enabled_namespace() {
     }
 }
 
-/// kubectl cuts longer ones, in the middle of the advice.
+/// kubectl truncates longer ones, in the middle of the advice.
 #[test]
 fn warnings_are_short_enough_to_be_read() {
     for case in pods::all() {
@@ -133,7 +133,7 @@ fn warnings_are_short_enough_to_be_read() {
     }
 }
 
-/// Mutating comes before validating: no length is checked yet.
+/// Mutation comes before validation, so no length has been checked yet.
 #[test]
 fn long_values_of_a_pod_are_shortened_in_warnings() {
     let long = "x".repeat(100_000);
@@ -178,7 +178,7 @@ fn object_that_is_not_a_pod_is_an_error() {
     assert_eq!(pods::decided(&empty).decision, Decision::LeaveAlone);
 }
 
-/// The tables of the documentation are written from the code.
+/// The tables of the documentation are generated from the code.
 #[test]
 fn the_documented_annotations_have_not_drifted() {
     let mut table = String::from("| annotation | takes | does |\n| --- | --- | --- |\n");
@@ -193,7 +193,7 @@ fn the_documented_annotations_have_not_drifted() {
     assert_committed_part("docs/injection.md", "annotations", &table);
 }
 
-/// What the chart renders is what the operator reads.
+/// The operator reads what the chart renders.
 #[test]
 fn chart_settings_are_accepted_and_its_defaults_match() {
     let ours = Injection::from_yaml("image: i").unwrap();
@@ -214,7 +214,7 @@ fn chart_settings_are_accepted_and_its_defaults_match() {
             let expected = Injection {
                 image,
                 image_pull_policy,
-                // As its policies are by default.
+                // The default of the chart's policies.
                 take_over: TakeOver::Strict,
                 ..ours.clone()
             };

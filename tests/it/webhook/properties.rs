@@ -1,4 +1,4 @@
-//! What holds of every pod: nothing that it has is changed, and asking twice is asking once.
+//! Properties of every pod: nothing in it changes, and a second injection has no effect.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ const NAMES: [&str; 8] = [
     "leasehold-gate",
 ];
 
-/// A list that may be there, be null, or be missing.
+/// A list that may be present, null, or absent.
 fn list(element: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Option<Value>> {
     prop_oneof![
         1 => Just(None),
@@ -82,7 +82,7 @@ fn container() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Kubernetes would not take two of one name, and neither matters here.
+/// Removes duplicate names: Kubernetes would refuse them, and they do not matter here.
 fn unlike(list: Option<Value>) -> Option<Value> {
     let mut seen = BTreeSet::new();
     let mut list = list;
@@ -151,7 +151,7 @@ fn pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whether all that is in `before` is in `after`: members under their names, elements in their order.
+/// Returns whether `after` contains everything in `before`: members by name, elements in order.
 fn is_within(before: &Value, after: &Value) -> bool {
     match (before, after) {
         (Value::Null, _) => true,
@@ -184,7 +184,7 @@ proptest! {
         let made = pods::apply(&pod, &patch);
         prop_assert!(is_within(&pod, &made), "{pod}\nbecame {made}");
         prop_assert!(made != pod);
-        // By name, because two containers may look alike.
+        // Compared by name, because two containers may have the same content.
         for list in ["containers", "initContainers", "volumes"] {
             let names = |pod: &Value| -> Vec<String> {
                 let elements = pod["spec"][list].as_array().cloned().unwrap_or_default();

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::pods;
 
-/// The webhook on a socket, without TLS.
+/// The webhook on a socket without TLS.
 struct Served {
     injector: Injector,
     url: String,
@@ -34,7 +34,7 @@ impl Served {
         (answer.status(), answer.text().await.unwrap())
     }
 
-    /// The response inside of the answer to a review.
+    /// Returns the response in the answer to a review.
     async fn review(&self, review: &Value) -> Value {
         let (status, text) = self.send(review.to_string()).await;
         assert_eq!(status, StatusCode::OK, "{text}");
@@ -45,7 +45,7 @@ impl Served {
         answer["response"].clone()
     }
 
-    /// Asserts that these were counted, and no others.
+    /// Asserts that exactly these were counted.
     fn assert_counted(&self, expected: &[(&str, u64)]) {
         let metrics = self.injector.metrics();
         let mut total = 0;
@@ -61,7 +61,7 @@ impl Served {
     }
 }
 
-/// What the API server sends, as it does.
+/// Returns a review as the API server sends it.
 fn review_of(pod: &Value) -> Value {
     json!({
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
@@ -84,7 +84,7 @@ fn case(name: &str) -> Value {
     cases.find(|case| case.name == name).unwrap().pod
 }
 
-/// Base64 as its own words have it (RFC 4648).
+/// Decodes Base64 (RFC 4648), implemented independently.
 fn decoded(patch: &Value) -> Value {
     let bytes: k8s_openapi::ByteString = serde_json::from_value(patch.clone()).unwrap();
     serde_json::from_slice(&bytes.0).unwrap()
@@ -218,7 +218,7 @@ async fn endless_body_is_refused() {
     }
     served.assert_counted(&[("invalid", 1)]);
 
-    // As large as a pod can be at all.
+    // The maximum size of a pod.
     let mut pod = case("job");
     pod["metadata"]["annotations"] = json!({"large": "x".repeat(1_500_000)});
     assert_eq!(served.review(&review_of(&pod)).await["allowed"], true);

@@ -1,5 +1,5 @@
-//! An app's calls to its sidecar. Each takes a moment in either direction, and now and then much longer or
-//! for ever: the app counts from when it sent.
+//! An app's calls to its sidecar. Each takes a moment in either direction, and occasionally much
+//! longer or forever: the app counts from when it sent the call.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use leasehold::protocol::ids::{LeaseId, Resource};
 use leasehold::protocol::time::Moment;
 
 use super::{Answer, App, Asks, Held, Invocation, Op};
-/// How often it sends a request that has a name.
+/// The maximum number of attempts of a request with a `requestId`.
 const TRIES: u32 = 3;
-/// How long an app waits for an answer that needs no waiting.
+/// The timeout of a call that needs no wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl App {
-    /// Acquires a lock; `None` without a grant. A request with a `requestId` is repeated when no answer came, and
-    /// then gets the answer to the first attempt.
+    /// Acquires a lock; `None` without a grant. A request with a `requestId` is repeated if no
+    /// answer arrives, and then gets the answer to the first attempt.
     pub(super) async fn acquire(&mut self, resource: Resource, wait: Duration) -> Option<Held> {
         let request = self.request(resource, wait);
         let asks = self.asks(Op::acquire(request.resource.as_str()));
@@ -29,7 +29,8 @@ impl App {
                         self.world
                             .count("lease told to the repetition of a request");
                     }
-                    // The first answer about this lease that this app receives, whatever an earlier process received.
+                    // The first answer about this lease that this app receives, even if an earlier
+                    // process has received one.
                     let asks = Asks { sent, ..asks };
                     return Some(self.believe(&lease, asks, !replayed || tries > 0));
                 }
@@ -50,7 +51,7 @@ impl App {
         request: AcquireRequest,
     ) -> Answer<Result<Acquired, AcquireError>> {
         let wait = request.wait;
-        // A client that hangs up before the answer.
+        // A client that disconnects before the answer.
         let hangs_up = if self.random.u8(..10) == 0 {
             self.up_to(wait + Duration::from_millis(20))
         } else {
@@ -72,7 +73,7 @@ impl App {
         }
     }
 
-    /// Renews; `None` when the lease is over. Without an answer the previous deadline stays.
+    /// Renews; `None` if the lease is over. Without an answer the previous deadline stays.
     pub(super) async fn renew(&mut self, held: Held) -> Option<Held> {
         let asks = self.asks(Op::renew(held.lease.as_str()));
         let lease = held.lease.clone();
@@ -121,7 +122,7 @@ impl App {
         }
     }
 
-    /// It is about to release.
+    /// Records that the app is about to release.
     pub(super) fn stop_believing(&self, held: &Held) -> Invocation {
         let (now, mut records) = (self.world.now(), self.world.records());
         records
@@ -156,7 +157,7 @@ impl App {
                 self.over(&held);
                 None
             }
-            // The sidecar was restarted: the previous deadline stays.
+            // The sidecar was restarted, so the previous deadline stays.
             LeaseError::Resuming => Some(held),
             LeaseError::Unknown => {
                 self.judge_unknown(&held);
@@ -165,8 +166,8 @@ impl App {
         }
     }
 
-    /// A sidecar that returned this lease knows it while the app holds it, and after a restart if the lease is on
-    /// file.
+    /// A sidecar that returned this lease knows it while the app holds it; after a restart, if the
+    /// lease is in the state file.
     fn judge_unknown(&self, held: &Held) {
         if self.pod.memory() == held.memory && self.pod.now() < held.until {
             let lease = &held.lease;
@@ -175,7 +176,7 @@ impl App {
         }
     }
 
-    /// Sends a request, and waits for its answer for a bounded time.
+    /// Sends a request, and waits for its answer up to this time.
     async fn ask<T, F>(
         &mut self,
         at_most: Duration,
@@ -213,7 +214,7 @@ impl App {
         self.world.judge(&self.name, is_late.map_or(Ok(()), Err));
     }
 
-    /// How long a message inside the pod takes.
+    /// Returns the delay of a message inside the pod.
     pub(super) fn way(&mut self) -> Duration {
         match self.random.u8(..50) {
             0 => self.up_to(self.ttl()),
@@ -230,7 +231,7 @@ fn granted(outcome: &Result<Acquired, AcquireError>) -> Option<&LeaseView> {
     }
 }
 
-/// A lease that is returned has validity left. Returns the violation, if any.
+/// A returned lease has validity left. Returns the violation, if any.
 fn is_late(agent: &Agent, arrived: Moment, view: Option<&LeaseView>) -> Option<String> {
     let view = view?;
     let is_late = arrived.after(view.valid_for) <= agent.now();

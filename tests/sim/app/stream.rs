@@ -1,5 +1,6 @@
-//! A lock that an app holds by a connection: it receives of it until either side ends it. Events come late,
-//! and each claims no more than what counts from when the app sent its request.
+//! A lock that an app holds by a connection: the app receives events about it until either side
+//! ends it. Events arrive late, and each confirms only validity that counts from when the app sent
+//! its request.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::{App, Asks, Held, Invocation, Op};
 use crate::pod::Sidecar;
 
 impl App {
-    /// Waits for a lock and has it, by a connection that it closes after a while.
+    /// Waits for a lock and holds it by a connection, which it closes after a while.
     pub(super) async fn hold_by_connection(&mut self, resource: Resource) {
         let ttl = self.ttl();
         let mut request = self.request(resource, Duration::MAX);
@@ -72,14 +73,14 @@ impl App {
             self.stop_believing(&held);
             self.over(&held);
         }
-        // Removed with the connection, whose end the sidecar then detects.
+        // Dropped with the connection; then the sidecar detects its end.
         drop(connection);
     }
 }
 
 impl App {
-    /// The connection stays open until the returned value is dropped. Each event is recorded as a request when it
-    /// is sent.
+    /// The connection stays open until the returned value is dropped. Each event is recorded as a
+    /// request when it is sent.
     fn connect(
         &self,
         sidecar: &Sidecar,
@@ -103,7 +104,7 @@ impl App {
     }
 }
 
-/// The lease that this event confirms.
+/// Returns the lease that this event confirms.
 const fn said_of(event: &LeaseEvent) -> Option<&LeaseId> {
     match event {
         LeaseEvent::Acquired(view)

@@ -1,4 +1,4 @@
-//! What goes wrong with the operator's replicas: the same as with pods, as far as they are the same.
+//! The faults of the operator's replicas: the same as those of pods, where they apply.
 
 use super::{Faults, GRACE, LONGEST};
 use crate::operator::Replica;

@@ -1,4 +1,4 @@
-//! Faults of the processes of a pod: they crash, pause, are stopped, and end for good.
+//! Faults of a pod's processes: they crash, pause, are stopped, and end permanently.
 
 use leasehold::agent::OnTerm;
 
@@ -29,7 +29,8 @@ impl Faults {
         self.later(1.0, move || start_again(&pod));
     }
 
-    /// A rollout or a manual restart: the process ends cleanly if it can, and another one replaces it.
+    /// A rollout or a manual restart: the process exits gracefully if it can, and another one
+    /// replaces it.
     pub(super) fn terminate_sidecar(&mut self, pod: &Pod) {
         let is_stopping = |pod: &Pod| pod.sidecar().is_none_or(|it| it.agent.is_draining());
         if is_stopping(pod) {
@@ -121,7 +122,7 @@ impl Faults {
         self.world.store().report_pod(report);
     }
 
-    /// Two pods at least stay.
+    /// Ends a pod. At least two pods remain.
     pub(super) fn end(&mut self, pod: &Pod) {
         let alive = self.pods.iter().filter(|pod| !pod.is_over()).count();
         if alive <= 2 || pod.is_over() {
@@ -143,7 +144,7 @@ impl Faults {
         }
     }
 
-    /// The kubelet reports the end when it happened.
+    /// Deletes a pod. The kubelet reports the end when it has happened.
     fn delete_pod(&mut self, pod: &Pod) {
         let grace = self.up_to(self.ttl().mul_f64(GRACE));
         let run_on = self.up_to(self.ttl() / 2);

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-/// How bad a network is.
+/// The quality of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quality {
-    /// Some milliseconds, and nothing is lost.
+    /// Some milliseconds, no loss.
     Good,
-    /// Some tens of milliseconds; now and then something is lost.
+    /// Some tens of milliseconds, occasional loss.
     Slow,
-    /// Up to a second; one call in five goes wrong.
+    /// Up to a second; one call in five fails.
     Bad,
 }
 
-/// From when on something is late: more than any quality makes of it.
+/// A message is late after this time, which exceeds every quality's normal delay.
 pub(super) const LATE: Duration = Duration::from_secs(1);
 
-/// What the store makes of a call.
+/// The store's handling of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The call is applied and answered.
@@ -29,9 +29,9 @@ pub(super) enum Outcome {
     Lost,
     /// No server listens.
     Refused,
-    /// The store has too much to do, and does nothing.
+    /// The store is overloaded, and does not apply the call.
     Throttled,
-    /// The call is not applied, and the answer does not say so.
+    /// The call is not applied, and the answer leaves that open.
     Unclear,
 }
 
@@ -41,11 +41,11 @@ pub(super) struct Delivery {
     pub(super) outcome: Outcome,
     pub(super) to_store: Duration,
     pub(super) to_caller: Duration,
-    /// The connection breaks before the request arrives, which it does all the same.
+    /// The connection breaks before the request arrives; the request still arrives.
     pub(super) broken_after: Option<Duration>,
     /// A proxy sends it again after this time, and returns the second answer.
     pub(super) again_after: Option<Duration>,
-    /// Whether it waits until a cut is healed, or is lost in it.
+    /// Whether the message waits for the end of a cut, or is lost in it.
     pub(super) outlasts_cuts: bool,
 }
 
@@ -72,7 +72,7 @@ impl Delivery {
     }
 
     fn goes_wrong(&mut self, is_write: bool, ttl: Duration, random: &mut Rng) {
-        // Later than its caller waits, or just late: up to twice what a session lives.
+        // Later than its caller waits, or just late: up to twice the TTL.
         let late = ttl.mul_f64(2.0 * random.f64() * random.f64());
         self.outcome = match random.u8(..10) {
             0 => Outcome::Lost,
@@ -97,14 +97,14 @@ impl Delivery {
             }
         };
         if self.outcome == Outcome::Unclear && random.bool() {
-            // It is applied all the same, now or later.
+            // It is applied nevertheless, now or later.
             self.outcome = Outcome::Applied;
             self.broken_after = Some(self.to_store);
             self.to_store = self.to_store.max(ttl.mul_f64(random.f64()));
         }
     }
 
-    /// What went wrong for a caller that received the answer.
+    /// Returns the fault that a caller with an answer observed.
     pub(super) fn kind_heard(&self) -> Option<&'static str> {
         match self.outcome {
             Outcome::Refused => Some("refused"),

@@ -1,4 +1,4 @@
-//! The operator's port over a link. Its feeds are late, break off and relist.
+//! The operator's port over a link. Its feeds are late, end early and relist.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::{Link, at_once};
 use crate::network::Way;
 
 impl Link {
-    /// Forwards a feed with a delay, and reopens it each time that it broke.
+    /// Forwards a feed with a delay, and reopens it each time it ends.
     fn follow<T: Send + 'static>(&self, open: fn(&EmbeddedStore) -> Feed<T>) -> Feed<T> {
         let (tell, told) = mpsc::unbounded_channel();
         tokio::spawn(self.clone().follow_on(open, tell));
@@ -48,7 +48,7 @@ impl Link {
                     told = feed.next() => told,
                 };
                 let Some(told) = told else { break };
-                // Existing objects arrive at once; a change is delayed.
+                // Existing objects arrive immediately; changes are delayed.
                 is_complete |= matches!(told, FeedEvent::ListDone);
                 if is_complete {
                     tokio::time::sleep(self.watch_delay()).await;

@@ -1,5 +1,5 @@
-//! What the admission policies of strict mode refuse: a pod that ends another pod's session or grant. It also checks
-//! what no process may do: end a grant before its session has ended.
+//! The admission policies of strict mode: they refuse a pod that ends another pod's session or
+//! grant. It also checks what no process may do: end a grant before its session has ended.
 
 use leasehold::protocol::lock::{Grant, Lock};
 use leasehold::protocol::session::Session;
@@ -33,7 +33,7 @@ impl Link {
         Ok(())
     }
 
-    /// The grant of another that such a write ends.
+    /// Returns the other pod's grant that this write ends.
     pub(super) fn ended_by(&self, next: &Lock) -> Option<Grant> {
         let records = self.world().records();
         let had = records.invariants.lock(&next.resource)?.grant.as_ref()?;
@@ -41,8 +41,8 @@ impl Link {
         ends.then(|| had.clone())
     }
 
-    /// A write was applied that may be a grant of the writer's own: its token must exceed all that a LIST had
-    /// returned to the writer when it sent it.
+    /// Checks an applied write that may contain the writer's own new grant. Its token must exceed
+    /// every revision that a LIST had returned to the writer when it sent the write.
     pub(super) fn judge_token(&self, before: &Lock, next: &Lock, listed: Revision) {
         let Some(grant) = &next.grant else { return };
         let is_own = *grant.holder.pod.name == *self.0.who;
@@ -54,8 +54,8 @@ impl Link {
         self.world().judge(&self.0.who, Err(flaw));
     }
 
-    /// A write was applied that ended this grant: its session must be revoked or missing for long enough, or an
-    /// administrator requested it.
+    /// Checks an applied write that ended this grant. Its session must be revoked or missing for
+    /// long enough, or an administrator requested it.
     pub(super) fn judge_end(&self, of: &Lock, ended: Option<Grant>) {
         let Some(ended) = ended else { return };
         let now = self.world().now();

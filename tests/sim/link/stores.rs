@@ -1,4 +1,4 @@
-//! The ports of an agent, over a link.
+//! The ports of an agent over a link.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use leasehold::store::{
 use super::{Link, at_once};
 
 impl Link {
-    /// Notes what the store has after a write of a lock, in the same step.
+    /// Records the stored lock after a write, in the same step.
     pub(super) fn written(
         &self,
         answer: Result<Stored<Lock>, StoreError>,
@@ -28,14 +28,14 @@ impl Link {
         answer
     }
 
-    /// Its own agent wrote a session.
+    /// A session's own agent wrote it.
     fn session_written(&self, session: &Session, sent: Duration) {
         let now = self.world().now();
         let mut records = self.world().records();
         records.sessions.written(session, sent, now);
     }
 
-    /// Another than its own agent revoked a session.
+    /// Another process revoked a session.
     pub(super) fn session_revoked(&self, session: &Session) {
         let now = self.world().now();
         let verdict = self.world().records().sessions.revoked(session, now);

@@ -1,5 +1,5 @@
-//! A watch over a link: events are late but in order, stall for a while, and end in each of the ways in which a watch
-//! may end.
+//! A watch over a link: events are late but in order, stall for a while, and end in every way that
+//! is possible for a watch.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::network::Way;
 
 type Event = Result<LockEvent, StoreError>;
 
-/// How a watch ends if its client does not close it.
+/// The end of a watch that its client does not close.
 enum End {
-    /// The store ends it, as it does from time to time.
+    /// The store ends it, as it does periodically.
     Closed,
     /// With an error, after which the client relists.
     Failed(StoreError),
-    /// It does not end, and says nothing any more.
+    /// It does not end, and delivers nothing more.
     Silent,
 }
 
@@ -87,7 +87,8 @@ impl Link {
         Duration::from_millis(self.random().u64(..longest))
     }
 
-    /// Mostly no delay; sometimes the watch stalls, and later events wait.
+    /// Returns the delay of an event. It is mostly zero; sometimes the watch stalls, and later
+    /// events wait.
     pub(super) fn watch_delay(&self) -> Duration {
         let quality = self.quality();
         let mut random = self.random();

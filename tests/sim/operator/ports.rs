@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::world::World;
 
-/// Everything but the fleet.
+/// All ports except the fleet.
 pub(super) struct Outside {
     world: World,
     notes: Mutex<BTreeSet<ObjectRef>>,
@@ -156,7 +156,7 @@ impl Namespaces for Outside {
     }
 }
 
-/// Leads while its agent does.
+/// Leads while its agent leads.
 pub(super) struct Elected {
     world: World,
     who: Arc<str>,

@@ -1,4 +1,4 @@
-//! How processes of a pod end: killed between two steps, or stopped with a grace period.
+//! The ends of a pod's processes: killed between two steps, or stopped with a grace period.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ impl Pod {
         self.0.disk.take_away();
     }
 
-    /// The sidecar is stopped, serves until it has ended, and is killed if that takes longer than `grace`.
+    /// Stops the sidecar, which serves until it has ended. It is killed if that takes longer than
+    /// `grace`.
     pub(crate) async fn stop_sidecar(&self, on_term: OnTerm, grace: Duration) {
         let Some(sidecar) = self.sidecar() else {
             return;
@@ -52,13 +53,13 @@ impl Pod {
         self.kill_sidecar();
     }
 
-    /// Whether this process is the one that runs.
+    /// Returns whether this process is the running one.
     fn is_running(&self, sidecar: &Sidecar) -> bool {
         let running = self.sidecar();
         running.is_some_and(|running| running.link.is(&sidecar.link))
     }
 
-    /// The apps crash.
+    /// Crashes the apps.
     pub(crate) fn kill_apps(&self) {
         for app in std::mem::take(&mut self.parts().apps) {
             app.abort();
@@ -66,7 +67,7 @@ impl Pod {
         self.world().apps_crashed(self.name());
     }
 
-    /// All of it ends for good.
+    /// Ends the whole pod permanently.
     pub(crate) fn end(&self) {
         self.kill_apps();
         self.kill_sidecar();
@@ -74,8 +75,8 @@ impl Pod {
         self.world().ended(self.name());
     }
 
-    /// The pod is deleted. Mostly its apps end before its sidecar is stopped. With a short grace period, or one that
-    /// a hook uses up, they continue for `apps_run_on`.
+    /// Deletes the pod. Mostly its apps end before its sidecar is stopped. With a short grace
+    /// period, or one that a hook uses up, they continue for `apps_run_on`.
     pub(crate) async fn end_in_good_order(&self, grace: Duration, apps_run_on: Option<Duration>) {
         self.parts().is_over = true;
         if apps_run_on.is_none() {
@@ -86,7 +87,7 @@ impl Pod {
         self.end();
     }
 
-    /// What the kubelet reports of it when it ended.
+    /// Returns the kubelet's report of its end.
     pub(crate) fn report(&self) -> PodReport {
         PodReport {
             object_ref: ObjectRef {
@@ -102,8 +103,8 @@ impl Pod {
         }
     }
 
-    /// Reports that do not mean the end of the pod: failed by a controller, lost, being deleted, or between two runs
-    /// of its containers.
+    /// Returns a report that does not mean the end of the pod: failed by a controller, lost, being
+    /// deleted, or between two runs of its containers.
     pub(crate) fn report_of_no_end(&self, kind: u8) -> PodReport {
         let ended = self.report();
         let with = |second| vec![ContainerReport::Terminated, second];

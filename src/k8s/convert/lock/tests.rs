@@ -1,4 +1,4 @@
-//! What survives a write, what does not, and what is refused.
+//! Tests what survives a write, what does not, and what is rejected.
 
 use super::*;
 use crate::protocol::incident::Ending;
@@ -140,7 +140,7 @@ fn long_held_condition_is_set_once_and_ends_with_the_grant() {
     assert_eq!(next.marked_long_held(Some(WallTime(1))), None);
     let written = write(&stored, &next).unwrap();
     let conditions = written["status"]["conditions"].as_array().unwrap();
-    assert_eq!(conditions[0]["new"], 1, "others stay");
+    assert_eq!(conditions[0]["new"], 1, "kept as read");
     assert_eq!(conditions[1]["type"], "LongHeld");
     assert_eq!(conditions[1]["lastTransitionTime"], EPOCH);
     assert_eq!(
@@ -335,11 +335,11 @@ fn preferred_flag_is_written_only_if_set_and_reads_back() {
         (&waiters[0]["leaseId"], &waiters[0]["preferred"]),
         (&json!("g-c"), &json!(true))
     );
-    assert_eq!(waiters[1], waiter("b"), "as it was, without one");
+    assert_eq!(waiters[1], waiter("b"), "unchanged, without it");
     assert_eq!(read(written).unwrap().value, next);
 }
 
-/// All is over for the holder and its waiters.
+/// Returns the incidents after a take-over from an expired holder, whose waiters expired, too.
 fn incidents_after_a_take_over(stored: &Stored<Lock>) -> Vec<Value> {
     let lock = &stored.value;
     let next = lock.take_over(Revision(9), &MINT, |_| true, &ending(), None);
@@ -415,7 +415,7 @@ fn inconsistent_status_is_unreadable_and_names_the_field() {
         (json!("held"), "lock.status"),
     ] {
         let Err(StoreError::Unreadable(what)) = read(object(status.clone())) else {
-            panic!("{status} was taken");
+            panic!("{status} was accepted");
         };
         assert!(what.contains(words) && what.contains("\"r\""), "{what}");
     }
@@ -450,7 +450,7 @@ fn update_carries_the_version_and_uid_it_was_decided_on() {
 }
 
 proptest! {
-    /// Whatever is done to a lock, reading back what was written gives the lock that was meant.
+    /// After any change of a lock, reading back what was written gives the intended lock.
     #[test]
     fn written_lock_reads_back_unchanged(steps in prop::collection::vec((0_u8..4, 0_u8..4), 1..20)) {
         let mut stored = read(object(Value::Null)).unwrap();

@@ -1,6 +1,7 @@
-//! What feeds make of an API server that hangs, forgets and talks nonsense. It is asked directly and in
-//! paused time: the limits on silence are met by what hangs on purpose, and by no slow machine. What is
-//! made of a real connection that breaks or says nothing is in tests/e2e (`faults`, `waiting::faults`).
+//! Tests how feeds handle an API server that hangs, that no longer has a revision, and that sends
+//! nonsense. Requests reach it directly and in paused time: only a deliberate hang reaches the
+//! limits on silence, and a slow machine does not. Real connections that break or stay silent are
+//! tested in tests/e2e (`faults`, `waiting::faults`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -25,9 +26,9 @@ const IMPATIENCE: Timeouts = Timeouts {
 enum Act {
     /// Answers with this.
     Answer(u16, String),
-    /// Says this of a watch and no more, and keeps the connection.
+    /// Sends this part of a response and nothing more, and keeps the connection open.
     Begin(String),
-    /// Says nothing.
+    /// Does not answer.
     Hang,
 }
 
@@ -56,7 +57,7 @@ fn gone() -> String {
     json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}).to_string()
 }
 
-/// An API server that acts so, and then hangs.
+/// Returns a feed of an API server that performs these acts and then hangs, and its requests.
 fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Object<Lock>>, Requests) {
     let requests = Requests::default();
     let seen = Arc::clone(&requests);
@@ -86,13 +87,13 @@ fn server(acts: impl IntoIterator<Item = Act>) -> (Feed<Object<Lock>>, Requests)
     (feed, requests)
 }
 
-/// The next things that are told, each in a word or two.
+/// Returns the next events, each in a word or two.
 async fn next(feed: &mut Feed<Object<Lock>>, count: usize) -> Vec<String> {
     let mut told = Vec::new();
     while told.len() < count {
         let next = timeout(Duration::from_secs(60), feed.next()).await;
         told.push(match next.unwrap().unwrap() {
-            FeedEvent::ListStarted => "anew".to_owned(),
+            FeedEvent::ListStarted => "list".to_owned(),
             FeedEvent::Applied(placed) => {
                 format!("{} at {}", placed.object_ref, placed.stored.version)
             }
@@ -129,7 +130,7 @@ async fn listed_objects_and_changes_are_delivered_in_order() {
     ];
     let (mut feed, requests) = server(acts);
     let expected = [
-        "anew",
+        "list",
         "ns/a at 3",
         "unreadable ns/odd",
         "complete",
@@ -139,7 +140,7 @@ async fn listed_objects_and_changes_are_delivered_in_order() {
     ];
     assert_eq!(next(&mut feed, expected.len()).await, expected);
     let requests = requests.lock().unwrap();
-    // Without resourceVersion: what is newest, and in pages.
+    // Without a resourceVersion: the newest state, in pages.
     assert_eq!(requests[0], "&limit=500");
     assert!(
         requests[1].contains("allowWatchBookmarks=true"),
@@ -153,11 +154,11 @@ async fn hanging_list_is_abandoned() {
     let begun = Act::Begin("{\"metadata\": {\"resource".to_owned());
     let (mut feed, _) = server([Act::Hang, begun, listed(5, &[])]);
     let expected = [
-        "anew",
+        "list",
         "unavailable",
-        "anew",
+        "list",
         "unavailable",
-        "anew",
+        "list",
         "complete",
     ];
     assert_eq!(next(&mut feed, expected.len()).await, expected);
@@ -173,7 +174,7 @@ async fn hanging_watch_is_reopened_at_its_revision() {
     ];
     let (mut feed, requests) = server(acts);
     let expected = [
-        "anew",
+        "list",
         "complete",
         "ns/a at 6",
         "unavailable",
@@ -206,7 +207,7 @@ async fn everything_is_relisted_after_the_watch_cannot_continue() {
         acts.extend(store_error);
         acts.push(listed(9, &[]));
         let (mut feed, _) = server(acts);
-        let expected = ["anew", "ns/a at 3", "complete", word, "anew", "complete"];
+        let expected = ["list", "ns/a at 3", "complete", word, "list", "complete"];
         assert_eq!(next(&mut feed, expected.len()).await, expected);
     }
 }
@@ -216,7 +217,7 @@ async fn feed_names_a_missing_kind_and_a_missing_right() {
     let forbidden = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"});
     let no_kind = Act::Answer(404, "404 page not found\n".to_owned());
     let (mut feed, _) = server([no_kind, Act::Answer(403, forbidden.to_string())]);
-    let expected = ["anew", "not installed", "anew", "denied"];
+    let expected = ["list", "not installed", "list", "denied"];
     assert_eq!(next(&mut feed, expected.len()).await, expected);
 }
 
@@ -230,7 +231,7 @@ fn pauses_grow_until_an_event_arrives() {
     assert_eq!(max_backoff(source.failures), None);
     let mut longest = Vec::new();
     for _ in 0..8 {
-        // Said before each listing, whatever becomes of it.
+        // Emitted before each list, even if the list fails.
         source.update(&Ok(Event::Init), open);
         source.update(&Err(watcher::Error::NoResourceVersion), open);
         longest.push(max_backoff(source.failures).unwrap().as_millis());

@@ -1,5 +1,5 @@
-//! Pods that ended, and pods that only look so. The shapes are those that kubelets of 1.27 and
-//! later and the controllers of kube-controller-manager write.
+//! Tests pods that have ended, and pods that only appear to. Their statuses are those that kubelets
+//! (1.27 and later) and the controllers of kube-controller-manager write.
 
 use serde_json::json;
 
@@ -60,7 +60,7 @@ fn a_pod_whose_container_ended_is_reported_so() {
 fn end_reported_by_the_kubelet_differs_from_a_presumed_one() {
     let containers = json!([ended("Completed")]);
     for (status, presumed) in [
-        // By the kubelet: it evicts, it shuts its node down, it ends what others asked it to end.
+        // By the kubelet: an eviction, a shutdown of its node, an end that others requested.
         (json!({"reason": "Evicted"}), false),
         (json!({"reason": "Terminated"}), false),
         (json!({"reason": "DeadlineExceeded"}), false),
@@ -76,7 +76,7 @@ fn end_reported_by_the_kubelet_differs_from_a_presumed_one() {
             json!({"conditions": disrupted("PreemptionByScheduler", "True")}),
             false,
         ),
-        // By others.
+        // By other components.
         (
             json!({"conditions": disrupted("DeletionByPodGC", "True")}),
             true,
@@ -90,7 +90,7 @@ fn end_reported_by_the_kubelet_differs_from_a_presumed_one() {
             true,
         ),
         (json!({"reason": "NodeLost"}), true),
-        // A word in another place says nothing.
+        // The same word in another field has no meaning.
         (
             json!({"message": "NodeLost", "conditions": [{"type": "Ready",
             "reason": "DeletionByPodGC"}]}),

@@ -1,4 +1,4 @@
-//! The label moves by plan and action, and no two pods have it at any moment.
+//! Tests that the label moves by plan and action, and that two pods never have it at once.
 
 #[path = "../../../../tests/seed.rs"]
 mod seed;
@@ -16,7 +16,7 @@ use crate::operator::metrics::Outcome;
 use crate::operator::plan::Action;
 use crate::protocol::time::Moment;
 
-/// The pods that have a label, and what becomes of the next write.
+/// The pods that have a label, and how the next write fails, if it does.
 #[derive(Default)]
 struct Pods {
     having: Mutex<BTreeSet<String>>,
@@ -26,11 +26,11 @@ struct Pods {
 
 #[derive(Clone, Copy)]
 enum Failure {
-    /// The pod is gone.
+    /// The pod no longer exists.
     Gone,
-    /// It is not done.
+    /// The write is rejected.
     Refused,
-    /// It is done, and nobody hears of it.
+    /// The write is applied, but its answer is lost.
     Unheard,
 }
 
@@ -87,7 +87,7 @@ impl PodLabels for Pods {
     }
 }
 
-/// One step; whether there was something to do.
+/// Performs one step. Returns whether an action was due.
 async fn step(world: &mut World, pods: &Pods) -> bool {
     let (action, now) = (world.step(0).action, Moment::since_boot(Duration::ZERO));
     let applied = match action {
@@ -145,7 +145,7 @@ async fn deleted_pod_is_not_a_failure() {
     assert!(step(&mut world, &pods).await);
     *pods.fails.lock().unwrap() = Some(Failure::Gone);
     assert!(step(&mut world, &pods).await);
-    assert!(!step(&mut world, &pods).await, "and nothing is tried again");
+    assert!(!step(&mut world, &pods).await, "the write is not retried");
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn missing_right_is_reported_with_the_file_that_grants_it() {
         pod,
     }) = world.step(0).action
     else {
-        panic!("nobody has it yet");
+        panic!("no pod has it yet");
     };
     *pods.fails.lock().unwrap() = Some(Failure::Refused);
     let applied = add(&pods, election, grant, &pod).await;
@@ -178,7 +178,7 @@ async fn two_pods_never_have_the_label_at_once() {
         let leader = leaders[random.usize(..leaders.len())];
         world.lead(leader);
         for _ in 0..random.usize(..4) {
-            // A pod that is gone has none, whatever was asked.
+            // Without `Gone`: a pod that no longer exists has no label, regardless of the write.
             let failure = failures[random.usize(1..failures.len())];
             *pods.fails.lock().unwrap() = random.bool().then_some(failure);
             step(&mut world, &pods).await;

@@ -1,4 +1,4 @@
-//! What is held for long, and what nobody needs any more.
+//! Tests long-held locks, and the deletion of objects that are no longer needed.
 
 use super::*;
 use crate::store::fleet::UnreadableFreeLock;
@@ -14,7 +14,7 @@ fn long_held_lock_is_marked_once_and_elections_only_by_spec() {
         (next.long_held, why),
         (Some(at(3_600).wall), WriteReason::LongHeld)
     );
-    assert_eq!(holder(&next), Some("a"), "nothing is taken from it");
+    assert_eq!(holder(&next), Some("a"), "the holder keeps it");
     let marked = world.lock(next, 3_600);
     assert!(marked.about_lock(9_999).action.is_none());
 
@@ -37,7 +37,7 @@ fn long_held_lock_is_marked_once_and_elections_only_by_spec() {
 
 #[test]
 fn new_operator_counts_the_holding_time_from_acquired_at() {
-    // Held since second 0, seen since second 3,000; an agent whose clock is ahead gains nothing.
+    // Held since second 0, observed since second 3,000. A clock that is ahead gains nothing.
     let world = World::new()
         .session(session_of("a"), 3_000)
         .lock(held_by("a", &[]), 3_000);
@@ -92,7 +92,7 @@ fn idle_lock_is_deleted_in_time_unless_tokens_could_repeat() {
     waits_until(&world.about_lock(10), 70);
 }
 
-/// A lock that an operator finds free as it starts, so many seconds after a field of it was set.
+/// A lock that is free when the operator starts, `idle` seconds after a field of it was last set.
 fn found_free(idle: i64) -> World {
     let mut world = World {
         view: View::default(),
@@ -116,7 +116,7 @@ fn restart_does_not_reset_how_long_a_lock_has_been_idle() {
     waits_until(&long.about_lock(0), 600);
     let step = long.about_lock(600);
     assert!(matches!(step.action, Some(Action::DeleteLock(_))));
-    // By a clock that is ahead of the operator's.
+    // Set by a clock that is ahead of the operator's.
     waits_until(&found_free(-5_000).about_lock(0), 86_400);
 }
 
@@ -151,10 +151,10 @@ fn unreadable_lock_is_deleted_when_it_is_certainly_free() {
     };
     let world = World::new().told(unreadable(Some(free.clone())), 10);
     waits_until(&world.about_lock(10), 70);
-    // It is told of once more, as it is.
+    // The same event arrives again, unchanged.
     let world = world.told(unreadable(Some(free.clone())), 50);
     let Some(Action::DeleteLock(deleted)) = world.about_lock(70).action else {
-        panic!("it is kept");
+        panic!("it is not deleted");
     };
     assert_eq!(
         (deleted.version, &*deleted.uid),

@@ -1,13 +1,14 @@
-//! A session belongs to the pod in its spec: who names another pod's session has none.
+//! Tests that a session belongs to the pod in its spec. A holder or waiter that names another pod's
+//! session has no session.
 
 use super::*;
 
-/// The claim of pod `m` in the session of `v`.
+/// Makes pod `m` the holder, in the session of `v`.
 fn m_as_v(lock: &mut Lock) {
     lock.grant.as_mut().unwrap().holder.pod = claimant("m").pod;
 }
 
-/// `m` holds the lock in `v`'s session, and `waiting` wait.
+/// Returns a lock that `m` holds in `v`'s session, with these waiters.
 fn held_by_m_as_v(waiting: &[&str]) -> Lock {
     let mut lock = held_by("v", waiting);
     m_as_v(&mut lock);

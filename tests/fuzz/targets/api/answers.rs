@@ -1,4 +1,4 @@
-//! What holds of every answer.
+//! Assertions that hold for every answer.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use http::request::Parts;
 use http::uri::Authority;
 use serde_json::Value;
 
-/// The largest number that every JSON parser reads as it is.
+/// The largest integer that every JSON parser reads exactly.
 const JSON_MAX: u64 = (1 << 53) - 1;
 
-/// The names that are always let in.
+/// The host names that are always allowed.
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
 /// An answer, or the beginning of one that does not end.
@@ -20,7 +20,7 @@ pub(super) struct Answer {
     pub(super) status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
-    /// What it says: the one JSON value, or the data of the events.
+    /// The content: the one JSON value, or the data of the events.
     said: Vec<(String, Value)>,
 }
 
@@ -51,7 +51,7 @@ impl Answer {
         }
     }
 
-    /// The leases that it tells of.
+    /// Returns the leases in the answer.
     pub(super) fn leases(&self) -> impl Iterator<Item = &Value> {
         let granted = self
             .said
@@ -60,7 +60,7 @@ impl Answer {
         granted.map(|(_, said)| said)
     }
 
-    /// What kind of answer it is.
+    /// Returns the kind of the answer.
     pub(super) fn name(&self) -> String {
         let said = self.said.iter();
         let codes: Vec<_> = said
@@ -70,14 +70,15 @@ impl Answer {
     }
 }
 
-/// What stands between the empty lines of a stream, as far as it was told in full.
+/// Returns the parts between the empty lines of a stream, without an incomplete last one.
 fn parts(body: &[u8]) -> impl Iterator<Item = &str> {
     let text = std::str::from_utf8(body).expect("events are text");
     let (whole, _) = text.rsplit_once("\n\n").unwrap_or_default();
     whole.split("\n\n").filter(|part| !part.is_empty())
 }
 
-/// The data of an older sidecar's stream: no event has a name there, and comments say that it lives.
+/// Returns the data of an older sidecar's stream. Its events have no name, and comments are
+/// keepalives.
 fn frames(body: &[u8]) -> Vec<(String, Value)> {
     let frames = parts(body).filter(|part| *part != ":");
     let data = frames.map(|part| {
@@ -93,7 +94,7 @@ fn frames(body: &[u8]) -> Vec<(String, Value)> {
     .collect()
 }
 
-/// The events of a stream that were told in full, with their data.
+/// Returns the complete events of a stream, with their data.
 fn events(body: &[u8]) -> Vec<(String, Value)> {
     parts(body)
         .map(|frame| {
@@ -108,7 +109,8 @@ fn events(body: &[u8]) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// Older sidecars' apps are told a name and when it was last heard of, and no pod that never led.
+/// Asserts that apps of older sidecars get a name and the time of its last update, and never a pod
+/// that has not led.
 pub(super) fn assert_names(answer: &Answer, leader: Option<&str>) {
     for (_, said) in &answer.said {
         let members = said.as_object().expect("it is an object");
@@ -119,9 +121,9 @@ pub(super) fn assert_names(answer: &Answer, leader: Option<&str>) {
     }
 }
 
-/// A problem document (RFC 9457) with words.
+/// Asserts that the answer is a problem document (RFC 9457) with a text.
 pub(super) fn assert_problem(answer: &Answer) {
-    // The store is well and the agent new: nothing else may be wrong than the request.
+    // The store has no faults and the agent is new, so only the request can be wrong.
     assert!(answer.status < 500, "{answer:?}");
     assert_eq!(
         answer.headers["content-type"], "application/problem+json",
@@ -147,7 +149,8 @@ pub(super) fn assert_problem(answer: &Answer) {
     );
 }
 
-/// Who is let in has named a local host, once, and is no web page.
+/// Asserts that an accepted request names a local host exactly once, and does not come from a web
+/// page.
 pub(super) fn assert_guarded(head: &Parts, answer: &Answer, allowed: &str) {
     let hosts: Vec<_> = head
         .headers
@@ -189,7 +192,8 @@ pub(super) fn assert_guarded(head: &Parts, answer: &Answer, allowed: &str) {
     }
 }
 
-/// What is behind the name of a local host: a port or not, it leads nowhere else. None for others.
+/// Returns what follows the name of a local host, which may be a port. Returns `None` for other
+/// hosts.
 fn behind_local_name<'a>(host: &'a str, allowed: &str) -> Option<&'a str> {
     let end = match host.find(']') {
         Some(bracket) => bracket + 1,
@@ -202,8 +206,8 @@ fn behind_local_name<'a>(host: &'a str, allowed: &str) -> Option<&'a str> {
         .then_some(rest)
 }
 
-/// A lease that was told: its numbers are within each other, and no app may act for longer than it asked for,
-/// counted from the answer, which took so long.
+/// Asserts that a lease's numbers are consistent. No app may act for longer than it requested,
+/// counted from the answer, which took `took`.
 pub(super) fn assert_lease(answer: &Answer, told: &Value, body: &str, took: Duration) {
     let number = |name: &str| {
         told[name]

@@ -1,4 +1,5 @@
-//! What a process left behind that died: a store with a session that holds locks, and the records of its journal.
+//! The state that a crashed process left: a store with a session that holds locks, and the records
+//! of its journal.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,9 +20,9 @@ use tokio::runtime::Runtime;
 
 use crate::paused_clock::PausedClock;
 
-/// How long a session may be silent: what no lease is told more than.
+/// The session TTL: no returned validity is longer.
 pub(super) const TTL: Duration = Duration::from_secs(15);
-/// What is held with a TTL, held by a connection, and was released.
+/// A lease with a TTL, one held by a connection, and a released one.
 const RESOURCES: [&str; 3] = [FIRST, "election:jobs", "released"];
 pub(super) const FIRST: &str = "kept";
 
@@ -29,12 +30,12 @@ pub(super) struct World {
     store: EmbeddedStore,
     /// The tokens of the leases, in the order of the resources.
     pub(super) tokens: Vec<Token>,
-    /// What stands for what.
+    /// The placeholders with their values.
     words: Vec<(String, String)>,
     records: Vec<Vec<u8>>,
 }
 
-/// Records in memory.
+/// A journal in memory.
 #[derive(Clone, Default)]
 struct Paper(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -96,7 +97,7 @@ pub(super) async fn acquire(
 }
 
 impl World {
-    /// Its runtime ends with all that was under way: so a process dies.
+    /// The runtime stops with all its pending tasks, as in a crashed process.
     pub(super) fn left_behind() -> Self {
         let mut world = Self {
             store: EmbeddedStore::in_memory(Revision(1_000)).unwrap(),
@@ -174,7 +175,7 @@ impl World {
         )
     }
 
-    /// The process after it, on these records.
+    /// Starts the next process with these records.
     pub(super) fn start(&self, records: Vec<Vec<u8>>) -> Agent {
         self.agent(
             Paper(Arc::new(Mutex::new(records.clone()))),
@@ -182,13 +183,13 @@ impl World {
         )
     }
 
-    /// An input with what the process really left.
+    /// Replaces the placeholders of an input with the real values.
     pub(super) fn filled_in(&self, text: &str) -> String {
         let filled = |text: String, (name, value): &(String, String)| text.replace(name, value);
         self.words.iter().fold(text.to_owned(), filled)
     }
 
-    /// The store says that it is there, and nobody is told more than his session has.
+    /// Asserts that the store has the lease, and that its validity does not exceed the session's.
     pub(super) async fn assert_held(&self, view: &LeaseView) {
         let lock = self
             .lock(view.resource.as_str())
@@ -211,7 +212,7 @@ impl World {
     }
 }
 
-/// What the process really left, and the same without its last record.
+/// Returns the records that the process left, and the same without the last one.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let world = World::left_behind();
     let records = world
@@ -221,7 +222,8 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut lines: Vec<_> = records.collect();
     for line in &mut lines {
         for (name, value) in &world.words {
-            // A number stands behind its name; those of others may begin with it.
+            // A number is matched with the colon before it, because other numbers may begin with
+            // the same digits.
             let colon = if name.starts_with('"') { ":" } else { "" };
             *line = line.replace(&format!("{colon}{value}"), &format!("{colon}{name}"));
         }

@@ -1,4 +1,4 @@
-//! Labelled namespaces, accounts and bindings in it.
+//! Labelled namespaces, with their accounts and bindings.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ fn tell<T: Clone>(teller: Option<&Teller<T>>, told: FeedEvent<Object<T>>) {
 }
 
 impl Inside {
-    /// The pods of a namespace that have a sidecar.
+    /// Returns the pods of a namespace that have a sidecar.
     pub(super) fn injected_in(&self, namespace: &str) -> Vec<PodIdentity> {
         let injected = self.tenancy.injected.iter();
         let there = injected.filter(|place| *place.namespace == *namespace);
@@ -106,13 +106,13 @@ impl Cluster {
         tell(tenancy.tell_asking_pods.as_ref(), told);
     }
 
-    /// A pod with a sidecar is made.
+    /// Creates a pod with a sidecar.
     pub(crate) fn inject(&self, namespace: &str, pod: &str) {
         let place = in_namespace(namespace, pod);
         self.inside().tenancy.injected.push(place);
     }
 
-    /// All pods with a sidecar go.
+    /// Removes all pods with a sidecar.
     pub(crate) fn end_injected(&self) {
         self.inside().tenancy.injected.clear();
     }
@@ -122,14 +122,14 @@ impl Cluster {
         self.inside().put_binding(namespace, binding);
     }
 
-    /// The binding of a namespace.
+    /// Returns the binding of a namespace.
     pub(crate) fn binding(&self, namespace: &str) -> Option<Binding> {
         let inside = self.inside();
         let found = inside.tenancy.bindings.get(&binding_of(namespace))?;
         Some(found.stored.value.clone())
     }
 
-    /// The last session of the one namespace that has any is deleted.
+    /// Deletes the last session of the only namespace with sessions.
     pub(crate) fn end_sessions(&self) {
         let mut inside = self.inside();
         let gone = std::mem::take(&mut inside.sessions);

@@ -1,4 +1,4 @@
-//! The operator's ports on it.
+//! The operator's ports on the fake cluster.
 
 use std::collections::BTreeSet;
 use std::io;
