@@ -1,10 +1,9 @@
-// Command etcdmutex locks and unlocks a concurrency.Mutex of etcd's own client, for `make bench` to
-// measure: over one connection that is kept, in one session, the way the client's documentation shows.
+// Command etcdmutex locks and unlocks a concurrency.Mutex of etcd's own client, for `make bench`. It uses
+// one keep-alive connection and one session, as the client's documentation shows.
 //
-// It prints one JSON object: the nanoseconds of each round, of the three kinds in `result`. Two of them
-// hand the lock over to somebody who waits; how long that takes is counted from the call of Unlock to
-// the other's return from Lock, on the clock that the machine counts since it was booted
-// (CLOCK_BOOTTIME), which is the same in two processes.
+// It prints one JSON object: the nanoseconds of each round, of the three kinds in `result`. Two kinds hand
+// the lock over to a waiter. Their duration counts from the call of Unlock until the waiter's Lock returns.
+// It is measured on CLOCK_BOOTTIME, which is the same in both processes.
 package main
 
 import (
@@ -20,11 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What comes right before the unlocking: reads, so that neither machine nor connection has to wake. The
+// The duration of the reads right before the unlock: they keep the machine and the connection awake. The
 // bench does the same before it measures our own transfer.
 const reads = 5 * time.Millisecond
 
-// result is what is printed, in nanoseconds.
+// result is the output, in nanoseconds.
 type result struct {
 	// Uncontended is a lock and its unlock.
 	Uncontended []int64 `json:"uncontended"`
@@ -37,11 +36,11 @@ type result struct {
 func main() {
 	endpoint := flag.String("endpoint", "", "how to reach etcd")
 	var much much
-	flag.IntVar(&much.rounds, "rounds", 100, "how many uncontended rounds are counted")
-	flag.IntVar(&much.handOvers, "hand-overs", 10, "how many hand-overs of each kind are counted")
-	flag.IntVar(&much.warmUp, "warm-up", 10, "how many of each kind come first and are not")
-	flag.DurationVar(&much.inLine, "in-line", 150*time.Millisecond, "how long somebody has waited before the unlocking")
-	waits := flag.Bool("waits", false, "be the process that the lock is handed to (started by the other one)")
+	flag.IntVar(&much.rounds, "rounds", 100, "the number of measured uncontended rounds")
+	flag.IntVar(&much.handOvers, "hand-overs", 10, "the number of measured hand-overs of each kind")
+	flag.IntVar(&much.warmUp, "warm-up", 10, "the number of rounds of each kind that come first and are not measured")
+	flag.DurationVar(&much.inLine, "in-line", 150*time.Millisecond, "how long the waiter is queued before the unlock")
+	waits := flag.Bool("waits", false, "run as the waiter (the measuring process starts it)")
 	flag.Parse()
 	var err error
 	if *waits {
@@ -55,12 +54,12 @@ func main() {
 	}
 }
 
-// much is how much is measured.
+// much is the size of the measurement.
 type much struct {
 	rounds, handOvers, warmUp int
-	// A watch that begins at a revision of the past, as a waiter's does, is served by etcd only by its
-	// next round of catching up, which comes every 100 ms: a lock that is released before that is
-	// handed over only then.
+	// How long the waiter is queued before the unlock. A waiter's watch begins at a past revision. etcd
+	// serves such a watch only in its next catch-up round, which runs every 100 ms. So a lock that is
+	// released earlier is handed over only then.
 	inLine time.Duration
 }
 
@@ -100,7 +99,7 @@ func measure(endpoint string, much much) error {
 	return json.NewEncoder(os.Stdout).Encode(measured)
 }
 
-// repeat calls, and keeps what the last so many took.
+// repeat runs the warm-up rounds, and then returns the durations of the measured rounds.
 func repeat(times, warmUp int, call func() (int64, error)) ([]int64, error) {
 	took := make([]int64, 0, times)
 	for nth := range warmUp + times {
@@ -133,7 +132,7 @@ func dial(endpoint string) (*party, error) {
 	return &party{client, session}, nil
 }
 
-// uncontended locks and unlocks what nobody else wants.
+// uncontended locks and unlocks a mutex without other clients.
 func (p *party) uncontended() (int64, error) {
 	mutex := concurrency.NewMutex(p.session, "/bench/uncontended")
 	begin := now()
@@ -148,7 +147,8 @@ func (p *party) uncontended() (int64, error) {
 
 const contended = "/bench/contended"
 
-// handOver unlocks what the other waits for; who has it says when, and unlocks.
+// handOver unlocks a mutex that another client waits for. That client reports when it got the lock, and
+// unlocks it.
 func (p *party) handOver(other waiter, inLine time.Duration) (int64, error) {
 	mutex := concurrency.NewMutex(p.session, contended)
 	if err := mutex.Lock(context.Background()); err != nil {
@@ -168,7 +168,8 @@ func (p *party) handOver(other waiter, inLine time.Duration) (int64, error) {
 	return had - begin, err
 }
 
-// untilSomebodyWaits reads until the queue has two, lets so much time pass, and reads again.
+// untilSomebodyWaits polls until the queue has two entries, waits, and then keeps reading for the last
+// part of the time.
 func (p *party) untilSomebodyWaits(inLine time.Duration) error {
 	var until int64
 	for {
@@ -187,7 +188,7 @@ func (p *party) untilSomebodyWaits(inLine time.Duration) error {
 	}
 }
 
-// now is the time since the machine was booted, in nanoseconds.
+// now returns the time since boot, in nanoseconds.
 func now() int64 {
 	var at unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &at); err != nil {

@@ -13,15 +13,15 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// waiter is somebody who waits for the lock when asked, and unlocks it as soon as it is had.
+// waiter is a client that waits for the lock on request, and unlocks it as soon as it has it.
 type waiter interface {
-	// ask has it wait; it answers at once.
+	// ask makes it wait for the lock, and returns immediately.
 	ask() error
-	// had says when the lock was had. It is free again by then.
+	// had returns when the waiter got the lock. By then the lock is free again.
 	had() (int64, error)
 }
 
-// visit waits for the lock, and says when it was had once it is free again.
+// visit waits for the lock and unlocks it. It returns when the lock was acquired.
 func (p *party) visit() (int64, error) {
 	mutex := concurrency.NewMutex(p.session, contended)
 	if err := mutex.Lock(context.Background()); err != nil {
@@ -31,7 +31,7 @@ func (p *party) visit() (int64, error) {
 	return had, mutex.Unlock(context.Background())
 }
 
-// local waits in this process, with a client and a session of its own.
+// local waits in this process, with its own client and session.
 type local struct {
 	party *party
 	asked chan struct{}
@@ -106,7 +106,7 @@ func (r *remote) had() (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(line), 10, 64)
 }
 
-// close lets it end, which it does with its stdin.
+// close ends the other process by closing its stdin.
 func (r *remote) close() error {
 	if err := r.asked.Close(); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (r *remote) close() error {
 	return r.command.Wait()
 }
 
-// serve is the other process: a visit for each line that it is sent.
+// serve runs the other process: it makes a visit for each line on stdin.
 func serve(endpoint string) error {
 	party, err := dial(endpoint)
 	if err != nil {

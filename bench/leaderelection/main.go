@@ -1,9 +1,9 @@
-// Command leaderelection is one candidate of client-go's leader election, or several, for `make bench`
-// to measure and for `make comparison`: a Lease, with the durations that the Kubernetes components have
-// by default, released on SIGTERM.
+// Command leaderelection runs one or more candidates of client-go's leader election, for `make bench` and
+// `make comparison`. They use a Lease with the default durations of the Kubernetes components, and release
+// it on SIGTERM.
 //
-// When it begins to lead it says so, with the time that the machine counts since it was booted
-// (CLOCK_BOOTTIME): the bench counts on the same clock, so nothing on the way to it is measured.
+// When a candidate begins to lead, it prints the time since boot (CLOCK_BOOTTIME). The bench uses the same
+// clock, so a measurement does not include the delivery of the message.
 package main
 
 import (
@@ -35,14 +35,14 @@ const (
 func main() {
 	var candidate candidate
 	flag.StringVar(&candidate.kubeconfig, "kubeconfig", "", "how to reach the API server")
-	flag.StringVar(&candidate.server, "server", "", "a plain-HTTP proxy to reach it by, with the same credentials")
+	flag.StringVar(&candidate.server, "server", "", "a plain-HTTP proxy of the API server, for the same credentials")
 	flag.StringVar(&candidate.namespace, "namespace", "", "the namespace of the Lease")
 	flag.StringVar(&candidate.lease, "lease", "", "the name of the Lease")
 	flag.StringVar(&candidate.identity, "identity", "", "this candidate's name")
-	flag.StringVar(&candidate.history, "history", "", "a file for when it led, as tests/history has it")
-	flag.DurationVar(&candidate.timeout, "timeout", 0, "for each request; the components have half of the renew deadline")
-	flag.BoolVar(&candidate.release, "release-on-cancel", true, "release the lead when it stops, as no component does by default")
-	candidates := flag.Int("candidates", 1, "so many of them, NAME-0 and so on")
+	flag.StringVar(&candidate.history, "history", "", "a file for the candidate's history, in the format of tests/history")
+	flag.DurationVar(&candidate.timeout, "timeout", 0, "the timeout of each request; the components use half of the renew deadline")
+	flag.BoolVar(&candidate.release, "release-on-cancel", true, "release the lead on a stop; no component does this by default")
+	candidates := flag.Int("candidates", 1, "the number of candidates; several are named NAME-0 and so on")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// candidate is one who wants to lead.
+// candidate is one candidate of the election.
 type candidate struct {
 	kubeconfig, server, namespace, lease, identity, history string
 	timeout                                                 time.Duration
@@ -107,7 +107,7 @@ func (candidate candidate) run(ctx context.Context) error {
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { say("leading"); term.begins() },
 			OnStoppedLeading: term.ends,
-			// Called once the candidate knows who leads: from then on it stands by.
+			// Called once the candidate knows the leader: from then on it stands by.
 			OnNewLeader: func(leader string) { say("knows " + leader) },
 		},
 	})
@@ -119,12 +119,12 @@ func (candidate candidate) run(ctx context.Context) error {
 	return nil
 }
 
-// say prints what happened and when, in nanoseconds since the machine was booted.
+// say prints an event and its time, in nanoseconds since boot.
 func say(what string) {
 	fmt.Printf("%d %s\n", now(), what)
 }
 
-// now is CLOCK_BOOTTIME.
+// now returns the time of CLOCK_BOOTTIME, in nanoseconds.
 func now() uint64 {
 	var at unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &at); err != nil {

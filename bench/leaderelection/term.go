@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// term is the only one that a candidate leads in, as the history of an app's lease: client-go tells
-// its app that it leads, and then nothing until it does no more. There are no tokens.
+// term records the only term in which a candidate leads, as the history of an app's lease. client-go
+// notifies its app when the lead begins and when it has ended, and not in between. It has no tokens.
 type term struct {
 	candidate candidate
 	file      *os.File
@@ -36,7 +36,7 @@ func (term *term) ends() {
 	term.record(2, "info", "believes-end", map[string]any{"lease": term.candidate.identity})
 }
 
-// record writes one line at once, like tests/history.
+// record writes one line immediately, like tests/history.
 func (term *term) record(operation int, phase, op string, fields map[string]any) {
 	if term.file == nil {
 		return

@@ -1,4 +1,4 @@
-//! A fleet of live sessions and of the locks that they hold: the same objects as many sidecars would
+//! A fleet of live sessions and of the locks that they hold: the same objects as many sidecars
 //! write. It uses as little CPU as possible, because the operator is measured on the same machine.
 //!
 //! The administrator writes all objects, and no policy applies to those writes. The cost of a pod's

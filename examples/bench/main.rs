@@ -1,5 +1,5 @@
-//! `make bench`: the cost of a lock compared with the cost of the API server, in one run against one
-//! API server.
+//! `make bench`: the cost of a lock compared with the cost of the API server, in one run against
+//! one API server.
 //!
 //! The machines that it runs on are shared and noisy, so it prints medians and ratios and asserts
 //! nothing. The kinds of call take turns in a new order each round, so that noise affects all of
@@ -64,8 +64,8 @@ enum Part {
     Peers,
     /// One pod with many locks.
     ManyLocks,
-    /// Many pods with a lock each. It runs last on its control plane, because it leaves many objects
-    /// in the store.
+    /// Many pods with a lock each. It runs last on its control plane, because it leaves many
+    /// objects in the store.
     ManyPods,
     /// The operator with a fleet, on a separate control plane in strict mode.
     Operator,

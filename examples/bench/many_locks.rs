@@ -1,5 +1,5 @@
-//! One pod that holds many locks: its memory, the duration of a renew, and the requests that the API
-//! server receives.
+//! One pod that holds many locks: its memory, the duration of a renew, and the requests that the
+//! API server receives.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! What a lock costs here and elsewhere: etcd's own mutex, and Redis.
+//! The cost of our lock compared with etcd's own mutex and with Redis.
 //!
-//! Each kind is measured in blocks, and the blocks take turns: calls of one kind follow each other,
-//! as they do where only that kind is used. All servers are on this machine and none is
-//! replicated. Only ours is reached through another process, the API server.
+//! Each kind is measured in blocks, and the blocks take turns. So calls of one kind are
+//! consecutive, as they are where only that kind is used. All servers are on this machine, and none
+//! is replicated. Only our lock reaches its store through another process, the API server.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use crate::redis::{self, Persistence, Redis};
 use crate::rows::Rows;
 use crate::transfer::{self, Before, Pair};
 
-/// How many blocks of each kind there are.
+/// The number of blocks of each kind.
 const BLOCKS: usize = 5;
-/// How many pairs of lock and unlock a block has.
+/// The number of lock and unlock pairs in a block.
 const ROUNDS: usize = 100;
-/// How many hand-overs a block has.
+/// The number of hand-overs in a block.
 const HAND_OVERS: usize = 10;
-/// How many calls come first in a block and are not counted.
+/// The number of calls that come first in a block and are not counted.
 const WARM_UP: usize = 10;
-/// How many calls the rate is made from.
+/// The number of calls that a rate is computed from.
 const RATE_CALLS: u32 = 5_000;
 const RESOURCE: &str = "bench:peers";
 const RESOURCE_WARM: &str = "bench:warm";
@@ -38,22 +38,21 @@ const OURS_HANDED_LOCAL: &str = "leasehold, one pod";
 const OURS_HANDED: &str = "leasehold, two pods";
 const ETCD_HANDED: &str = "etcd Mutex, two processes";
 const ETCD_HANDED_LOCAL: &str = "etcd Mutex, one process";
-const ETCD_HANDED_SOON: &str = "etcd Mutex, in line for 5 ms only";
+const ETCD_HANDED_SOON: &str = "etcd Mutex, queued for 5 ms only";
 
-/// The watch of etcd's waiter begins in the past, so that it is served only after the next round of
-/// catching up, which comes every 100 ms.
+/// How long etcd's waiter is queued. Its watch begins at a past revision. etcd serves such a watch
+/// only in its next catch-up round, which runs every 100 ms.
 const IN_LINE: Duration = Duration::from_millis(150);
-/// As long as ours has waited.
+/// The same time that our waiter is queued.
 const IN_LINE_SOON: Duration = transfer::PAUSE;
 
-/// What is promised beside exclusion while all goes well.
+/// The guarantees in addition to mutual exclusion without failures.
 const QUORUM_AND_TOKEN: &str = "a fencing token with each lease; survives a failover of etcd";
 const QUORUM: &str = "revisions that can serve as tokens; survives a failover";
 const RESTART: &str = "no token; survives a restart, not a failover to a replica";
 const NOTHING: &str = "no token; gone with the server";
 
-/// Lock and unlock while nobody else wants it. A kind that is added to `take_turns` gets its line
-/// here.
+/// Lock and unlock without contention. A kind that is added to `take_turns` needs a line here.
 const UNCONTENDED: &[(&str, &str)] = &[
     (OURS, QUORUM_AND_TOKEN),
     (OURS_WARM, "the same; the pod has had the lock before"),
@@ -62,16 +61,16 @@ const UNCONTENDED: &[(&str, &str)] = &[
     (REDIS_NONE, NOTHING),
 ];
 
-/// From the unlocking to the other's having it. Redis has no queue: who waits there polls.
+/// From the unlock until the waiter has the lock. Redis has no queue: its waiters poll.
 const HANDED_OVER: &[(&str, &str)] = &[
-    (OURS_HANDED, "in line for 5 ms"),
-    (OURS_HANDED_LOCAL, "in line for 5 ms"),
-    (ETCD_HANDED, "in line for 150 ms"),
-    (ETCD_HANDED_LOCAL, "in line for 150 ms"),
+    (OURS_HANDED, "queued for 5 ms"),
+    (OURS_HANDED_LOCAL, "queued for 5 ms"),
+    (ETCD_HANDED, "queued for 150 ms"),
+    (ETCD_HANDED_LOCAL, "queued for 150 ms"),
     (ETCD_HANDED_SOON, "its watch has not caught up yet"),
 ];
 
-/// Measures and prints.
+/// Measures and prints the results.
 #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 pub(crate) async fn measure(ours: &str, etcd_mutex: &str, namespace: &Namespace) -> Result<()> {
     let pod = namespace.pod("peers").await?;
@@ -103,7 +102,7 @@ struct Peers<'a> {
     redis: Option<(Redis, Redis)>,
 }
 
-/// What takes turns.
+/// The kinds of call that take turns.
 #[derive(Clone, Copy)]
 enum Turn {
     Ours,
@@ -143,7 +142,7 @@ async fn take_turns(peers: &mut Peers<'_>) -> Result<Rows> {
     Ok(rows)
 }
 
-/// One kind, call after call.
+/// Measures consecutive calls of one kind.
 async fn block(
     rows: &mut Rows,
     name: &'static str,
@@ -158,7 +157,7 @@ async fn block(
     Ok(())
 }
 
-/// Two writes to the API server each time.
+/// Each round makes two writes to the API server.
 async fn ours(app: &mut KeptAlive, rows: &mut Rows) -> Result<()> {
     let call = async || {
         let lease = app.acquire(RESOURCE).await?;
@@ -167,7 +166,7 @@ async fn ours(app: &mut KeptAlive, rows: &mut Rows) -> Result<()> {
     block(rows, OURS, call).await
 }
 
-/// No write: the pod keeps the lock in between.
+/// No round makes a write: the pod keeps the lock between them.
 async fn warm(app: &mut KeptAlive, rows: &mut Rows) -> Result<()> {
     block(rows, OURS_WARM, async || warm_pair(app).await).await
 }
@@ -177,7 +176,7 @@ async fn warm_pair(app: &mut KeptAlive) -> Result<()> {
     app.release(&lease).await
 }
 
-/// No write either: the next in line is in the same pod.
+/// No round makes a write: the next waiter is in the same pod.
 async fn local(peers: &mut Peers<'_>, rows: &mut Rows) -> Result<()> {
     let (mut holder, mut next) = (&mut peers.ours, &mut peers.beside);
     let mut lease = holder.acquire(RESOURCE_LOCAL).await?;
@@ -188,7 +187,7 @@ async fn local(peers: &mut Peers<'_>, rows: &mut Rows) -> Result<()> {
         };
         let releasing = async {
             let until = now().after(IN_LINE_SOON);
-            // As before a transfer: a machine that idles is slow to wake.
+            // As before a transfer: an idle machine is slow to wake.
             while now() < until {
                 holder.renew(&lease).await?;
             }
@@ -248,7 +247,7 @@ async fn etcd_soon(etcd: &mut EtcdMutex<'_>, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-/// The durable one and the other; none where Redis is not installed.
+/// Starts the durable Redis and the one in memory. Returns `None` if Redis is not installed.
 #[allow(clippy::print_stdout, reason = "a bench says what it leaves out")]
 async fn both_redis() -> Result<Option<(Redis, Redis)>> {
     if !redis::is_installed() {
@@ -260,7 +259,7 @@ async fn both_redis() -> Result<Option<(Redis, Redis)>> {
     Ok(Some((always, none)))
 }
 
-/// What needs no API server: how many calls one connection makes.
+/// Prints the rate of calls over one connection that need no request to the API server.
 #[allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 async fn print_rate(sidecar: &Sidecar, ours: &mut KeptAlive) -> Result<()> {
     let lease = ours.acquire(RESOURCE).await?;

@@ -1,6 +1,6 @@
-//! Redis, with the lock that its documentation describes for one instance: `SET NX PX` with a random
-//! value, and a script that deletes the key if it still has that value. It uses Debian's server on
-//! a Unix socket, and implements only the part of RESP that this needs.
+//! Redis, with the lock that its documentation describes for one instance: `SET NX PX` with a
+//! random value, and a script that deletes the key if it still has that value. It uses Debian's
+//! server on a Unix socket, and implements only the part of RESP that this needs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -80,7 +80,7 @@ impl Redis {
         ensure!(taken == "OK", "the lock is not free: {taken}");
         let delete = ["EVALSHA", &self.release, "1", "bench:lock", &value];
         let freed = self.connection.call(&delete).await?;
-        ensure!(freed == "1", "the lock was somebody else's: {freed}");
+        ensure!(freed == "1", "another client had the lock: {freed}");
         Ok(())
     }
 }

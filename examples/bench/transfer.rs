@@ -1,8 +1,8 @@
-//! From one pod to another: the lock is released through one sidecar and had through another,
-//! whose caller waits in a long poll.
+//! A transfer from one pod to another: one sidecar releases the lock, and another one gets it for a
+//! caller that waits in a long poll.
 //!
-//! Beside it the least that a transfer by way of the API server can cost: one write of a status,
-//! and the event of a watch like the one that each agent has.
+//! It is compared with the cheapest possible transfer through the API server: one write of a
+//! status, and the event of a watch like the one that each agent has.
 
 use std::time::Duration;
 
@@ -17,32 +17,32 @@ use crate::harness::{Namespace, Sidecar, now};
 use crate::rows::Rows;
 use crate::written::{Claiming, Written};
 
-/// What comes before a measured call, on either side. A machine that idles, if only for
-/// milliseconds, is slow to wake: that is in the durations, and in the ratio of two of them.
+/// What happens before a measured call, on both sides of a comparison. A machine that idles, even
+/// for milliseconds, is slow to wake: this affects the durations, and the ratio of two durations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// Reads, one after the other: nothing has to wake but the watches.
+    /// Consecutive reads: only the watches have to wake.
     Reads,
-    /// Nothing, as is usual where a lock is held for long.
+    /// No work, as is usual where a lock is held for a long time.
     Idle,
 }
 
-/// What a transfer is compared with.
+/// The baseline of a transfer.
 pub(crate) const PUT_AND_EVENT: &str = "status PUT, bare, and its watch event";
 /// From the release call at one sidecar to the waiter's answer at the other.
 pub(crate) const TRANSFER: &str = "transfer: release to waiter's answer";
-/// The first again, on a machine that idles.
+/// The same as [`PUT_AND_EVENT`], on an idle machine.
 pub(crate) const PUT_AND_EVENT_IDLE: &str = "PUT and event, after 5 ms without work";
-/// The second again, on a machine that idles.
+/// The same as [`TRANSFER`], on an idle machine.
 pub(crate) const TRANSFER_IDLE: &str = "transfer, after 5 ms without work";
 
-/// The rows of this file.
+/// The rows after reads.
 pub(crate) const ROWS: &[&str] = &[PUT_AND_EVENT, TRANSFER];
-/// Those of a machine that idles.
+/// The rows on an idle machine.
 pub(crate) const ROWS_IDLE: &[&str] = &[PUT_AND_EVENT_IDLE, TRANSFER_IDLE];
 
 impl Before {
-    /// Passes this time.
+    /// Waits for this time, with reads or idle.
     async fn pass(self, time: Duration, store: &K8sLockStore, resource: &Resource) -> Result<()> {
         let until = now().after(time);
         if self == Self::Idle {
@@ -70,12 +70,13 @@ impl Before {
 }
 
 const RESOURCE: &str = "bench:transfer";
-/// Between two looks at a queue.
+/// The pause between two polls of a queue.
 const POLL: Duration = Duration::from_millis(2);
-/// Before what is measured: by then the holder's watch has told who waits, as it has in real life.
+/// The time before a measurement. It is long enough for the holder's watch to deliver the waiter,
+/// as in production.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-/// An administrator who writes to a held lock, and watches what its holder's session holds.
+/// An administrator that writes to a held lock, and watches the locks of its holder's session.
 pub(crate) struct Watched {
     written: Written,
     events: LockWatch,
@@ -87,14 +88,14 @@ impl Watched {
         let mut written = Written::new(&config, &namespace.name, "bench-event").await?;
         let claiming = Claiming::new("nobody", "no-uid", written.stored.version);
         written.put(&claiming.take(&written.stored)?).await?;
-        // With a client of its own, as a waiter's agent has one.
+        // It has its own client, like a waiter's agent.
         let watcher = K8sLockStore::new(connect(&config)?, &namespace.name);
         let session = claiming.session();
         let events = watcher.watch(session, written.stored.version).await?;
         Ok(Self { written, events })
     }
 
-    /// Changes a count.
+    /// Measures a PUT that changes a counter, until its watch event.
     pub(crate) async fn put(&mut self, before: Before, rows: &mut Rows) -> Result<()> {
         let Written { store, stored } = &self.written;
         before.pass(PAUSE, store, &stored.value.resource).await?;
@@ -115,7 +116,7 @@ impl Watched {
     }
 }
 
-/// Two sidecars that give each other a lock.
+/// Two sidecars that hand a lock over to each other.
 pub(crate) struct Pair {
     holder: Sidecar,
     waiter: Sidecar,
@@ -143,13 +144,13 @@ impl Pair {
         })
     }
 
-    /// One gives the lock to the other.
+    /// Hands the lock over, and adds the duration to the rows.
     pub(crate) async fn transfer(&mut self, before: Before, rows: &mut Rows) -> Result<()> {
         rows.add(before.transfer(), self.hand_over(before).await?);
         Ok(())
     }
 
-    /// The same, and how long it took.
+    /// Hands the lock over, and returns the duration.
     pub(crate) async fn hand_over(&mut self, before: Before) -> Result<Duration> {
         let release = async { self.holder.release(&self.lease).await?.expect(204) };
         let wait = wait(&self.waiter, RESOURCE);
@@ -160,15 +161,15 @@ impl Pair {
     }
 }
 
-/// Waits in line; the id of the lease.
+/// Waits in the queue, and returns the id of the lease.
 pub(crate) async fn wait(sidecar: &Sidecar, resource: &str) -> Result<String> {
     let body = json!({"resource": resource, "ownerId": sidecar.pod.name, "ttlSeconds": 60,
         "waitSeconds": 60});
     Ok(sidecar.acquire_with(&body).await?.granted()?.id)
 }
 
-/// Has somebody wait in the queue, for so long, and then the holder go: what the waiter got, and how
-/// long it took from the holder's going.
+/// Runs `wait`, a waiter. Once it has been queued for the given time, runs `go`, which ends the
+/// holder. Returns the result of `wait`, and how long after the start of `go` it came.
 pub(crate) async fn handed_over<W, G>(
     queue: &Queue,
     before: (Before, Duration),
@@ -188,7 +189,7 @@ pub(crate) async fn handed_over<W, G>(
     Ok((got, end.since(start)))
 }
 
-/// The queue of a lock, as an administrator sees it.
+/// The queue of a lock, read as an administrator.
 pub(crate) struct Queue {
     store: K8sLockStore,
     resource: Resource,
@@ -206,7 +207,7 @@ impl Queue {
     async fn until_somebody_waits(&self) -> Result<()> {
         loop {
             let lock = self.store.get(&self.resource).await?;
-            let lock = lock.context("a lock that somebody holds must be there")?;
+            let lock = lock.context("a held lock must exist")?;
             if !lock.value.waiters.is_empty() {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Writing locks without a sidecar, by our own client.
+//! Writes locks with our own client, without a sidecar.
 
 use std::collections::BTreeMap;
 
@@ -31,14 +31,15 @@ impl Written {
     }
 }
 
-/// In whose name locks are written. As long as a sidecar's claims; nobody looks for the session.
+/// The claimant that locks are written for. Its claims are as long as a sidecar's. Its session
+/// needs no object, because nothing reads it.
 pub(crate) struct Claiming {
     claimant: Claimant,
     mint: Mint,
 }
 
 impl Claiming {
-    /// For a pod, by who has seen the locks at this revision.
+    /// Creates a claimant for a pod that has seen the locks at this revision.
     pub(crate) fn new(pod: &str, uid: &str, seen: Revision) -> Self {
         let claimant = Claimant {
             owner: OwnerId::from(pod),
@@ -57,12 +58,12 @@ impl Claiming {
         Self { claimant, mint }
     }
 
-    /// The session that holds what is taken.
+    /// The session that holds the acquired locks.
     pub(crate) fn session(&self) -> &SessionId {
         &self.claimant.session
     }
 
-    /// A free lock, taken.
+    /// Returns the free lock after an acquire.
     pub(crate) fn take(&self, free: &Stored<Lock>) -> Result<Lock> {
         let claim = Claim {
             grant: GrantId::from(uuid::Uuid::new_v4().to_string()),
@@ -78,7 +79,7 @@ impl Claiming {
         }
     }
 
-    /// A taken lock, freed.
+    /// Returns the held lock after a release.
     pub(crate) fn free(&self, taken: &Stored<Lock>) -> Result<Lock> {
         let lock = &taken.value;
         let freed = lock.grant.as_ref().and_then(|grant| {

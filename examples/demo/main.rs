@@ -1,6 +1,5 @@
-//! `make demo`: a real control plane and two sidecars, as if two pods of one Deployment had them,
-//! for trying docs/demo.md. It runs until Ctrl-C and leaves nothing behind but
-//! `target/demo`.
+//! `make demo`: a real control plane and two sidecars, as if two pods of one Deployment had them.
+//! It is for trying docs/demo.md. It runs until Ctrl-C, and leaves only `target/demo`.
 
 #[path = "../../tests/harness.rs"]
 mod harness;
@@ -39,7 +38,8 @@ async fn main() -> Result<()> {
         let started = start(&binary, &pod, (api, admin), &folder).await;
         sidecars.push(started.with_context(|| format!("is another demo running on {api}?"))?);
     }
-    // Last, so that a start that fails (another demo has the ports) leaves a running one's alone.
+    // This comes last: a start that fails because another demo has the ports must not overwrite
+    // the running demo's files.
     write_access(&cluster, &namespace, &folder)?;
     say(&lines(&namespace.name, &folder));
     tokio::signal::ctrl_c().await?;
@@ -64,8 +64,8 @@ async fn start(
     Ok(sidecar)
 }
 
-/// A kubeconfig with the administrator's rights in the demo's namespace, and the kubectl that
-/// fits the server.
+/// Writes a kubeconfig with the administrator's rights in the demo's namespace, and links the
+/// kubectl of the server's version.
 fn write_access(cluster: &Cluster, namespace: &Namespace, folder: &Path) -> Result<()> {
     let admin = cluster.control_plane().admin();
     let mut file: Value = serde_json::from_slice(&fs::read(&admin.path)?)?;
@@ -89,7 +89,7 @@ Ready: two sidecars in namespace {namespace}. In a second shell:
   JSON='content-type: application/json'
   export KUBECONFIG={folder}/kubeconfig
 
-  # A takes a lock; B is refused, and told by whom
+  # A acquires a lock; B is refused, and the answer names the holder
   curl -s $A/v1/locks/acquire -H "$JSON" -d '{{"resource":"billing:close","ownerId":"worker-a","ttlSeconds":300}}'
   curl -s $B/v1/locks/acquire -H "$JSON" -d '{{"resource":"billing:close","ownerId":"worker-b","ttlSeconds":300}}'
   {folder}/kubectl get dlock
@@ -98,11 +98,11 @@ Ready: two sidecars in namespace {namespace}. In a second shell:
   curl -s -X POST $A/v1/locks/LEASE/renew
   curl -s $B/v1/fencing/verify -H "$JSON" -d '{{"resource":"billing:close","fencingToken":TOKEN}}'
 
-  # B waits in line; A releases, and B has the lock with a larger token
+  # B is queued; A releases, and B gets the lock with a larger token
   curl -s $B/v1/locks/acquire -H "$JSON" -d '{{"resource":"billing:close","ownerId":"worker-b","ttlSeconds":300,"waitSeconds":60}}' &
   curl -s -X DELETE $A/v1/locks/LEASE -w '%{{http_code}}\n'
 
-  # what a dead holder looks like: kill it, and let the other one wait until it takes over
+  # a crashed holder: kill its sidecar, and let the other one wait until it takes over
   kill -9 $(cat {folder}/worker-b.pid)
   curl -s $A/v1/locks/acquire -H "$JSON" -d '{{"resource":"billing:close","ownerId":"worker-a","ttlSeconds":300,"waitSeconds":60}}'
 

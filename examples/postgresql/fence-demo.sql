@@ -1,4 +1,4 @@
--- Tables to try the recipes of docs/fencing.md with two sessions, in a database of their own:
+-- Tables to try the recipes of docs/fencing.md with two sessions, in a separate database:
 --
 --   createdb fencing
 --   psql --dbname fencing --file examples/postgresql/fence.sql --file examples/postgresql/fence-demo.sql

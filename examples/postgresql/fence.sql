@@ -1,4 +1,4 @@
--- The fence of docs/fencing.md: one table and two functions, for a database of yours. Run it as the owner of the tables
+-- The fence of docs/fencing.md: one table and two functions, for your database. Run it as the owner of the tables
 -- that the fence guards, and not as the app's role:
 --
 --   psql --dbname DATABASE --file examples/postgresql/fence.sql
@@ -30,8 +30,8 @@ BEGIN
     END IF;
 END $$;
 
--- By default every role may call a function. A role that may call this one can also raise the token as far as it likes,
--- which refuses all other writers.
+-- By default, every role may call a function. A role that may call this one can also set an arbitrarily high token.
+-- Then the fence refuses all other writers.
 REVOKE ALL ON FUNCTION public.pass_fence FROM PUBLIC;
 
 -- For a trigger (recipe C): raises LH002 in a transaction that has not passed the fence of the trigger's argument.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compares what the OpenAPI document allows with what `leasehold dev` accepts: run.sh <leasehold> <directory>
 #
-# Schemathesis is installed under the directory, at the versions of requirements.txt.
-# EXAMPLES=… random requests are sent to each call, beside those for each bound.
+# It installs Schemathesis in the directory, at the versions of requirements.txt.
+# EXAMPLES=… is the number of random requests to each call, in addition to those for each bound.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 leasehold=$1
@@ -20,7 +20,7 @@ if ! cmp -s "$here/requirements.txt" "$work/requirements.txt"; then
       --requirement "$here/requirements.txt" && break
     [ $attempt -lt 3 ]
   done
-  # Last: an environment without it is made again.
+  # This comes last: an environment without this file is created again.
   cp "$here/requirements.txt" "$work/requirements.txt"
 fi
 

@@ -1,8 +1,8 @@
-"""Sends `leasehold dev` what its OpenAPI document allows and what it does not.
+"""Sends requests to `leasehold dev` that its OpenAPI document allows, and requests that it does not.
 
-A request that the document allows is not refused for its form, one that it does not allow is, and
-nothing is answered with a 5xx but 503. Schemathesis makes the requests: each bound and each kind of
-violation (its coverage phase), and then others at random, from a fixed seed. run.sh runs it.
+A request that the document allows is not rejected as invalid, all other requests are, and the only
+5xx is 503. Schemathesis generates the requests: each bound and each kind of violation (its coverage
+phase), and then random ones from a fixed seed. run.sh runs this test.
 """
 
 import os
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis import GenerationMode
 
 URL = os.environ["LEASEHOLD_URL"]
-# What a request is refused with for its form alone. Every other refusal says how things stand.
+# The codes that reject a request as invalid. All other codes depend on the state of the server.
 OF_THE_FORM = {
     "invalid_request",
     "resource_invalid",
@@ -22,10 +22,10 @@ OF_THE_FORM = {
     "body_too_large",
     "not_found",
     "method_not_allowed",
-    # No readable HTTP: refused without a document.
+    # Invalid HTTP is rejected without a problem document.
     "unreadable",
 }
-# Bounds in bytes, of which JSON Schema counts characters.
+# Limits in bytes. JSON Schema can only count characters.
 BYTES = {"resource": 512, "ownerId": 256, "prefix": 512, "key": 63, "value": 256}
 
 schema = schemathesis.openapi.from_url(f"{URL}/openapi.json")
@@ -34,7 +34,7 @@ sent = {mode: 0 for mode in GenerationMode}
 
 
 def is_too_long_in_bytes(case):
-    """Whether only the length in bytes can be what is wrong."""
+    """Whether only the length in bytes can be the reason for a rejection."""
     fields = case.body if isinstance(case.body, dict) else {}
     texts = [(name, fields.get(name)) for name in ("resource", "ownerId")]
     texts.append(("prefix", (case.query or {}).get("prefix")))
@@ -49,14 +49,17 @@ def is_allowed(case):
 
 
 def is_described(case):
-    """Whether what is violated is in the document; of headers and cookies it says nothing."""
+    """Whether the document describes the violated part. It does not describe headers and cookies."""
     parts = case.meta.components.items()
     violated = {part.value for part, info in parts if info.mode == GenerationMode.NEGATIVE}
     return not violated or bool(violated - {"header", "cookie"})
 
 
 def status_and_code(case):
-    """How the request is answered: a stream by its head, an allowed wait by its silence as 200."""
+    """Returns the status and the code of the answer.
+
+    For a stream, only the head is read. An allowed wait without an answer counts as 200.
+    """
     parts = case.as_transport_kwargs(base_url=URL)
     may_wait = case.operation.path == "/v1/locks/acquire" and is_allowed(case)
     try:
@@ -66,7 +69,7 @@ def status_and_code(case):
                     requests.delete(f"{URL}/v1/locks/{response.json()['leaseId']}", timeout=5)
                 return response.status_code, None
             document = response.json() if response.content else {}
-            # The store's own word on a place in a listing that it did not give.
+            # The store rejects a continue token that it did not issue.
             if "the continue token expired" in document.get("detail", ""):
                 return response.status_code, "listing_over"
             return response.status_code, document.get("code", "unreadable")

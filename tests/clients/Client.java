@@ -1,10 +1,10 @@
-// A long poll with the JDK's HttpClient as it comes. Java 17 or later.
+// A long poll with the JDK's own HttpClient. Java 17 or later.
 //
 //     java Client.java URL_OF_A [URL_OF_B] [--hold SECONDS] [--wait SECONDS]
 //
-// Two workers want one lock: A holds it, B waits in line and gets it when A releases it; then A
-// waits too and goes away before its turn. The URLs are those of their sidecars, or of one for
-// both. Ends with 0 when everything came as promised, else with words and 1.
+// Two workers want one lock. A holds it; B is queued, and gets the lock when A releases it. Then A is
+// queued, and cancels its request before it gets the lock. The URLs are those of the workers' sidecars,
+// or of one sidecar for both. Exits with 0 on success, otherwise prints the error and exits with 1.
 
 import java.net.URI;
 import java.net.URLEncoder;
@@ -23,7 +23,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 
 public class Client {
-    /** Somebody else has the lock; the message says who. */
+    /** Another holder has the lock; the message names it. */
     static class LockHeld extends Exception {
         LockHeld(String words) {
             super(words);
@@ -37,7 +37,7 @@ public class Client {
         }
     }
 
-    /** An app with a sidecar beside it. */
+    /** An app with a sidecar. */
     record Worker(String name, String url, HttpClient http) {
         Lease acquire(String resource, int waitSeconds) throws Exception {
             long sent = System.nanoTime();
@@ -45,7 +45,7 @@ public class Client {
                     http.send(request(resource, waitSeconds), BodyHandlers.ofString()), sent);
         }
 
-        /** The answer comes when the lock is had or the time is up. Cancel it to go away. */
+        /** The answer arrives when the worker has the lock or the time is up. Cancel it to leave the queue. */
         CompletableFuture<HttpResponse<String>> acquireInLine(String resource, int waitSeconds) {
             return http.sendAsync(request(resource, waitSeconds), BodyHandlers.ofString());
         }
@@ -79,7 +79,7 @@ public class Client {
         }
     }
 
-    /** A lock that a worker has, for as long as `validUntil` says. */
+    /** A lock that a worker holds until `validUntil`. */
     static class Lease {
         final Worker worker;
         final URI uri;
@@ -99,7 +99,7 @@ public class Client {
         }
 
         private void note(String json, long sent) {
-            // Counted from when the request was sent, however long its answer took.
+            // Both times count from when the request was sent, even if the answer was slow.
             validUntil = sent + TimeUnit.MILLISECONDS.toNanos(number(json, "validForMs"));
             renewAt = sent + TimeUnit.MILLISECONDS.toNanos(number(json, "renewAfterMs"));
         }
@@ -121,7 +121,7 @@ public class Client {
             note(answer.body(), sent);
         }
 
-        /** Stands for the work: goes on so long, and renews as it is told to. */
+        /** Simulates work for some seconds, and renews at `renewAt`. */
         void hold(long seconds) throws Exception {
             long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(seconds);
             while (renewAt - end < 0) {
@@ -140,11 +140,11 @@ public class Client {
         }
     }
 
-    /** B's long poll is answered when A releases; gives B's lease. */
+    /** B's long poll is answered when A releases. Returns B's lease. */
     static Lease waitInLine(Worker a, Worker b, String resource, int hold, int wait)
             throws Exception {
         Lease first = a.acquire(resource, 0);
-        check(first.acquired, "A was not told that it has the lock");
+        check(first.acquired, "A's answer does not have acquired: true");
         System.out.println("A has the lock with token " + first.token);
         for (int seconds : new int[] {0, 2}) {
             try {
@@ -168,37 +168,38 @@ public class Client {
         double waited = (System.nanoTime() - sent) / 1e9;
 
         System.out.printf("B has the lock with token %d, after %.2f s%n", second.token, waited);
-        check(second.acquired, "B was not told that it has the lock");
+        check(second.acquired, "B's answer does not have acquired: true");
         check(second.token > first.token, "token " + second.token + " came after " + first.token);
         check(second.tokenHeader.equals("" + second.token), "X-Fencing-Token is another token");
-        check(second.isValid(), "B's lease was over when it was told");
+        check(second.isValid(), "B's lease was over when its answer arrived");
         second.renew();
         check(second.isValid(), "B's lease was over when it was renewed");
         return second;
     }
 
-    /** A gives up a long poll by cancelling it, and its place is gone. */
+    /** A cancels its long poll, and its queue entry is removed. */
     static void goAwayFromTheLine(Worker a, String resource, Lease lease) throws Exception {
-        // A list may be a moment old, and until B had the lock it was B who stood in line.
-        waitUntil("nobody stands in line", () -> a.queueLength(resource) == 0);
+        // The list can be slightly stale, and may still show the entry that B had before it got the lock.
+        waitUntil("the queue is empty", () -> a.queueLength(resource) == 0);
         CompletableFuture<HttpResponse<String>> waiting = a.acquireInLine(resource, 100);
-        waitUntil("A stands in line", () -> a.queueLength(resource) == 1);
+        waitUntil("A is queued", () -> a.queueLength(resource) == 1);
         check(waiting.cancel(true), "A's long poll was answered while B held the lock");
-        System.out.println("A went away");
-        waitUntil("A's place in line is gone", () -> a.queueLength(resource) == 0);
+        System.out.println("A cancelled its request");
+        waitUntil("A's queue entry is removed", () -> a.queueLength(resource) == 0);
         check(lease.isValid(), "B lost its lease meanwhile");
     }
 
-    /** The lock does not stay with a caller that went away: the next one gets it. */
+    /** A caller that cancelled does not keep the lock: the next caller gets it. */
     static void releaseAndBeTold(Worker a, String resource, Lease lease) throws Exception {
         lease.release();
         try {
             lease.renew();
             throw new AssertionError("a released lease was renewed");
         } catch (LeaseLost lost) {
-            System.out.println("B is told: " + lost.getMessage());
+            System.out.println("B's renewal fails: " + lost.getMessage());
         }
-        // The release can arrive before A's place is removed. That grant is given back at once: wait.
+        // The release can arrive before A's entry is removed. The agent then releases that grant
+        // immediately, so wait.
         Lease last = a.acquire(resource, 10);
         System.out.println("A has the lock with token " + last.token);
         check(last.token > lease.token, "token " + last.token + " came after " + lease.token);
@@ -208,12 +209,12 @@ public class Client {
     static void waitUntil(String what, Callable<Boolean> isSo) throws Exception {
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
         while (!isSo.call()) {
-            check(System.nanoTime() - end < 0, "waited in vain until " + what);
+            check(System.nanoTime() - end < 0, "timed out waiting until " + what);
             Thread.sleep(50);
         }
     }
 
-    // The JDK reads no JSON. An app has a library for it; these two do for flat answers.
+    // The JDK has no JSON parser. An app uses a library; these two functions suffice for flat answers.
 
     static String text(String json, String field) {
         var found = Pattern.compile("\"" + field + "\":\"((?:[^\"\\\\]|\\\\.)*)\"").matcher(json);

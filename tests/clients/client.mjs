@@ -1,23 +1,23 @@
-// A long poll with Node's fetch as it comes.
+// A long poll with Node's own fetch.
 //
 //     node client.mjs URL_OF_A [URL_OF_B] [--hold SECONDS] [--wait SECONDS]
 //
-// Two workers want one lock: A holds it, B waits in line and gets it when A releases it; then A
-// waits too and goes away before its turn. The URLs are those of their sidecars, or of one for
-// both. Ends with 0 when everything came as promised, else with words and 1.
+// Two workers want one lock. A holds it; B is queued, and gets the lock when A releases it. Then A is
+// queued, and cancels its request before it gets the lock. The URLs are those of the workers' sidecars,
+// or of one sidecar for both. Exits with 0 on success, otherwise prints the error and exits with 1.
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 
-/** Somebody else has the lock; the message says who. */
+/** Another holder has the lock; the message names it. */
 class LockHeld extends Error {}
 
 /** The lease is over: stop what the lock guards. */
 class LeaseLost extends Error {}
 
-/** An app with a sidecar beside it. */
+/** An app with a sidecar. */
 class Worker {
   constructor(name, url) {
     this.name = name;
@@ -45,7 +45,7 @@ class Worker {
   }
 }
 
-/** A lock that a worker has, for as long as `validUntil` says. */
+/** A lock that a worker holds until `validUntil`. */
 class Lease {
   constructor(worker, answer, tokenHeader, sent) {
     this.worker = worker;
@@ -57,7 +57,7 @@ class Lease {
   }
 
   note(answer, sent) {
-    // Counted from when the request was sent, however long its answer took.
+    // Both times count from when the request was sent, even if the answer was slow.
     this.validUntil = sent + answer.validForMs;
     this.renewAt = sent + answer.renewAfterMs;
   }
@@ -75,7 +75,7 @@ class Lease {
     this.note(answer, sent);
   }
 
-  /** Stands for the work: goes on so long, and renews as it is told to. */
+  /** Simulates work for some seconds, and renews at `renewAt`. */
   async hold(seconds) {
     const end = performance.now() + seconds * 1000;
     while (this.renewAt < end) {
@@ -93,10 +93,10 @@ class Lease {
   }
 }
 
-/** B's long poll is answered when A releases; gives B's lease. */
+/** B's long poll is answered when A releases. Returns B's lease. */
 async function waitInLine(a, b, resource, { hold, wait }) {
   const first = await a.acquire(resource);
-  assert.equal(first.acquired, true, 'A was not told that it has the lock');
+  assert.equal(first.acquired, true, "A's answer does not have acquired: true");
   console.log(`A has the lock with token ${first.token}`);
   for (const waitSeconds of [0, 2]) {
     await assert.rejects(b.acquire(resource, { waitSeconds }), (error) => {
@@ -115,40 +115,41 @@ async function waitInLine(a, b, resource, { hold, wait }) {
   const waited = (performance.now() - sent) / 1000;
 
   console.log(`B has the lock with token ${second.token}, after ${waited.toFixed(2)} s`);
-  assert.equal(second.acquired, true, 'B was not told that it has the lock');
+  assert.equal(second.acquired, true, "B's answer does not have acquired: true");
   assert(second.token > first.token, `token ${second.token} came after ${first.token}`);
   assert.equal(second.tokenHeader, String(second.token), 'X-Fencing-Token is another token');
-  assert(second.isValid(), "B's lease was over when it was told");
+  assert(second.isValid(), "B's lease was over when its answer arrived");
   await second.renew();
   assert(second.isValid(), "B's lease was over when it was renewed");
   return second;
 }
 
-/** A gives up a long poll by an AbortController, and its place is gone. */
+/** A cancels its long poll with an AbortController, and its queue entry is removed. */
 async function goAwayFromTheLine(a, resource, lease) {
-  // A list may be a moment old, and until B had the lock it was B who stood in line.
-  await until('nobody stands in line', async () => (await a.queueLength(resource)) === 0);
+  // The list can be slightly stale, and may still show the entry that B had before it got the lock.
+  await until('the queue is empty', async () => (await a.queueLength(resource)) === 0);
   const controller = new AbortController();
   const waiting = assert.rejects(
     a.acquire(resource, { waitSeconds: 100, signal: controller.signal }),
     { name: 'AbortError' },
   );
-  await until('A stands in line', async () => (await a.queueLength(resource)) === 1);
+  await until('A is queued', async () => (await a.queueLength(resource)) === 1);
   controller.abort();
   await waiting;
-  console.log('A went away');
-  await until("A's place in line is gone", async () => (await a.queueLength(resource)) === 0);
+  console.log('A cancelled its request');
+  await until("A's queue entry is removed", async () => (await a.queueLength(resource)) === 0);
   assert(lease.isValid(), 'B lost its lease meanwhile');
 }
 
-/** The lock does not stay with a caller that went away: the next one gets it. */
+/** A caller that cancelled does not keep the lock: the next caller gets it. */
 async function releaseAndBeTold(a, resource, lease) {
   await lease.release();
   await assert.rejects(lease.renew(), (error) => {
-    console.log(`B is told: ${error.message}`);
+    console.log(`B's renewal fails: ${error.message}`);
     return error instanceof LeaseLost;
   });
-  // The release can arrive before A's place is removed. That grant is given back at once: wait for it.
+  // The release can arrive before A's entry is removed. The agent then releases that grant immediately,
+  // so wait for it.
   const last = await a.acquire(resource, { waitSeconds: 10 });
   console.log(`A has the lock with token ${last.token}`);
   assert(last.token > lease.token, `token ${last.token} came after ${lease.token}`);
@@ -158,7 +159,7 @@ async function releaseAndBeTold(a, resource, lease) {
 async function until(what, isSo) {
   const end = performance.now() + 10_000;
   while (!(await isSo())) {
-    assert(performance.now() < end, `waited in vain until ${what}`);
+    assert(performance.now() < end, `timed out waiting until ${what}`);
     await sleep(50);
   }
 }
@@ -180,7 +181,7 @@ async function main() {
 }
 
 main().catch((error) => {
-  // fetch says why in the cause: "fetch failed" alone tells nothing.
+  // fetch reports the reason only in the cause; its message is just "fetch failed".
   console.error(`client.mjs failed: ${error.stack}`, error.cause ?? '');
   process.exitCode = 1;
 });

@@ -1,10 +1,10 @@
-"""A long poll with Python's requests as it comes.
+"""A long poll with an unmodified Python `requests`.
 
     python3 client.py URL_OF_A [URL_OF_B] [--hold SECONDS] [--wait SECONDS]
 
-Two workers want one lock: A holds it, B waits in line and gets it when A releases it; then A waits
-too and goes away before its turn. The URLs are those of their sidecars, or of one for both. Ends
-with 0 when everything came as promised, else with words and 1.
+Two workers want one lock. A holds it; B is queued, and gets the lock when A releases it. Then A is
+queued, and cancels its request before it gets the lock. The URLs are those of the workers' sidecars,
+or of one sidecar for both. Exits with 0 on success, otherwise prints the error and exits with 1.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import requests
 
 
 class LockHeld(Exception):
-    """Somebody else has the lock; the message says who."""
+    """Another holder has the lock; the message names it."""
 
 
 class LeaseLost(Exception):
@@ -25,7 +25,7 @@ class LeaseLost(Exception):
 
 
 class Worker:
-    """An app with a sidecar beside it."""
+    """An app with a sidecar."""
 
     def __init__(self, name, url):
         self.name = name
@@ -53,7 +53,7 @@ class Worker:
 
 
 class Lease:
-    """A lock that a worker has, for as long as `valid_until` says."""
+    """A lock that a worker holds until `valid_until`."""
 
     def __init__(self, worker, answer, sent):
         lease = answer.json()
@@ -65,7 +65,7 @@ class Lease:
         self.note(lease, sent)
 
     def note(self, lease, sent):
-        # Counted from when the request was sent, however long its answer took.
+        # Both times count from when the request was sent, even if the answer was slow.
         self.valid_until = sent + lease["validForMs"] / 1000
         self.renew_at = sent + lease["renewAfterMs"] / 1000
 
@@ -81,7 +81,7 @@ class Lease:
         self.note(answer.json(), sent)
 
     def hold(self, seconds):
-        """Stands for the work: goes on so long, and renews as it is told to."""
+        """Simulates work for some seconds, and renews at `renew_at`."""
         end = time.monotonic() + seconds
         while self.renew_at < end:
             time.sleep(max(0, self.renew_at - time.monotonic()))
@@ -97,9 +97,9 @@ class Lease:
 
 def main():
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("url", nargs="+", help="of A's sidecar and B's, or of one for both")
-    arguments.add_argument("--hold", type=float, default=12, help="how long A has the lock")
-    arguments.add_argument("--wait", type=int, default=100, help="how long B is ready to wait")
+    arguments.add_argument("url", nargs="+", help="of A's and B's sidecars, or of one for both")
+    arguments.add_argument("--hold", type=float, default=12, help="how long A holds the lock")
+    arguments.add_argument("--wait", type=int, default=100, help="how long B waits at most")
     arguments = arguments.parse_args()
     a = Worker("python-a", arguments.url[0])
     b = Worker("python-b", arguments.url[-1])
@@ -112,9 +112,9 @@ def main():
 
 
 def wait_in_line(a, b, resource, arguments, threads):
-    """B's long poll is answered when A releases; gives B's lease."""
+    """B's long poll is answered when A releases. Returns B's lease."""
     first = a.acquire(resource)
-    check(first.acquired is True, "A was told acquired: " + str(first.acquired))
+    check(first.acquired is True, "A's answer has acquired: " + str(first.acquired))
     say(f"A has the lock with token {first.token}")
     for seconds in (0, 2):
         try:
@@ -133,40 +133,40 @@ def wait_in_line(a, b, resource, arguments, threads):
     waited = time.monotonic() - sent
 
     say(f"B has the lock with token {second.token}, after {waited:.2f} s")
-    check(second.acquired is True, "B was told acquired: " + str(second.acquired))
+    check(second.acquired is True, "B's answer has acquired: " + str(second.acquired))
     check(second.token > first.token, f"token {second.token} came after {first.token}")
     check(second.token_header == str(second.token), "X-Fencing-Token is another token")
-    check(second.is_valid(), "B's lease was over when it was told")
+    check(second.is_valid(), "B's lease was over when its answer arrived")
     second.renew()
     check(second.is_valid(), "B's lease was over when it was renewed")
     return second
 
 
 def go_away_from_the_line(a, resource, lease, threads):
-    """A gives up a long poll by the timeout of requests, and its place is gone."""
+    """A cancels its long poll by the timeout of `requests`, and its queue entry is removed."""
     observer = Worker("python-observer", a.url)
-    # A list may be a moment old, and until B had the lock it was B who stood in line.
-    wait_until("nobody stands in line", lambda: observer.queue_length(resource) == 0)
+    # The list can be slightly stale, and may still show the entry that B had before it got the lock.
+    wait_until("the queue is empty", lambda: observer.queue_length(resource) == 0)
     waiting = threads.submit(a.acquire, resource, wait_seconds=100, timeout=(3.05, 5))
-    wait_until("A stands in line", lambda: observer.queue_length(resource) == 1)
+    wait_until("A is queued", lambda: observer.queue_length(resource) == 1)
     try:
         waiting.result()
         check(False, "A was granted a lock that B has")
     except requests.exceptions.ReadTimeout:
-        say("A went away")
-    wait_until("A's place in line is gone", lambda: observer.queue_length(resource) == 0)
+        say("A cancelled its request")
+    wait_until("A's queue entry is removed", lambda: observer.queue_length(resource) == 0)
     check(lease.is_valid(), "B lost its lease meanwhile")
 
 
 def release_and_be_told(a, resource, lease):
-    """The lock does not stay with a caller that went away: the next one gets it."""
+    """A caller that cancelled does not keep the lock: the next caller gets it."""
     lease.release()
     try:
         lease.renew()
         check(False, "a released lease was renewed")
     except LeaseLost as lost:
-        say(f"B is told: {lost}")
-    # The release can arrive before A's place is removed. That grant is given back at once: wait.
+        say(f"B's renewal fails: {lost}")
+    # The release can arrive before A's entry is removed. The agent then releases that grant immediately, so wait.
     last = a.acquire(resource, wait_seconds=10)
     say(f"A has the lock with token {last.token}")
     check(last.token > lease.token, f"token {last.token} came after {lease.token}")
@@ -176,7 +176,7 @@ def release_and_be_told(a, resource, lease):
 def wait_until(what, is_so):
     end = time.monotonic() + 10
     while not is_so():
-        check(time.monotonic() < end, f"waited in vain until {what}")
+        check(time.monotonic() < end, f"timed out waiting until {what}")
         time.sleep(0.05)
 
 

@@ -1,5 +1,5 @@
-//! A round of client-go's leader election (`bench/leaderelection`): the leader is behind a proxy, and the other
-//! candidates are not.
+//! A round of client-go's leader election (`bench/leaderelection`): the leader is behind a proxy,
+//! and the other candidates are not.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::{LIMIT, Luck, kept_in};
 /// The number of other candidates.
 const CANDIDATES: usize = 8;
 
-/// One lead from its beginning until another leads and it has ended.
+/// Runs from the beginning of one lead until another candidate leads and the first lead has ended.
 pub(crate) async fn round(namespace: &Namespace, name: String, luck: Luck) -> Result<History> {
     let kept = kept_in(&name)?;
     let proxy = Proxy::start(&namespace.cluster).await?;
@@ -77,7 +77,7 @@ impl Election<'_> {
     }
 }
 
-/// How many have led.
+/// Returns how many candidates have led.
 fn led(history: &History) -> usize {
     let granted = |op: &Op| matches!(op, Op::Acquire { lease: Some(_), .. });
     let events = history.events.iter();

@@ -1,10 +1,11 @@
-//! client-go's leader election and ours under the same faults: how often two lead at one time, and for how long.
+//! client-go's leader election and ours with the same faults: how often two lead at the same time,
+//! and for how long.
 //!
-//! A renewal reaches the API server, its answer is late, and nothing after it arrives. client-go counts from the
-//! answer: it waits for its retry period and then allows itself a whole renew deadline again (`LeaderElector.renew`
-//! in `k8s.io/client-go/tools/leaderelection`), while the other candidates count from when they saw the renewal. We
-//! count from before the request was sent, and give an answer at most a quarter of the time that is left: a later one
-//! is not counted at all.
+//! A renewal reaches the API server, its answer is late, and no later message arrives. client-go
+//! counts from the answer: it waits for its retry period, and then uses a whole renew deadline
+//! again (`LeaderElector.renew` in `k8s.io/client-go/tools/leaderelection`). The other candidates
+//! count from when they observed the renewal. Our agent counts from before the request was sent. It
+//! waits for the answer at most a quarter of the remaining time, and ignores a later answer.
 
 #![cfg(test)]
 
@@ -26,45 +27,46 @@ use futures::future::try_join_all;
 use harness::{Cluster, TakeOver};
 use history::{History, Op};
 
-/// How often each row is tried, at one time.
+/// The number of concurrent rounds of each row.
 const ROUNDS: usize = 3;
 /// Longer than any take-over.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// The fault of a renewal: how late its answer is, and when the client times out.
+/// The fault of a renewal: how late its answer is, and the client's timeout.
 #[derive(Clone, Copy)]
 struct Luck {
     answer_late: Duration,
-    /// Of client-go. Ours is its own.
+    /// The timeout of client-go. Our agent sets its own.
     request_timeout: Duration,
 }
 
-/// kube-controller-manager, kube-scheduler and controller-runtime give a request half of the renew deadline.
+/// In kube-controller-manager, kube-scheduler and controller-runtime, the timeout of a request is
+/// half of the renew deadline.
 const AS_IN_COMPONENTS: Luck = Luck {
     answer_late: Duration::from_millis(4_700),
     request_timeout: Duration::from_secs(5),
 };
-/// A program that makes its client as client-go's own example does.
+/// A program that creates its client like client-go's own example.
 const AS_IN_THE_EXAMPLE: Luck = Luck {
     answer_late: Duration::from_millis(8_000),
     request_timeout: Duration::ZERO,
 };
 
-/// As late as an answer may be that we still take: longer than the tenth of a TTL by which others wait longer
-/// than we believe.
+/// A late answer that our agent still uses. The delay is longer than the tenth of a TTL by which
+/// challengers wait longer than the holder counts.
 const IN_TIME: Luck = Luck {
     answer_late: Duration::from_millis(1_800),
     request_timeout: Duration::ZERO,
 };
 
-/// What became of some rounds.
+/// The results of some rounds.
 struct Row {
     what: &'static str,
     histories: Vec<History>,
 }
 
 impl Row {
-    /// For how long two led at most, in each round in which two did.
+    /// Returns the longest time that two led at the same time, for each round in which two did.
     fn two_led(&self) -> Vec<Duration> {
         let longest = self.histories.iter().filter_map(|history| {
             let overlaps = history.overlaps();
@@ -86,7 +88,7 @@ impl Row {
     }
 }
 
-/// Runs the rounds of a row, all at one time.
+/// Runs the rounds of a row concurrently.
 async fn row<F: Future<Output = Result<History>>>(
     what: &'static str,
     round: impl Fn(usize) -> F,
@@ -95,12 +97,12 @@ async fn row<F: Future<Output = Result<History>>>(
     Ok(Row { what, histories })
 }
 
-/// Where the table and the histories are kept, for inspection.
+/// The directory that keeps the table and the histories, for inspection.
 fn directory() -> PathBuf {
     harness::target_directory().join("comparison")
 }
 
-/// Where a round's histories go.
+/// Creates the directory of a round's histories.
 fn kept_in(name: &str) -> Result<PathBuf> {
     let kept = directory().join(name);
     if kept.exists() {
@@ -110,7 +112,7 @@ fn kept_in(name: &str) -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// Whether an app was promised more time than with its lock, as after a renewal.
+/// Whether an app was promised more time than its grant gave it: after a renewal.
 fn told_more(history: &History) -> bool {
     let mut granted = 0;
     history.events.iter().any(|event| match &event.op {
@@ -165,9 +167,9 @@ async fn two_lead_by_client_go_where_none_do_by_ours() -> Result<()> {
     }
     ensure!(
         rows[2].histories.iter().any(told_more),
-        "no late answer was taken"
+        "no late answer was used"
     );
-    // Else this bad luck was none, and that we had no two leaders says nothing.
+    // Otherwise the fault was too weak, and the absence of two leaders in our rounds shows nothing.
     ensure!(
         !rows[1].two_led().is_empty(),
         "client-go never had two leaders"

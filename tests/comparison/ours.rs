@@ -1,5 +1,5 @@
-//! A round of ours: the holder's sidecar is behind a proxy, and the waiters are not. The holder's app acts for as
-//! long as it was promised, and asks once a second.
+//! A round of our locks: the holder's sidecar is behind a proxy, and the waiters' sidecars are not.
+//! The holder's app acts for as long as it was promised, and renews once a second.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,7 +25,7 @@ struct App {
     resource: String,
 }
 
-/// One lease from its beginning until another app has the lock and the first one's time is up.
+/// Runs from the beginning of one lease until another app has the lock and the first lease is over.
 pub(crate) async fn round(namespace: &Namespace, name: String, luck: Luck) -> Result<History> {
     let kept = kept_in(&name)?;
     let proxy = Proxy::start(&namespace.cluster).await?;
@@ -50,9 +50,9 @@ pub(crate) async fn round(namespace: &Namespace, name: String, luck: Luck) -> Re
     let is_taken = &AtomicBool::new(false);
     let holding = holder.hold(&lease, until, is_taken);
     let waiting = waiters.iter_mut().map(|waiter| async move {
-        // A waiter without a grant is in the history, too, and another one may have it.
+        // A waiter without a grant is also in the history, and another waiter may have the lock.
         let granted = waiter.acquire(80).await?;
-        granted.context("it waited in vain")?;
+        granted.context("the waiter did not get the lock")?;
         is_taken.store(true, Ordering::Relaxed);
         anyhow::Ok(())
     });
@@ -60,19 +60,19 @@ pub(crate) async fn round(namespace: &Namespace, name: String, luck: Luck) -> Re
     let (injected, held, taken) = tokio::join!(inject(&proxy, luck), holding, first);
     taken?;
     injected.and(held)?;
-    // A renewal that never arrived would show nothing.
+    // A renewal that never arrived at the API server would show nothing.
     let exchanges = proxy.exchanges();
     let mut injected = exchanges.iter();
     let is_done = injected.any(|it| {
         let is_late = matches!(it.fault, Some(Fault::AnswerLate(_)));
         is_late && it.status == Some(200)
     });
-    ensure!(is_done, "no renewal was done whose answer was late");
+    ensure!(is_done, "no renewal succeeded with a late answer");
     check_linearizable(&target_directory().join("porcupine"), &kept)?;
     History::read_directory(&kept)
 }
 
-/// The next renewal's answer is late, and neither a later one nor a watch event arrives.
+/// Delays the answer of the next renewal, and stops all later renewals, requests and watch events.
 async fn inject(proxy: &Proxy, luck: Luck) -> Result<()> {
     proxy.fail(Class::Renew, 1, Fault::AnswerLate(luck.answer_late));
     proxy.fail(Class::Renew, usize::MAX, Fault::RequestLost);
@@ -81,7 +81,7 @@ async fn inject(proxy: &Proxy, luck: Luck) -> Result<()> {
         exchanges.iter().any(|it| it.fault.is_some()).then_some(())
     })
     .await?;
-    // Renewals get none by a rule of their own.
+    // Renewals already have their own rule.
     for class in Class::ALL
         .into_iter()
         .filter(|class| *class != Class::Renew)
@@ -118,13 +118,13 @@ impl App {
         Ok(Some((lease.id, until)))
     }
 
-    /// Asks for more time once a second, until there is none and another has the lock.
+    /// Renews once a second, until the lease is over and another app has the lock.
     async fn hold(&mut self, lease: &str, mut until: u64, is_taken: &AtomicBool) -> Result<()> {
         let begun = nanos();
         while nanos() < until || !is_taken.load(Ordering::Relaxed) {
             ensure!(
                 Duration::from_nanos(nanos() - begun) < LIMIT,
-                "nobody else had the lock"
+                "no other app got the lock"
             );
             tokio::time::sleep(Duration::from_secs(1)).await;
             let begun = self.begin(Op::renew(lease))?;

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A holder writes the only waiter's id into a grant of its own: the waiter is dropped, and its agent
-// reads its own id in the grant.
+// A holder writes the only waiter's id into a grant for itself. The waiter is dropped, and its agent reads
+// its own id in the grant.
 func TestPodTakesNoForeignQueueEntry(t *testing.T) {
 	for _, of := range []lock{queued(first.waits()), queued(first.waits(), second.waits()), queued(first.waits(), holder.waitsAgain())} {
 		of.Status.Incidents = nil
@@ -47,7 +47,7 @@ func TestPodTakesNoForeignQueueEntry(t *testing.T) {
 	}, takesForItself})
 }
 
-// Sessions are named after their pod, and no pod uses another's.
+// Sessions are named after their pod, and a pod cannot use another pod's session.
 func TestPodUsesSessionsOfItsOwn(t *testing.T) {
 	freeLock, heldLock, election := lockOf("l", freed()), queued(first.waits()), election(first.prefers())
 	for _, session := range []string{
@@ -66,7 +66,8 @@ func TestPodUsesSessionsOfItsOwn(t *testing.T) {
 				s.Waiters[1].Session = session
 			}, sessionOfAnother})
 	}
-	// Names of pods may have 253 bytes; an agent uses the first 230, without what may not stand before a dash.
+	// Names of pods may have 253 bytes. An agent uses the first 230, without trailing characters that are
+	// invalid before a dash.
 	for _, each := range []struct {
 		name, session string
 		refused       string
@@ -136,12 +137,12 @@ func TestTokenRisesWithinABound(t *testing.T) {
 			}, token.refused})
 		}
 	}
-	// A lock whose token is beyond the bound already, by an older version or a person: it stays usable.
+	// An older version or a person has set this lock's token beyond the bound. The lock stays usable.
 	beyond := lockOf("l", &status{Token: largest - 5000})
 	run(t, bothModes,
 		row{"next", stranger.token(), beyond, func(s *status) { s.grant(stranger); s.Token = largest - 4000 }, allowed},
 		row{"further", stranger.token(), beyond, func(s *status) { s.grant(stranger); s.Token = largest - 3999 }, tokenTooHigh})
-	// A store that begins to number in nanoseconds, with an object from before.
+	// A store that begins to number revisions in nanoseconds, with an object from before that.
 	run(t, bothModes, row{"renumbered", stranger.token(), lockOf("l", freed()),
 		func(s *status) { s.grant(stranger); s.Token = nanoseconds / 1000 }, allowed})
 }
@@ -154,7 +155,7 @@ func TestPodHasAFewQueueEntries(t *testing.T) {
 		return func(s *status) { s.Waiters = append(s.Waiters, entry) }
 	}
 	run(t, bothModes,
-		// Its former session's entry stays for a moment.
+		// The entry of the pod's former session stays for some time.
 		row{"second", first.token(), queued(first.waits(), second.waits()), join(again), allowed},
 		row{"third", first.token(), queued(first.waits(), second.waits(), again), join(third), entriesOfPod},
 		row{"another pod's", second.token(), queued(first.waits(), again), join(second.waits()), allowed},
@@ -164,14 +165,14 @@ func TestPodHasAFewQueueEntries(t *testing.T) {
 		}, allowed})
 }
 
-// A lock whose object is being deleted is not taken: its finalizer would end the grant off the record.
+// A lock whose object is being deleted cannot be acquired: its finalizer would end the grant without a record.
 func TestLockThatIsBeingDeletedIsNotTaken(t *testing.T) {
 	free := deleting(lockOf("l", freed()))
 	take := func(s *status) { s.grant(stranger) }
 	run(t, bothModes,
 		row{"never held", stranger.token(), deleting(lockOf("l", nil)), take, beingDeleted},
 		row{"free", stranger.token(), free, take, beingDeleted},
-		// Who holds it, from before or since its namespace ends, releases it as ever.
+		// The holder releases the lock as usual, whether the object or its whole namespace is being deleted.
 		row{"freed", holder.token(), deleting(lockOf("l", held(holder))), (*status).free, allowed},
 		row{"freed with its queue", holder.token(), deleting(queued(first.waits(), second.waits())), (*status).free, allowed},
 		row{"handed over", holder.token(), deleting(queued(first.waits())), func(s *status) { s.grant(first) }, allowed})
@@ -203,7 +204,7 @@ func TestHeldLockOutlivesItsFinalizers(t *testing.T) {
 		for _, finalizers := range [][]string{nil, {"x/y"}} {
 			verdict(t, c.refusals(t, update(operator, two, finalizers...)), "the operator changes only spec.releaseRequest")
 		}
-		// Not being deleted: finalizers come and go.
+		// If the object is not being deleted, finalizers can be added and removed.
 		plain := lockOf("l", held.Status)
 		plain.object = plain.with("finalizers", []string{"x/y"})
 		verdict(t, c.refusals(t, update(editor, plain)), allowed)
@@ -258,7 +259,7 @@ func TestPeerModeRecordsTakeOversUnderTheTakersName(t *testing.T) {
 			s.grant(stranger)
 			s.Waiters = nil
 		}, allowed},
-		row{"for itself, nobody queued", stranger.token(), lockOf("l", held(holder)), func(s *status) {
+		row{"for itself, empty queue", stranger.token(), lockOf("l", held(holder)), func(s *status) {
 			s.record("Expired", holder, stranger.name)
 			s.grant(stranger)
 		}, allowed},
@@ -267,7 +268,7 @@ func TestPeerModeRecordsTakeOversUnderTheTakersName(t *testing.T) {
 	run(t, bothModes, row{"freed with a waiter", holder.token(), queued(first.waits()), (*status).free, handToFirst})
 }
 
-// What a pod may do to the operator's conditions with each kind of write.
+// Tests how a pod may change the operator's conditions with each kind of write.
 func TestConditionsAreTheOperators(t *testing.T) {
 	const words = "status.conditions is the operator's"
 	made := func(kind string) condition {
@@ -281,7 +282,7 @@ func TestConditionsAreTheOperators(t *testing.T) {
 		by     pod
 		of     lock
 		change func(*status)
-		// Whether a grant begins or ends by it.
+		// Whether the write begins or ends a grant.
 		isTurn bool
 	}{
 		{"takes a free lock", bothModes, stranger, lockOf("l", freed()), func(s *status) { s.grant(stranger) }, true},
@@ -321,7 +322,7 @@ func TestConditionsAreTheOperators(t *testing.T) {
 	}
 }
 
-// The oldest record makes room for the ninth.
+// When a ninth record is added, the oldest one is removed.
 func TestRecordKeepsTheLastEight(t *testing.T) {
 	of := queued(first.waits())
 	of.Spec.ReleaseRequest = asks(holder.leaseID(), "Ask")
@@ -343,9 +344,9 @@ func TestRecordKeepsTheLastEight(t *testing.T) {
 	}
 }
 
-// A sidecar that was started before the floor was raised makes tokens that are older than those of its
-// successors. Whoever writes, a grant that begins has a token that was made with the floor: also where the
-// store has come so far that one without it is above the floor.
+// A sidecar that was started before the floor was raised computes smaller tokens than sidecars that started
+// later. For all writers, a new grant must have a token that was computed with the floor. This also holds
+// when the store's revision is so high that a token without the floor is above the floor.
 func TestNoGrantHasATokenOfALowerFloor(t *testing.T) {
 	const below = "with the tokenFloor of this installation, 50000000, an agent creates none below that"
 	take := func(s *status) { s.grant(third) }
@@ -371,7 +372,7 @@ func TestNoGrantHasATokenOfALowerFloor(t *testing.T) {
 			row{"says which pod to recreate", third.token(), free, from(take, each.made), "recreate pod third"},
 			row{"hands over", holder.token(), waited, from(pass, each.made), below},
 			row{"hands over", holder.token(), waited, from(pass, each.made+someFloor), allowed},
-			row{"hands on", operator, waited, func(s *status) {
+			row{"operator hands over", operator, waited, func(s *status) {
 				s.record("PodGone", holder, "leasehold-operator-1")
 				from(pass, each.made)(s)
 			}, below})

@@ -34,14 +34,14 @@ import (
 // The repository's root, seen from this directory.
 const root = "../.."
 
-// A mode of the admission policies. The chart and docs/install.md bind all files of the directory, but
-// of take-over-strict.yaml and take-over-peer.yaml only the mode's.
+// A mode of the admission policies. The chart and docs/install.md install all files of the directory.
+// Of take-over-strict.yaml and take-over-peer.yaml they install only the one of the mode.
 type mode string
 
 const (
 	strict mode = "strict"
 	peer   mode = "peer"
-	// Strict, with a token floor.
+	// Strict mode with a token floor.
 	raised mode = "raised"
 )
 
@@ -50,7 +50,7 @@ const someFloor = 50_000_000
 
 var bothModes = []mode{strict, peer}
 
-// What the API server evaluates at a write.
+// The policies and CRDs that the API server evaluates for a write.
 type cluster struct {
 	policies    []*policy
 	definitions map[string]*definition
@@ -137,7 +137,7 @@ func documents(file string) [][]byte {
 	return found
 }
 
-// A compiled policy. Its parts are kept because the validator does not report what they cost.
+// A compiled policy. Its parts are kept because the validator does not report their costs.
 type policy struct {
 	*admissionv1.ValidatingAdmissionPolicy
 	validator  validating.Validator
@@ -196,7 +196,7 @@ func compile(from *admissionv1.ValidatingAdmissionPolicy, env *environment.EnvSe
 	return compiled
 }
 
-// A write, as the API server shows it to policies.
+// A write, as the API server passes it to policies.
 type write struct {
 	by          who
 	operation   admission.Operation
@@ -206,18 +206,19 @@ type write struct {
 	namespace   string
 	name        string
 	object, old map[string]any
-	// When set, the namespace is being deleted, or has annotations.
+	// Set if the namespace is being deleted or has annotations.
 	of *corev1.Namespace
 }
 
-// Evaluates a write. Returns what refuses it, the definitions' errors first.
+// Evaluates a write. Returns the refusals, with the errors of the CRDs first.
 func (c *cluster) refusals(t *testing.T, w write) []string {
 	t.Helper()
 	var refusals []string
 	if definition := c.definitions[w.resource]; definition != nil && w.operation != admission.Delete {
 		refusals = definition.errors(t.Context(), w.object, w.old)
 	}
-	// What the definitions refuse no policy is asked about; its own words are of interest all the same.
+	// The API server does not evaluate policies for a write that the CRDs refuse. The rows check their
+	// messages nevertheless.
 	isRefused := len(refusals) > 0
 	attributes, namespace := w.attributes()
 	for _, policy := range c.policies {
@@ -253,7 +254,7 @@ func (w write) attributes() (*admission.VersionedAttributes, *corev1.Namespace) 
 	}, namespace
 }
 
-// A nil interface where no object exists: a typed nil would look like one.
+// Returns a nil interface if no object exists: a typed nil would look like an object.
 func asObject(content map[string]any, kind schema.GroupVersionKind) runtime.Object {
 	if content == nil {
 		return nil
@@ -273,7 +274,7 @@ func (p *policy) isAbout(attributes admission.Attributes) bool {
 	return false
 }
 
-// What one evaluation of a policy costs, of its match conditions and of its validations.
+// Returns the costs of one evaluation of a policy: of its match conditions and of its validations.
 func (p *policy) cost(t *testing.T, w write) (conditions, checks int64) {
 	t.Helper()
 	_, left := w.evaluate(t, p.Name, p.conditions, celconfig.RuntimeCELCostBudgetMatchConditions)
@@ -301,7 +302,7 @@ func (w write) evaluate(t *testing.T, name string, of cel.ConditionEvaluator, bu
 	return results, left
 }
 
-// Someone who writes: a user and the verbs that it has on locks.
+// A user that writes, and the verbs that it has on locks.
 type who struct {
 	name   string
 	uid    string
@@ -314,7 +315,7 @@ func (w who) info() user.Info {
 	return &user.DefaultInfo{Name: w.name, UID: w.uid, Groups: w.groups, Extra: w.extra}
 }
 
-// Authorize answers the policies' questions about the writer's own rights.
+// Authorize answers the policies' authorizer checks, which are about the writer's own rights.
 func (w who) Authorize(_ context.Context, asked authorizer.Attributes) (authorizer.Decision, string, error) {
 	if asked.GetAPIGroup() != "leasehold.dev" || asked.GetResource() != "distributedlocks" || asked.GetNamespace() != namespaceName {
 		return authorizer.DecisionNoOpinion, "", errors.New("unexpected question")

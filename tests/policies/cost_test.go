@@ -13,8 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// The API server gives each policy, each rule and each object's rules a budget, and refuses what
-// exceeds it. These writes are as large as the definitions allow; with half of a budget used, a rule is too costly.
+// The API server has a cost budget for each policy, for each rule, and for all rules of an object. It
+// refuses a write that exceeds a budget. These writes are as large as the CRDs allow. The test fails if a
+// write uses more than half of a budget.
 func TestLargestWritesCostHalfOfABudgetAtMost(t *testing.T) {
 	full := lockOf(long("r", 512), held(holder))
 	full.Status.Waiters = append([]waiter{first.waits()}, fullQueue(30)...)
@@ -72,7 +73,7 @@ func TestLargestWritesCostHalfOfABudgetAtMost(t *testing.T) {
 	}
 }
 
-// Each rule of the definition for itself, over the longest queue and record.
+// Evaluates each rule of the CRD separately, with the longest queue and holder.
 func TestEachRuleCostsATenthOfItsBudgetAtMost(t *testing.T) {
 	of := lockOf(long("r", 512), held(holder))
 	of.Status.Waiters = fullQueue(32)
@@ -111,7 +112,7 @@ func TestEachRuleCostsATenthOfItsBudgetAtMost(t *testing.T) {
 	}
 }
 
-// The rule of the field: evaluated with each write of the object.
+// Evaluates the rule of the field spec.resource, which runs with each write of the object.
 func TestRuleOfTheResourceCostsATenthOfItsBudgetAtMost(t *testing.T) {
 	spec := definitions()["distributedlocks"].structural.Properties["spec"]
 	resource := spec.Properties["resource"]

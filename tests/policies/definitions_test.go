@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A definition's schema and rules.
+// A CRD's schema and rules.
 type definition struct {
 	crd        *apiextensionsv1.CustomResourceDefinition
 	structural *schema.Structural
@@ -28,7 +28,7 @@ type definition struct {
 	rules      *cel.Validator
 }
 
-// The definitions by their plural names.
+// The CRDs by their plural names.
 var definitions = sync.OnceValue(func() map[string]*definition {
 	found := map[string]*definition{}
 	for _, file := range must(filepath.Glob(filepath.Join(root, "crds/*.yaml"))) {
@@ -55,7 +55,7 @@ func define(crd *apiextensionsv1.CustomResourceDefinition) *definition {
 	}
 }
 
-// The errors of an object, which `old` is updated to if there is one.
+// Returns the errors of an object: of an update of `old`, or of a create if `old` is nil.
 func (d *definition) errors(ctx context.Context, object, old map[string]any) []string {
 	var found field.ErrorList
 	var oldObject any
@@ -69,7 +69,7 @@ func (d *definition) errors(ctx context.Context, object, old map[string]any) []s
 		found = validation.ValidateCustomResourceUpdate(nil, object, old, d.schema, validation.WithRatcheting(correlated))
 	}
 	found = append(found, listtype.ValidateListSetsAndMaps(nil, d.structural, object)...)
-	// Rules are not evaluated over objects whose schema is broken: they could not be.
+	// Rules cannot be evaluated for objects that violate the schema.
 	if len(found) == 0 {
 		broken, _ := d.rules.Validate(ctx, nil, d.structural, object, oldObject, celconfig.RuntimeCELCostBudget, options...)
 		found = append(found, broken...)

@@ -169,7 +169,7 @@ func TestHeldLockIsDeletedOnlyWithItsNamespace(t *testing.T) {
 	}
 }
 
-// An app chooses its lock's lease id and owner, and people copy the message's command into a shell.
+// An app chooses its lock's lease id and owner, and users copy the message's command into a shell.
 func TestNothingThatAnAppWroteBecomesPartOfACommand(t *testing.T) {
 	for _, bad := range []string{"x'; touch /tmp/x #", "$(id)", "`id`", "x\"", "-x", "a b", "ü"} {
 		of := held(holder)

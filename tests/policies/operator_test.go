@@ -32,9 +32,9 @@ func TestOperatorHandsLockToFirstWaiterThatIsLeft(t *testing.T) {
 		}, allowed},
 		beside{"freed", func(s *status) { recorded(s); s.free() }, allowed},
 		beside{"marked", mark, allowed},
-		beside{"mark goes with the grant", func(s *status) { mark(s); handOver(s); s.Conditions = nil }, allowed},
+		beside{"mark removed with the grant", func(s *status) { mark(s); handOver(s); s.Conditions = nil }, allowed},
 		beside{"expired waiter dropped", func(s *status) { s.drop(0) }, allowed},
-		// To a pod that is not queued, or later.
+		// Grants to a pod that is not queued or not first.
 		beside{"to a stranger", func(s *status) { recorded(s); s.grant(stranger) }, nobodyBut},
 		beside{"to a stranger alone", func(s *status) { recorded(s); s.grant(stranger); s.Waiters = nil }, nobodyBut},
 		beside{"to the second", func(s *status) { recorded(s); s.grant(second) }, nobodyBut},
@@ -45,19 +45,19 @@ func TestOperatorHandsLockToFirstWaiterThatIsLeft(t *testing.T) {
 		beside{"another TTL", func(s *status) { handOver(s); s.Holder.SessionTTLSeconds = 3 }, nobodyBut},
 		beside{"another id", func(s *status) { handOver(s); s.Lease.ID += "x" }, nobodyBut},
 		beside{"to the same holder", func(s *status) { recorded(s); s.Lease.ID += "x"; s.Token += 1000 }, nobodyBut},
-		// The queue.
+		// Changes of the queue.
 		beside{"waiter added", func(s *status) { s.Waiters = append(s.Waiters, stranger.waits()) }, onlyDrops},
 		beside{"waiter replaced", func(s *status) { s.Waiters[0] = stranger.waits() }, onlyDrops},
 		beside{"queue reversed", func(s *status) { slices.Reverse(s.Waiters) }, onlyDrops},
 		beside{"waiter added at a hand-over", func(s *status) { handOver(s); s.Waiters = append(s.Waiters, stranger.waitsAgain()) }, onlyDrops},
-		// The grant, as it lasts.
+		// Changes of a grant that continues.
 		beside{"owner", func(s *status) { s.Holder.OwnerID += "x" }, leavesAlone},
 		beside{"kept", func(s *status) { s.Lease.Kept = true }, leavesAlone},
 		beside{"token", func(s *status) { s.Token += 1000 }, tokenWithGrant},
 		beside{"transitions", func(s *status) { s.Transitions++ }, tokenWithGrant},
-		// The record.
+		// Changes of the record.
 		beside{"unrecorded", func(s *status) { s.grant(first) }, isRecord},
-		beside{"freed off the record", (*status).free, isRecord},
+		beside{"freed without a record", (*status).free, isRecord},
 		beside{"recorded without an end", recorded, isRecord},
 		beside{"record cleared", func(s *status) { s.Incidents = nil }, isRecord},
 		beside{"older record dropped", func(s *status) { handOver(s); s.Incidents = s.Incidents[1:] }, isRecord},
@@ -88,7 +88,7 @@ func TestOperatorEndsByForceOnlyWhatWasAskedFor(t *testing.T) {
 		change  func(*incident)
 		refused string
 	}{
-		{"nobody asked", nil, nil, byForce},
+		{"no request", nil, nil, byForce},
 		{"not by force", asks(own, "Ask"), nil, byForce},
 		{"another grant", asks("g-b", "Force"), nil, byForce},
 		{"a longer id", asks(own+"1", "Force"), nil, byForce},
@@ -113,7 +113,7 @@ func TestOperatorEndsByForceOnlyWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// In the election among its replicas the operator is a pod like others.
+// In the election among its replicas, the operator has the rights of an ordinary pod.
 func TestOperatorTakesTheLockOfItsOwnElectionOnly(t *testing.T) {
 	for _, each := range []struct{ namespace, resource, refused string }{
 		{"leasehold-system", "election:leasehold-operator", allowed},
@@ -242,7 +242,7 @@ func TestOperatorLabelsLeadersAndChangesNothingElseOfPods(t *testing.T) {
 	}
 }
 
-// What a policy refuses the operator, others may do as far as their rights go.
+// A policy refuses the write to the operator. Other users may make it, as far as their rights allow.
 func onlyTheOperator(t *testing.T, w write, words string) {
 	t.Helper()
 	w.by = operator

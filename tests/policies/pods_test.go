@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Words of the refusals that several rows expect.
+// Words of the refusals that several rows have in common.
 const (
 	isRecord         = "status.incidents is a record"
 	isOrder          = "the order of status.waiters"
@@ -27,10 +27,10 @@ const (
 	entriesOfPod     = "has two queue entries for this lock"
 )
 
-// How a mode refuses the end of another pod's grant.
+// The refusal of each mode when a pod ends another pod's grant.
 var foreignEnd = map[mode]string{strict: onlyOperator, peer: recordIncident}
 
-// A change beside an otherwise ordinary write, and the verdict.
+// A change in addition to an ordinary write, and the verdict.
 type beside struct {
 	what    string
 	change  func(*status)
@@ -45,7 +45,7 @@ func besides(by who, of lock, ordinary func(*status), changes ...beside) []row {
 	return rows
 }
 
-// What may be done to the record of incidents beside no write that keeps within a grant or queue.
+// Changes of the record of incidents that no ordinary write to a grant or a queue may include.
 var recordChanges = []beside{
 	{"record cleared", func(s *status) { s.Incidents = nil }, isRecord},
 	{"record reworded", func(s *status) { s.Incidents[0].Reason += "!" }, isRecord},
@@ -53,7 +53,8 @@ var recordChanges = []beside{
 	{"end by force recorded", func(s *status) { s.record("ForceReleased", holder, holder.name) }, isRecord},
 }
 
-// What pods do each time costs the match conditions alone, but for the one comparison with a token floor.
+// For the ordinary writes of pods, only the match conditions are evaluated, and one comparison with the
+// token floor.
 func TestEverydayWritesAreDecidedByMatchConditions(t *testing.T) {
 	for _, each := range []row{
 		{"takes", holder.token(), lockOf("l", freed()), func(s *status) { s.grant(holder) }, allowed},
@@ -76,7 +77,7 @@ func TestEverydayWritesAreDecidedByMatchConditions(t *testing.T) {
 	}
 }
 
-// A held lock as agents left it that wrote no empty list of waiters.
+// A held lock as older agents wrote it, without an empty list of waiters.
 func withoutList() lock {
 	of := lockOf("l", held(holder))
 	of.Status.Waiters = nil
@@ -121,7 +122,7 @@ func TestPodFreesItsOwnLock(t *testing.T) {
 	)...)...)
 }
 
-// An agent outside of any pod has no uid, and neither has a token that is bound to none.
+// An agent outside of a pod has no pod uid, and neither has a token that is not bound to a pod.
 func TestEmptyUIDMatchesNoPod(t *testing.T) {
 	nobody := func(s *status) { s.grant(holder); s.Holder.PodUID = "" }
 	taken := held(holder)
@@ -268,7 +269,7 @@ func TestPreferredCandidateQueuesBehindThePreferredOnes(t *testing.T) {
 		row{"preferred later", second.token(), of, func(s *status) { s.Waiters[1].Preferred = true }, queuesItself})
 	run(t, bothModes, besides(third.token(), of, enter,
 		beside{"another preferred too", func(s *status) { s.Waiters[2].Preferred = true }, queuesItself},
-		beside{"another no more", func(s *status) { s.Waiters[0].Preferred = false }, queuesItself},
+		beside{"another no longer preferred", func(s *status) { s.Waiters[0].Preferred = false }, queuesItself},
 		beside{"twice", func(s *status) { s.Waiters = append(s.Waiters, third.waitsAgain()) }, queuesItself},
 		beside{"swapped", func(s *status) { s.Waiters[0], s.Waiters[2] = s.Waiters[2], s.Waiters[0] }, isOrder},
 		beside{"dropped", func(s *status) { s.drop(2) }, removesItself},
@@ -280,7 +281,7 @@ func TestPreferredCandidateQueuesBehindThePreferredOnes(t *testing.T) {
 	}
 }
 
-// A sidecar that restarted without its state has a new session, and its old one is silent.
+// A sidecar that restarted without its state has a new session, and no longer renews its old one.
 func TestPodTakesOverFromItsOwnFormerSession(t *testing.T) {
 	takeOver := func(s *status) {
 		s.record("Expired", holder, holder.name)
@@ -290,7 +291,7 @@ func TestPodTakesOverFromItsOwnFormerSession(t *testing.T) {
 	of := lockOf("l", held(holder))
 	run(t, bothModes, row{"own", holder.token(), of, takeOver, allowed},
 		row{"in another's name", holder.token(), of, func(s *status) { takeOver(s); s.Incidents[0].Actor = "person" }, isRecord})
-	// The new session has queued itself, and is the first.
+	// The new session is queued, and is the first waiter.
 	waiting := queued(holder.waitsAgain(), second.waits())
 	waiting.Status.Incidents = nil
 	handOn := func(s *status) {
@@ -326,7 +327,7 @@ func TestRecordOfIncidentsIsNotForged(t *testing.T) {
 	)...)
 }
 
-// A pod records a release on request only as somebody asked for it.
+// A pod records a release on request only with the actor and the reason of the request.
 func TestReleaseOnRequestIsRecordedAsAsked(t *testing.T) {
 	own := holder.leaseID()
 	for _, waiting := range [][]waiter{nil, {first.waits()}} {
@@ -340,7 +341,7 @@ func TestReleaseOnRequestIsRecordedAsAsked(t *testing.T) {
 			change  func(*incident)
 			refused string
 		}{
-			{"nobody asked", nil, nil, nobodyAsked},
+			{"no request", nil, nil, nobodyAsked},
 			{"forced", asks(own, "Force"), nil, nobodyAsked},
 			{"another grant", asks("g-b", "Ask"), nil, nobodyAsked},
 			{"a grant that begins alike", asks("g-", "Ask"), nil, nobodyAsked},

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// The definitions' rules bind administrators too, who are bound by nothing else here.
+// The rules of the CRDs also apply to administrators, to whom no policy applies.
 func TestRulesOfLocks(t *testing.T) {
 	const (
 		neverDown = "status.token can never be removed or decreased"
@@ -56,7 +56,8 @@ func TestRulesOfLocks(t *testing.T) {
 	verdict(t, clusters[strict]().refusals(t, gone), neverDown)
 }
 
-// The resources that an agent can read: src/protocol/ids.rs has the same in words, its ends are here.
+// The resources that an agent can read. src/protocol/ids.rs describes them; this test checks the ends of the
+// ranges.
 func TestResourceIsWhatAgentsCanRead(t *testing.T) {
 	const unprintable = "must be printable text"
 	create := func(resource string) []string {
@@ -70,13 +71,13 @@ func TestResourceIsWhatAgentsCanRead(t *testing.T) {
 	verdict(t, create(""), "should be at least 1 chars long")
 	verdict(t, create(long("x", 513)), "may not be more than 512")
 	verdict(t, create(long("é", 300)), "more than 512 bytes")
-	// Nowhere.
+	// Characters that are not allowed anywhere.
 	for _, bad := range ranges("\x00\x1f", "\x7f\u009f", "\u200b\u200f", "\u2028\u202e", "\u2066\u2069", "\ufeff\ufeff") {
 		for _, resource := range []string{"a" + bad, bad + "a", "a" + bad + "b", bad} {
 			verdict(t, create(resource), unprintable)
 		}
 	}
-	// Not alone.
+	// Characters that are allowed only together with others.
 	for _, unseen := range ranges("  ", "\u00a0\u00a0", "\u00ad\u00ad", "\u034f\u034f", "\u061c\u061c", "\u115f\u1160", "\u1680\u1680",
 		"\u17b4\u17b5", "\u180b\u180f", "\u2000\u200a", "\u202f\u202f", "\u205f\u2065", "\u206a\u206f", "\u2800\u2800", "\u3000\u3000", "\u3164\u3164", "\ufe00\ufe0f",
 		"\uffa0\uffa0", "\ufff0\ufff8", "\U0001bca0\U0001bca3", "\U0001d173\U0001d17a", "\U000e0000\U000e0fff") {
@@ -85,11 +86,11 @@ func TestResourceIsWhatAgentsCanRead(t *testing.T) {
 		verdict(t, create("a"+unseen), allowed)
 		verdict(t, create(unseen+"a"), allowed)
 	}
-	// Next to those.
+	// Characters next to those ranges.
 	for _, fine := range ranges("!~", "\u00a1\u00ac", "\u2010\u2027", "\u2070\u2071", "\ufefe\ufefe", "\U0001bca4\U0001bca4") {
 		verdict(t, create(fine), allowed)
 	}
-	// A lock from before the rule is still updated, and its resource never is.
+	// A lock from before the rule can still be updated, but its resource is immutable.
 	before := lockOf("l", freed())
 	before.Spec.Resource = "a\u202eb"
 	taken := row{"", admin, before, func(s *status) { s.grant(holder) }, ""}
@@ -99,7 +100,7 @@ func TestResourceIsWhatAgentsCanRead(t *testing.T) {
 	verdict(t, clusters[strict]().refusals(t, writes(admin, admission.Update, lockKind, after, before)), "spec.resource is immutable")
 }
 
-// The first and last characters of ranges.
+// Returns the first and last characters of ranges.
 func ranges(ends ...string) []string {
 	var found []string
 	for _, each := range ends {
@@ -131,8 +132,8 @@ func TestRulesOfSessions(t *testing.T) {
 	verdict(t, clusters[strict]().refusals(t, writes(admin, admission.Update, sessionKind, other, before)), "the spec of a session is immutable")
 }
 
-// The API server refuses a definition whose rules could cost too much, and on an older one those that it
-// does not know.
+// The API server refuses a CRD whose rules could cost too much. An older API server also refuses expressions
+// that it does not know.
 func TestDefinitionsAreAcceptedByTheOldestKubernetes(t *testing.T) {
 	for name, each := range definitions() {
 		internal := &apiextensions.CustomResourceDefinition{}
@@ -159,7 +160,7 @@ func fullQueue(size int) []waiter {
 	return entries
 }
 
-// One of many entries, each as long as the definition lets it be.
+// Returns one of many entries, each with the maximum length that the CRD allows.
 func longest(n int) waiter {
 	digits := func(size int) string {
 		text := strings.Repeat("0", size)

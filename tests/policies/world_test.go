@@ -16,14 +16,14 @@ import (
 
 const (
 	namespaceName = "team"
-	// A time that agents write, and the token of the grant that a row begins with.
+	// A time in the format that agents write, and the token of a row's initial grant.
 	someTime  = "2026-01-01T00:00:00.000000Z"
 	someToken = 5_000_000
-	// The resourceVersion of the object that a row begins with. Honest tokens are a thousand times as much.
+	// The resourceVersion of a row's initial object. The tokens of correct agents are a thousand times as large.
 	someVersion = 7_000
 )
 
-// A pod whose token writes.
+// A pod whose token is used for writes.
 type pod struct{ name, uid string }
 
 var (
@@ -47,7 +47,7 @@ func (p pod) token() who {
 	}
 }
 
-// The name of the pod's session, as its agent makes it; others of the same pod have other digits.
+// Returns the name of the pod's session, as its agent creates it. Other sessions of the pod have other digits.
 func (p pod) session() string { return p.name + "-0123456789ab" }
 
 func (p pod) otherSession() string { return p.name + "-ba9876543210" }
@@ -103,7 +103,7 @@ type status struct {
 	Holder *holderRecord `json:"holder,omitempty"`
 	Lease  *lease        `json:"lease,omitempty"`
 	Token  int64         `json:"token"`
-	// Empty while held and nobody waits; absent while free.
+	// Empty while the lock is held without waiters; absent while it is free.
 	Waiters     []waiter    `json:"waiters,omitzero"`
 	Incidents   []incident  `json:"incidents,omitempty"`
 	Conditions  []condition `json:"conditions,omitempty"`
@@ -172,14 +172,14 @@ func (p pod) prefers() waiter {
 	return entry
 }
 
-// An entry of the same pod under another session and id.
+// Returns an entry of the same pod with another session and id.
 func (p pod) waitsAgain() waiter {
 	entry := p.waits()
 	entry.LeaseID, entry.Session = "h-"+p.name, p.otherSession()
 	return entry
 }
 
-// Gives the lock to a pod under the id of its queue entry, with the token that its agent would write.
+// Grants the lock to a pod with the id of its queue entry, and with the token that its agent would write.
 func (s *status) grant(to pod) {
 	s.Holder = to.holds()
 	s.Lease = &lease{ID: to.leaseID(), AcquiredAt: someTime}
@@ -198,7 +198,7 @@ func (s *status) insert(place int, entry waiter) { s.Waiters = slices.Insert(s.W
 
 func (s *status) last() *waiter { return &s.Waiters[len(s.Waiters)-1] }
 
-// The end of a pod's grant, as `actor` records it.
+// Returns the incident that `actor` records for the end of a pod's grant.
 func ended(kind string, of pod, actor string) incident {
 	return incident{At: someTime, Kind: kind, Token: someToken, OwnerID: of.name, Pod: of.name, Actor: actor, Reason: "test"}
 }
@@ -219,7 +219,7 @@ func held(by pod, waiting ...pod) *status {
 	return made
 }
 
-// A free lock that was lost once.
+// Returns the status of a free lock that was lost once.
 func freed() *status {
 	return &status{Token: someToken, Transitions: 7, Incidents: []incident{ended("Expired", stranger, "op")}}
 }
@@ -237,10 +237,10 @@ func lockOf(resource string, of *status) lock {
 	return lock{object: named(strings.ReplaceAll(resource, ":", "-")), Spec: lockSpec{Resource: resource}, Status: of}
 }
 
-// What a row expects: nothing for a write that is done, else words of a refusal.
+// The verdict of a row: empty for an allowed write, otherwise words of the refusal.
 const allowed = ""
 
-// A status write: by whom, of which lock, what changes, and the verdict.
+// A status write: its user, the lock, the change, and the verdict.
 type row struct {
 	what    string
 	by      who
@@ -271,7 +271,7 @@ func (r row) write() write {
 		object: content(after), old: content(r.of)}
 }
 
-// Compares what refuses a write with what is expected.
+// Compares the refusals of a write with the expected verdict.
 func verdict(t *testing.T, refusals []string, words string) {
 	t.Helper()
 	if words == allowed {
@@ -294,7 +294,7 @@ func content(of any) map[string]any {
 	return integers(made).(map[string]any)
 }
 
-// JSON has one kind of number, the API server's decoder makes whole ones integers.
+// JSON has only one kind of number. The API server's decoder converts whole numbers to integers.
 func integers(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -317,7 +317,7 @@ func clone[T any](of T) T {
 	return made
 }
 
-// A write of a whole object.
+// Returns a write of a whole object.
 func writes(by who, operation admission.Operation, kind schema.GroupVersionKind, object, old any) write {
 	made := write{by: by, operation: operation, kind: kind, namespace: namespaceName}
 	switch kind {

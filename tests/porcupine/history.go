@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// event is a line of a history; tests/history/event.rs says what each field means.
+// event is a line of a history; tests/history/event.rs describes the fields.
 type event struct {
 	At            uint64  `json:"at"`
 	Process       string  `json:"process"`
@@ -25,15 +25,15 @@ type event struct {
 	Value         string  `json:"value"`
 	BelievesUntil *uint64 `json:"believes_until"`
 	By            string  `json:"by"`
-	// Of an override; without them it is one of all grants of that time, and of all sidecars.
+	// Fields of an override. Without them, it applies to all grants that existed then, and to all sidecars.
 	Grants     *[]string `json:"grants"`
 	Sidecar    string    `json:"sidecar"`
 	ClockBound uint64    `json:"clock_bound_ns"`
 	Exclusion  *bool     `json:"exclusion"`
 }
 
-// read reads files, and all *.jsonl of directories, and sorts what is in them by time. Of what two
-// files say of one moment the beginnings come first; one file keeps its order.
+// read reads files, and all *.jsonl of directories, and sorts the events by time. At equal times in several
+// files, the beginnings of operations come first. The order within a single file is kept.
 func read(paths []string) ([]event, error) {
 	files, err := filesOf(paths)
 	if err != nil {
@@ -82,7 +82,7 @@ func filesOf(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// parse reads lines. The last one may be torn: its process was killed in it.
+// parse reads lines. The last line may be incomplete, if its process was killed while it wrote it.
 func parse(events []event, file string, text []byte) ([]event, error) {
 	whole := text[:bytes.LastIndexByte(text, '\n')+1]
 	for number, line := range bytes.Split(whole, []byte("\n")) {
@@ -98,7 +98,7 @@ func parse(events []event, file string, text []byte) ([]event, error) {
 	return events, nil
 }
 
-// After a restore without the bump nothing is claimed, not even about tokens.
+// After a restore without the bump, the check makes no claims, not even about tokens.
 func beforeTheEndOfAllClaims(events []event) []event {
 	for index, event := range events {
 		if event.Op == "override" && event.By == "restore-without-bump" {
@@ -108,7 +108,7 @@ func beforeTheEndOfAllClaims(events []event) []event {
 	return events
 }
 
-// claims are what the run claims of itself.
+// claims are the properties that the run claims.
 type claims struct {
 	clockBound uint64
 	exclusion  bool
@@ -125,5 +125,5 @@ func claimsOf(events []event) claims {
 	return claims
 }
 
-// never is later than everything.
+// never is later than every position.
 const never = math.MaxInt64

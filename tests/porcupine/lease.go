@@ -5,37 +5,37 @@ import (
 	"strings"
 )
 
-// lease is a lease from its grant to its end, as far as its app knows. Places are indexes of
-// events, times are those of the history's clock.
+// lease is a lease from its grant to its end, as far as its app knows. Positions are indexes of events,
+// times are those of the history's clock.
 type lease struct {
 	id       string
 	process  string
 	resource string
 	token    uint64
-	// Where the request began that it was told by first, and where that was answered.
+	// The positions of the request that first returned the lease, and of its answer.
 	invoked, answered int
-	// Until when its app may believe, by all that it was told.
+	// Until when its app may believe that it has the lease, according to all answers.
 	until uint64
-	// When its app stopped to believe by itself: it began to release, was told of the loss, stopped.
+	// When its app stopped believing before that: it began to release, was notified of the loss, or stopped.
 	stopped uint64
-	// Where its release was confirmed, or never.
+	// The position of the confirmation of its release, or `never`.
 	released int
 }
 
-// override is a time in which somebody ended grants: of all resources, or sidecars, if it names none, and
-// all that existed then if it does not say which.
+// override is a period in which a person or a fault ended grants. An override without a resource or a
+// sidecar applies to all of them. An override without grants applies to all grants that existed then.
 type override struct {
 	resource, sidecar string
 	grants            *[]string
 	from, until       uint64
 }
 
-// believed is when its app believed no more.
+// believed returns the time at which its app stopped believing.
 func (lease *lease) believed() uint64 {
 	return min(lease.until, lease.stopped)
 }
 
-// grant is what it is a lease of: `<grantId>.<n>` is the n-th of one.
+// grant returns the id of the lease's grant: `<grantId>.<n>` is the n-th lease of a grant.
 func (lease *lease) grant() string {
 	if dot := strings.LastIndexByte(lease.id, '.'); dot >= 0 {
 		return lease.id[:dot]
@@ -43,20 +43,20 @@ func (lease *lease) grant() string {
 	return lease.id
 }
 
-// leases collects the leases that somebody was told of, in the order in which they were.
+// leases collects the leases that were returned to an app, in the order of their answers.
 type leases struct {
 	byID      map[string]*lease
 	told      []*lease
 	overrides []override
-	// Where each grant was asked for: where the first lease of it was.
+	// The position of the request for each grant, which is the request for its first lease.
 	begun map[string]int
-	// Which sidecar serves a process.
+	// The sidecar that serves each process.
 	servedBy map[string]string
 }
 
 const forever = ^uint64(0)
 
-// lease finds a lease, which may end before anybody was told of it.
+// lease finds or creates a lease. An event that ends a lease may precede the answer that returns it.
 func (leases *leases) lease(id string) *lease {
 	if known := leases.byID[id]; known != nil {
 		return known
@@ -115,7 +115,7 @@ func (leases *leases) tell(event event, invoked, answered int) {
 	}
 }
 
-// An override that has begun goes on until its outcome is known.
+// An override that has begun continues until its outcome is known.
 func (leases *leases) override(events []event, event event, invoked int, isOutcome bool) {
 	switch {
 	case event.Phase == "info":
@@ -130,7 +130,7 @@ func (leases *leases) override(events []event, event event, invoked int, isOutco
 			return
 		}
 		if event.Phase == "fail" {
-			// Nothing came of it.
+			// The override had no effect.
 			leases.overrides = slices.Delete(leases.overrides, index, index+1)
 			return
 		}
@@ -141,13 +141,13 @@ func (leases *leases) override(events []event, event event, invoked int, isOutco
 	}
 }
 
-// mayEnd is the first time at which its grant can be over.
+// mayEnd returns the first time at which the lease's grant can be over.
 func (leases *leases) mayEnd(lease *lease, events []event, claims claims) uint64 {
 	begun := events[lease.invoked].At
 	if !claims.exclusion {
 		return begun
 	}
-	// By so much two apps' beliefs may overlap because of their clocks.
+	// Because of their clocks, the beliefs of two apps may overlap by this bound.
 	end := lease.believed()
 	end -= min(end, claims.clockBound)
 	for _, override := range leases.overrides {
@@ -158,7 +158,8 @@ func (leases *leases) mayEnd(lease *lease, events []event, claims claims) uint64
 	return max(end, begun)
 }
 
-// concerns says whether a lease's grant is one that somebody ended, or may have existed when somebody did.
+// concerns reports whether the override names the lease's grant, or may have ended it because the grant
+// existed then.
 func (leases *leases) concerns(override override, lease *lease, events []event) bool {
 	same := (override.resource == "" || override.resource == lease.resource) &&
 		(override.sidecar == "" || override.sidecar == leases.servedBy[lease.process])
@@ -169,8 +170,8 @@ func (leases *leases) concerns(override override, lease *lease, events []event) 
 	return same && isOfIt && override.from <= max(lease.believed(), events[lease.invoked].At)
 }
 
-// mayBeLate says whether it is a further lease of a grant that somebody ended: its agent may not have
-// known yet, and its token is that grant's. The fence refuses it.
+// mayBeLate reports whether the lease is a further lease of a grant that an override ended. Its agent may
+// not have observed that yet. The lease has the token of that grant, and the fence refuses it.
 func (leases *leases) mayBeLate(lease *lease, events []event) bool {
 	if leases.begun[lease.grant()] >= lease.invoked {
 		return false

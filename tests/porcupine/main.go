@@ -1,8 +1,8 @@
-// Command porcupine checks a history (tests/history) for linearizability: of each lock, against a
-// mutex whose tokens rise, and of each register, against a fence.
+// Command porcupine checks a history (tests/history) for linearizability. It checks each lock against a
+// mutex with increasing tokens, and each register against a fence.
 //
-// It exits with 0 if the history is linearizable, 1 if it is not, 2 if it cannot be read, and 3 if
-// the time did not suffice to know.
+// It exits with 0 if the history is linearizable, 1 if it is not, 2 if it cannot be read, and 3 if the
+// check timed out.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What it exits with.
+// The exit codes.
 const (
 	linearizable = iota
 	notLinearizable
@@ -27,8 +27,8 @@ const (
 )
 
 func main() {
-	timeout := flag.Duration("timeout", time.Minute, "for each lock and register; what takes longer is not known, which is a failure")
-	visualize := flag.String("visualize", "", "where to write pictures (HTML) of what is not linearizable; the name of each is added to it")
+	timeout := flag.Duration("timeout", time.Minute, "the limit for each lock and register; a check that takes longer fails")
+	visualize := flag.String("visualize", "", "the file for a picture (HTML) of each object that is not linearizable; the object's name is added to it")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: porcupine [flags] FILE.jsonl|DIRECTORY...")
 		flag.PrintDefaults()
@@ -53,7 +53,7 @@ func run(paths []string, timeout time.Duration, picture string, out io.Writer) i
 			registers++
 		}
 		outcome := check(object, timeout, picture, out)
-		// What is known to be wrong is told before what is not known.
+		// A violation takes precedence over a timeout.
 		if outcome == notLinearizable || worst == linearizable {
 			worst = outcome
 		}
@@ -90,7 +90,7 @@ func check(object object, timeout time.Duration, picture string, out io.Writer) 
 	return notLinearizable
 }
 
-// pictureOf is where the picture of an object goes: one of several must not overwrite another's.
+// pictureOf returns the file for an object's picture. Each object has its own file.
 func pictureOf(object object, picture string) string {
 	name := strings.Map(func(letter rune) rune {
 		if unicode.IsLetter(letter) || unicode.IsDigit(letter) {
@@ -102,7 +102,7 @@ func pictureOf(object object, picture string) string {
 	return strings.TrimSuffix(picture, ending) + "-" + name + ending
 }
 
-// explain says how far an order of the operations could be found, and what came next.
+// explain prints how many operations have an order, and the operations that began next.
 func explain(object object, info porcupine.LinearizationInfo, out io.Writer) {
 	var longest []porcupine.Operation
 	for _, partition := range info.PartialLinearizationsOperations() {

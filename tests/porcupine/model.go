@@ -6,13 +6,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// lock is a mutex whose tokens rise: one grant at a time, each with a larger token than all before.
+// lock is a mutex with increasing tokens: one grant at a time, each with a larger token than all before it.
 type lock struct {
-	// The largest token given, and the one that holds it now; 0 if it is free.
+	// The largest token of any grant, and the token of the current holder; 0 if the lock is free.
 	given, holder uint64
 }
 
-// register is what a lock guards: it takes a write unless it has taken a newer token's.
+// register is the resource that a lock guards. It accepts a write unless it has accepted a newer token.
 type register struct {
 	token uint64
 	value string

@@ -8,13 +8,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// step is what an operation asks of the model.
+// step is an operation's input to the model.
 type step struct {
 	number int
 	kind   kind
 	token  uint64
 	value  string
-	// Of whom, and from when to when, for people.
+	// The process, and the times of begin and end. They are informational.
 	process  string
 	from, to uint64
 }
@@ -22,15 +22,15 @@ type step struct {
 type kind int
 
 const (
-	// A grant was told: the lock was free, and no larger token had been given.
+	// A grant was returned: the lock was free, and no grant had a larger token.
 	acquired kind = iota
-	// The grant is over: released, expired, lost, overridden. Every grant has one end.
+	// The grant is over: released, expired, lost or overridden. Every grant has one end.
 	ended
-	// A write was accepted: no newer token had been.
+	// A write was accepted: no newer token had been accepted.
 	accepted
 	// A write was refused: a newer token had been accepted.
 	refused
-	// Nobody knows what became of a write: it was accepted, refused, or never done.
+	// The outcome of a write is unknown: it was accepted, refused, or never arrived.
 	perhapsWritten
 	// A read.
 	seen
@@ -49,7 +49,7 @@ func (step *step) String() string {
 	return words
 }
 
-// object is a lock or a register. Linearizability is local: a history is linearizable if that of
+// object is a lock or a register. Linearizability is local: a history is linearizable if the history of
 // each object is.
 type object struct {
 	name       string
@@ -57,7 +57,7 @@ type object struct {
 	operations []porcupine.Operation
 }
 
-// collector makes operations of a history's events.
+// collector converts a history's events to operations.
 type collector struct {
 	events  []event
 	claims  claims
@@ -72,7 +72,7 @@ func objectsOf(events []event) []object {
 	collector := &collector{events, claimsOf(events), map[string]*object{}, map[string]int{}, 0}
 	leases := leasesOf(events, begun)
 	for _, lease := range leases.told {
-		// client-go's elections have no tokens: nothing is claimed of them.
+		// client-go's elections have no tokens, so this check makes no claims about them.
 		if lease.token > 0 && !leases.mayBeLate(lease, events) {
 			collector.grant(lease, leases.mayEnd(lease, events, collector.claims))
 		}
@@ -92,7 +92,7 @@ func objectsOf(events []event) []object {
 	return objects
 }
 
-// invocations says for each outcome where its operation began.
+// invocations maps the position of each outcome to the position at which its operation began.
 func invocations(events []event) map[int]int {
 	type operation struct {
 		process string
@@ -114,16 +114,16 @@ func invocations(events []event) map[int]int {
 	return begun
 }
 
-// at is an event's place on the checker's time axis, which is the order of the events.
+// at returns an event's time on the checker's axis, which is the order of the events.
 func at(index int) int64 {
 	return int64(2*index + 2)
 }
 
-// grant adds what a lease is to its lock: taken somewhere in the request, over somewhere from when
-// it may end on, or from its request to its confirmation where it was released.
+// grant adds the two operations of a lease to its lock. The acquire happens at some time during the request.
+// The end happens at some time after it may end, and, for a released lease, before the confirmation.
 //
-// An acquire of which nobody knows is left out. If it happened, its grant and its end stand
-// somewhere, and nothing that anybody was told depends on where.
+// An acquire without an answer is left out. If it happened, its grant and its end have some position in the
+// order, and no answer depends on that position.
 func (c *collector) grant(lease *lease, mayEnd uint64) {
 	answered := c.events[lease.answered].At
 	c.add(true, lease.resource, lease.process, at(lease.invoked), at(lease.answered), &step{
@@ -135,7 +135,7 @@ func (c *collector) grant(lease *lease, mayEnd uint64) {
 		}
 		return 1
 	})
-	// Between two events: before the first that happened when it may have been over.
+	// A time between two events: before the first event at which the grant may have been over.
 	from, to, over := at(first)-1, int64(never), forever
 	if lease.released != never {
 		to, over = max(at(lease.released), from+1), c.events[lease.released].At
@@ -145,8 +145,8 @@ func (c *collector) grant(lease *lease, mayEnd uint64) {
 	})
 }
 
-// writes adds the writes and reads to their registers. A write without an answer is pending to the
-// end; a read without one says nothing.
+// writes adds the writes and reads to their registers. A write without an answer is pending until the end of
+// the history. A read without an answer is left out.
 func (c *collector) writes(begun map[int]int) {
 	answered := map[int]int{}
 	for outcome, invoked := range begun {

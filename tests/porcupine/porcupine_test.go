@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// story is a history made by hand; a lease is named after its token.
+// story is a handwritten history; a lease is named after its token.
 type story struct {
 	lines []string
 	begun int
@@ -21,7 +21,7 @@ func (s *story) line(at int, phase, op, fields string, arguments ...any) {
 	s.lines = append(s.lines, fmt.Sprintf(`{"at":%d,"process":"p%d","operation":1,"phase":%q,"op":%q,%s}`, at, s.begun, phase, op, fields))
 }
 
-// operation begins and ends; with an empty end its process was killed.
+// operation adds the begin and the end of an operation. With an empty end, its process was killed.
 func (s *story) operation(from, to int, end, op, begun, ended string, arguments ...any) *story {
 	s.begun++
 	s.line(from, "invoke", op, begun)
@@ -70,7 +70,7 @@ func (s *story) info(at int, op, fields string) *story {
 	return s
 }
 
-// servedBy says which sidecar serves the story's process of that number.
+// servedBy records which sidecar serves the process with this number.
 func (s *story) servedBy(process int, sidecar string) *story {
 	s.lines = append(s.lines, fmt.Sprintf(`{"at":0,"process":"p%d","operation":9,"phase":"info","op":"served-by","sidecar":%q}`, process, sidecar))
 	return s
@@ -78,7 +78,7 @@ func (s *story) servedBy(process int, sidecar string) *story {
 
 func told() *story { return &story{} }
 
-// outcome checks it as the command does, from a file.
+// outcome checks the story from a file, like the command.
 func (s *story) outcome(t *testing.T, arguments ...string) (int, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "history.jsonl")
@@ -98,7 +98,7 @@ func TestRightHistoriesAreAccepted(t *testing.T) {
 		"one after the other": told().acquire(0, 10, 1000, 100).renew(50, 60, 1000, 150).write(60, 70, 1000, "a", "ok").
 			release(80, 90, 1000, "ok").acquire(20, 85, 2000, 120).write(90, 95, 2000, "b", "ok").read(96, 97, 2000, "b"),
 		"an acquire without an answer may have happened": told().unanswered(0).acquire(20, 30, 2000, 90),
-		"who waits since before may have the smaller token": told().acquire(0, 50, 1000, 60).acquire(5, 100, 2000, 120).
+		"an earlier request may have the smaller token": told().acquire(0, 50, 1000, 60).acquire(5, 100, 2000, 120).
 			acquire(4, 70, 1500, 90),
 		"a late write is refused": told().acquire(0, 10, 1000, 100).acquire(50, 110, 2000, 200).
 			write(110, 120, 2000, "b", "ok").write(130, 140, 1000, "a", "fail").read(141, 142, 2000, "b"),
@@ -153,7 +153,7 @@ func TestWrongHistoriesAreRefused(t *testing.T) {
 			of("g.1", 60, 70, 1001, 100), "lock r: not"},
 		"an override of another grant": {told().acquire(0, 10, 1000, 100).info(20, "override", `"resource":"r","grants":["other"],"by":"force"`).
 			acquire(30, 40, 2000, 100), "lock r: not"},
-		"an override of which nothing came": {told().acquire(0, 10, 1000, 100).operation(20, 25, "fail", "override", `"resource":"r","by":"delete"`,
+		"an override without an effect": {told().acquire(0, 10, 1000, 100).operation(20, 25, "fail", "override", `"resource":"r","by":"delete"`,
 			`"resource":"r","by":"delete"`).acquire(30, 40, 2000, 100), "lock r: not"},
 		"another sidecar's clock leaps": {told().acquire(0, 10, 1000, 100).servedBy(1, "t").info(20, "override", `"sidecar":"s","by":"clock-leap"`).
 			acquire(30, 40, 2000, 100), "lock r: not"},
@@ -194,8 +194,8 @@ func TestViolationIsExplainedAndDrawn(t *testing.T) {
 	}
 }
 
-// Writes of which nobody knows, then a read that none of them explains: there is no end of orders to
-// try, and what was not decided does not pass.
+// Writes with unknown outcomes, then a read that none of them explains. The number of orders to try is too
+// large, and an undecided check does not pass.
 func TestTimedOutCheckDoesNotPass(t *testing.T) {
 	story := told()
 	for number := range 40 {
@@ -242,7 +242,7 @@ func TestUnreadableHistoryIsAnError(t *testing.T) {
 	}
 }
 
-// What the tests in Rust write (tests/history/files.rs) is what is read here.
+// This program reads the same format that the Rust tests write (tests/history/files.rs).
 func TestHistoryReadsBackAsWritten(t *testing.T) {
 	events, err := read([]string{"../history/one-of-each.jsonl"})
 	if err != nil {
@@ -259,13 +259,13 @@ func TestHistoryReadsBackAsWritten(t *testing.T) {
 	if !reflect.DeepEqual(events[2], granted) {
 		t.Errorf("%+v", events[2])
 	}
-	// The last two are a restore without the bump, and what is behind it.
+	// The last event precedes a restore without the bump; the restore and all later events are dropped.
 	if last := events[len(events)-1]; last.Op != "override" || last.By != "force" || last.Resource != "r" {
 		t.Errorf("%+v", last)
 	}
 }
 
-// Four thousand grants of one lock, with a write that nobody heard of in each tenth turn.
+// Four thousand grants of one lock, with a write without an answer in each tenth turn.
 func TestALongHistoryIsDecided(t *testing.T) {
 	story := told()
 	for turn := range 2_000 {
