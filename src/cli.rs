@@ -110,7 +110,8 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Whether the kubelet may set a variable of this name, for some Service of the pod's namespace.
+    /// Returns whether the kubelet may set a variable of this name, for some Service of the pod's
+    /// namespace.
     fn is_of_a_service(variable: &str) -> bool {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         // NAME_PORT_80_TCP, and with _PROTO, _PORT or _ADDR.

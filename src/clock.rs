@@ -2,7 +2,7 @@
 //!
 //! Durations are counted on `CLOCK_BOOTTIME` (on Linux), because `CLOCK_MONOTONIC` (and with it
 //! `std::time::Instant` and tokio's) stands still while a machine sleeps: a laptop or a suspended
-//! VM would go on believing in leases that others took over long ago. Timers only wake; the clock
+//! VM would continue to trust leases that others took over long ago. Timers only wake; the clock
 //! decides. Wall-clock time is informational and decides nothing, except how long the webhook's
 //! certificate is valid: its clients compare it with their wall clocks.
 
@@ -14,11 +14,11 @@ use rustix::time::ClockId;
 
 use crate::protocol::time::{Moment, WallTime};
 
-/// Tells the time.
+/// A source of time.
 pub trait Clock: Send + Sync + 'static {
-    /// The local clock that counts since boot, sleep included.
+    /// Returns the time on the local clock that counts since boot, sleep included.
     fn now(&self) -> Moment;
-    /// The wall clock, for records and certificates.
+    /// Returns the wall-clock time, for records and certificates.
     fn wall(&self) -> WallTime;
 }
 
@@ -37,16 +37,16 @@ pub struct NoClock;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const COUNTS_SLEEP: ClockId = ClockId::Boottime;
-/// On macOS it is the one that stands still on Linux: `clock_gettime(3)` there says that it "will
-/// continue to increment while the system is asleep". Elsewhere [`SystemClock::check`] refuses.
+/// macOS uses the clock that stands still on Linux: `clock_gettime(3)` there says that it "will
+/// continue to increment while the system is asleep". Elsewhere [`SystemClock::check`] fails.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const COUNTS_SLEEP: ClockId = ClockId::Monotonic;
 
 impl SystemClock {
-    /// Whether the clock can be used on this system; to be asked before an agent is made.
+    /// Checks that the clock can be used on this system. Call it before an agent is created.
     ///
     /// # Errors
-    /// [`NoClock`] where it cannot.
+    /// [`NoClock`] if it cannot be used.
     pub const fn check() -> Result<(), NoClock> {
         if cfg!(any(
             target_os = "linux",
@@ -71,10 +71,11 @@ impl Clock for SystemClock {
     }
 }
 
-/// Names the run of the machine in which the clock counts: the kernel makes a new one with each.
+/// Returns the boot id, which names the run of the machine in which the clock counts: the kernel
+/// creates a new id at each boot.
 ///
 /// # Errors
-/// Where the system does not say (only Linux does).
+/// If the system has no boot id. Only Linux has one.
 pub fn boot_id() -> io::Result<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(id.trim().to_owned())

@@ -5,7 +5,7 @@
 //! client of any version can break them. Every string, number, list and map is bounded: an object
 //! fits into etcd, and the cost of the rules can be estimated. Values that apps choose are bounded
 //! by the protocol's constants. The HTTP API checks them in bytes and the schema in characters, so
-//! the API server accepts whatever an agent accepts.
+//! the API server accepts everything that an agent accepts.
 
 pub mod lock;
 pub mod rules;

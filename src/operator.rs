@@ -156,7 +156,7 @@ impl Operator {
         reason.map_or(Ok(()), Err)
     }
 
-    /// The metrics in the text format of Prometheus.
+    /// Returns the metrics in the text format of Prometheus.
     #[must_use]
     pub fn metrics(&self) -> String {
         let state = self.state();

@@ -2,7 +2,7 @@
 //! excludes a second process.
 //!
 //! It only knows bytes. The agent defines their content, and what must be on file before which
-//! response. Nothing is synced: the file must survive the death of the process. After a crash of
+//! response. Nothing is synced: the file must survive a crash of the process. After a crash of
 //! the machine it is not used (the agent compares boot ids).
 //!
 //! Invariant: `read` returns everything that was appended since the last `replace`, except possibly

@@ -128,7 +128,7 @@ pub enum StoreError {
     /// message.
     #[error("denied: {0}")]
     Denied(String),
-    /// An admission policy rejected the request, whatever permissions the caller has. Has the
+    /// An admission policy rejected the request, regardless of the caller's permissions. Has the
     /// store's message.
     #[error("denied by policy: {0}")]
     DeniedByPolicy(String),

@@ -57,13 +57,13 @@ enum Step {
     Again,
 }
 
-/// A write towards the lock.
+/// A write that requests the lock.
 enum Write {
-    /// Take the free lock.
+    /// Acquires the free lock.
     Grant(Box<Lock>),
-    /// Take over the lock of a dead holder.
+    /// Takes over the lock of an expired holder.
     TakeOver(Box<Lock>),
-    /// Join the queue with this.
+    /// Joins the queue with this entry.
     Join(Box<Waiter>),
 }
 
@@ -125,8 +125,8 @@ impl Agent {
         let lost_race =
             matches!(write, Write::Grant(_)) && matches!(answer, Err(StoreError::Conflict));
         if lost_race && bid.waits && !bid.request.preferred {
-            // Another grant came first, and most likely still holds the lock: join its queue
-            // without another read.
+            // Another write came first. Most likely it was a grant that still holds the lock: join
+            // its queue without another read. If not, the join conflicts, too, and changes nothing.
             let claim = self.claim(bid).await?;
             write = Write::Join(Box::new(claim.to_waiter()));
             answer = self.send(&current, &write).await;

@@ -154,7 +154,7 @@ pub fn no_grant_waits_for_itself() -> Rule {
     )
 }
 
-/// Two entries would be two turns.
+/// With two entries a session would get the lock twice.
 ///
 /// The list of sessions is created once. A rule that compares all pairs costs the API server
 /// several times as much as the write of a full queue.
@@ -168,14 +168,14 @@ pub fn one_entry_per_session() -> Rule {
     .message("a session has at most one entry in status.waiters; keep the older entry")
 }
 
-/// Others expire the session by its pod and TTL.
+/// Other agents and the operator decide by its pod and TTL whether the session has expired.
 #[must_use]
 pub fn session_never_changes() -> Rule {
     Rule::new("self.spec == oldSelf.spec")
         .message("the spec of a session is immutable; start another session")
 }
 
-/// Its locks may have been granted to others because of it.
+/// The session's locks may have been granted to others because of the revocation.
 #[must_use]
 pub fn revoked_is_final() -> Rule {
     Rule::new(

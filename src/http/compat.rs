@@ -190,7 +190,7 @@ mod tests {
         let just_before = Duration::from_millis(14_999);
         assert_eq!(name("b", false, just_before), "b");
         assert_eq!(name("b", false, TTL), "");
-        assert_eq!(name("a", true, TTL), "a", "it knows by itself");
+        assert_eq!(name("a", true, TTL), "a", "it leads by its own deadline");
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl LockStore for K8sLockStore {
     /// the newest state. The CRD's rules check that the lock is held, that the queue has room, and
     /// that neither session nor grant is there twice. Two kinds of waiters are written by
     /// compare-and-swap. The position of a preferred waiter depends on the others. A lock that an
-    /// older agent holds has no list to which its first waiter could be appended.
+    /// older version or a person wrote may have no list to which a waiter could be appended.
     async fn join(
         &self,
         current: &Stored<Lock>,

@@ -1,14 +1,14 @@
 //! Elections: the holder of the lock `election:<name>` is the leader of the election `<name>`.
 //!
-//! There is nothing else to an election: its terms are grants, with tokens as every lock has them.
+//! An election has no other state. Its terms are grants, with tokens like those of every lock.
 
 use std::fmt;
 
 use super::ids::Resource;
 
-/// What the resources of elections begin with.
+/// The prefix of the resources of elections.
 pub const PREFIX: &str = "election:";
-/// The longest name: with a prefix like `leader-` it is still a label's key.
+/// The maximum length of a name: with a prefix like `leader-` it is still a valid label key.
 pub const NAME_MAX_BYTES: usize = 56;
 
 /// The name of an election: a DNS label (RFC 1123) of at most [`NAME_MAX_BYTES`].
@@ -34,10 +34,10 @@ impl fmt::Display for InvalidElectionName {
 impl std::error::Error for InvalidElectionName {}
 
 impl ElectionName {
-    /// Checks a string from outside.
+    /// Parses an untrusted string as the name of an election.
     ///
     /// # Errors
-    /// [`InvalidElectionName`] says what to write.
+    /// [`InvalidElectionName`], which says what to write.
     pub fn parse(text: &str) -> Result<Self, InvalidElectionName> {
         let is_inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
         let bytes = text.as_bytes();
@@ -53,13 +53,13 @@ impl ElectionName {
         Ok(Self { resource })
     }
 
-    /// The name without its prefix.
+    /// Returns the name without its prefix.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.resource.as_str()[PREFIX.len()..]
     }
 
-    /// What its leader holds.
+    /// Returns the resource whose lock the leader holds.
     #[must_use]
     pub const fn resource(&self) -> &Resource {
         &self.resource
@@ -72,7 +72,7 @@ impl fmt::Display for ElectionName {
     }
 }
 
-/// Whether the lock of a resource decides an election.
+/// Returns whether the lock of a resource decides an election.
 #[must_use]
 pub fn is_election(resource: &Resource) -> bool {
     resource.as_str().starts_with(PREFIX)

@@ -1,19 +1,19 @@
 //! How long an agent may continue to serve its own callers from one grant while other pods wait.
 //!
 //! The next lease of a grant costs no write, so a pod with a constant stream of callers would keep
-//! the lock for ever. The limit counts the time that other pods wait, not the age of the grant: it
+//! the lock forever. The limit counts the time that other pods wait, not the age of the grant: it
 //! never ends the grant of a pod without competitors, and never shortens a lease.
 
 use std::time::Duration;
 
 use super::time::Moment;
 
-/// How long other pods wait at most while this one serves its own callers.
+/// The maximum time that other pods wait while this pod serves its own callers.
 pub const OTHERS_WAIT: Duration = Duration::from_millis(100);
-/// How many leases may begin while other pods wait.
+/// The maximum number of leases that begin while other pods wait.
 pub const LEASES_BEFORE_OTHERS: u16 = 16;
 
-/// What one grant may still serve to callers of its own pod.
+/// The limit on what one grant serves to callers of its own pod while other pods wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FairShare {
     waiting: Option<Waiting>,
@@ -26,7 +26,7 @@ struct Waiting {
 }
 
 impl FairShare {
-    /// The lock was read, with other sessions in its queue or without.
+    /// Records a read of the lock, with or without other sessions in its queue.
     pub fn note_others(&mut self, are_waiting: bool, now: Moment) {
         if !are_waiting {
             self.waiting = None;
@@ -38,20 +38,20 @@ impl FairShare {
         }
     }
 
-    /// A lease begins.
+    /// Records the start of a lease.
     pub fn note_lease(&mut self) {
         if let Some(waiting) = &mut self.waiting {
             waiting.leases = waiting.leases.saturating_add(1);
         }
     }
 
-    /// Whether other pods wait, as far as is known.
+    /// Returns whether other pods are known to wait.
     #[must_use]
     pub const fn others_wait(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Whether the lock is handed over as soon as the current lease ends.
+    /// Returns whether the lock is handed over as soon as the current lease ends.
     #[must_use]
     pub fn is_used_up(&self, now: Moment) -> bool {
         self.waiting.is_some_and(|waiting| {
@@ -59,7 +59,7 @@ impl FairShare {
         })
     }
 
-    /// When it is handed over at the latest; none while no other pod waits.
+    /// Returns when the lock is handed over at the latest; `None` while no other pod waits.
     #[must_use]
     pub fn ends_at(&self) -> Option<Moment> {
         self.waiting.map(|waiting| waiting.since.after(OTHERS_WAIT))

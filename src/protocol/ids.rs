@@ -1,20 +1,21 @@
-//! Names that the protocol passes around, each a type of its own.
+//! The names of the protocol, each with its own type.
 //!
-//! They are cheap to clone (one shared string each). Only [`Resource`] checks what is inside,
-//! because only it comes straight from an app; the others are made by us or checked at the wire.
+//! They are cheap to clone (one shared string each). Only [`Resource`] validates its content,
+//! because only it comes directly from an app. Leasehold creates the others, or validates them at
+//! the wire.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest resource name in bytes.
+/// The maximum length of a resource, in bytes.
 pub const RESOURCE_MAX_BYTES: usize = 512;
-/// The longest `ownerId` in bytes.
+/// The maximum length of an `ownerId`, in bytes.
 pub const OWNER_ID_MAX_BYTES: usize = 256;
-/// How many entries the `metadata` of a holder can have.
+/// The maximum number of entries in the `metadata` of a holder.
 pub const METADATA_MAX_ENTRIES: usize = 16;
-/// The longest key of a holder's `metadata`, in bytes.
+/// The maximum length of a key in a holder's `metadata`, in bytes.
 pub const METADATA_KEY_MAX_BYTES: usize = 63;
-/// The longest value in a holder's `metadata`, in bytes.
+/// The maximum length of a value in a holder's `metadata`, in bytes.
 pub const METADATA_VALUE_MAX_BYTES: usize = 256;
 
 macro_rules! id {
@@ -24,7 +25,7 @@ macro_rules! id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The id as it is written in objects and answers.
+            /// Returns the id as it is written in objects and responses.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -52,31 +53,32 @@ macro_rules! id {
 }
 
 id! {
-    /// Who an app says it is; free text that people read.
+    /// The name that an app gives itself: free text for human readers.
     OwnerId
 }
 id! {
-    /// One running agent's claim to be alive; the name of its `LockSession` object.
+    /// The id of a session (one running agent's claim to be alive): the name of its `LockSession`
+    /// object.
     SessionId
 }
 id! {
-    /// One tenure of a lock by a session, made before its first write so that an unanswered
-    /// write can be recognised afterwards.
+    /// The id of a grant (a lock held by a session). It is chosen before the first write, so that
+    /// an unanswered write can be recognized afterwards.
     GrantId
 }
 id! {
-    /// What an app holds: `<grantId>.<n>`.
+    /// The id of a lease, which an app holds: `<grantId>.<n>`.
     LeaseId
 }
 
 impl LeaseId {
-    /// The id of the `n`-th lease inside a grant.
+    /// Returns the id of the `n`-th lease of a grant.
     #[must_use]
     pub fn of(grant: &GrantId, n: u16) -> Self {
         Self(format!("{grant}.{n}").into())
     }
 
-    /// The grant that it is of; none when it was not made by [`LeaseId::of`].
+    /// Returns the grant of the lease; `None` if [`LeaseId::of`] did not create this id.
     #[must_use]
     pub fn grant(&self) -> Option<GrantId> {
         let (grant, _) = self.0.rsplit_once('.')?;
@@ -88,17 +90,17 @@ impl LeaseId {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Resource(Arc<str>);
 
-/// Why a string cannot be a [`Resource`].
+/// Why a string is not a valid [`Resource`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidResource {
-    /// It has no bytes at all.
+    /// It is empty.
     Empty,
     /// It has more than [`RESOURCE_MAX_BYTES`] bytes.
     TooLong {
-        /// How many bytes it has.
+        /// Its length in bytes.
         bytes: usize,
     },
-    /// It has a control character (also a line break or a tab), or only invisible characters.
+    /// It has a control character (such as a line break or a tab), or only invisible characters.
     NotPrintable,
 }
 
@@ -121,10 +123,10 @@ impl fmt::Display for InvalidResource {
 impl std::error::Error for InvalidResource {}
 
 impl Resource {
-    /// Checks a string from outside.
+    /// Parses an untrusted string as a resource.
     ///
     /// # Errors
-    /// [`InvalidResource`] says what is wrong with it and what to do.
+    /// [`InvalidResource`], which says what is invalid and what to do.
     pub fn parse(text: &str) -> Result<Self, InvalidResource> {
         if text.is_empty() {
             return Err(InvalidResource::Empty);
@@ -138,21 +140,21 @@ impl Resource {
         Ok(Self(text.into()))
     }
 
-    /// The resource as the app wrote it.
+    /// Returns the resource as the app wrote it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Whether a text has neither control characters nor the marks that make two texts look alike or
-/// run backwards. A terminal or a log line that shows it shows what is there.
+/// Returns whether a text has neither control characters nor the marks that make two texts look
+/// alike or reverse their direction. A terminal or a log line shows such a text as it is.
 #[must_use]
 pub fn is_printable(text: &str) -> bool {
     !text.chars().any(is_unprintable)
 }
 
-/// Whether a reader would see nothing at all.
+/// Returns whether a text has no visible character.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
     text.chars().all(|c| c.is_whitespace() || is_invisible(c))
@@ -163,8 +165,9 @@ fn is_unprintable(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// What has no shape of its own: soft hyphen, fillers, joiners, variation selectors and tags
-/// (Unicode's `Default_Ignorable_Code_Point`), and the empty Braille pattern.
+/// Returns whether a character has no shape of its own. These are the soft hyphen, fillers,
+/// joiners, variation selectors and tags (Unicode's `Default_Ignorable_Code_Point`), and the empty
+/// Braille pattern.
 fn is_invisible(c: char) -> bool {
     is_unprintable(c)
         || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}'

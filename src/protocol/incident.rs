@@ -1,6 +1,6 @@
 //! The record of a grant that did not end by its holder's own decision.
 //!
-//! The write that ends the grant adds it, so no such end lacks its record.
+//! The write that ends the grant adds the record, so every such end has one.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::lock::Grant;
 use super::time::WallTime;
 use super::token::Token;
 
-/// How many incidents a lock keeps.
+/// The maximum number of incidents that a lock keeps.
 pub const INCIDENTS_MAX: usize = 8;
 
 /// How the grant ended.
@@ -28,11 +28,11 @@ pub enum IncidentKind {
 /// The record of a grant that did not end by its holder's own decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Incident {
-    /// When. Informational.
+    /// The time. Informational.
     pub at: WallTime,
-    /// What happened.
+    /// How the grant ended.
     pub kind: IncidentKind,
-    /// The grant that ended; none in records of versions that did not name it.
+    /// The grant that ended; `None` in records of versions that did not name it.
     pub grant: Option<GrantId>,
     /// The first token of the grant that ended.
     pub token: Token,
@@ -42,7 +42,7 @@ pub struct Incident {
     pub pod: Arc<str>,
     /// The pod or user that ended it.
     pub actor: Arc<str>,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: Arc<str>,
 }
 
@@ -55,14 +55,14 @@ const NAMES: [(IncidentKind, &str); 4] = [
 ];
 
 impl IncidentKind {
-    /// Its name in an object.
+    /// Returns its name in an object.
     #[must_use]
     pub fn name(self) -> &'static str {
         let found = NAMES.iter().find(|(kind, _)| *kind == self);
         found.map_or("", |(_, name)| name)
     }
 
-    /// The kind of this name; none if this version does not know it.
+    /// Returns the kind with this name; `None` if this version does not know it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let found = NAMES.iter().find(|(_, known)| *known == name);
@@ -70,21 +70,21 @@ impl IncidentKind {
     }
 }
 
-/// Why a grant is ended by another than its holder.
+/// The end of a grant that is not its holder's own decision.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ending {
-    /// Now. Informational.
+    /// The current time. Informational.
     pub at: WallTime,
     /// The kind of end.
     pub kind: IncidentKind,
     /// The pod or user that ends it.
     pub actor: Arc<str>,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: Arc<str>,
 }
 
 impl Ending {
-    /// The record, for a grant with this first token.
+    /// Returns the record, for a grant with this first token.
     #[must_use]
     pub fn incident(&self, grant: &Grant, token: Token) -> Incident {
         Incident {

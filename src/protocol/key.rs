@@ -1,9 +1,9 @@
 //! Sessions and grants together with their pods.
 //!
 //! Every pod of the namespace can read ids, and without policies any pod can write them. Only the
-//! pod's uid is proven, by the token of the pod that wrote it. So a session belongs to a pod only if
-//! both name and uid match, and a grant only if its id matches, too: the pod whose uid is in a grant
-//! may end it at any time, whatever session the grant names.
+//! pod's uid is proven, by the token of the pod that wrote it. So a session belongs to a pod only
+//! if both name and uid match. A grant belongs to it only if its id matches, too: the pod whose uid
+//! is in a grant may end it at any time, even if the grant names another session.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct GrantKey {
 }
 
 impl Session {
-    /// Its name and its pod.
+    /// Returns the session's name and its pod.
     #[must_use]
     pub fn key(&self) -> SessionKey {
         SessionKey {
@@ -42,7 +42,7 @@ impl Session {
 }
 
 impl Claimant {
-    /// The session that it names, for the pod that it names.
+    /// Returns the session that it names, for the pod that it names.
     #[must_use]
     pub fn key(&self) -> SessionKey {
         SessionKey {
@@ -51,7 +51,7 @@ impl Claimant {
         }
     }
 
-    /// The key of the grant that it holds under this id.
+    /// Returns the key of the grant that it holds under this id.
     fn key_of(&self, grant: &GrantId) -> GrantKey {
         GrantKey {
             id: grant.clone(),
@@ -61,7 +61,7 @@ impl Claimant {
 }
 
 impl Grant {
-    /// Its id and its holder.
+    /// Returns the grant's id and its holder.
     #[must_use]
     pub fn key(&self) -> GrantKey {
         self.holder.key_of(&self.id)
@@ -69,7 +69,7 @@ impl Grant {
 }
 
 impl Claim {
-    /// The id of the claimed grant, and its claimant.
+    /// Returns the id of the claimed grant, and its claimant.
     #[must_use]
     pub fn key(&self) -> GrantKey {
         self.claimant.key_of(&self.grant)
@@ -77,7 +77,7 @@ impl Claim {
 }
 
 impl Waiter {
-    /// The id that the grant will have, and its waiter.
+    /// Returns the id that the grant will have, and its waiter.
     #[must_use]
     pub fn key(&self) -> GrantKey {
         self.claimant.key_of(&self.grant)

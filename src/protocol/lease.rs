@@ -36,7 +36,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::SessionExpired,
         Self::SessionRevoked,
@@ -49,13 +49,13 @@ impl Loss {
         Self::AgentRestarted,
     ];
 
-    /// The reason of this name.
+    /// Returns the reason with this name; `None` if no reason has it.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|loss| loss.as_str() == name)
     }
 
-    /// The name of the reason in answers, logs and metrics.
+    /// Returns the name of the reason in responses, logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -83,8 +83,8 @@ impl fmt::Display for Loss {
 pub struct Told {
     /// The deadline on the agent's clock.
     pub until: Moment,
-    /// The time until then from the arrival of the request. The app counts it from when it *sent* the
-    /// request, which was earlier.
+    /// The time until then from the arrival of the request. The app counts it from when it *sent*
+    /// the request, which was earlier.
     pub valid_for: Duration,
 }
 
@@ -96,14 +96,15 @@ pub struct Lease {
     /// Its fencing token.
     pub token: Token,
     told_until: Moment,
-    /// When the app's silence ends it. For a lease that a connection holds: when it ends in any case.
+    /// When the app's silence ends it. For a lease that a connection holds: when it ends in any
+    /// case.
     silent_until: Moment,
-    /// Whether it lives without renewals by the app.
+    /// Whether it needs no renewals by the app.
     is_bound: bool,
 }
 
 impl Lease {
-    /// A lease that was not returned to an app yet.
+    /// Creates a lease that was not returned to an app yet.
     #[must_use]
     pub const fn new(id: LeaseId, token: Token, now: Moment) -> Self {
         Self {
@@ -115,8 +116,8 @@ impl Lease {
         }
     }
 
-    /// A lease of an earlier process of this agent, and the latest deadline that was returned to its
-    /// app. The app could not renew it meanwhile, so its silence counts from now.
+    /// Creates a lease of an earlier process of this agent, with the latest deadline that was
+    /// returned to its app. The app could not renew it meanwhile, so its silence counts from now.
     #[must_use]
     pub const fn resumed(
         id: LeaseId,
@@ -134,26 +135,27 @@ impl Lease {
         }
     }
 
-    /// Lets a connection keep it alive: silence of its app does not end it, and it ends at this moment.
+    /// Binds the lease to a connection, which keeps it alive: the app's silence does not end it,
+    /// and it ends at `ends_at`.
     pub const fn bind_to_connection(&mut self, ends_at: Moment) {
         self.silent_until = ends_at;
         self.is_bound = true;
     }
 
-    /// Lets it live as long as its session: it needs no renewal, and nothing else ends it.
+    /// Binds the lease to its session: it needs no renewal, and ends only with the session.
     pub const fn bind_to_session(&mut self) {
         self.bind_to_connection(Moment::since_boot(Duration::MAX));
     }
 
-    /// When a lease that a connection holds ends in any case.
+    /// Returns when a lease that a connection holds ends in any case; `None` for other leases.
     #[must_use]
     pub fn hold_ends_at(&self) -> Option<Moment> {
         self.is_bound.then_some(self.silent_until)
     }
 
-    /// Returns how long the app may act: `ttl` from now, and never beyond the session's deadline. The
-    /// answer counts from the arrival of the request, however long the request waited for the lock.
-    /// The end of a lease that a connection holds does not move.
+    /// Returns how long the app may act: `ttl` from now, and never beyond the session's deadline.
+    /// The validity counts from the arrival of the request, however long the request waited for the
+    /// lock. The end of a lease that a connection holds does not move.
     ///
     /// # Errors
     /// The [`Loss`], if the session's deadline or the app's own has passed.
@@ -194,7 +196,8 @@ impl Lease {
         })
     }
 
-    /// Returns the latest deadline that the app has, and extends nothing: the answer of a stopping agent.
+    /// Returns the latest deadline that the app has, and extends nothing: the answer of a stopping
+    /// agent.
     ///
     /// # Errors
     /// The [`Loss`], once that deadline has passed.
@@ -208,7 +211,7 @@ impl Lease {
         })
     }
 
-    /// Whether the lease is over by the clock alone.
+    /// Returns why the lease has ended by the clock alone; `None` if it has not.
     #[must_use]
     pub fn lost(&self, now: Moment, session_until: Moment) -> Option<Loss> {
         if now >= session_until {
@@ -222,14 +225,14 @@ impl Lease {
         (now >= self.silent_until && now >= self.told_until).then_some(loss)
     }
 
-    /// The latest deadline that was returned to the app. Before it the grant may not be released,
-    /// unless the app ended the lease.
+    /// Returns the latest deadline that was returned to the app. The grant may not be released
+    /// before it, unless the app ended the lease.
     #[must_use]
     pub const fn told_until(&self) -> Moment {
         self.told_until
     }
 
-    /// When the lease ends if the app stays silent.
+    /// Returns when the lease ends if the app stays silent.
     #[must_use]
     pub fn gives_up_at(&self) -> Moment {
         self.silent_until.max(self.told_until)
@@ -246,7 +249,7 @@ pub struct Tenure {
 }
 
 impl Tenure {
-    /// A grant of this agent that was just read, with its base in the store.
+    /// Starts with a grant of this agent that was just read, and its base in the store.
     #[must_use]
     pub const fn new(grant: GrantId, base: Token) -> Self {
         Self {
@@ -257,8 +260,8 @@ impl Tenure {
         }
     }
 
-    /// A grant of an earlier process of this agent. It is unknown which of its tokens that process
-    /// used, so none is left.
+    /// Starts with a grant of an earlier process of this agent. It is unknown which of its tokens
+    /// that process used, so none is left.
     #[must_use]
     pub const fn resumed(grant: GrantId, base: Token) -> Self {
         Self {
@@ -269,13 +272,13 @@ impl Tenure {
         }
     }
 
-    /// The grant's id.
+    /// Returns the grant's id.
     #[must_use]
     pub const fn grant(&self) -> &GrantId {
         &self.grant
     }
 
-    /// The next lease; none once a release was sent, or if the tokens are used up.
+    /// Returns the next lease; `None` once a release was sent, or if the tokens are used up.
     pub fn serve(&mut self, now: Moment) -> Option<Lease> {
         if self.release_sent {
             return None;
@@ -286,26 +289,26 @@ impl Tenure {
         Some(Lease::new(id, token, now))
     }
 
-    /// Whether it serves no more leases, because a release may be under way.
+    /// Returns whether a release may be in flight, so that the grant serves no further leases.
     #[must_use]
     pub const fn is_release_sent(&self) -> bool {
         self.release_sent
     }
 
-    /// Whether it can serve another lease.
+    /// Returns whether the grant can serve another lease.
     #[must_use]
     pub fn may_serve(&self) -> bool {
         !self.release_sent && self.base.nth(self.served).is_some()
     }
 
-    /// The token of the last lease; the base before the first one.
+    /// Returns the token of the last lease; the base before the first one.
     #[must_use]
     pub fn last_token(&self) -> Token {
         let last = self.served.saturating_sub(1);
         self.base.nth(last).unwrap_or(self.base)
     }
 
-    /// A release is about to be sent. This is final.
+    /// Records that a release is about to be sent. This is final.
     pub fn release_sent(&mut self) {
         self.release_sent = true;
     }

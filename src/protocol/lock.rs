@@ -20,7 +20,7 @@ use super::token::{Mint, Revision, Token, TokenExhausted};
 /// A lock held by a session, as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Names the grant; a release needs it.
+    /// The id of the grant; a release needs it.
     pub id: GrantId,
     /// The holder.
     pub holder: Claimant,
@@ -28,14 +28,15 @@ pub struct Grant {
     pub metadata: BTreeMap<String, String>,
     /// When the lock was acquired. Informational.
     pub acquired_at: WallTime,
-    /// Whether the agent keeps the grant between leases. It hands the lock over once a waiter queues.
+    /// Whether the agent keeps the grant between leases. It hands the lock over once a waiter is
+    /// queued.
     pub kept: bool,
 }
 
 /// A session's request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
-    /// Made before the first write, so that an unanswered one can be recognised.
+    /// Chosen before the first write, so that an unanswered one can be recognized.
     pub grant: GrantId,
     /// The pod and session that request the lock.
     pub claimant: Claimant,
@@ -55,7 +56,7 @@ pub struct Claim {
 pub struct Lock {
     /// The resource that the lock guards. Immutable.
     pub resource: Resource,
-    /// The current grant; none if the lock is free.
+    /// The current grant; `None` if the lock is free.
     pub grant: Option<Grant>,
     /// The first token of the current or last grant. Never decreases.
     pub token: Token,
@@ -63,11 +64,11 @@ pub struct Lock {
     pub waiters: Queue,
     /// The latest grants that did not end by a release of their holder, oldest first.
     pub incidents: Vec<Incident>,
-    /// How many grants there were.
+    /// The number of grants so far.
     pub transitions: u64,
     /// Since when its grant counts as long-held, if the operator marked it. It ends with the grant.
     pub long_held: Option<WallTime>,
-    /// What persons set in its spec. Read only.
+    /// What users set in its spec. Read only.
     pub settings: Settings,
 }
 
@@ -80,7 +81,7 @@ pub enum Refusal {
     QueueFull,
     /// The lock's object is being deleted and is not granted any more. A recreated one can be.
     BeingDeleted,
-    /// No token can be made.
+    /// No larger token exists.
     TokenExhausted(TokenExhausted),
 }
 
@@ -112,7 +113,7 @@ pub enum TokenCheck {
 }
 
 impl Lock {
-    /// A lock that was never held.
+    /// Returns a lock that was never held.
     #[must_use]
     pub fn unheld(resource: Resource) -> Self {
         Self {
@@ -127,25 +128,25 @@ impl Lock {
         }
     }
 
-    /// Whether this grant holds the lock, for the same session of the same pod.
+    /// Returns whether this grant holds the lock, for the same session of the same pod.
     #[must_use]
     pub fn is_held_by(&self, grant: &GrantKey) -> bool {
         self.held_as(grant).is_some()
     }
 
-    /// Whether the lock names a grant of this id, under any session and pod.
+    /// Returns whether the lock names a grant of this id, under any session and pod.
     #[must_use]
     pub fn names_grant(&self, grant: &GrantId) -> bool {
         self.grant.as_ref().is_some_and(|held| held.id == *grant)
     }
 
-    /// The session that holds the lock.
+    /// Returns the session that holds the lock.
     #[must_use]
     pub fn holder_session(&self) -> Option<&SessionId> {
         self.grant.as_ref().map(|grant| &grant.holder.session)
     }
 
-    /// One try to acquire the lock, which was read at `at`.
+    /// Tries once to acquire the lock, which was read at `at`.
     #[must_use]
     pub fn acquire(&self, at: Revision, mint: &Mint, claim: &Claim) -> Decision {
         if self.is_held_by(&claim.key()) {
@@ -179,13 +180,14 @@ impl Lock {
         }
     }
 
-    /// The lock with one more waiter in its queue; none if the waiter may not join.
+    /// Returns the lock with one more waiter in its queue; `None` if the waiter may not join.
     ///
-    /// A join at the end of the queue is the only write without a revision: the last place does not
-    /// depend on the entries before it. The store applies it to the lock's current version, possibly
-    /// late. So this checks all that makes a late join harmless: the lock is held, by another grant
-    /// than the waiter's; the queue has room; the session has no other entry. The place of a
-    /// preferred candidate does depend on the other entries, and its join is a compare-and-swap.
+    /// A join at the end of the queue is the only write without a revision: the last position does
+    /// not depend on the entries before it. The store applies it to the lock's current version,
+    /// possibly late. So this function checks everything that makes a late join harmless: the lock
+    /// is held, by another grant than the waiter's; the queue has room; the session has no other
+    /// entry. The position of a preferred candidate does depend on the other entries, so its join
+    /// is a compare-and-swap.
     #[must_use]
     pub fn joined_by(&self, waiter: Waiter) -> Option<Self> {
         let _held = self.grant.as_ref().filter(|held| held.id != waiter.grant)?;
@@ -201,7 +203,7 @@ impl Lock {
         }
     }
 
-    /// The lock without this waiter; none if it is not queued.
+    /// Returns the lock without this waiter; `None` if it is not queued.
     #[must_use]
     pub fn leave_queue(&self, grant: &GrantKey) -> Option<Self> {
         self.waiters.without(grant).map(|waiters| Self {
@@ -210,9 +212,9 @@ impl Lock {
         })
     }
 
-    /// The lock with the grant in the name of another caller of the same session: the first caller
-    /// has left, and the next one in that pod gets its grant. None if this grant does not hold the
-    /// lock, or has the name already.
+    /// Returns the lock with the grant in the name of another caller of the same session: the first
+    /// caller has left, and the next one in that pod gets its grant. `None` if this grant does not
+    /// hold the lock, or has the name already.
     #[must_use]
     pub fn in_the_name_of(&self, claim: &Claim) -> Option<Self> {
         let held = self.held_as(&claim.key())?;
@@ -222,7 +224,7 @@ impl Lock {
         Some(Self {
             grant: Some(Grant {
                 acquired_at: held.acquired_at,
-                // Waiters of other pods have decided by it.
+                // Waiters of other pods have made decisions based on it.
                 kept: held.kept,
                 ..claim.to_grant()
             }),
@@ -230,10 +232,11 @@ impl Lock {
         })
     }
 
-    /// The lock after the release of this grant: held by the head of the queue, expired or not, or
-    /// free. None if this grant does not hold the lock.
+    /// Returns the lock after the release of this grant: held by the head of the queue, expired or
+    /// not, or free. `None` if this grant does not hold the lock.
     ///
-    /// A release does not check whether the head has expired; an observer that proves it takes over.
+    /// A release does not check whether the head has expired. An observer that proves it takes
+    /// over.
     #[must_use]
     pub fn release(
         &self,
@@ -246,8 +249,8 @@ impl Lock {
             .then(|| self.handed_on(&self.waiters, at, mint, now))
     }
 
-    /// As [`Lock::release`], for an app that releases at a person's request: the same write records
-    /// the incident.
+    /// Like [`Lock::release`], for an app that releases at a person's request: the same write
+    /// records the incident.
     #[must_use]
     pub fn release_on_request(
         &self,
@@ -268,14 +271,14 @@ impl Lock {
         Some(recorded.handed_on(&self.waiters, at, mint, now))
     }
 
-    /// The lock after its holder was proven expired. It is granted to the first waiter that has not
-    /// expired, otherwise to the taker; without either it is free. The same write drops expired
-    /// waiters and records the incident. None if the holder has not expired.
+    /// Returns the lock after its holder was proven expired. It is granted to the first waiter that
+    /// has not expired, otherwise to the taker; without either it is free. The same write drops
+    /// expired waiters and records the incident. `None` if the holder has not expired.
     ///
     /// The caller must have observed that the holder's session is revoked, or missing for long
     /// enough, before this is *written*. It does not matter when the lock was read, because the
     /// compare-and-swap is on that version. If the revocation came after the write, a hung holder
-    /// could renew in between and act on.
+    /// could renew in between and continue to act.
     #[must_use]
     pub fn take_over(
         &self,
@@ -299,9 +302,9 @@ impl Lock {
         }
     }
 
-    /// The lock after a person ended this grant by force: granted to the first waiter that has not
-    /// expired, otherwise free. The same write records the incident. None if that grant does not hold
-    /// the lock.
+    /// Returns the lock after a person ended this grant by force: granted to the first waiter that
+    /// has not expired, otherwise free. The same write records the incident. `None` if that grant
+    /// does not hold the lock.
     ///
     /// The holder may act until it observes this. Until then only the token protects the resource.
     #[must_use]
@@ -319,8 +322,8 @@ impl Lock {
         Some(recorded.handed_on(&living, at, mint, ending.at))
     }
 
-    /// The lock with the long-held mark set or removed; none if that changes nothing, or if a free
-    /// lock would be marked.
+    /// Returns the lock with the long-held mark set or removed; `None` if that changes nothing, or
+    /// if a free lock would be marked.
     #[must_use]
     pub fn marked_long_held(&self, since: Option<WallTime>) -> Option<Self> {
         let changes = since.is_some() != self.long_held.is_some();
@@ -331,8 +334,8 @@ impl Lock {
         })
     }
 
-    /// The record of this grant's end, if there is one. Records of a version that names no grants are
-    /// matched by the grant's first token.
+    /// Returns the record of this grant's end, if it exists. Records of a version that names no
+    /// grants are matched by the grant's first token.
     #[must_use]
     pub fn incident_of(&self, grant: &GrantId, base: Token) -> Option<&Incident> {
         self.incidents.iter().find(|one| match &one.grant {
@@ -341,11 +344,11 @@ impl Lock {
         })
     }
 
-    /// The same grant with a new, larger base: after a suspected restore, or if its tokens are used
-    /// up. None if this grant does not hold the lock.
+    /// Returns the lock with a new, larger base for the same grant: after a suspected restore, or
+    /// if the grant's tokens are used up. `None` if this grant does not hold the lock.
     ///
     /// # Errors
-    /// [`TokenExhausted`] if there is no larger base.
+    /// [`TokenExhausted`] if no larger base exists.
     pub fn rebase(
         &self,
         at: Revision,
@@ -362,8 +365,8 @@ impl Lock {
         }))
     }
 
-    /// What the store knows about a token. For every client except the holder's agent, all thousand
-    /// tokens from the base on belong to the current grant.
+    /// Returns what the store knows about a token. For every client except the holder's agent, all
+    /// thousand tokens from the base on belong to the current grant.
     #[must_use]
     pub fn check_token(&self, token: Token) -> TokenCheck {
         if self.token.covers(token) && self.token != Token::NONE {
@@ -399,7 +402,7 @@ impl Lock {
         })
     }
 
-    /// The lock granted to the head of the queue, or free without waiters.
+    /// Returns the lock granted to the head of the queue, or free without waiters.
     fn handed_on(&self, waiters: &Queue, at: Revision, mint: &Mint, now: WallTime) -> Self {
         match waiters.split_head() {
             Some((head, rest)) => self.granted_or_free(head.into_grant(now), rest, at, mint),
@@ -407,8 +410,9 @@ impl Lock {
         }
     }
 
-    /// If there is no larger token, or the object is being deleted, the lock is freed and its queue
-    /// emptied (a free lock has no waiters). Each waiter queues again, or is refused with the reason.
+    /// If no larger token exists, or the object is being deleted, the lock is freed and its queue
+    /// emptied (a free lock has no waiters). Each waiter queues again, or is refused with the
+    /// reason.
     fn granted_or_free(&self, grant: Grant, waiters: Queue, at: Revision, mint: &Mint) -> Self {
         if self.settings.is_being_deleted {
             return self.freed();
@@ -453,7 +457,7 @@ impl Claim {
         }
     }
 
-    /// The queue entry of this claim.
+    /// Returns the queue entry of this claim.
     #[must_use]
     pub fn to_waiter(&self) -> Waiter {
         Waiter {

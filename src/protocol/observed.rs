@@ -1,4 +1,5 @@
-//! What a challenger observed of another pod's session, for how long, and what it may do.
+//! What a challenger observed of another pod's session, for how long, and what the challenger may
+//! do.
 //!
 //! The challenger counts on its own clock, from after it *received* the first answer that showed
 //! the session's current version. It ignores wall-clock times in the object.
@@ -6,7 +7,7 @@
 use super::time::{Moment, SessionTtl};
 use super::token::Revision;
 
-/// What a read of a session object showed.
+/// The result of a read of a session object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sight {
     /// It exists, at this version, and is not revoked.
@@ -51,10 +52,11 @@ impl Observed {
         }
     }
 
-    /// What may be done, by the larger of the session's TTL and the one in the holder's entry.
+    /// Returns what a challenger may do. `ttl` is the larger of the session's TTL and the one in
+    /// the holder's entry.
     ///
-    /// A missing session counts as expired only after it was missing for 1.05 TTL: the holder may not
-    /// have noticed yet.
+    /// A missing session counts as expired only after it was missing for 1.05 TTL: the holder may
+    /// not have noticed yet.
     #[must_use]
     pub fn verdict(&self, ttl: SessionTtl, now: Moment) -> Verdict {
         let until = self.since.after(ttl.challenger_share());
@@ -66,7 +68,7 @@ impl Observed {
         }
     }
 
-    /// When this was first observed; the oldest observations are dropped first.
+    /// Returns when this was first observed; the oldest observations are dropped first.
     #[must_use]
     pub const fn since(&self) -> Moment {
         self.since

@@ -8,19 +8,19 @@ use super::key::{GrantKey, SessionKey};
 use super::session::Claimant;
 use super::time::WallTime;
 
-/// How many waiters one lock object can carry.
+/// The maximum number of waiters of one lock object.
 pub const QUEUE_MAX: usize = 32;
 
 /// An entry in a lock's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter {
-    /// The id that the grant will have when its turn comes.
+    /// The id that the grant will have once the waiter becomes the holder.
     pub grant: GrantId,
     /// The waiter's pod and session.
     pub claimant: Claimant,
     /// When it joined. Informational: the list gives the order.
     pub queued_at: WallTime,
-    /// Whether it goes before entries that are not preferred.
+    /// Whether it is queued before entries that are not preferred.
     pub preferred: bool,
 }
 
@@ -41,40 +41,41 @@ pub enum Join {
 }
 
 impl Queue {
-    /// A queue as an object has it, oldest first.
+    /// Creates a queue from the entries of an object, oldest first.
     #[must_use]
     pub const fn from_entries(entries: Vec<Waiter>) -> Self {
         Self(entries)
     }
 
-    /// The entries, oldest first.
+    /// Returns the entries, oldest first.
     #[must_use]
     pub fn entries(&self) -> &[Waiter] {
         &self.0
     }
 
-    /// The number of waiters.
+    /// Returns the number of waiters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether the queue is empty.
+    /// Returns whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the queue has no room for another waiter.
+    /// Returns whether the queue has no room for another waiter.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.0.len() >= QUEUE_MAX
     }
 
-    /// The queue with one more waiter: at its end, or before the first that is not preferred.
+    /// Adds a waiter to the queue: at its end, or before the first that is not preferred.
     #[must_use]
     pub fn join(&self, waiter: Waiter) -> Join {
-        // By the name alone: no store accepts two entries of one name, even of different pods.
+        // Only the name is compared: no store accepts two entries of one name, even of different
+        // pods.
         let mut entries = self.0.iter();
         let session = &waiter.claimant.session;
         if let Some(present) = entries.find(|other| other.claimant.session == *session) {
@@ -92,7 +93,7 @@ impl Queue {
         Join::Joined(Self(entries))
     }
 
-    /// The queue without one waiter; none if it is not queued.
+    /// Returns the queue without one waiter; `None` if it is not queued.
     #[must_use]
     pub fn without(&self, grant: &GrantKey) -> Option<Self> {
         let rest: Vec<_> = self
@@ -104,15 +105,15 @@ impl Queue {
         (rest.len() < self.0.len()).then_some(Self(rest))
     }
 
-    /// The entries before a session's own, or all entries if it has none: those that would get the
-    /// lock before it.
+    /// Returns the entries before a session's own, or all entries if it has none: those that would
+    /// get the lock before it.
     #[must_use]
     pub fn ahead_of(&self, session: &SessionKey) -> &[Waiter] {
         let own = self.0.iter().position(|w| w.claimant.key() == *session);
         &self.0[..own.unwrap_or(self.0.len())]
     }
 
-    /// The entry of a session, made by its own pod.
+    /// Returns the entry of a session, made by its own pod.
     #[must_use]
     pub fn entry_of(&self, session: &SessionKey) -> Option<&Waiter> {
         self.0
@@ -120,9 +121,9 @@ impl Queue {
             .find(|waiter| waiter.claimant.key() == *session)
     }
 
-    /// The head and the rest. A second entry with the head's grant id, which only an edit by hand can
-    /// have made, is in neither: no store accepts a lock whose grant waits for the same lock, so the
-    /// lock could never be handed over.
+    /// Returns the head and the rest; `None` if the queue is empty. A second entry with the head's
+    /// grant id, which only a manual edit can create, is in neither: no store accepts a lock whose
+    /// grant waits for the same lock, so the lock could never be handed over.
     #[must_use]
     pub fn split_head(&self) -> Option<(Waiter, Self)> {
         let (head, rest) = self.0.split_first()?;
@@ -130,8 +131,8 @@ impl Queue {
         Some((head.clone(), Self(rest.cloned().collect())))
     }
 
-    /// The queue without the waiters whose sessions have expired. They are dropped all at once: one
-    /// at a time, each would cost the waiters behind it a TTL.
+    /// Returns the queue without the waiters whose sessions have expired. They are dropped all at
+    /// once: one at a time, each would delay the waiters behind it by a TTL.
     #[must_use]
     pub fn without_dead(&self, is_dead: impl Fn(&Claimant) -> bool) -> Self {
         Self(
@@ -217,7 +218,7 @@ mod tests {
             (&[(1, false), (2, false)], 0),
             (&[(1, true), (2, false)], 1),
             (&[(1, true), (2, true)], 2),
-            // Written by a person; it still goes before entries that are not preferred.
+            // A manual edit; the entry is still queued before those that are not preferred.
             (&[(1, false), (2, true)], 0),
         ];
         for (places, place) in table {
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(queue.entry_of(&key(2)), None);
         assert_eq!(queue.ahead_of(&key(2)), queue.entries());
         assert_eq!(queue.without(&waiter(2).key()), None);
-        // No store would take a second entry of that name.
+        // No store would accept a second entry of that name.
         assert_eq!(queue.join(waiter(2)), Join::Present(foreign.key()));
     }
 

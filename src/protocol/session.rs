@@ -50,11 +50,11 @@ pub enum RevokeReason {
 /// The end of a session. It is final.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Revocation {
-    /// When. Informational.
+    /// The time. Informational.
     pub at: WallTime,
     /// The pod or user that revoked it.
     pub by: Arc<str>,
-    /// Why.
+    /// The reason.
     pub reason: RevokeReason,
 }
 
@@ -92,7 +92,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// The session after one more renewal, to be written by CAS on the version that was read.
+    /// Returns the session after one more renewal, for a CAS on the version that was read.
     ///
     /// # Errors
     /// The [`Revocation`], if the session was revoked: it can never be renewed again.
@@ -112,8 +112,8 @@ impl Session {
         }
     }
 
-    /// The revoked session, to be written by CAS on the version whose silence (or whose pod's end) was
-    /// observed; none if it was revoked before.
+    /// Returns the revoked session, for a CAS on the version whose silence (or whose pod's end) was
+    /// observed; `None` if it was revoked before.
     #[must_use]
     pub fn revoked(&self, revocation: Revocation) -> Option<Self> {
         match self.revoked {
@@ -128,8 +128,8 @@ impl Session {
 
 /// The agent's own count of how long its session is valid.
 ///
-/// It counts from when the first try of the last successful renewal was *sent*: the answer may have
-/// taken any time.
+/// It counts from when the first try of the last successful renewal was *sent*: the response may
+/// have taken any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeepAlive {
     ttl: SessionTtl,
@@ -137,42 +137,43 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Counts from the moment before the write that created the session was sent.
+    /// Starts the count at the moment before the write that created the session was sent.
     #[must_use]
     pub const fn begun(sent: Moment, ttl: SessionTtl) -> Self {
         Self { ttl, sent }
     }
 
-    /// A renewal succeeded whose first try was sent at `sent`.
+    /// Records a successful renewal whose first try was sent at `sent`.
     pub fn confirm(&mut self, sent: Moment) {
         self.sent = self.sent.max(sent);
     }
 
-    /// The local deadline: from here on no lease of this session is valid.
+    /// Returns the local deadline: from then on no lease of this session is valid.
     #[must_use]
     pub const fn valid_until(&self) -> Moment {
         self.sent.after(self.ttl.holder_share())
     }
 
-    /// Whether the session is still valid.
+    /// Returns whether the session is still valid.
     #[must_use]
     pub fn is_valid(&self, now: Moment) -> bool {
         now < self.valid_until()
     }
 
-    /// The time left before the deadline.
+    /// Returns the time left before the deadline.
     #[must_use]
     pub const fn remaining(&self, now: Moment) -> Duration {
         self.valid_until().since(now)
     }
 
-    /// Whether less than half of the TTL is left: then the agent renews before the next grant.
+    /// Returns whether less than half of the TTL is left: then the agent renews before the next
+    /// grant.
     #[must_use]
     pub fn is_stale(&self, now: Moment) -> bool {
         self.remaining(now) < self.ttl.get() / 2
     }
 
-    /// When to renew: a third of the TTL after the last one, up to a tenth of that earlier.
+    /// Returns when to renew: a third of the TTL after the last one, up to a tenth of that earlier.
     /// `jitter` is between 0 and 1.
     #[must_use]
     pub fn renew_at(&self, jitter: f64) -> Moment {
@@ -181,9 +182,9 @@ impl KeepAlive {
             .after(third.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0)))
     }
 
-    /// When to renew a session without leases, which only has to stay alive: after four fifths of the
-    /// TTL, up to a tenth of that earlier. A caller before then finds it stale once less than half of
-    /// the TTL is left, and the agent renews it.
+    /// Returns when to renew a session without leases, which only has to stay alive: after four
+    /// fifths of the TTL, up to a tenth of that earlier. If a caller comes before then, and less
+    /// than half of the TTL is left, the session is stale, and the agent renews it.
     #[must_use]
     pub fn renew_idle_at(&self, jitter: f64) -> Moment {
         let share = self.ttl.get() * 4 / 5;
@@ -191,8 +192,8 @@ impl KeepAlive {
             .after(share.mul_f64(1.0 - 0.1 * jitter.clamp(0.0, 1.0)))
     }
 
-    /// The time limit of one try: a quarter of the time that is left, so that another try fits before
-    /// the deadline, and never so short that no server could answer.
+    /// Returns the time limit of one try: a quarter of the time that is left, so that another try
+    /// fits before the deadline. It is never so short that no server could answer.
     #[must_use]
     pub fn attempt_timeout(&self, now: Moment) -> Duration {
         (self.remaining(now) / 4).max(SHORTEST_ATTEMPT)
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(
             keep_alive.valid_until(),
             at(125.0),
-            "a late answer takes nothing back"
+            "a late response does not shorten it"
         );
     }
 

@@ -1,11 +1,12 @@
-//! What persons set in a lock's spec, or did to its object. The protocol reads it and never writes it.
+//! What users set in a lock's spec, or did to its object. The protocol reads it and never writes
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ids::{GrantId, LeaseId};
 
-/// What persons set for one lock.
+/// What users set for one lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// How long the object is kept while it is free and idle (default: the operator's setting).
@@ -14,13 +15,14 @@ pub struct Settings {
     pub long_held: Option<Duration>,
     /// A person's request that a grant ends.
     pub release_request: Option<Arc<ReleaseRequest>>,
-    /// The object was deleted and only a finalizer keeps it. It disappears with the write that removes
-    /// the finalizer, and a grant on it would end without a record.
+    /// The object was deleted and only a finalizer keeps it. It disappears with the write that
+    /// removes the finalizer, and a grant on it would end without a record.
     pub is_being_deleted: bool,
 }
 
 impl Settings {
-    /// The request to the app that holds this grant. A forced release is not a request to the app.
+    /// Returns the request to the app that holds this grant. A forced release is not a request to
+    /// the app.
     #[must_use]
     pub fn asked_of(&self, grant: &GrantId) -> Option<&Arc<ReleaseRequest>> {
         let request = self.release_request.as_ref();
@@ -35,7 +37,7 @@ pub struct ReleaseRequest {
     pub lease: Arc<str>,
     /// Whether the app decides.
     pub mode: ReleaseMode,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: Arc<str>,
     /// The user; an admission policy checks it.
     pub actor: Arc<str>,
@@ -51,7 +53,8 @@ pub enum ReleaseMode {
 }
 
 impl ReleaseRequest {
-    /// Whether it is about this grant. A lease id, which an app's log may show, names its grant, too.
+    /// Returns whether it is about this grant. A lease id, which an app's log may show, names its
+    /// grant, too.
     #[must_use]
     pub fn names(&self, grant: &GrantId) -> bool {
         *self.lease == *grant.as_str()

@@ -1,11 +1,11 @@
-//! Moments and deadlines: who must have stopped before who may start.
+//! Moments and deadlines: a holder must have stopped before a challenger may start.
 //!
 //! A [`Moment`] is a reading of *one* machine's boot-time clock. Two machines' moments are never
 //! compared: each side counts a duration on its own clock, and the shares below leave room for
 //! clocks whose rates differ by up to 5 % from each other. Safety then follows for every message
-//! delay, because the holder counts from before it *sent* and the challenger from after it
-//! *received*: the challenger's start is later than the holder's in real time, whatever happened
-//! in between. (Gray and Cheriton, "Leases", SOSP 1989, count the same way.)
+//! delay. The holder counts from before it *sent*, and the challenger from after it *received*. So
+//! the challenger's start is later than the holder's in real time, regardless of what happened in
+//! between. (Gray and Cheriton, "Leases", SOSP 1989, count the same way.)
 
 use std::fmt;
 use std::time::Duration;
@@ -16,31 +16,31 @@ use std::time::Duration;
 pub struct Moment(Duration);
 
 impl Moment {
-    /// The moment that lies this long after boot.
+    /// Returns the moment that lies this long after boot.
     #[must_use]
     pub const fn since_boot(elapsed: Duration) -> Self {
         Self(elapsed)
     }
 
-    /// How long after boot this is.
+    /// Returns how long after boot this is.
     #[must_use]
     pub const fn elapsed_since_boot(self) -> Duration {
         self.0
     }
 
-    /// The moment `wait` later.
+    /// Returns the moment `wait` later.
     #[must_use]
     pub const fn after(self, wait: Duration) -> Self {
         Self(self.0.saturating_add(wait))
     }
 
-    /// The moment `wait` earlier.
+    /// Returns the moment `wait` earlier.
     #[must_use]
     pub const fn before(self, wait: Duration) -> Self {
         Self(self.0.saturating_sub(wait))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns how long after `earlier` this is; zero if it is not after it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -58,7 +58,7 @@ pub struct SessionTtl(Duration);
 /// A session TTL outside of its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidTtl {
-    /// What was asked for, in whole seconds.
+    /// The requested TTL, in whole seconds.
     pub seconds: u64,
 }
 
@@ -77,15 +77,15 @@ impl fmt::Display for InvalidTtl {
 impl std::error::Error for InvalidTtl {}
 
 impl SessionTtl {
-    /// The shortest TTL; below it one slow write would cost the session.
+    /// The shortest TTL; below it one slow write would lose the session.
     pub const MIN: Duration = Duration::from_secs(3);
     /// The longest TTL; above it a crashed holder keeps its locks for minutes.
     pub const MAX: Duration = Duration::from_secs(120);
 
-    /// A TTL of whole seconds.
+    /// Creates a TTL of whole seconds.
     ///
     /// # Errors
-    /// [`InvalidTtl`] when it is outside 3 to 120 seconds.
+    /// [`InvalidTtl`] if it is outside 3 to 120 seconds.
     pub const fn from_secs(seconds: u64) -> Result<Self, InvalidTtl> {
         if seconds < Self::MIN.as_secs() || seconds > Self::MAX.as_secs() {
             return Err(InvalidTtl { seconds });
@@ -93,8 +93,8 @@ impl SessionTtl {
         Ok(Self(Duration::from_secs(seconds)))
     }
 
-    /// The nearest TTL within the bounds, for a value that another version wrote: an absurd one
-    /// must neither block a lock for years nor let a take-over happen at once.
+    /// Returns the nearest TTL within the bounds, for a value that another version wrote: an absurd
+    /// one must neither block a lock for years nor let a take-over happen at once.
     #[must_use]
     pub fn clamped(seconds: u64) -> Self {
         Self(Duration::from_secs(
@@ -102,26 +102,27 @@ impl SessionTtl {
         ))
     }
 
-    /// The TTL as a duration.
+    /// Returns the TTL as a duration.
     #[must_use]
     pub const fn get(self) -> Duration {
         self.0
     }
 
-    /// The TTL in whole seconds, as objects carry it.
+    /// Returns the TTL in whole seconds, as objects contain it.
     #[must_use]
     pub const fn as_secs(self) -> u64 {
         self.0.as_secs()
     }
 
-    /// 95 % of the TTL: how long a holder may trust a renewal, counted from before it was sent.
+    /// Returns 95 % of the TTL: how long a holder may trust a renewal, counted from before it was
+    /// sent.
     #[must_use]
     pub const fn holder_share(self) -> Duration {
         hundredths(self.0, 95)
     }
 
-    /// 105 % of the TTL: how long a challenger must see no change, counted from after it received
-    /// the first answer that showed the version.
+    /// Returns 105 % of the TTL: how long a challenger must observe no change, counted from after
+    /// it received the first response that showed the version.
     #[must_use]
     pub const fn challenger_share(self) -> Duration {
         hundredths(self.0, 105)

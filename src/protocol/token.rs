@@ -1,14 +1,15 @@
-//! Fencing tokens: numbers that only ever rise for a resource.
+//! Fencing tokens: numbers that only increase for a resource.
 //!
 //! A token is derived from the resourceVersion that the granting compare-and-swap consumes: such
-//! a CAS succeeds at most once and revisions only rise, so tokens are unique and rising, also after
+//! a CAS succeeds at most once and revisions only rise. So tokens are unique and rising, also after
 //! the lock object is deleted and recreated. (Kleppmann, "How to do distributed locking",
 //! 2016; Burrows, "The Chubby lock service", OSDI 2006, calls them sequencers.)
 //!
-//! `base = max(floor + scale(max(R, L)), previous base + 1000)`: R is the resourceVersion that the grant
-//! consumes, L the highest one that the agent has seen. The thousand numbers from the base on are the grant's.
+//! `base = max(floor + scale(max(R, L)), previous base + 1000)`: R is the resourceVersion that the
+//! grant consumes, L the highest one that the agent has seen. The thousand numbers from the base on
+//! belong to the grant.
 //!
-//! What this module does not do: it trusts that the store's revisions never decrease. A restored
+//! The module trusts that the store's revisions never decrease, and does not enforce it. A restored
 //! backup breaks that unless its revision was bumped (`etcdutl snapshot restore
 //! --bump-revision`); [`Mint::must_raise`] and [`Seen::list_answered`] detect it.
 
@@ -23,27 +24,28 @@ pub struct Revision(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
-/// How many leases one grant can serve before it needs a new base: tokens `base` to `base + 999`.
+/// The number of leases that one grant can serve before it needs a new base: tokens `base` to
+/// `base + 999`.
 pub const LEASES_PER_GRANT: u64 = 1000;
 
-/// The largest base: every token has to survive a trip through a JSON number (an IEEE double).
+/// The largest base: a JSON number (an IEEE double) must represent every token exactly.
 pub const MAX_BASE: u64 = (1 << 53) - LEASES_PER_GRANT;
 
 /// Below this a revision counts writes (etcd); 2^43 writes are 280 years at 1,000 per second.
 const COUNTED_BELOW: u64 = 1 << 43;
-/// Above this a revision counts nanoseconds (GKE: 1760342223637167018 is a real one).
+/// Above this a revision counts nanoseconds (1760342223637167018 is a real one of GKE).
 const NANOSECONDS_ABOVE: u64 = 1 << 53;
 
 /// How far the revision of a write may be above the one that its token was computed from. A larger
 /// gap counts as a restored backup with a bumped revision (the runbook bumps by 10^9).
 const BUMP_SUSPECTED_ABOVE: u64 = 100_000_000;
 
-/// There is no larger token.
+/// No larger token exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenExhausted {
     /// The base that would have been needed.
     pub needed: u128,
-    /// Whether the lock's last token is the reason, and not the store's revision.
+    /// Whether the reason is the lock's last token, and not the store's revision.
     pub by_last_token: bool,
 }
 
@@ -70,25 +72,26 @@ impl Token {
     /// The token of a lock that was never held.
     pub const NONE: Self = Self(0);
 
-    /// A token read from an object or a request.
+    /// Creates a token that was read from an object or a request.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// The token as a number.
+    /// Returns the token as a number.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The token of the `n`-th lease in the grant whose base this is; none when `n` is used up.
+    /// Returns the token of the `n`-th lease in the grant whose base this is; `None` if the grant
+    /// has no token for it.
     #[must_use]
     pub fn nth(self, n: u16) -> Option<Self> {
         (u64::from(n) < LEASES_PER_GRANT).then(|| Self(self.0.saturating_add(u64::from(n))))
     }
 
-    /// Whether `other` is one of the tokens of the grant whose base this is.
+    /// Returns whether `other` is one of the tokens of the grant whose base this is.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         other.0 >= self.0 && other.0 - self.0 < LEASES_PER_GRANT
@@ -102,10 +105,10 @@ impl fmt::Display for Token {
 }
 
 impl Revision {
-    /// The first token that belongs to this revision, before the floor is added.
+    /// Returns the first token that belongs to this revision, before the floor is added.
     ///
-    /// Where revisions count nanoseconds, two writes of one object are taken to be at least a
-    /// millisecond apart, which no replicated store undercuts: so each has a thousand tokens there
+    /// If revisions count nanoseconds, two writes of one object are assumed to be at least a
+    /// millisecond apart: no replicated store is faster. So each write has a thousand tokens there,
     /// too.
     #[must_use]
     pub const fn scale(self) -> u128 {
@@ -119,8 +122,8 @@ impl Revision {
         }
     }
 
-    /// Whether a write that was decided on this revision landed so far above it that the store
-    /// must have been restored with a bumped revision in between.
+    /// Returns whether a write that was decided on this revision was applied so far above it that
+    /// the store must have been restored with a bumped revision in between.
     #[must_use]
     pub const fn leapt_to(self, written: Self) -> bool {
         written.counts_writes() && written.0 > self.0.saturating_add(BUMP_SUSPECTED_ABOVE)
@@ -137,15 +140,15 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The highest revision of locks that a session has seen, in any answer, event or bookmark.
+/// The highest revision of locks that a session has seen, in any response, event or bookmark.
 ///
 /// It begins with one consistent LIST. Otherwise a lock object that a restored backup contains with
 /// its old resourceVersion would repeat tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seen(Revision);
 
-/// A consistent LIST answered with a revision lower than one seen before: the store lost writes,
-/// as a backup does that was restored without a bump.
+/// A consistent LIST returned a revision lower than one seen before: the store lost writes, as
+/// after the restore of a backup without a bump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreWentBack {
     /// The highest revision seen before.
@@ -175,13 +178,13 @@ impl Seen {
         Self(listed)
     }
 
-    /// The highest revision seen.
+    /// Returns the highest revision seen.
     #[must_use]
     pub const fn highest(self) -> Revision {
         self.0
     }
 
-    /// Records a revision of an answer or an event; an older one changes nothing.
+    /// Records a revision of a response or an event; an older one changes nothing.
     pub fn note(&mut self, revision: Revision) {
         self.0 = self.0.max(revision);
     }
@@ -202,24 +205,26 @@ impl Seen {
     }
 }
 
-/// What a session computes tokens from, beside the lock itself.
+/// The values from which a session computes tokens, besides the lock itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mint {
     /// The highest revision of locks that the session saw.
     pub seen: Seen,
-    /// Added to every base; an installation-wide setting, normally 0, that only ever rises. A
-    /// cluster that takes over another one's resources sets it to the largest token given there.
+    /// Added to every base: a setting of the whole installation, normally 0, that is never lowered.
+    /// A cluster that takes over the resources of another one sets it to the largest token granted
+    /// there.
     pub floor: u64,
 }
 
 impl Mint {
-    /// The base for a grant whose CAS consumes `at`, for a lock whose last base was `previous`.
+    /// Returns the base for a grant whose CAS consumes `at`, for a lock whose last base was
+    /// `previous`.
     ///
-    /// The floor is an addend and not a lower bound: with a lower bound every lock that is deleted and
-    /// recreated below the floor would get the same token again.
+    /// The floor is an addend and not a lower bound: with a lower bound every lock that is deleted
+    /// and recreated below the floor would get the same token again.
     ///
     /// # Errors
-    /// [`TokenExhausted`] if the base would not survive a trip through JSON.
+    /// [`TokenExhausted`] if a JSON number cannot represent the base exactly.
     pub fn base(&self, at: Revision, previous: Token) -> Result<Token, TokenExhausted> {
         let from_revision = u128::from(self.floor) + at.max(self.seen.highest()).scale();
         let from_previous = match previous {
@@ -236,13 +241,13 @@ impl Mint {
         }
     }
 
-    /// Whether a grant that was written at `written` with the base `token` must get a larger token
-    /// before a caller receives it.
+    /// Returns whether a grant that was written at `written` with the base `token` must get a
+    /// larger token before a caller receives it.
     ///
-    /// A bumped restore raises the store's revision and leaves each object at its old one. Its sign is
-    /// a write more than 10^8 above the revision that its token was computed from: tokens that the
-    /// backup lacks may lie in between. An agent checks this for each grant that it writes, and the
-    /// receiver of a hand-over for the version at which it became the holder.
+    /// A bumped restore raises the store's revision and leaves each object at its old one. Its sign
+    /// is a write more than 10^8 above the revision that its token was computed from: tokens that
+    /// the backup lacks may lie in between. An agent checks this for each grant that it writes. The
+    /// receiver of a hand-over checks it for the version at which it became the holder.
     #[must_use]
     pub fn must_raise(&self, token: Token, written: Revision) -> bool {
         let gap = u128::from(BUMP_SUSPECTED_ABOVE) * u128::from(LEASES_PER_GRANT);
@@ -329,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_write_far_ahead_of_its_token_must_be_raised() {
-        // Seen on etcd: an object kept its revision 24289 while a LIST said 1024294.
+        // Observed on etcd: an object kept its revision 24289 while a LIST said 1024294.
         let token = mint(24_289).base(Revision(24_289), Token::NONE).unwrap();
         assert!(mint(24_289).must_raise(token, Revision(1_000_024_295)));
         assert!(!mint(24_289).must_raise(token, Revision(24_290)));

@@ -1,4 +1,4 @@
-//! The file on a disk: what is read is what was written, or nothing is.
+//! The file on a disk: a read returns what was written, or nothing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,7 +16,7 @@ fn open(directory: &TempDir) -> StateFile {
     StateFile::open(directory.path()).unwrap().unwrap()
 }
 
-/// What a new process finds.
+/// Returns what a new process reads.
 fn found(directory: &TempDir) -> Past {
     open(directory).read().unwrap()
 }
@@ -30,7 +30,7 @@ fn replace(file: &mut StateFile, count: usize) -> io::Result<()> {
     file.replace(&mut records(count).into_iter().map(Ok))
 }
 
-/// A file of so many records, each appended.
+/// Writes a file with `count` records, each appended, and returns its content.
 fn written(directory: &TempDir, count: usize) -> Vec<u8> {
     let mut file = open(directory);
     replace(&mut file, 0).unwrap();
@@ -84,12 +84,12 @@ fn failed_replacement_leaves_the_file_usable() {
     written(&directory, 3);
     let mut file = open(&directory);
     file.read().unwrap();
-    // Also root may not write to a directory as if it were a file.
+    // Even root cannot write to a directory as if it were a file.
     let unfinished = directory.path().join(UNFINISHED);
     fs::create_dir(&unfinished).unwrap();
     assert!(replace(&mut file, 1).is_err());
     fs::remove_dir(&unfinished).unwrap();
-    // Nor is a record that cannot be made one that is left out.
+    // A record that cannot be created fails the replacement, and is not left out.
     let mut broken = vec![Ok(b"{}".to_vec()), Err(io::ErrorKind::Other.into())].into_iter();
     assert!(file.replace(&mut broken).is_err());
     assert!(!unfinished.exists());
@@ -108,17 +108,17 @@ fn crash_during_a_replacement_leaves_the_old_or_the_new_file() {
     );
     let whole = written(&self::directory(), 2);
     for new in [&b""[..], &whole[..whole.len() / 2], &whole[..]] {
-        // Before the rename, with any part of it written.
+        // A crash before the rename, with any part of the new file written.
         fs::write(&file, &old).unwrap();
         fs::write(&unfinished, new).unwrap();
         assert_eq!(found(&directory), Past::Records(records(3)));
         assert!(!unfinished.exists());
     }
-    // What nobody put in its place is nobody's, also where there is no other.
+    // A file that was not renamed has no owner, even if no other file exists.
     fs::remove_file(&file).unwrap();
     fs::write(&unfinished, &whole).unwrap();
     assert_eq!(found(&directory), Past::Nothing);
-    // Behind the rename.
+    // A crash after the rename.
     fs::write(&file, &whole).unwrap();
     assert_eq!(found(&directory), Past::Records(records(2)));
 }
@@ -148,7 +148,7 @@ fn unusable_directory_is_an_error_that_names_the_reason() {
         panic!("it was opened");
     };
     assert!(error.to_string().contains("does not exist"), "{error}");
-    // Also root may not make a file inside of a file.
+    // Even root cannot create a file where a directory is.
     fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
     assert!(matches!(
         StateFile::open(directory.path()),
@@ -160,8 +160,8 @@ fn unusable_directory_is_an_error_that_names_the_reason() {
 fn non_regular_file_is_refused_without_waiting() {
     let directory = directory();
     let path = directory.path().join(FILE);
-    // As good as a pipe, and made without a child process: one that is being started has a copy of
-    // every open file, the locks of the tests beside this one among them.
+    // It stands for a pipe, and needs no child process. A child that is being started has a copy of
+    // every open file, including the locks of the tests that run at the same time.
     let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let mut file = StateFile::open(directory.path()).unwrap().unwrap();
     let error = file.read().unwrap_err();
@@ -188,7 +188,7 @@ fn crash_during_a_write_keeps_all_acknowledged_records() {
     let two = written(&directory, 2);
     let three = written(&directory, 3);
     let path = directory.path().join(FILE);
-    // The record's bytes are there, some or all, and the count is not.
+    // Some or all bytes of the record are written, and the count is not.
     for cut in two.len()..=three.len() {
         let mut torn = two.clone();
         torn.extend_from_slice(&three[two.len()..cut]);
@@ -199,7 +199,7 @@ fn crash_during_a_write_keeps_all_acknowledged_records() {
             Past::Records(records(whole)),
             "cut at {cut}"
         );
-        // And the next one goes on behind it as if nothing had been.
+        // The next process continues after the last complete record, as after a normal stop.
         let mut next = open(&directory);
         next.read().unwrap();
         next.append(b"next").unwrap();
@@ -247,8 +247,9 @@ fn removed_swapped_or_repeated_lines_are_refused() {
 }
 
 proptest! {
-    /// In any place, to anything: it is refused, or reads as what was written. (Only the count can
-    /// be changed so that it fits: to one less, which is what a dying writer leaves.)
+    /// One byte at any position is changed to any value. The file is refused, or reads as what was
+    /// written. (Only a change of the count can be valid: to one less, as a crashed writer leaves
+    /// it.)
     #[test]
     fn changed_byte_is_never_read_as_another_record(
         count in 0_usize..5,

@@ -1,7 +1,7 @@
 //! A wrapper around a store that injects faults, for `leasehold dev --fault-api` and for tests.
 //!
-//! A call that fails is never made, whatever its error says, even `Ambiguous`. A call that passes
-//! is answered by the wrapped store, unchanged.
+//! A call that fails is never made, even if its error is `Ambiguous`. A call that passes is
+//! answered by the wrapped store, unchanged.
 
 mod timed;
 

@@ -131,7 +131,7 @@ pub struct PodReport {
     /// Whether it is being deleted.
     pub is_deleted: bool,
     /// Whether its end was not reported by the kubelet, but by the pod garbage collector, or by a
-    /// controller that gave up its node.
+    /// controller that considers its node lost.
     pub is_presumed: bool,
     /// The number of containers in its spec, including init and ephemeral ones.
     pub declared: usize,

@@ -47,8 +47,8 @@ pub struct UninjectedPod {
 /// The labelled namespaces, and the bindings with the operator's name.
 #[async_trait]
 pub trait Namespaces: Send + Sync + 'static {
-    /// Returns a feed of the namespaces that are labelled for injection. They are cluster-scoped: the
-    /// `namespace` of their [`ObjectRef`] is empty.
+    /// Returns a feed of the namespaces that are labelled for injection. They are cluster-scoped:
+    /// the `namespace` of their [`ObjectRef`] is empty.
     fn labelled(&self) -> Feed<Object<()>>;
 
     /// Returns a feed of the service accounts that are labelled for the sidecar's role, in all

@@ -96,7 +96,6 @@ pub(crate) async fn acquire_in_time(
     answer.await??.granted()
 }
 
-/// Waits until a lock's queue has this many entries; returns them.
 /// Changes a lock's status by hand, as an administrator.
 pub(crate) async fn merge_status(namespace: &Namespace, lock: &str, patch: &str) -> Result<()> {
     let args = [
@@ -111,6 +110,7 @@ pub(crate) async fn merge_status(namespace: &Namespace, lock: &str, patch: &str)
     namespace.kubectl(&args).await?.ok().map(drop)
 }
 
+/// Waits until a lock's queue has this many entries; returns them.
 pub(crate) async fn until_queued(
     namespace: &Namespace,
     lock: &str,

@@ -64,6 +64,10 @@ func TestEverydayWritesAreDecidedByMatchConditions(t *testing.T) {
 		{"hands over to the last", holder.token(), queued(first.waits()), func(s *status) { s.grant(first) }, allowed},
 		{"frees", holder.token(), lockOf("l", held(holder)), (*status).free, allowed},
 		{"frees what an older agent took", holder.token(), withoutList(), (*status).free, allowed},
+		{"takes as older agents do", holder.token(), lockOf("l", freed()), func(s *status) { s.grant(holder); s.Waiters = nil }, allowed},
+		{"hands over as older agents do", holder.token(), queued(first.waits()), func(s *status) { s.grant(first); s.Waiters = nil }, allowed},
+		{"frees and leaves the empty list", holder.token(), lockOf("l", held(holder)), func(s *status) { s.free(); s.Waiters = []waiter{} }, allowed},
+		{"takes what has an empty list", holder.token(), freeWithList(), func(s *status) { s.grant(holder) }, allowed},
 	} {
 		run(t, bothModes, each)
 		for _, of := range bothModes {
@@ -82,6 +86,19 @@ func withoutList() lock {
 	of := lockOf("l", held(holder))
 	of.Status.Waiters = nil
 	return of
+}
+
+// A free lock as older agents leave one that a newer agent took.
+func freeWithList() lock {
+	of := lockOf("l", freed())
+	of.Status.Waiters = []waiter{}
+	return of
+}
+
+// A missing list only makes the next join a compare-and-swap, and older agents leave without a list.
+func TestAnyPodMayDropAnEmptyList(t *testing.T) {
+	run(t, bothModes, row{"drops", stranger.token(), lockOf("l", held(holder)), func(s *status) { s.Waiters = nil }, allowed},
+		row{"drops an entry", stranger.token(), queued(first.waits()), func(s *status) { s.Waiters = nil }, removesItself})
 }
 
 func TestFirstWaiterStartsTheListOfAnOlderAgentsLock(t *testing.T) {

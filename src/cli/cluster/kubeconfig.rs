@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// A kubeconfig in which each of these is a secret, whatever a person makes of the rest.
+    /// Returns a kubeconfig in which these values are secrets, however a user edits the rest.
     fn with_secrets() -> Value {
         json!({
             "current-context": "a",
@@ -189,7 +189,7 @@ mod tests {
         })
     }
 
-    /// The value in the place of each of those inside it, in turn.
+    /// Collects copies of `whole`, each with one of the values in it (or itself) replaced.
     fn each_replaced(whole: &Value, by: &dyn Fn(&Value) -> Value, found: &mut Vec<Value>) {
         found.push(by(whole));
         let mut inside = |at: &dyn Fn(&mut Value) -> &mut Value, part: &Value| {

@@ -115,7 +115,7 @@ mod tests {
 
     const TEN_SECONDS: u64 = 10_000;
 
-    /// What becomes of an answer that took so long.
+    /// Evaluates a response that took so long.
     fn judged(status: u16, body: &str, took: Duration) -> GateState {
         let election = ElectionName::parse("jobs").unwrap();
         let sent = Moment::since_boot(Duration::from_secs(100));
@@ -191,7 +191,7 @@ mod tests {
             let said = waits(status, body).to_string();
             assert!(said.contains(words), "{said}");
         }
-        // A refusal is no yes, whatever is in it.
+        // A response with another status is not a lead, even if its body says so.
         let refused = waits(202, &yes("jobs", Some(TEN_SECONDS)));
         assert!(matches!(refused, Reason::Unknown(_)), "{refused}");
     }

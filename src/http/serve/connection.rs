@@ -266,10 +266,10 @@ mod tests {
     use super::super::{Bounds, Listener, Transport, serve};
     use super::*;
 
-    /// Of these hyper alone would take sixteen.
+    /// hyper alone would buffer sixteen of these.
     const PART_BYTES: usize = 4_000;
 
-    /// Serves parts without an end; gives how many were asked for.
+    /// Serves an endless stream of parts. Returns the number of requested parts.
     fn serve_parts(listener: impl Listener) -> Arc<AtomicUsize> {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
@@ -282,7 +282,7 @@ mod tests {
         };
         let router = axum::Router::new().route("/", get(handler));
         let stop = CancellationToken::new();
-        // Its only place is taken by a slow reader, while others ask for one.
+        // A slow reader takes the only slot, while other clients request one.
         let bounds = Bounds {
             connections: 1,
             ..Bounds::API
@@ -319,8 +319,8 @@ mod tests {
     ) {
         let request = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
         client.write_all(request).await.unwrap();
-        // The server runs between any two looks. One look that saw nothing new might be late, by a
-        // process that was off the CPU; several in a row are not.
+        // The server runs between any two reads of the counter. One unchanged value may mean only
+        // that the process was off the CPU; several in a row do not.
         let (mut before, mut still) = (0, 0);
         while still < 10 {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,4 +1,4 @@
-//! The transitions of a lock, one fact a test, and what holds after any sequence of them.
+//! The transitions of a lock, one fact per test, and the invariants after any sequence of them.
 
 mod ownership;
 
@@ -18,7 +18,7 @@ fn mint() -> Mint {
     }
 }
 
-/// No token can be made with this one.
+/// Returns a mint that can compute no token.
 fn exhausted() -> Mint {
     Mint {
         floor: u64::MAX,
@@ -26,7 +26,7 @@ fn exhausted() -> Mint {
     }
 }
 
-/// Session `s<n>` claims with grant `<grant>`.
+/// Returns a claim of session `s<session>` with the grant id `<grant>`.
 fn claim(session: usize, grant: &str) -> Claim {
     Claim {
         grant: GrantId::from(grant),
@@ -47,7 +47,7 @@ fn claim(session: usize, grant: &str) -> Claim {
     }
 }
 
-/// Grant `g<n>` of session `s<n>`.
+/// Returns the key of grant `g<n>` of session `s<n>`.
 fn key(n: usize) -> GrantKey {
     claim(n, &format!("g{n}")).key()
 }
@@ -126,7 +126,7 @@ fn the_thirty_third_waiter_is_refused() {
     assert_eq!(next, Decision::Refused(Refusal::QueueFull));
 }
 
-/// A join is the one write that may land on any version, so each row is a lock as it is by then.
+/// A join is the only write that may be applied to any version. Each row is a lock at that time.
 #[test]
 fn late_join_is_last_in_the_queue_or_refused() {
     let waiter = |session, grant: &str| claim(session, grant).to_waiter();
@@ -137,15 +137,15 @@ fn late_join_is_last_in_the_queue_or_refused() {
         .release(Revision(11), &mint(), &key(1), WallTime(1))
         .unwrap();
     for (what, lock, joining, joins) in [
-        ("nobody waits", &held(1, "g1"), waiter(3, "g3"), true),
-        ("another waits", &one, waiter(3, "g3"), true),
-        ("the holder's next place", &one, waiter(1, "g9"), true),
-        ("nobody ever held it", &free(), waiter(3, "g3"), false),
+        ("the queue is empty", &held(1, "g1"), waiter(3, "g3"), true),
+        ("another session waits", &one, waiter(3, "g3"), true),
+        ("the holder queues again", &one, waiter(1, "g9"), true),
+        ("it was never held", &free(), waiter(3, "g3"), false),
         ("its session waits", &one, waiter(2, "g2"), false),
-        ("its session waits as another", &one, waiter(2, "g9"), false),
+        ("another entry of its session", &one, waiter(2, "g9"), false),
         ("it holds the lock", &handed, waiter(2, "g2"), false),
         (
-            "its session holds it as another",
+            "its session holds another grant",
             &handed,
             waiter(2, "g9"),
             true,
@@ -186,7 +186,7 @@ fn preferred_waiter_goes_first_in_elections_only() {
         let lock = queued(&held, 2, "g2");
         let (lock, third) = prefer(&lock, 3);
         let (mut lock, _) = prefer(&lock, 4);
-        assert_eq!(lock.grant, before, "it is taken from nobody");
+        assert_eq!(lock.grant, before, "the holder keeps it");
         assert_eq!(third.preferred, name != "r");
         let mut holder = key(1);
         for (revision, next) in (20..).zip(expected) {
@@ -203,7 +203,7 @@ fn preferred_waiter_goes_first_in_elections_only() {
     assert_eq!(
         held(1, "g1").joined_by(preferred),
         None,
-        "a write past the rules"
+        "not an election's lock"
     );
 }
 
@@ -371,7 +371,7 @@ fn a_token_is_current_stale_or_unknown() {
 enum Step {
     Acquire(usize),
     Queue(usize),
-    /// A join that was decided on some lock before lands on this one.
+    /// A join that was decided on an earlier lock is applied to this one.
     JoinLate(usize),
     /// A preferred candidate joins.
     Prefer(usize),
@@ -403,8 +403,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..120)
 }
 
-/// The lock after a step, where the step changes it. Session `n` always claims as grant `g<n>`,
-/// so that a released grant's name comes again, which is harsher than what agents do.
+/// Returns the lock after a step, if the step changes it. Session `n` always claims grant `g<n>`,
+/// so the id of a released grant is used again, which is harsher than what agents do.
 fn after(lock: &Lock, step: &Step, at: Revision, mint: &Mint) -> Option<Lock> {
     let grant = |n: &usize| key(*n);
     let claims = |n: &usize| claim(*n, &format!("g{n}"));
@@ -416,7 +416,7 @@ fn after(lock: &Lock, step: &Step, at: Revision, mint: &Mint) -> Option<Lock> {
     match step {
         Step::Acquire(n) => written(lock.acquire(at, mint, &claims(n))),
         Step::Queue(n) => written(lock.acquire_or_queue(at, mint, &claims(n))),
-        // What it was decided on does not matter: all that it carries is who joins.
+        // The lock that it was decided on does not matter: a join carries only the waiter.
         Step::JoinLate(n) => lock.joined_by(claims(n).to_waiter()),
         Step::Prefer(n) => {
             let preferred = Claim {
@@ -443,7 +443,7 @@ fn ended(lock: &Lock) -> Option<&GrantId> {
 }
 
 proptest! {
-    /// What the API server checks on every write, and what nobody but this code checks.
+    /// Checks what the API server checks on every write, and what only this code checks.
     #[test]
     fn no_sequence_of_transitions_breaks_a_lock(
         steps in steps(), resource in prop::sample::select(vec!["r", "election:r"]),
@@ -471,7 +471,7 @@ proptest! {
                 queue.entries().iter().filter(in_other).cloned().collect::<Vec<_>>()
             };
             let (before, after) = (&lock.waiters, &next.waiters);
-            prop_assert_eq!(stay(before, after), stay(after, before), "nobody overtakes");
+            prop_assert_eq!(stay(before, after), stay(after, before), "order unchanged");
             prop_assert!(next.token >= lock.token);
             prop_assert!(next.transitions >= lock.transitions);
             prop_assert_eq!(&next.resource, &lock.resource);

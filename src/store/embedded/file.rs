@@ -1,7 +1,7 @@
 //! The data directory: it is created and locked, and its file is checked before use.
 //!
 //! A new file is written under another name and renamed when it is complete. An existing file is
-//! never replaced, whatever its content. Before it is opened for writing, a copy in memory is
+//! never replaced, regardless of its content. Before it is opened for writing, a copy in memory is
 //! checked to the last page, so a rejected file is not changed.
 //!
 //! Beside the file the last acknowledged revision is recorded. So a file that lost its last

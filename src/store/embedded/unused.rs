@@ -1,5 +1,5 @@
 //! Deletes what earlier processes left and nothing uses: sessions, and locks that have been free
-//! for long.
+//! for a long time.
 //!
 //! In a cluster a session's object is deleted with its pod, and the operator deletes idle locks.
 //! Here it is done when a directory is opened, before anything uses it: the directory is locked, so

@@ -1,8 +1,8 @@
-//! Whose a grant is, and what is not granted at all.
+//! Which session and pod a grant belongs to, and which locks are never granted.
 
 use super::*;
 
-/// Every pod can read the id, and a store without policies takes it from every pod.
+/// Every pod can read the id, and a store without policies accepts it from every pod.
 #[test]
 fn grant_of_another_session_or_pod_is_foreign_with_any_id() {
     let own = claim(1, "g1");
@@ -33,7 +33,7 @@ fn grant_of_another_session_or_pod_is_foreign_with_any_id() {
     assert_eq!(waiting.leave_queue(&foreign.key()), None);
 }
 
-/// It vanishes with its finalizer, and a grant on it would end without a record.
+/// The object disappears with its finalizer, and a grant on it would end without a record.
 #[test]
 fn no_grant_on_an_object_being_deleted() {
     let deleted = |lock: Lock| Lock {

@@ -29,7 +29,7 @@ impl<T: Clone + Send + 'static> Subscribers<T> {
             .retain_mut(|sender| sender.try_send(event.clone()).is_ok());
     }
 
-    /// Returns whether there is no subscriber.
+    /// Returns whether no subscriber exists.
     pub(in crate::store::embedded) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

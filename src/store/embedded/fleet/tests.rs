@@ -1,4 +1,4 @@
-//! What feeds do where something is wrong: with what is stored, with the store, or with who listens.
+//! Feeds in case of errors: an unreadable object, a failing store, or a slow reader.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +16,7 @@ fn resource(name: &str) -> Resource {
     Resource::parse(name).unwrap()
 }
 
-/// What a feed tells until it is complete.
+/// Returns the events of a feed until its list is complete.
 async fn told_anew(feed: &mut Feed<Object<Lock>>) -> Vec<FeedEvent<Object<Lock>>> {
     let mut told = Vec::new();
     while !matches!(told.last(), Some(FeedEvent::ListDone)) {
@@ -40,7 +40,7 @@ async fn reader_that_fell_behind_receives_everything_again() {
     while let FeedEvent::Applied(_) = locks.next().await.unwrap() {
         before += 1;
     }
-    // What waited for it comes first, and less than all: the next thing was that it begins anew.
+    // The backlog comes first, and is incomplete: the next event was the start of another list.
     assert!(
         subscribers::BACKLOG_MAX <= before && before < made,
         "{before}"

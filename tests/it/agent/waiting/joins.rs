@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::agent::{Acquired, LeaseView};
+use leasehold::clock::Clock as _;
 use leasehold::store::StoreError;
 use tokio::task::JoinHandle;
 
 use super::{Waiting, granted, holder, queue, queued_waiter, release, request, spawn, two_pods};
 use crate::agent::{Pod, eventually};
 use crate::memory_store::{Call, LateJoin, MemoryStore};
+use crate::paused_clock::PausedClock;
 
 /// Longer than any write is on its way.
 const LATEST: Duration = Duration::from_mins(3);
@@ -91,21 +93,24 @@ async fn waiter_that_met_a_full_queue_pauses_and_reads_again() {
     let held = a.lease("r").await;
     let calls = Arc::new(Mutex::new(Vec::new()));
     let recorded = Arc::clone(&calls);
+    let clock = PausedClock::start();
     store.on_call(move |call| {
         let mut calls = recorded.lock().unwrap();
-        let is_first = !calls.contains(&Call::JoinQueue);
-        calls.push(call);
+        let is_first = calls.iter().all(|(call, _)| *call != Call::JoinQueue);
+        calls.push((call, clock.now()));
         (call == Call::JoinQueue && is_first).then_some(StoreError::QueueFull)
     });
     let waiting = queued_waiter(&b, "b", 240).await;
-    let after_join: Vec<Call> = {
-        let calls = calls.lock().unwrap();
-        let mut calls = calls.iter().skip_while(|call| **call != Call::JoinQueue);
-        calls.by_ref().skip(1).copied().collect()
+    let mut calls = calls.lock().unwrap().clone();
+    calls.retain(|(call, _)| *call != Call::WatchLocks);
+    let refused = calls.iter().position(|(call, _)| *call == Call::JoinQueue);
+    let [(_, full), (read, again), (join, _)] = calls[refused.unwrap()..] else {
+        panic!("{calls:?}");
     };
-    let watch = Call::WatchLocks;
-    let others: Vec<Call> = after_join.into_iter().filter(|c| *c != watch).collect();
-    assert_eq!(others, [Call::GetLock, Call::JoinQueue]);
+    assert_eq!((read, join), (Call::GetLock, Call::JoinQueue));
+    // A tenth of the bound is the least. A conflict's first pause is shorter than this at most.
+    let pause = again.since(full);
+    assert!(pause >= Duration::from_millis(300), "{pause:?}");
     release(&a, &held).await;
     granted(waiting).await;
 }
