@@ -25,7 +25,7 @@ awk -v crates="$crates" '
     for (i = 1; i <= count; i++) {
       split(lines[i], part, " ")
       licence = substr(lines[i], length(part[1]) + length(part[2]) + 3)
-      # Some crates still use the registry's first syntax: a slash for OR.
+      # Some crates still use the first syntax of the registry: a slash for OR.
       gsub(/ *\/ */, " OR ", licence)
       purl = "pkg:cargo/" part[1] "@" part[2]
       object = "{\"type\":\"" (part[1] == "leasehold" ? "application" : "library") "\",\"bom-ref\":\"" purl \
