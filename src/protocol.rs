@@ -18,6 +18,7 @@ pub mod incident;
 pub mod key;
 pub mod lease;
 pub mod lock;
+pub mod object;
 pub mod observed;
 pub mod queue;
 pub mod session;
