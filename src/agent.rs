@@ -13,6 +13,8 @@ mod asked;
 mod backoff;
 mod bid;
 mod cleanup;
+mod core;
+mod driver;
 mod election;
 mod events;
 mod faults;
@@ -57,21 +59,20 @@ pub use types::{
     LockView, QueryError, Released, TooManyStreams, Verified,
 };
 
+use self::core::effect::Input;
+use self::core::session::SessionConfig;
+use self::core::{CALL_LIMIT, Core, CoreConfig};
 use crate::clock::Clock;
 use crate::pause::Pause;
 use crate::protocol::ids::SessionId;
 use crate::protocol::key::SessionKey;
 use crate::protocol::session::PodRef;
 use crate::protocol::time::{Moment, SessionTtl};
-use crate::protocol::token::Revision;
 use crate::random::Random;
 use crate::store::{LockStore, SessionStore};
 use backoff::Backoff;
 use metrics::Gauges;
 use state::State;
-
-/// How long one call to the store may take before its outcome counts as unknown and is looked up.
-const CALL_LIMIT: Duration = Duration::from_secs(3);
 
 /// What an agent is told at its start.
 #[derive(Clone, Debug)]
@@ -145,8 +146,6 @@ struct Shared {
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     state: Mutex<State>,
-    /// One caller at a time begins, renews ahead of time or ends a session.
-    session_change: tokio::sync::Mutex<()>,
     /// Wakes the sweeper when a deadline may be nearer than the one it sleeps for.
     deadlines_changed: tokio::sync::Notify,
     /// Told when a lease, a grant, an attempt or a wait ended, for who waits for one of them.
@@ -155,9 +154,6 @@ struct Shared {
     streams_changed: tokio::sync::Notify,
     /// Told when a line heard of its lock.
     lines_heard: tokio::sync::Notify,
-    /// Up to where a read showed what the watch should have told. The watch alone listens: several
-    /// would be woken in a random order.
-    watch_is_late: tokio::sync::watch::Sender<Revision>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -172,19 +168,25 @@ impl Agent {
         sessions: Arc<dyn SessionStore>,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let core = Core::new(CoreConfig {
+            session: SessionConfig {
+                pod: config.pod.clone(),
+                ttl: config.session_ttl,
+                idle_after: config.idle_after,
+            },
+            token_floor: config.token_floor,
+        });
         let agent = Self(Arc::new(Shared {
             metrics: Metrics::new(&config.metrics_prefixes),
             config,
             locks,
             sessions,
             clock,
-            state: Mutex::default(),
-            session_change: tokio::sync::Mutex::default(),
+            state: Mutex::new(State::new(core)),
             deadlines_changed: tokio::sync::Notify::new(),
             something_ended: tokio::sync::Notify::new(),
             streams_changed: tokio::sync::Notify::new(),
             lines_heard: tokio::sync::Notify::new(),
-            watch_is_late: tokio::sync::watch::Sender::new(Revision(0)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }));
@@ -220,8 +222,7 @@ impl Agent {
         let now = self.now();
         let gauges = {
             let state = self.state();
-            let live = state.session.as_ref();
-            let remaining = live.map(|live| live.keep_alive.remaining(now));
+            let remaining = state.session().map(|live| live.remaining(now));
             Gauges {
                 session_remaining: remaining.unwrap_or_default(),
                 leases: state.lease_count(),
@@ -238,7 +239,7 @@ impl Agent {
     /// Whether the agent takes new leases; a local fact that an outage of the store leaves alone.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.state().draining
+        self.state().is_draining()
     }
 
     /// Stops: no new leases, then ends the held ones as `on_term` says. The session ends too, and what
@@ -258,7 +259,7 @@ impl Agent {
         if on_term == OnTerm::ReleaseNow && self.leave_promised() {
             self.stop_renewing().await;
         } else {
-            self.end_session().await;
+            self.request(Input::EndSession).await;
             self.forget_for_good();
             self.0.stop.cancel();
         }
@@ -272,9 +273,9 @@ impl Agent {
 
     /// Refuses new leases from now on.
     fn drain(&self) {
+        self.feed(Input::Drain);
         {
-            let mut state = self.state();
-            state.draining = true;
+            let state = self.state();
             // Who waits is told at once.
             for line in state.lines.values() {
                 line.changed.notify_one();

@@ -313,7 +313,8 @@ impl Agent {
         let Some(key) = request_key(request) else {
             return Ok(None);
         };
-        let answered = self.state().answered(&key, self.now());
+        let now = self.now();
+        let answered = self.state().core.history.answer(&key, now);
         let Some(answered) = answered else {
             return Ok(None);
         };
@@ -416,7 +417,7 @@ impl Agent {
         {
             let mut state = self.state();
             // Who stops has counted the leases that it waits for.
-            if state.draining {
+            if state.is_draining() {
                 return Err(AcquireError::ShuttingDown);
             }
             // The session may have been lost since; then nobody would end this lease.

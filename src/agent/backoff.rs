@@ -5,14 +5,8 @@ use std::time::Duration;
 
 use crate::protocol::time::Moment;
 
-use crate::store::{StoreError, within};
-
-use super::{Agent, CALL_LIMIT};
-
-/// The first wait's upper bound.
-const FIRST: Duration = Duration::from_millis(50);
-/// How long one caller's tries may take together.
-const A_CALL: Duration = Duration::from_secs(5);
+use super::Agent;
+use super::core::{REQUEST_LIMIT, backoff};
 
 /// The tries of one piece of work.
 pub(super) struct Backoff {
@@ -27,7 +21,7 @@ impl Backoff {
         Self {
             tries: 0,
             longest: Duration::from_millis(500),
-            until: Some(now.after(A_CALL)),
+            until: Some(now.after(REQUEST_LIMIT)),
         }
     }
 
@@ -59,33 +53,12 @@ impl Agent {
     /// A random wait for the n-th try, of at least a tenth of its bound so that a loop never
     /// spins.
     pub(super) fn pause_after(&self, tries: u32, longest: Duration) -> Duration {
-        let bound = FIRST
-            .saturating_mul(1 << tries.min(16))
-            .min(longest.max(FIRST));
-        self.jittered(bound)
+        backoff::pause(&mut self.random().clone(), tries, longest)
     }
 
     /// A random wait of at most this, and of at least a tenth of it.
     pub(super) fn jittered(&self, bound: Duration) -> Duration {
-        bound.mul_f64(0.1 + 0.9 * self.random().fraction())
-    }
-
-    /// A read, tried again for a few seconds while the store does not answer.
-    pub(super) async fn persist<T, F>(&self, read: impl Fn() -> F) -> Result<T, StoreError>
-    where
-        F: Future<Output = Result<T, StoreError>>,
-    {
-        let mut backoff = Backoff::of_a_call(self.now());
-        loop {
-            match within(CALL_LIMIT, read()).await {
-                Err(error) if error.is_transient() => {
-                    if !self.pause(&mut backoff).await {
-                        return Err(error);
-                    }
-                }
-                answer => return answer,
-            }
-        }
+        backoff::jittered(&mut self.random().clone(), bound)
     }
 
     /// Waits before the next try; false when there is to be none.

@@ -182,7 +182,7 @@ impl Agent {
         let limit = self.0.config.max_leases;
         let key = request_key(request);
         let mut state = self.state();
-        if state.draining {
+        if state.is_draining() {
             return Err(AcquireError::ShuttingDown);
         }
         if key.as_ref().is_some_and(|key| state.asked.contains(key)) {

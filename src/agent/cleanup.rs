@@ -10,11 +10,11 @@ use tokio::sync::oneshot;
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::key::GrantKey;
 use crate::protocol::lock::Lock;
-use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
 use crate::store::{Stored, within};
 
 use super::bid::{Bid, Unsettled};
+use super::core::effect::Input;
 use super::release::Returning;
 use super::{Agent, Backoff, CALL_LIMIT, OnTerm};
 
@@ -39,12 +39,17 @@ impl Agent {
 
     async fn sweep_on(self) {
         while !self.0.stop.is_cancelled() {
+            self.feed(Input::Timer);
             // Whatever comes while this looks is to wake it again: it may have missed it.
             self.state().next_sweep = Moment::since_boot(Duration::MAX);
-            let next = self
-                .sweep()
-                .unwrap_or_else(|| self.now().after(NOTHING_TO_SWEEP));
-            self.state().next_sweep = next;
+            let due = self.sweep();
+            let next = {
+                let mut state = self.state();
+                let due = due.into_iter();
+                let due = due.chain(state.core.poll_timeout(state.is_idle())).min();
+                state.next_sweep = due.unwrap_or_else(|| self.now().after(NOTHING_TO_SWEEP));
+                state.next_sweep
+            };
             tokio::select! {
                 biased;
                 () = self.0.stop.cancelled() => {}
@@ -210,7 +215,7 @@ impl Agent {
         // Closes the race with a hand-over to us: what is left is the queue that was read.
         match within(CALL_LIMIT, self.0.locks.update(current, next)).await {
             Ok(stored) => {
-                self.note_revision(stored.version);
+                self.observe_revision(stored.version);
                 true
             }
             Err(error) => {
@@ -220,20 +225,19 @@ impl Agent {
         }
     }
 
-    /// Ends a lost session in the store and gives its grants back. Called when no app may believe
-    /// in them any more.
-    pub(super) async fn clear_away(&self, session: Session, grants: Vec<Returning>) {
-        let give_up = self.now().after(CLEARED_WITHIN);
-        let mut backoff = Backoff::until(give_up);
-        while let Err(error) = self.revoke_own(&session).await {
-            tracing::debug!(session = %session.id, %error, "revoking lost session failed; retrying");
-            if !self.pause(&mut backoff).await {
-                break;
+    /// Gives the grants of a lost session back once no app may believe in them any more.
+    pub(super) fn spawn_give_back_lost(&self, grants: Vec<Returning>, not_before: Moment) {
+        let agent = self.clone();
+        self.spawn(async move {
+            // Timers only wake; a clock that counts sleep may be ahead of them or behind.
+            while agent.now() < not_before {
+                agent.sleep_until(not_before).await;
             }
-        }
-        for what in grants {
-            self.give_back(what, Backoff::until(give_up)).await;
-        }
+            let give_up = agent.now().after(CLEARED_WITHIN);
+            for what in grants {
+                agent.give_back(what, Backoff::until(give_up)).await;
+            }
+        });
     }
 
     /// Waits until every lease was released or the deadline that its app was told has passed.
@@ -308,9 +312,9 @@ impl Agent {
     /// Stops everything, but no renewal in flight: the next process can resume the session only at the
     /// version that is on file.
     pub(super) async fn stop_renewing(&self) {
-        let change = self.0.session_change.lock();
         // A bound for the worst case: without the renewal's answer the next process resumes nothing.
-        let _change = tokio::time::timeout(CALL_LIMIT, change).await;
+        let stopped = self.request(Input::StopRenewing);
+        let _in_time = tokio::time::timeout(CALL_LIMIT, stopped).await;
         self.0.stop.cancel();
     }
 }

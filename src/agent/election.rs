@@ -210,7 +210,7 @@ impl State {
     ) -> Option<Told> {
         let session = &self.held.get(resource)?.session.id;
         let deadline = self.deadline_of(session)?;
-        let is_draining = self.draining;
+        let is_draining = self.is_draining();
         let held = self.held.get_mut(resource);
         let held = held.filter(|held| held.lease.id == *lease && !held.is_closing)?;
         let bound = match held.life {

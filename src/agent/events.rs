@@ -6,8 +6,6 @@
 //! event is given, and counts from the arrival of the request that opened the stream; so one that
 //! is read late claims nothing that was not promised.
 
-mod plan;
-
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -16,11 +14,10 @@ use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
+pub use super::core::stream::Request;
+use super::core::stream::{Cursor, Event, Next, Over, Status};
 use super::state::{End, Held, State};
 use super::{AcquireError, Agent, HolderView, LeaseError, LeaseView, Life, TooManyStreams};
-pub(super) use plan::Over;
-pub use plan::Request;
-use plan::{Next, Said, Sight, Topic};
 
 /// Something that an app is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +63,7 @@ pub struct LeaseEvents {
     /// When the request that opened the stream arrived; what is told counts from there.
     arrived: Moment,
     over: watch::Receiver<Option<Over>>,
-    said: Said,
+    cursor: Cursor,
     opening: fn(LeaseView) -> LeaseEvent,
     _place: StreamPlace,
 }
@@ -148,7 +145,7 @@ impl Agent {
             lease: lease.clone(),
             arrived,
             over,
-            said: Said::default(),
+            cursor: Cursor::default(),
             opening,
             _place: place,
         })
@@ -185,22 +182,22 @@ impl LeaseEvents {
             }
             agent.end_if_lost(&self.lease);
             let over = *self.over.borrow_and_update();
-            let Some(sight) = self.sight(over) else {
+            let Some(status) = self.status(over) else {
                 // The look-up has the other end, and tells it how.
                 let _told = self.over.changed().await;
                 continue;
             };
-            self.said.note_sight(&sight);
+            self.cursor.observe(&status);
             let now = agent.now();
             let interval = agent.heartbeat_interval();
-            match self.said.plan_next(&sight, interval, now) {
-                Next::Say(topic) => {
-                    if let Some(event) = self.say(topic, now) {
+            match self.cursor.plan_next(&status, interval, now) {
+                Next::Send(event) => {
+                    if let Some(event) = self.say(event, now) {
                         return Some(event);
                     }
                 }
                 Next::End => return None,
-                Next::Rest(until) => tokio::select! {
+                Next::Wait(until) => tokio::select! {
                     biased;
                     // The lease keeps the other end for as long as it is not over.
                     _over = self.over.changed() => {}
@@ -212,9 +209,9 @@ impl LeaseEvents {
     }
 
     /// Tells the app. None when the lease was over before it could be told: that comes next.
-    fn say(&mut self, topic: Topic, now: Moment) -> Option<LeaseEvent> {
-        self.said.note(topic.clone(), now);
-        if let Topic::Lost(loss) = topic {
+    fn say(&mut self, event: Event, now: Moment) -> Option<LeaseEvent> {
+        self.cursor.record(event.clone(), now);
+        if let Event::Lost(loss) = event {
             return Some(LeaseEvent::Lost(self.lease.clone(), loss));
         }
         let view = match self.agent.lease(&self.lease, self.arrived) {
@@ -224,33 +221,33 @@ impl LeaseEvents {
                 return None;
             }
             Err(LeaseError::Lost(loss)) => {
-                self.said.note(Topic::Lost(loss), now);
+                self.cursor.record(Event::Lost(loss), now);
                 return Some(LeaseEvent::Lost(self.lease.clone(), loss));
             }
             Err(LeaseError::Released | LeaseError::Resuming | LeaseError::Unknown) => return None,
         };
-        Some(match topic {
-            Topic::Opening => (self.opening)(view),
-            Topic::AtRisk => LeaseEvent::AtRisk(view),
-            Topic::Requested(request) => LeaseEvent::ReleaseRequested(view, request),
-            Topic::Heartbeat | Topic::Lost(_) => LeaseEvent::Heartbeat(view),
+        Some(match event {
+            Event::Opening => (self.opening)(view),
+            Event::AtRisk => LeaseEvent::AtRisk(view),
+            Event::Requested(request) => LeaseEvent::ReleaseRequested(view, request),
+            Event::Heartbeat | Event::Lost(_) => LeaseEvent::Heartbeat(view),
         })
     }
 
     /// What is known of the lease; none while it is over and looked up why.
-    fn sight(&self, over: Option<Over>) -> Option<Sight> {
+    fn status(&self, over: Option<Over>) -> Option<Status> {
         let ttl = self.agent.0.config.session_ttl;
         let state = self.agent.state();
-        let is_stopping = state.draining;
+        let is_stopping = state.is_draining();
         let Some((held, session_until, is_failing)) = state.lease_and_session(&self.lease) else {
             if state.unexplained.contains(&self.lease) {
                 return None;
             }
             // Taken out by whoever ended it, who told how before.
             let told = over.or(*self.over.borrow());
-            let over = told.or_else(|| state.ended(&self.lease).map(Over::from));
+            let over = told.or_else(|| state.core.history.end(&self.lease).map(Over::from));
             let over = over.or(Some(Over::Released));
-            return Some(Sight {
+            return Some(Status {
                 over,
                 is_stopping,
                 asked: None,
@@ -261,7 +258,7 @@ impl LeaseEvents {
         };
         let told_until = held.lease.told_until();
         let over_by_stop = is_stopping && self.agent.now() >= told_until;
-        Some(Sight {
+        Some(Status {
             over: over.or(over_by_stop.then_some(Over::Lost(Loss::AgentStopping))),
             is_stopping,
             asked: held.asked().cloned(),
@@ -281,9 +278,8 @@ impl State {
     fn lease_and_session(&self, lease: &LeaseId) -> Option<(&Held, Moment, bool)> {
         let held = self.held.get(self.resource_of.get(lease)?)?;
         let live = self
-            .session
-            .as_ref()
+            .session()
             .filter(|live| *live.id() == held.session.id)?;
-        Some((held, live.keep_alive.valid_until(), live.is_failing))
+        Some((held, live.valid_until(), live.is_failing()))
     }
 }

@@ -16,7 +16,8 @@ use crate::protocol::lock::Lock;
 use crate::protocol::token::Token;
 use crate::store::{StoreError, Stored};
 
-use super::events::Over;
+use super::core::effect::Input;
+use super::core::stream::Over;
 use super::release::{Ending, GivenBack};
 use super::state::{End, Held};
 use super::{Agent, Backoff, LeaseError};
@@ -102,8 +103,8 @@ impl Agent {
         if let Found::Read(lock) = found {
             let loss = self.report_taken(lease, &gone, *lock);
             if loss == Loss::SessionRevoked {
-                let (agent, session) = (self.clone(), held.session.id.clone());
-                self.spawn(async move { agent.renew_now(&session).await });
+                // Whatever is acquired with it meanwhile would be lost again.
+                self.feed(Input::RenewNow(held.session.id.clone()));
             }
             return self.after_loss(Some((resource, held.ended(), Some(held))), loss, now);
         }
@@ -126,7 +127,7 @@ impl Agent {
             let session = held.session.id.clone();
             agent.after_loss(Some((resource, held.ended(), Some(held))), loss, now);
             if loss == Loss::SessionRevoked {
-                agent.renew_now(&session).await;
+                agent.feed(Input::RenewNow(session));
             }
         });
     }
@@ -192,7 +193,7 @@ impl Agent {
                 let state = self.state();
                 if error != LeaseError::Lost(Loss::GrantGone) || !state.unexplained.contains(lease)
                 {
-                    return match (error, state.ended(lease)) {
+                    return match (error, state.core.history.end(lease)) {
                         (LeaseError::Lost(Loss::GrantGone), Some(End::Lost(loss))) => {
                             LeaseError::Lost(loss)
                         }
@@ -215,7 +216,11 @@ impl Agent {
                 lock.as_deref()
             }
             GivenBack::Done | GivenBack::WasGone(_) => {
-                return self.state().release_ended(&ending.lease, End::Released);
+                return self
+                    .state()
+                    .core
+                    .history
+                    .release_ended(&ending.lease, End::Released);
             }
         };
         let loss = match lock {
@@ -227,7 +232,10 @@ impl Agent {
             lock => self.report_taken(&ending.lease, &ending.gone, lock.map(|lock| &lock.value)),
         };
         self.0.metrics.lease_lost(loss.as_str());
-        self.state().release_ended(&ending.lease, End::Lost(loss));
+        self.state()
+            .core
+            .history
+            .release_ended(&ending.lease, End::Lost(loss));
     }
 
     /// Whether nobody can have taken over from a lease that its app ended: what the app was told,
@@ -255,7 +263,7 @@ impl super::state::State {
         over: Option<&watch::Sender<Option<Over>>>,
     ) {
         self.unexplained.remove(lease);
-        self.correct_end(lease, End::Lost(loss));
+        self.core.history.correct_end(lease, End::Lost(loss));
         if let Some(over) = over {
             over.send_replace(Some(Over::Lost(loss)));
         }

@@ -282,10 +282,10 @@ impl State {
     }
 
     fn session_record(&self) -> Option<Record> {
-        let live = self.session.as_ref()?;
+        let live = self.session()?;
         Some(Record::Session(SessionRecord::new(
-            &live.stored,
-            live.keep_alive.valid_until(),
+            live.stored(),
+            live.valid_until(),
         )))
     }
 
@@ -294,7 +294,10 @@ impl State {
             if held.is_closing {
                 return self.end_record(held, End::Releasing);
             }
-            let asked = held.request.as_ref().and_then(|key| self.asked_for(key));
+            let asked = held
+                .request
+                .as_ref()
+                .and_then(|key| self.core.history.requested_life(key));
             Record::Lease(Box::new(LeaseRecord::of(held, asked)))
         });
         let ends = self.last_ends(ENDS_KEPT).map(Record::Ended);

@@ -12,8 +12,6 @@
 
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use crate::protocol::election::is_election;
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
@@ -124,7 +122,7 @@ impl State {
         let is_valid = self
             .deadline_of(&held.session.id)
             .is_some_and(|until| now < until);
-        if self.draining || !is_valid || !held.tenure.may_serve() || held.asked().is_some() {
+        if self.is_draining() || !is_valid || !held.tenure.may_serve() || held.asked().is_some() {
             return None;
         }
         let is_marked = held.stored.value.grant.as_ref().is_some_and(|g| g.kept);
@@ -265,15 +263,14 @@ impl Agent {
     /// Lists from time to time what the session holds, while grants are kept or used again: who waits
     /// for one is told of by the watch, and a watch can be silent without being broken. Without a
     /// write nothing else would show it.
-    pub(super) fn spawn_look_at_kept(&self, session: SessionId, over: CancellationToken) {
+    pub(super) fn spawn_look_at_kept(&self, session: SessionId) {
         let agent = self.clone();
         self.spawn_supervised("the look at kept grants", move || {
-            let (agent, session, over) = (agent.clone(), session.clone(), over.clone());
+            let (agent, session) = (agent.clone(), session.clone());
             async move {
                 tokio::select! {
                     biased;
                     () = agent.0.stop.cancelled() => {}
-                    () = over.cancelled() => {}
                     () = agent.look_at_kept(&session) => {}
                 }
             }
@@ -285,6 +282,9 @@ impl Agent {
         loop {
             let jitter = 0.9 + 0.2 * self.random().fraction();
             tokio::time::sleep(third.mul_f64(jitter)).await;
+            if self.session_deadline(session).is_none() {
+                return;
+            }
             let now = self.now();
             let is_idle = |kept: &Kept| now.since(kept.since) >= third;
             let is_needed = {
@@ -297,7 +297,7 @@ impl Agent {
             let before = self.seen_before_list();
             match within(CALL_LIMIT, self.0.locks.list_held_by(session)).await {
                 Ok(page) => {
-                    if self.note_list(before, page.revision).is_ok() {
+                    if self.observe_list(before, page.revision).is_ok() {
                         self.note_listed(session, page);
                     }
                 }

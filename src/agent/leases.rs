@@ -77,14 +77,14 @@ impl Agent {
     ) -> Result<LeaseView, LeaseError> {
         self.end_if_lost(lease);
         let mut state = self.state();
-        match state.ended(lease) {
+        match state.core.history.end(lease) {
             Some(End::Released | End::Releasing) => return Err(LeaseError::Released),
             Some(End::Lost(loss)) => return Err(LeaseError::Lost(loss)),
             None => {}
         }
         // Read under the mutex: whoever judges the same lease does so before this or after.
         let now = self.now();
-        let draining = state.draining;
+        let draining = state.is_draining();
         let resource = state.resource_of.get(lease).cloned();
         let resource = resource.ok_or_else(|| state.unserved(lease))?;
         let session = state

@@ -17,7 +17,8 @@ use crate::store::Stored;
 
 use super::acquire::Delivery;
 use super::bid::request_key;
-use super::state::{LiveSession, RequestKey, State};
+use super::core::session::Live;
+use super::state::{RequestKey, State};
 use super::{AcquireError, AcquireRequest, Acquired, Config};
 
 /// How long the place, or the grant, of a caller that went away is kept for the repetition of its
@@ -184,7 +185,7 @@ impl State {
     /// How many wait for a lock, as far as is known here: the others in its queue, and the callers
     /// of this agent, who may have one place for all of them, none yet, or one that is about to go.
     pub(super) fn waiting_for(&self, lock: &Lock) -> usize {
-        let ours = self.session.as_ref().map(LiveSession::key);
+        let ours = self.session().map(Live::key);
         let entries = lock.waiters.entries().iter();
         let others = entries.filter(|waiter| Some(waiter.claimant.key()) != ours);
         let others = others.count();

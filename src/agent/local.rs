@@ -54,7 +54,7 @@ impl Agent {
                 return FromKept::Nothing;
             }
             if let Some(key) = request_key(request)
-                && (state.asked.contains(&key) || state.answered(&key, now).is_some())
+                && (state.asked.contains(&key) || state.core.history.answer(&key, now).is_some())
             {
                 return FromKept::Nothing;
             }
@@ -85,17 +85,17 @@ impl Agent {
         let Some(kept) = state.kept.get(&request.resource) else {
             return FromKept::Nothing;
         };
-        if state.draining || kept.asked().is_some() {
+        if state.is_draining() || kept.asked().is_some() {
             return FromKept::Nothing;
         }
-        let live = state.session.as_ref();
+        let live = state.session();
         let Some(live) = live.filter(|live| *live.id() == kept.session.id) else {
             return FromKept::Nothing;
         };
-        if live.keep_alive.is_stale(now) {
+        if live.is_stale(now) {
             return FromKept::RenewFirst;
         }
-        let deadline = live.keep_alive.valid_until();
+        let deadline = live.valid_until();
         let Some(mut kept) = state.kept.remove(&request.resource) else {
             return FromKept::Nothing;
         };

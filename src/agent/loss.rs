@@ -8,18 +8,19 @@
 //! `grant_gone`: another's, or no object. `store_restored`: whatever the backup had. `agent_restarted`: the
 //! lock is released when the old deadline has passed, or taken over.
 
-use crate::protocol::ids::{LeaseId, Resource};
+use crate::protocol::ids::{LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::time::Moment;
 
 use super::Agent;
+use super::core::effect::{Input, LostSession};
 use super::release::WhoEnds;
-use super::state::{End, Ended, Held};
+use super::state::{End, Ended, Held, State};
 
 impl Agent {
     /// Ends a lease whose time is over: removes and reports it, and releases its grant.
     pub(super) fn end_if_lost(&self, lease: &LeaseId) {
-        let session = {
+        {
             let mut state = self.state();
             let now = self.now();
             let Some((held, loss)) = state.lost_lease(lease, now) else {
@@ -41,10 +42,9 @@ impl Agent {
                 self.after_loss(ended, loss, now);
                 return;
             }
-            session
-        };
+        }
         // With the session everything goes. Its deadline has passed, so nothing can revive it.
-        self.lose_session(&session, Loss::SessionExpired);
+        self.feed(Input::Timer);
     }
 
     /// Ends a lease that the store no longer knows.
@@ -83,4 +83,55 @@ impl Agent {
             fencingToken = ended.token.get(), reason = loss.as_str(), "lease lost"
         );
     }
+
+    /// The session is lost, and with it every lease: they are taken out, and the store is told once
+    /// no app may believe in them any more.
+    pub(super) fn session_lost(&self, state: &mut State, over: LostSession) -> LostLeases {
+        let now = self.now();
+        let (session, loss) = (over.session.id.clone(), over.loss);
+        if loss == Loss::StoreRestored {
+            state.core.peers.forget_all();
+        }
+        for line in state.lines.values() {
+            // Its queue entry is lost with the session.
+            line.changed.notify_one();
+        }
+        // In this order on file, so that each lease has its own reason there.
+        let leases = state.end_all_of(&session, loss, now);
+        state.write_session_over();
+        let kept = state.take_kept_of(&session);
+        let told_until = leases.iter().map(|(_, held)| held.lease.told_until()).max();
+        let told_until = told_until.unwrap_or(now).max(state.promised_until);
+        self.step(state, |core, cx| core.end_lost(cx, over, told_until));
+        let ended = leases.iter();
+        let ended = ended.map(|(resource, held)| (resource.clone(), held.ended()));
+        let ended = LostLeases {
+            session,
+            loss,
+            at: now,
+            leases: ended.collect(),
+        };
+        let leases = leases.into_iter();
+        let leases = leases.map(|(resource, held)| held.into_returning(resource));
+        self.spawn_give_back_lost(leases.chain(kept).collect(), told_until);
+        ended
+    }
+
+    /// Reports the leases that were lost with their session.
+    pub(super) fn report_lost_leases(&self, lost: &LostLeases) {
+        let (session, leases) = (&lost.session, lost.leases.len());
+        tracing::warn!(%session, reason = %lost.loss, leases, "session lost");
+        for (resource, ended) in &lost.leases {
+            self.report_lost(resource, ended, lost.loss, lost.at);
+        }
+        self.0.something_ended.notify_waiters();
+    }
+}
+
+/// The leases that were lost with their session.
+pub(super) struct LostLeases {
+    session: SessionId,
+    loss: Loss,
+    at: Moment,
+    leases: Vec<(Resource, Ended)>,
 }

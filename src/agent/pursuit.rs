@@ -23,6 +23,7 @@ use crate::store::{StoreError, Stored, within};
 
 use super::acquire::Delivery;
 use super::bid::{Bid, Outlook, Unsettled};
+use super::core::effect::Input;
 use super::line::Front;
 use super::local::LocalTurn;
 use super::take::Taken;
@@ -181,7 +182,7 @@ impl Agent {
             }
             Some(queued) if now < pursuit.read_at => Some(queued.clone()),
             Some(_) => None,
-            None => self.state().take_known(&resource),
+            None => self.state().core.free_locks.take(&resource),
         };
         let is_a_read = known.is_none();
         let taken = self.try_take(known, bid).await?;
@@ -192,11 +193,7 @@ impl Agent {
                 if pursuit.queued.is_some() {
                     // The watch should have told.
                     self.0.metrics.watch_was_late();
-                    self.0.watch_is_late.send_if_modified(|missed| {
-                        let is_later = stored.version > *missed;
-                        *missed = stored.version.max(*missed);
-                        is_later
-                    });
+                    self.feed(Input::WatchLate(stored.version));
                 }
                 Ok(Round::Ours(Box::new(stored)))
             }

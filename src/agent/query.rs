@@ -5,11 +5,11 @@
 
 use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::key::GrantKey;
-use crate::protocol::lease::Loss;
 use crate::protocol::lock::{Lock, TokenCheck};
-use crate::protocol::token::{Revision, Seen, StoreWentBack, Token};
+use crate::protocol::token::{Revision, Token};
 use crate::store::{StoreError, Stored, within};
 
+use super::core::BeforeList;
 use super::gone::Found;
 use super::take::holder_view;
 use super::{Agent, CALL_LIMIT, LockPage, LockView, QueryError, Verified};
@@ -56,7 +56,7 @@ impl Agent {
             })?;
             // Only a listing's first page is as of now.
             if page.next.is_none() {
-                self.note_list(before, read.revision)?;
+                self.observe_list(before, read.revision)?;
             }
             let matching = read
                 .items
@@ -157,43 +157,10 @@ impl Agent {
         }
     }
 
-    /// What had been seen when a LIST is asked for: all that its answer can be measured by. A
-    /// write that is answered while the LIST is on its way may well be newer than it.
-    pub(super) fn seen_before_list(&self) -> Option<Seen> {
-        self.state().seen
-    }
-
-    /// Takes note of a consistent LIST's revision.
-    pub(super) fn note_list(
-        &self,
-        before: Option<Seen>,
-        listed: Revision,
-    ) -> Result<(), StoreWentBack> {
-        if let Some(Err(error)) = before.map(|mut before| before.list_answered(listed)) {
-            tracing::error!(%error, "store went back; granting suspended");
-            self.state().went_back = Some(error);
-            // The store may have forgotten our grants, and others may be given them.
-            if let Some(id) = self.current_session() {
-                self.lose_session(&id, Loss::StoreRestored);
-            }
-            return Err(error);
-        }
-        self.note_revision(listed);
-        let mut state = self.state();
-        state.went_back = None;
-        state.seen.get_or_insert(Seen::from_list(listed));
-        Ok(())
-    }
-
-    /// Takes note of a revision of locks, whatever told of it.
-    pub(super) fn note_revision(&self, revision: Revision) {
-        let from_before = self.state().note_revision(revision);
-        if let Some(session) = from_before {
-            tracing::warn!(
-                %revision, "store revision jumped; assuming a restored backup"
-            );
-            self.lose_session(&session, Loss::StoreRestored);
-        }
+    /// Returns what had been seen when a list is sent: all that its answer can be compared with. A
+    /// write that is answered while the list is in flight may well be newer than it.
+    pub(super) fn seen_before_list(&self) -> BeforeList {
+        self.state().core.before_list()
     }
 }
 

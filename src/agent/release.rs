@@ -23,7 +23,7 @@ use crate::protocol::token::Revision;
 use crate::store::{StoreError, Stored, within};
 
 use super::cleanup::CLEARED_WITHIN;
-use super::events::Over;
+use super::core::stream::Over;
 use super::gone::Gone;
 use super::state::{End, Held, State};
 use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Life, Released};
@@ -172,7 +172,7 @@ impl Agent {
         }
         let error = {
             let mut state = self.state();
-            match state.ended(lease) {
+            match state.core.history.end(lease) {
                 Some(End::Released) => return Ok(Released::Done),
                 Some(End::Releasing) => return Ok(Released::Pending),
                 Some(End::Lost(loss)) => LeaseError::Lost(loss),

@@ -28,11 +28,11 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
 use crate::store::{LockStore, Page, SessionStore, StoreError, Stored, within};
 
+use super::driver::Afterwards;
 use super::gone::Gone;
 use super::journal::record::SessionRecord;
 use super::journal::{Memory, Writer};
 use super::release::{Ending, Returning};
-use super::state::LiveSession;
 use super::{Agent, CALL_LIMIT, Config, OnTerm};
 pub(super) use bound::Bound;
 pub(super) use past::Left;
@@ -186,7 +186,7 @@ impl Agent {
         // There is nothing to be tried after it, and it may have thousands of locks to tell of.
         let list = || self.0.locks.list_held_by(&id);
         let page = self.ask_until(until, ALL, list).await?;
-        if self.note_list(before, page.revision).is_err() {
+        if self.observe_list(before, page.revision).is_err() {
             return Err(Refusal::StoreRestored.into());
         }
         Ok(TakenUp {
@@ -271,19 +271,22 @@ impl Agent {
         if !page.unreadable.is_empty() {
             tracing::warn!(%session, locks = ?page.unreadable, "unreadable locks");
         }
-        let (live, over) = LiveSession::new(stored, keep_alive);
         let now = self.now();
+        let mut afterwards = Afterwards::default();
         let plan = {
             let mut state = self.state();
             let Some(left) = state.resuming.take() else {
                 return;
             };
             let plan = left.plan(page);
-            state.session = Some(live);
+            self.step(&mut state, |core, cx| {
+                core.adopt(cx, stored, keep_alive, revision);
+            });
             state.take_over(&plan, told_until, now);
+            self.execute_effects(&mut state, &mut afterwards);
             plan
         };
-        self.look_after_session(session.clone(), revision, over);
+        self.finish(afterwards);
         tracing::info!(
             %session, leases = plan.resumed.len(), lost = plan.lost.len(),
             released = plan.at_once.len(), releasedLater = plan.in_time.len(),

@@ -3,46 +3,46 @@
 
 mod ends;
 mod held;
-mod sights;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tokio::sync::Notify;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::oneshot;
+use tokio_util::sync::DropGuard;
 
-use crate::protocol::ids::{GrantId, LeaseId, OwnerId, Resource, SessionId};
-use crate::protocol::key::{GrantKey, SessionKey};
+use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
+use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
-use crate::protocol::session::{KeepAlive, RenewalFailures, Session};
 use crate::protocol::time::Moment;
-use crate::protocol::token::{Revision, Seen, StoreWentBack};
+use crate::protocol::token::Revision;
 use crate::store::Stored;
 
 use super::Life;
+use super::core::Core;
+use super::core::effect::{CallId, Reply};
+pub(super) use super::core::history::{Answered, End, RequestKey};
+use super::core::session::Live;
+use super::core::stream::Over;
 use super::election::Elections;
-use super::events::Over;
 use super::journal::Writer;
 use super::kept::Kept;
 use super::line::Line;
 use super::resume::{Bound, Left};
-use super::session::Rest;
 pub(super) use held::{Ended, Held};
-use sights::Sighting;
 
-/// How long the end of a lease is remembered.
-const ENDED_REMEMBERED: Duration = Duration::from_secs(600);
-/// How many ended leases are remembered at most.
-const ENDED_MAX: usize = 20_000;
+/// How many unknown own grants are remembered; a forgotten one is found again.
+const SUSPECTS_MAX: usize = 1_000;
+
 /// Everything the agent remembers.
-#[derive(Default)]
 pub(super) struct State {
-    /// The session, while there is one that may be believed.
-    pub(super) session: Option<LiveSession>,
-    /// The rest before the next one.
-    pub(super) rest: Rest,
+    /// What decides about the session, and what was observed of the store.
+    pub(super) core: Core,
+    /// Those who wait for an answer of the core.
+    pub(super) replies: BTreeMap<CallId, oneshot::Sender<Reply>>,
+    /// The last request to the core.
+    pub(super) last_call: u64,
+    /// Closes the watch that is open.
+    pub(super) watch: Option<DropGuard>,
     /// Where what a restarted agent must know is written; none where nobody asked for that.
     pub(super) journal: Option<Writer>,
     /// What an earlier process left, while it is not known whether it can be taken up.
@@ -51,8 +51,6 @@ pub(super) struct State {
     pub(super) promised_until: Moment,
     /// What that process told, as far as it binds this one.
     pub(super) bound: Bound,
-    /// The highest revision of locks seen, over all sessions of this agent.
-    pub(super) seen: Option<Seen>,
     /// The leases that are served, by resource: locks are not reentrant. Each in a box, because a
     /// map is up to half empty.
     pub(super) held: BTreeMap<Resource, Box<Held>>,
@@ -64,14 +62,8 @@ pub(super) struct State {
     pub(super) resource_of: BTreeMap<LeaseId, Resource>,
     /// When the sweeper wakes next.
     pub(super) next_sweep: Moment,
-    /// No new leases are given.
-    pub(super) draining: bool,
     /// The agent has stopped and left promised leases to their session.
     pub(super) has_left: bool,
-    /// Until when a refused take-over is taken as the policies' last word.
-    pub(super) strict_until: Moment,
-    /// What was answered to a `requestId`, for as long as the lease or its end is remembered.
-    answered: BTreeMap<RequestKey, Answered>,
     /// How many attempts are under way: one for each try, and one for each line.
     pub(super) in_flight: usize,
     /// The grants that they are for.
@@ -95,64 +87,12 @@ pub(super) struct State {
     suspects: BTreeSet<GrantId>,
     /// Foreign grants that were reported.
     pub(super) reported: BTreeSet<GrantId>,
-    /// The store listed less than was seen before, and has not listed enough since.
-    pub(super) went_back: Option<StoreWentBack>,
     /// When the last lease or attempt ended.
     pub(super) idle_since: Moment,
     /// Who was told of the leads that leases are, and what the store said of others'.
     pub(super) elections: Elections,
     /// Leases that are over while it is looked up why; nobody is told of their end before.
     pub(super) unexplained: BTreeSet<LeaseId>,
-    ended: BTreeMap<LeaseId, End>,
-    ended_order: VecDeque<(Moment, LeaseId, Option<RequestKey>)>,
-    known: BTreeMap<Resource, Stored<Lock>>,
-    observed: BTreeMap<SessionKey, Sighting>,
-}
-
-/// The session that the agent lives by.
-pub(super) struct LiveSession {
-    /// The object as last read or written.
-    pub(super) stored: Stored<Session>,
-    /// How long it may be believed.
-    pub(super) keep_alive: KeepAlive,
-    /// What went wrong with its renewals.
-    pub(super) failures: RenewalFailures,
-    /// Before the first try of the renewal under way was sent. A later try's success is counted
-    /// from here too: which of them landed is not known.
-    pub(super) renewal_sent: Option<Moment>,
-    /// Whether the last try to renew it failed.
-    pub(super) is_failing: bool,
-    /// Wakes its renewal, when it may have been idle.
-    pub(super) needed: Arc<Notify>,
-    /// Ends the session's watch with it.
-    pub(super) _watch: DropGuard,
-}
-
-impl LiveSession {
-    /// A session that was just begun or taken up, and what is cancelled when it is over.
-    pub(super) fn new(stored: Stored<Session>, keep_alive: KeepAlive) -> (Self, CancellationToken) {
-        let over = CancellationToken::new();
-        let live = Self {
-            failures: stored.value.failures.clone(),
-            stored,
-            keep_alive,
-            renewal_sent: None,
-            is_failing: false,
-            needed: Arc::default(),
-            _watch: over.clone().drop_guard(),
-        };
-        (live, over)
-    }
-
-    /// Its name.
-    pub(super) fn id(&self) -> &SessionId {
-        &self.stored.value.id
-    }
-
-    /// Its name and this pod.
-    pub(super) fn key(&self) -> SessionKey {
-        self.stored.value.key()
-    }
 }
 
 /// The attempts under way at one lock.
@@ -165,34 +105,6 @@ pub(super) struct UnderWay {
     pub(super) gone_at: Option<Revision>,
 }
 
-/// How a lease ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// Its app released it, and the store said yes.
-    Released,
-    /// Its app released it; the store has not said yes.
-    Releasing,
-    /// It was lost.
-    Lost(Loss),
-}
-
-/// What makes two requests the same one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct RequestKey {
-    pub(super) owner: OwnerId,
-    pub(super) resource: Resource,
-    pub(super) request_id: String,
-}
-
-/// What a request came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answered {
-    /// The lease it got.
-    pub(super) lease: LeaseId,
-    /// The rest of its body; none once the lease is over, when any body is answered with that.
-    pub(super) body: Option<(Life, Duration, BTreeMap<String, String>)>,
-}
-
 fn share<T: Clone + PartialEq>(kept: &T, name: &mut T) {
     if *name == *kept {
         name.clone_from(kept);
@@ -200,6 +112,58 @@ fn share<T: Clone + PartialEq>(kept: &T, name: &mut T) {
 }
 
 impl State {
+    /// Returns the state of an agent that has done nothing yet.
+    pub(super) fn new(core: Core) -> Self {
+        Self {
+            core,
+            replies: BTreeMap::new(),
+            last_call: 0,
+            watch: None,
+            journal: None,
+            resuming: None,
+            promised_until: Moment::default(),
+            bound: Bound::default(),
+            held: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            reused_a_grant: false,
+            resource_of: BTreeMap::new(),
+            next_sweep: Moment::default(),
+            has_left: false,
+            in_flight: 0,
+            claimed: BTreeSet::new(),
+            under_way: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            lines: BTreeMap::new(),
+            streams: 0,
+            waiting: 0,
+            last_ticket: 0,
+            returning: BTreeMap::new(),
+            suspects: BTreeSet::new(),
+            reported: BTreeSet::new(),
+            idle_since: Moment::default(),
+            elections: Elections::default(),
+            unexplained: BTreeSet::new(),
+        }
+    }
+
+    /// The session, while there is one that may be believed.
+    pub(super) const fn session(&self) -> Option<&Live> {
+        self.core.live()
+    }
+
+    /// No new leases are given.
+    pub(super) const fn is_draining(&self) -> bool {
+        self.core.is_draining()
+    }
+
+    /// Notes an own grant that nobody here knows; says whether it was noted before.
+    pub(super) fn suspected_before(&mut self, grant: &GrantId) -> bool {
+        if self.suspects.len() >= SUSPECTS_MAX {
+            self.suspects.clear();
+        }
+        !self.suspects.insert(grant.clone())
+    }
+
     pub(super) fn lease_count(&self) -> usize {
         self.held.len()
     }
@@ -232,13 +196,11 @@ impl State {
         self.share_names(&resource, &mut held);
         if let Some(key) = &held.request {
             let body = Some((asked, held.keep, held.metadata.clone()));
-            self.answered.insert(
-                key.clone(),
-                Answered {
-                    lease: held.lease.id.clone(),
-                    body,
-                },
-            );
+            let answered = Answered {
+                lease: held.lease.id.clone(),
+                body,
+            };
+            self.core.history.record_answer(key.clone(), answered);
         }
         self.resource_of
             .insert(held.lease.id.clone(), resource.clone());
@@ -254,10 +216,11 @@ impl State {
         let Some(grant) = &mut lock.grant else { return };
         share(held.tenure.grant(), &mut grant.id);
         share(&held.owner, &mut grant.holder.owner);
-        if let Some(live) = &self.session {
-            share(live.id(), &mut held.session.id);
-            share(&live.stored.value.pod.uid, &mut held.session.pod_uid);
-            share(&live.stored.value.pod, &mut grant.holder.pod);
+        if let Some(live) = self.core.live() {
+            let session = &live.stored().value;
+            share(&session.id, &mut held.session.id);
+            share(&session.pod.uid, &mut held.session.pod_uid);
+            share(&session.pod, &mut grant.holder.pod);
         }
         share(&held.session.id, &mut grant.holder.session);
     }
@@ -272,9 +235,8 @@ impl State {
         };
         held.is_closing = true;
         held.tell_streams(Over::Released);
-        let request = held.request.clone();
-        if let Some(answered) = request.and_then(|key| self.answered.get_mut(&key)) {
-            answered.body = None;
+        if let Some(request) = held.request.clone() {
+            self.core.history.answer_ended(&request);
         }
         if let Some(resource) = self.resource_of.get(lease) {
             self.elections.note_end(resource, now);
@@ -311,11 +273,14 @@ impl State {
         if let Some(line) = self.lines.get(&resource) {
             line.changed.notify_one();
         }
-        if let Some(answered) = held.request.as_ref().and_then(|k| self.answered.get_mut(k)) {
-            answered.body = None;
+        if let Some(request) = &held.request {
+            self.core.history.answer_ended(request);
         }
         self.idle_since = now;
-        self.remember_end(lease.clone(), end, held.request.clone(), now);
+        let request = held.request.clone();
+        self.core
+            .history
+            .record_end(lease.clone(), end, request, now);
         Some((resource, held))
     }
 
@@ -339,8 +304,8 @@ impl State {
 
     /// The local deadline of a session; none when it is not (or no longer) the live one.
     pub(super) fn deadline_of(&self, session: &SessionId) -> Option<Moment> {
-        let live = self.session.as_ref().filter(|live| live.id() == session)?;
-        Some(live.keep_alive.valid_until())
+        let live = self.session().filter(|live| live.id() == session)?;
+        Some(live.valid_until())
     }
 
     /// A lease that is over by the clock, and why. Without its session it is.
@@ -361,16 +326,6 @@ impl State {
     /// no release under way.
     pub(super) fn is_idle(&self) -> bool {
         self.load() == 0 && self.kept.is_empty()
-    }
-
-    /// When the session is to be renewed: often while a lease, a place or an attempt hangs on it,
-    /// else just to stay alive.
-    pub(super) fn renewal_due(&self, live: &LiveSession, jitter: f64) -> Moment {
-        if self.is_idle() {
-            live.keep_alive.renew_idle_at(jitter)
-        } else {
-            live.keep_alive.renew_at(jitter)
-        }
     }
 
     /// The leases of a session, taken out with how they ended.
@@ -395,12 +350,37 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::agent::Life;
+    use crate::agent::core::CoreConfig;
+    use crate::agent::core::session::SessionConfig;
     use crate::protocol::fair_share::FairShare;
+    use crate::protocol::ids::OwnerId;
+    use crate::protocol::key::SessionKey;
     use crate::protocol::lease::Tenure;
+    use crate::protocol::session::PodRef;
+    use crate::protocol::time::SessionTtl;
     use crate::protocol::time::WallTime;
     use crate::protocol::token::Token;
     use crate::store::Original;
+
+    fn config() -> CoreConfig {
+        let pod = PodRef {
+            name: "a".into(),
+            uid: "u".into(),
+            node: None,
+        };
+        CoreConfig {
+            session: SessionConfig {
+                pod,
+                ttl: SessionTtl::clamped(15),
+                idle_after: Duration::from_secs(600),
+            },
+            token_floor: 0,
+        }
+    }
 
     #[test]
     fn ended_lease_leaves_a_grant_that_serves_no_other_lease() {
@@ -408,7 +388,7 @@ mod tests {
         let mut tenure = Tenure::new(GrantId::from("g"), Token::from_raw(7_000));
         let lease = tenure.serve(Moment::default()).unwrap();
         let id = lease.id.clone();
-        let mut state = State::default();
+        let mut state = State::new(Core::new(config()));
         state.insert(
             resource.clone(),
             Held {

@@ -16,9 +16,9 @@ use crate::protocol::queue::{QUEUE_MAX, Waiter};
 use crate::store::{StoreError, Stored, within};
 
 use super::bid::{Bid, Outlook, Unsettled};
+use super::core::session::Live;
 use super::foreign::queued_by_another_pod;
 use super::release::Returning;
-use super::state::LiveSession;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
 
@@ -70,7 +70,7 @@ enum Write {
 impl Agent {
     /// Tries until the lock names a grant, ours or another's, or we stand in its queue.
     pub(super) async fn take(&self, bid: &mut Bid) -> Result<Taken, AcquireError> {
-        let mut known = self.state().take_known(&bid.request.resource);
+        let mut known = self.state().core.free_locks.take(&bid.request.resource);
         let mut backoff = Backoff::of_a_call(self.now());
         loop {
             match self.try_take(known.take(), bid).await {
@@ -319,7 +319,7 @@ impl Agent {
     fn is_on_its_way_back(&self, resource: &Resource, grant: &Grant) -> bool {
         let is_returning = {
             let state = self.state();
-            let ours = state.session.as_ref().map(LiveSession::key);
+            let ours = state.session().map(Live::key);
             if ours != Some(grant.holder.key()) {
                 return false;
             }
@@ -356,7 +356,7 @@ impl Agent {
         let grant = bid.key().ok_or(AcquireError::SessionLost)?;
         let mut backoff = Backoff::of_a_call(self.now());
         loop {
-            self.note_revision(stored.version);
+            self.observe_revision(stored.version);
             self.check_session(bid)?;
             if !stored.value.is_held_by(&grant) {
                 return Err(AcquireError::GrantEnded);

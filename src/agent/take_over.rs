@@ -117,13 +117,12 @@ impl Agent {
     ) -> Result<Fate, StoreError> {
         if self
             .state()
-            .session
-            .as_ref()
+            .session()
             .is_some_and(|live| live.key() == holder.key())
         {
             return Ok(Fate::unjudged("this pod holds the lock itself".into()));
         }
-        if !self.0.config.takes_over || self.now() < self.state().strict_until {
+        if !self.0.config.takes_over || self.now() < self.state().core.peers.strict_until {
             return Ok(Fate::unjudged(only_the_operator()));
         }
         let read = match within(CALL_LIMIT, self.0.sessions.get(&holder.session)).await {
@@ -142,7 +141,11 @@ impl Agent {
         let renewed_at = read.as_ref().and_then(|stored| stored.value.renewed_at);
         let last_word = renewed_at.map_or(named_at, |at| at.max(named_at));
         let received = self.now();
-        let observed = self.state().observe(&holder.key(), sight, received);
+        let observed = self
+            .state()
+            .core
+            .peers
+            .observe(&holder.key(), sight, received);
         let ttl = read.as_ref().map_or(holder.session_ttl, |stored| {
             stored.value.ttl.max(holder.session_ttl)
         });
@@ -170,7 +173,7 @@ impl Agent {
     fn looks_expired(&self, holder: &Claimant, last_word: WallTime, ttl: SessionTtl) -> bool {
         let silent = self.0.clock.wall().0.saturating_sub(last_word.0);
         let silent = Duration::from_micros(u64::try_from(silent).unwrap_or(0));
-        silent > ttl.challenger_share() && !self.state().was_seen_alive(&holder.key())
+        silent > ttl.challenger_share() && !self.state().core.peers.has_changed(&holder.key())
     }
 
     async fn revoke(&self, stored: &Stored<Session>, seen: Revision) -> Result<Fate, StoreError> {
@@ -191,8 +194,8 @@ impl Agent {
         match within(CALL_LIMIT, self.0.sessions.update(stored, &revoked)).await {
             Ok(_) => {
                 let now = self.now();
-                self.state()
-                    .observe(&stored.value.key(), Sight::Revoked, now);
+                let key = stored.value.key();
+                self.state().core.peers.observe(&key, Sight::Revoked, now);
                 tracing::info!(%session, "revoked expired session");
                 Ok(Fate::Dead)
             }
@@ -226,7 +229,7 @@ impl Agent {
             .into(),
         };
         let is_dead = |who: &Claimant| {
-            let observed = self.state().observed(&who.key());
+            let observed = self.state().core.peers.observed(&who.key());
             let verdict = observed.map(|seen| seen.verdict(who.session_ttl, now));
             who.key() == holder.key() || verdict == Some(Verdict::Dead)
         };
@@ -238,7 +241,7 @@ impl Agent {
     /// The policies refused a take-over: strict mode. Asks no more for a minute.
     pub(super) fn note_strict(&self, reason: &str) -> String {
         let until = self.now().after(STRICT_REMEMBERED);
-        self.state().strict_until = until;
+        self.state().core.peers.strict_until = until;
         tracing::info!(
             reason,
             "take-over denied; leaving take-overs to the operator"

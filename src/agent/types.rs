@@ -12,7 +12,7 @@ use crate::protocol::token::{StoreWentBack, Token, TokenExhausted};
 use crate::store::StoreError;
 
 /// What keeps a lease alive, beside its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Life {
     /// The app renews it; silent for so long, it has given the lease up.
     Ttl(Duration),

@@ -97,7 +97,7 @@ impl Agent {
     ) -> Result<Option<(oneshot::Receiver<Delivery>, Standing)>, AcquireError> {
         let joined = {
             let mut state = self.state();
-            if state.draining {
+            if state.is_draining() {
                 return Err(AcquireError::ShuttingDown);
             }
             if request_key(request).is_some_and(|key| state.asked.contains(&key)) {

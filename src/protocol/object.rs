@@ -154,8 +154,7 @@ impl fmt::Display for StoreError {
             Self::Conflict => f.write_str("conflict: the object was modified concurrently"),
             Self::QueueFull => f.write_str("the lock's queue is full"),
             Self::NotFound(words) => write!(f, "not found: {words}"),
-            Self::NotInstalled(words) => f.write_str(words),
-            Self::Unauthenticated(words) => f.write_str(words),
+            Self::NotInstalled(words) | Self::Unauthenticated(words) => f.write_str(words),
             Self::Denied(words) => write!(f, "denied: {words}"),
             Self::DeniedByPolicy(words) => write!(f, "denied by policy: {words}"),
             Self::QuotaExceeded(words) => write!(f, "quota exceeded: {words}"),
@@ -186,6 +185,12 @@ impl StoreError {
         } else {
             Self::Conflict
         }
+    }
+
+    /// Returns the error of an answer that has no result.
+    #[must_use]
+    pub fn no_result() -> Self {
+        Self::Ambiguous("the answer has no result".into())
     }
 
     /// Returns whether a retry can succeed: the store was unavailable, or the outcome is unknown.

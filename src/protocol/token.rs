@@ -149,7 +149,7 @@ pub struct Seen(Revision);
 
 /// A consistent LIST returned a revision lower than one seen before: the store lost writes, as
 /// after the restore of a backup without a bump.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreWentBack {
     /// The highest revision seen before.
     pub seen: Revision,

@@ -192,24 +192,26 @@ async fn machine_that_slept_past_the_deadline_wakes_without_a_lease() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unneeded_session_is_ended() {
     let store = MemoryStore::default();
-    let pod = Pod::new("a", &store, |config| {
-        config.session_ttl = leasehold::protocol::time::SessionTtl::clamped(3);
-        config.idle_after = Duration::ZERO;
-    });
+    let pod = Pod::in_paused_time("a", &store);
     let lease = pod.lease("r").await;
     let session = store.session_of("r").unwrap();
     pod.agent.release(&lease.lease).await.unwrap();
-    eventually("the idle session is ended", || {
-        store
-            .session(&session)
-            .is_some_and(|session| session.revoked.is_some())
-    })
-    .await;
+    tokio::time::sleep(Duration::from_mins(9)).await;
+    let is_ended = || {
+        let session = store.session(&session).unwrap();
+        session.revoked.is_some()
+    };
+    assert!(!is_ended(), "it outlives nine idle minutes");
+    tokio::time::sleep(Duration::from_secs(75)).await;
+    assert!(
+        is_ended(),
+        "it is ended by the first renewal that is due after ten"
+    );
     let calls = store.calls();
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(store.calls(), calls, "an idle agent is silent");
 }
 

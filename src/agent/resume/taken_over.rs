@@ -58,7 +58,7 @@ impl State {
         let since = left.ended_since.iter().map(LeaseRecord::lease);
         let returning = left.returning.into_values().map(|last| last.lease);
         for lease in returning.chain(since) {
-            self.release_ended(&lease, End::Released);
+            self.core.history.release_ended(&lease, End::Released);
         }
         self.begin_journal();
     }
@@ -66,7 +66,7 @@ impl State {
     /// Makes the plan true in memory and in the journal.
     pub(super) fn take_over(&mut self, plan: &Plan, told_until: Moment, now: Moment) {
         for (lease, end) in &plan.settled {
-            self.release_ended(lease, *end);
+            self.core.history.release_ended(lease, *end);
         }
         self.bound.until = told_until;
         for (record, stored) in &plan.resumed {

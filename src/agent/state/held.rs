@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::RequestKey;
 use crate::agent::Life;
-use crate::agent::events::Over;
+use crate::agent::core::stream::Over;
 use crate::protocol::fair_share::FairShare;
 use crate::protocol::ids::{LeaseId, OwnerId};
 use crate::protocol::key::{GrantKey, SessionKey};

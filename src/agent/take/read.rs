@@ -15,7 +15,7 @@ impl Agent {
         let resource = &bid.request.resource;
         match within(CALL_LIMIT, self.0.locks.create(resource)).await {
             Ok(stored) => {
-                self.note_revision(stored.version);
+                self.observe_revision(stored.version);
                 Ok(stored)
             }
             // Somebody made it meanwhile, or an answer of ours was lost.
@@ -39,7 +39,7 @@ impl Agent {
         let resource = &bid.request.resource;
         let looked = within(CALL_LIMIT, self.0.locks.get_with_revision(resource)).await?;
         self.note_election(resource, asked_at, looked.lock.as_ref());
-        self.note_list(before, looked.revision)?;
+        self.observe_list(before, looked.revision)?;
         bid.listed = Some(looked.revision);
         Ok(looked.lock)
     }
@@ -53,7 +53,7 @@ impl Agent {
         let stored = within(CALL_LIMIT, self.0.locks.get(resource)).await?;
         self.note_election(resource, asked_at, stored.as_ref());
         if let Some(stored) = &stored {
-            self.note_revision(stored.version);
+            self.observe_revision(stored.version);
             self.note_read(stored);
         }
         Ok(stored)
@@ -61,7 +61,7 @@ impl Agent {
 
     /// Takes note of a lock as it was just written.
     pub(in crate::agent) fn note_written(&self, stored: &Stored<Lock>) {
-        self.note_revision(stored.version);
-        self.state().note_if_free(stored);
+        self.observe_revision(stored.version);
+        self.state().core.free_locks.observe(stored);
     }
 }

@@ -1,0 +1,349 @@
+//! The agent's decisions, as a pure state machine: inputs and the time go in, effects come out, as in
+//! quinn-proto. It imports only `std`, `protocol` and the agent's `types`.
+//!
+//! The core has no I/O, no async, no clock, no randomness and no logging of its own. The driver
+//! executes its effects, feeds the answers back and decides nothing. Each machine has at most one
+//! call in flight, so a write is never repeated before its answer is known or counts as unknown.
+
+pub(super) mod backoff;
+mod cooldown;
+pub(super) mod effect;
+mod ending;
+pub(super) mod free_locks;
+pub(super) mod history;
+mod horizon;
+pub(super) mod peers;
+pub(super) mod report;
+pub(super) mod session;
+pub(super) mod stream;
+mod watch;
+
+use std::time::Duration;
+
+use crate::agent::AcquireError;
+use crate::protocol::lease::Loss;
+use crate::protocol::object::{StoreError, Stored};
+use crate::protocol::session::{KeepAlive, Session};
+use crate::protocol::time::Moment;
+use crate::protocol::token::{Mint, Revision, StoreWentBack};
+
+pub(super) use effect::Rng;
+use effect::{
+    Answer, CallId, Cx, Effect, Env, Input, LostSession, Machine, OpId, Outbox, Reply,
+    WatchCommand, WatchId, WatchInput,
+};
+use ending::EndingSession;
+use free_locks::FreeLocks;
+use history::History;
+pub(super) use horizon::BeforeList;
+use horizon::Horizon;
+use peers::Peers;
+use report::Report;
+use session::{Live, SessionConfig, SessionMachine};
+use watch::Watch;
+
+/// How long one call to the store may take before its outcome counts as unknown and is looked up.
+pub(super) const CALL_LIMIT: Duration = Duration::from_secs(3);
+/// How long the attempts for one request may take together.
+pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+
+/// What the core is configured with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CoreConfig {
+    /// What sessions are made of.
+    pub(super) session: SessionConfig,
+    /// Added to every token base.
+    pub(super) token_floor: u64,
+}
+
+/// All that the agent knows and decides.
+#[derive(Clone, Debug)]
+pub(super) struct Core {
+    token_floor: u64,
+    /// The spread of the pause before what a watch missed is listed.
+    spread: Duration,
+    session: SessionMachine,
+    ending: Vec<EndingSession>,
+    /// Of the session that is live.
+    watch: Option<Watch>,
+    last_watch: u64,
+    horizon: Horizon,
+    /// Other pods' sessions.
+    pub(super) peers: Peers,
+    /// Free locks as last written.
+    pub(super) free_locks: FreeLocks,
+    /// Ends of leases and answers to requests.
+    pub(super) history: History,
+    out: Outbox,
+}
+
+impl Core {
+    /// Returns a core that has seen nothing yet.
+    pub(super) fn new(config: CoreConfig) -> Self {
+        Self {
+            token_floor: config.token_floor,
+            spread: config.session.ttl.get() / 10,
+            session: SessionMachine::new(config.session),
+            ending: Vec::new(),
+            watch: None,
+            last_watch: 0,
+            horizon: Horizon::default(),
+            peers: Peers::default(),
+            free_locks: FreeLocks::default(),
+            history: History::default(),
+            out: Outbox::default(),
+        }
+    }
+
+    /// Takes an input. Its effects are then to be polled.
+    pub(super) fn handle(&mut self, cx: &mut Cx, input: Input) {
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        let watch = self.watch.as_mut();
+        match input {
+            Input::NeedSession { call, listed } => self.session.need(call, listed, env),
+            Input::RenewNow(session) => self.session.renew_now(&session, env),
+            Input::Drain => self.session.drain(),
+            Input::EndSession(request) => self.end_session(cx, Some(request)),
+            Input::StopRenewing(request) => self.session.stop_renewing(request, env),
+            Input::Answer(op, answer) => self.answered(cx, op, answer),
+            Input::Watch(id, input) => self.watch_happened(cx, id, input),
+            Input::WatchLate(revision) => {
+                if let Some(watch) = watch {
+                    watch.is_late(revision, env);
+                }
+            }
+            Input::Timer => self.timer(cx),
+        }
+        self.follow_session(cx);
+    }
+
+    /// Returns the next effect to execute, in order.
+    pub(super) fn poll_effect(&mut self) -> Option<Effect> {
+        self.out.poll()
+    }
+
+    /// Returns when [`Input::Timer`] is due, if nothing else comes before.
+    pub(super) fn poll_timeout(&self, is_idle: bool) -> Option<Moment> {
+        let ending = self.ending.iter().filter_map(EndingSession::timeout);
+        let session = self.session.timeout(is_idle);
+        let watch = self.watch.as_ref().and_then(Watch::timeout);
+        let others = session
+            .into_iter()
+            .chain(watch)
+            .chain(self.out.next_overdue());
+        ending.chain(others).min()
+    }
+
+    /// Returns the session, unless it is known to be lost. It is valid only before its deadline.
+    pub(super) const fn live(&self) -> Option<&Live> {
+        self.session.live()
+    }
+
+    /// Returns whether no new leases are given.
+    pub(super) const fn is_draining(&self) -> bool {
+        self.session.is_draining()
+    }
+
+    /// Continues with a session of an earlier process, whose locks were listed at this revision.
+    pub(super) fn adopt(
+        &mut self,
+        cx: &mut Cx,
+        stored: Stored<Session>,
+        keep_alive: KeepAlive,
+        listed: Revision,
+    ) {
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        self.session.adopt(stored, keep_alive, listed, env);
+        self.follow_session(cx);
+    }
+
+    /// Revokes a lost session once its last promise has passed.
+    pub(super) fn end_lost(&mut self, cx: &mut Cx, lost: LostSession, not_before: Moment) {
+        let ending = EndingSession::lost(lost.session, lost.in_flight, not_before);
+        self.end(cx, ending);
+    }
+
+    /// Records the revision of a lock that was read, written or reported. If it leapt, the store was
+    /// restored from a backup, and the session is from before that.
+    pub(super) fn observe_revision(&mut self, cx: &mut Cx, revision: Revision) {
+        if self.horizon.observe(revision) {
+            self.store_restored(cx, revision);
+        }
+    }
+
+    /// Returns what the answer of a list will be compared with, when the list is sent.
+    pub(super) const fn before_list(&self) -> BeforeList {
+        self.horizon.before_list()
+    }
+
+    /// Records the revision of a consistent list.
+    ///
+    /// # Errors
+    /// `StoreWentBack`. The session is lost with that: the store may lack its grants, and others may
+    /// be given them.
+    pub(super) fn observe_list(
+        &mut self,
+        cx: &mut Cx,
+        before: BeforeList,
+        listed: Revision,
+    ) -> Result<(), StoreWentBack> {
+        match self.horizon.list_answered(before, listed) {
+            Ok(false) => {}
+            Ok(true) => self.store_restored(cx, listed),
+            Err(error) => {
+                self.out.report(Report::StoreWentBack(error));
+                self.lose_session(cx, Loss::StoreRestored);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what tokens are made from now.
+    ///
+    /// # Errors
+    /// `StoreWentBack` until a list returned what had been seen before. `SessionLost` before the list
+    /// of the first session.
+    pub(super) fn mint(&self) -> Result<Mint, AcquireError> {
+        self.horizon.mint(self.token_floor)
+    }
+
+    /// Returns what the token of a hand-over is made from.
+    pub(super) fn hand_over_mint(&self) -> Mint {
+        self.horizon.hand_over_mint(self.token_floor)
+    }
+
+    fn watch_happened(&mut self, cx: &mut Cx, id: WatchId, input: WatchInput) {
+        if let WatchInput::Event(revision) = input {
+            // First: after a restore the session is lost by that, and each lease with it, before any
+            // lease is lost by its own event.
+            self.observe_revision(cx, revision);
+        }
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        if let Some(watch) = self.watch.as_mut().filter(|watch| watch.id() == id) {
+            watch.happened(input, env);
+        }
+    }
+
+    fn store_restored(&mut self, cx: &mut Cx, revision: Revision) {
+        if self.session.live().is_some() {
+            self.out.report(Report::StoreRestored(revision));
+            self.lose_session(cx, Loss::StoreRestored);
+        }
+    }
+
+    fn lose_session(&mut self, cx: &mut Cx, loss: Loss) {
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        self.session.lose(loss, env);
+        self.follow_session(cx);
+    }
+
+    fn end_session(&mut self, cx: &mut Cx, request: Option<CallId>) {
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        match self.session.take(env) {
+            Some((session, in_flight)) => {
+                let ending = EndingSession::unneeded(session, in_flight, request, cx.now);
+                self.end(cx, ending);
+            }
+            None => {
+                if let Some(request) = request {
+                    self.out.push(Effect::Reply(request, Reply::Done));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, cx: &mut Cx, mut ending: EndingSession) {
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        ending.timer(env);
+        self.ending.push(ending);
+    }
+
+    fn answered(&mut self, cx: &mut Cx, op: OpId, answer: Answer) {
+        let Some(machine) = self.out.answered(op) else {
+            return;
+        };
+        // Also of a session that is over by now: its ending waits for its last call.
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        for ending in &mut self.ending {
+            ending.answered(op, &answer, env);
+        }
+        self.ending.retain(|ending| !ending.is_done());
+        match machine {
+            Machine::Session => self.session.answered(op, answer, env),
+            Machine::Watch => self.list_answered(cx, op, answer),
+            Machine::Ending => {}
+        }
+    }
+
+    /// Takes what the session holds, which the watch did not report.
+    fn list_answered(&mut self, cx: &mut Cx, op: OpId, answer: Answer) {
+        let Some(before) = self.watch.as_ref().and_then(|watch| watch.awaits_list(op)) else {
+            return;
+        };
+        let page = match answer {
+            Answer::Page(page) => page,
+            Answer::Failed(error) => return self.list_failed(cx, error),
+            Answer::Session(_) => return self.list_failed(cx, StoreError::no_result()),
+        };
+        let is_whole = self.observe_list(cx, before, page.revision).is_ok();
+        // The session may have been lost by that, and its watch is closed then.
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        if let Some(watch) = self.watch.as_mut().filter(|_| is_whole) {
+            let (session, revision) = (watch.session().clone(), page.revision);
+            env.out.push(Effect::Listed(session, page));
+            watch.listed(revision, env);
+        }
+    }
+
+    fn list_failed(&mut self, cx: &mut Cx, error: StoreError) {
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        if let Some(watch) = &mut self.watch {
+            watch.list_failed(error, env);
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx) {
+        while let Some(op) = self.out.overdue(cx.now) {
+            let error = StoreError::Ambiguous("the driver did not answer".into());
+            self.answered(cx, op, Answer::Failed(error));
+        }
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        for ending in &mut self.ending {
+            ending.timer(env);
+        }
+        if self.session.is_idle_end_due(env) {
+            if let Some(live) = self.session.live() {
+                env.out.report(Report::IdleSessionEnded(live.id().clone()));
+            }
+            self.end_session(cx, None);
+        } else {
+            self.session.timer(env);
+        }
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        if let Some(watch) = &mut self.watch {
+            watch.timer(env);
+        }
+    }
+
+    /// Keeps the watch with the session.
+    fn follow_session(&mut self, cx: &mut Cx) {
+        let live = self.session.live();
+        let watched = self.watch.as_ref().map(Watch::session);
+        if watched == live.map(Live::id) {
+            return;
+        }
+        if watched.is_some() {
+            self.out.push(Effect::Watch(WatchCommand::Close));
+            self.watch = None;
+        }
+        let Some(live) = live else { return };
+        // Nothing was the session's before it began, so nothing is missed from there on.
+        let (session, listed) = (live.id().clone(), live.listed());
+        self.out.push(Effect::SessionStarted(session.clone()));
+        self.last_watch += 1;
+        let id = WatchId(self.last_watch);
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        self.watch = Some(Watch::open(session, id, listed, self.spread, env));
+    }
+}

@@ -1,0 +1,284 @@
+//! What goes into the core and what comes out of it, and the outbox between the two.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::agent::AcquireError;
+use crate::protocol::ids::SessionId;
+use crate::protocol::lease::Loss;
+use crate::protocol::lock::Lock;
+use crate::protocol::object::{Page, StoreError, Stored};
+use crate::protocol::session::Session;
+use crate::protocol::time::{Moment, WallTime};
+use crate::protocol::token::Revision;
+
+use super::backoff::pause;
+use super::horizon::Horizon;
+use super::report::Report;
+
+/// An unanswered call counts as `Ambiguous` this long after its time limit: the core does not
+/// depend on the driver to make progress.
+const OVERDUE_AFTER: Duration = Duration::from_secs(1);
+
+/// A source of randomness, which the driver lends.
+pub(in crate::agent) trait Rng {
+    /// Returns a number that no other call returns.
+    fn id(&mut self) -> u128;
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
+    fn fraction(&mut self) -> f64;
+}
+
+/// What the core is told with each input.
+pub(in crate::agent) struct Cx<'a> {
+    /// The time.
+    pub(in crate::agent) now: Moment,
+    /// The wall-clock time, for people only.
+    pub(in crate::agent) wall: WallTime,
+    /// Names and jitter.
+    pub(in crate::agent) rng: &'a mut dyn Rng,
+    /// Since when no lock needs the session; `None` if one does.
+    pub(in crate::agent) idle_since: Option<Moment>,
+}
+
+/// What a machine works with: the context of the input, and what all machines share.
+pub(super) struct Env<'a> {
+    pub(super) now: Moment,
+    pub(super) wall: WallTime,
+    pub(super) rng: &'a mut dyn Rng,
+    pub(super) idle_since: Option<Moment>,
+    pub(super) out: &'a mut Outbox,
+    pub(super) horizon: &'a mut Horizon,
+}
+
+impl<'a> Env<'a> {
+    pub(super) fn of(cx: &'a mut Cx<'_>, out: &'a mut Outbox, horizon: &'a mut Horizon) -> Self {
+        Self {
+            now: cx.now,
+            wall: cx.wall,
+            rng: &mut *cx.rng,
+            idle_since: cx.idle_since,
+            out,
+            horizon,
+        }
+    }
+
+    /// Asks for a call to the store.
+    pub(super) fn call(&mut self, machine: Machine, call: StoreCall, limit: Duration) -> OpId {
+        self.out.call(machine, call, limit, self.now)
+    }
+
+    /// Returns the end of a random pause after so many failed attempts.
+    pub(super) fn pause(&mut self, failures: u32, longest: Duration) -> Moment {
+        self.now.after(pause(self.rng, failures, longest))
+    }
+}
+
+/// Names a request that the core answers with [`Effect::Reply`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::agent) struct CallId(pub(in crate::agent) u64);
+
+/// Names a call to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::agent) struct OpId(u64);
+
+/// Names a watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::agent) struct WatchId(pub(super) u64);
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub(in crate::agent) enum Input {
+    /// A lock needs a session with at least half of its TTL left. `listed` is the store's revision,
+    /// if a consistent list has just returned it. Answered with `Reply::Session`.
+    NeedSession {
+        /// Names the request.
+        call: CallId,
+        /// The revision of that list.
+        listed: Option<Revision>,
+    },
+    /// The session is said to be revoked: renew it, to find out.
+    RenewNow(SessionId),
+    /// The agent takes no new leases.
+    Drain,
+    /// End the session. Answered with `Reply::Done` once the store has confirmed that, or did not.
+    EndSession(CallId),
+    /// Begin no further renewal. Answered with `Reply::Done` once none is in flight.
+    StopRenewing(CallId),
+    /// The answer to a call.
+    Answer(OpId, Answer),
+    /// Something about a watch.
+    Watch(WatchId, WatchInput),
+    /// A read showed a write of this revision, which the watch should have reported.
+    WatchLate(Revision),
+    /// The moment of `poll_timeout` may have come.
+    Timer,
+}
+
+/// What happened to a watch.
+#[derive(Clone, Debug)]
+pub(in crate::agent) enum WatchInput {
+    /// The store accepted it.
+    Opened,
+    /// It reported an event of this revision.
+    Event(Revision),
+    /// It ended without an error.
+    Ended,
+    /// It failed, or was not accepted.
+    Failed(StoreError),
+}
+
+/// The answer to a call.
+#[derive(Clone, Debug)]
+pub(in crate::agent) enum Answer {
+    /// A session, as it was read or written; `None` if a read found none.
+    Session(Option<Box<Stored<Session>>>),
+    /// A page of locks.
+    Page(Box<Page<Lock>>),
+    /// No answer, or an error.
+    Failed(StoreError),
+}
+
+/// What the driver has to do.
+#[derive(Clone, Debug)]
+pub(in crate::agent) enum Effect {
+    /// Make a call to the store, within a time limit, and feed its answer back.
+    Call {
+        /// Names the call.
+        op: OpId,
+        /// What to call.
+        call: StoreCall,
+        /// After how long it counts as unanswered.
+        limit: Duration,
+    },
+    /// Write a record to the state file, before any later effect.
+    Persist(Record),
+    /// Open or close a watch.
+    Watch(WatchCommand),
+    /// Answer a request.
+    Reply(CallId, Reply),
+    /// Let the streams of events look at what is true now.
+    WakeStreams,
+    /// The session began.
+    SessionStarted(SessionId),
+    /// The session was lost, and with it every lease and queue entry.
+    SessionLost(LostSession),
+    /// What the session holds, by a list that is complete.
+    Listed(SessionId, Box<Page<Lock>>),
+    /// Log or count something.
+    Report(Report),
+}
+
+/// A call to the store.
+#[derive(Clone, Debug)]
+pub(in crate::agent) enum StoreCall {
+    /// Read a session.
+    GetSession(SessionId),
+    /// Create a session.
+    CreateSession(Box<Session>),
+    /// Write a session, if it is still at the version that was read.
+    UpdateSession(Box<Stored<Session>>, Box<Session>),
+    /// List one lock, for the store's revision.
+    ListOne,
+    /// List the locks that a session holds.
+    ListHeld(SessionId),
+}
+
+/// What is written to the state file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::agent) enum Record {
+    /// The session as it is now.
+    Session,
+    /// The session is over.
+    SessionOver,
+}
+
+/// Opens or closes a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent) enum WatchCommand {
+    /// Watch what a session holds, after a revision. Any earlier watch is closed.
+    Open(WatchId, SessionId, Revision),
+    /// Close the watch.
+    Close,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug)]
+pub(in crate::agent) enum Reply {
+    /// The session to acquire with.
+    Session(Result<SessionId, AcquireError>),
+    /// It is done.
+    Done,
+}
+
+/// A session that is no longer this agent's.
+#[derive(Clone, Debug)]
+pub(in crate::agent) struct LostSession {
+    /// The session.
+    pub(in crate::agent) session: Session,
+    /// Why.
+    pub(in crate::agent) loss: Loss,
+    /// Its renewal that is still in flight.
+    pub(in crate::agent) in_flight: Option<OpId>,
+}
+
+/// The machine that a call belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Machine {
+    Session,
+    Ending,
+    Watch,
+}
+
+/// The effects that the driver has not taken yet, and the calls that are in flight.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outbox {
+    effects: VecDeque<Effect>,
+    in_flight: BTreeMap<OpId, (Machine, Moment)>,
+    last_op: u64,
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    pub(super) fn report(&mut self, report: Report) {
+        self.push(Effect::Report(report));
+    }
+
+    /// Asks for a call to the store.
+    pub(super) fn call(
+        &mut self,
+        machine: Machine,
+        call: StoreCall,
+        limit: Duration,
+        now: Moment,
+    ) -> OpId {
+        self.last_op += 1;
+        let op = OpId(self.last_op);
+        let overdue = now.after(limit).after(OVERDUE_AFTER);
+        self.in_flight.insert(op, (machine, overdue));
+        self.push(Effect::Call { op, call, limit });
+        op
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Returns the machine that waits for a call, once.
+    pub(super) fn answered(&mut self, op: OpId) -> Option<Machine> {
+        self.in_flight.remove(&op).map(|(machine, _)| machine)
+    }
+
+    /// Returns a call that the driver should have answered by now.
+    pub(super) fn overdue(&self, now: Moment) -> Option<OpId> {
+        let mut calls = self.in_flight.iter();
+        let overdue = calls.find(|(_, (_, overdue))| now >= *overdue);
+        overdue.map(|(op, _)| *op)
+    }
+
+    pub(super) fn next_overdue(&self) -> Option<Moment> {
+        self.in_flight.values().map(|(_, overdue)| *overdue).min()
+    }
+}

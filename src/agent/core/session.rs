@@ -1,0 +1,358 @@
+//! The agent's one session: it begins with the first acquire, is renewed while it is needed, ends
+//! after ten idle minutes or at shutdown, and is lost when its deadline passes.
+//!
+//! Invariant: a renewal that is answered after the deadline changes nothing. The session is lost,
+//! and its name is never used again. At most one call is in flight.
+
+mod begin;
+mod live;
+
+use std::time::Duration;
+
+use crate::agent::AcquireError;
+use crate::protocol::ids::SessionId;
+use crate::protocol::lease::Loss;
+use crate::protocol::object::{StoreError, Stored};
+use crate::protocol::session::{KeepAlive, PodRef, RenewalFailures, Session};
+use crate::protocol::time::{Moment, SessionTtl};
+use crate::protocol::token::Revision;
+
+use super::REQUEST_LIMIT;
+use super::cooldown::Cooldown;
+use super::effect::{Answer, CallId, Effect, Env, LostSession, OpId, Record, Reply};
+use super::report::Report;
+use begin::Begin;
+pub(in crate::agent) use live::Live;
+
+/// The longest pause between renewals that a caller waits for.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a session is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::agent) struct SessionConfig {
+    /// The pod that the agent acts for.
+    pub(in crate::agent) pod: PodRef,
+    /// The TTL of its sessions.
+    pub(in crate::agent) ttl: SessionTtl,
+    /// After how long without a lease a session is ended.
+    pub(in crate::agent) idle_after: Duration,
+}
+
+/// The session, or how far it has come.
+#[derive(Clone, Debug)]
+pub(super) struct SessionMachine {
+    config: SessionConfig,
+    state: State,
+    /// The requests that wait for it.
+    needs: Vec<Need>,
+    cooldown: Cooldown,
+    /// No further session begins.
+    is_draining: bool,
+    /// No further renewal begins.
+    is_stopped: bool,
+    /// The request to answer once no renewal is in flight.
+    stopping: Option<CallId>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    None,
+    Beginning(Begin),
+    Live(Box<Live>),
+}
+
+#[derive(Clone, Debug)]
+struct Need {
+    call: CallId,
+    until: Moment,
+}
+
+impl SessionMachine {
+    pub(super) fn new(config: SessionConfig) -> Self {
+        Self {
+            config,
+            state: State::None,
+            needs: Vec::new(),
+            cooldown: Cooldown::default(),
+            is_draining: false,
+            is_stopped: false,
+            stopping: None,
+        }
+    }
+
+    /// Returns the session, unless it is known to be lost. It is valid only before its deadline.
+    pub(super) const fn live(&self) -> Option<&Live> {
+        match &self.state {
+            State::Live(live) => Some(live),
+            State::None | State::Beginning(_) => None,
+        }
+    }
+
+    /// Returns whether no further session begins.
+    pub(super) const fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
+    pub(super) const fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    /// Answers with a session that has at least half of its TTL left. It is renewed or begun first
+    /// if need be. `listed` is the store's revision, if a list has just returned it.
+    pub(super) fn need(&mut self, call: CallId, listed: Option<Revision>, env: &mut Env) {
+        self.expire(env);
+        let until = env.now.after(REQUEST_LIMIT);
+        self.needs.push(Need { call, until });
+        match &mut self.state {
+            State::None => self.begin(listed, env),
+            State::Beginning(_) => {}
+            State::Live(live) if live.is_stale(env.now) => live.hurry(LONGEST_PAUSE, env),
+            State::Live(_) => self.answer_needs_if_fresh(env),
+        }
+    }
+
+    /// Renews the session, to find out whether it was revoked.
+    pub(super) fn renew_now(&mut self, session: &SessionId, env: &mut Env) {
+        self.expire(env);
+        if let State::Live(live) = &mut self.state
+            && live.id() == session
+        {
+            live.renew_now(env);
+        }
+    }
+
+    /// Takes the session out, to end it; with its call that is in flight.
+    pub(super) fn take(&mut self, env: &mut Env) -> Option<(Session, Option<OpId>)> {
+        self.answer_needs(&Err(AcquireError::ShuttingDown), env);
+        match std::mem::replace(&mut self.state, State::None) {
+            State::None => None,
+            State::Beginning(begin) => begin.into_session(),
+            State::Live(live) => {
+                env.out.push(Effect::Persist(Record::SessionOver));
+                Some((live.stored().value.clone(), live.in_flight()))
+            }
+        }
+    }
+
+    /// Begins no further renewal; answers once none is in flight.
+    pub(super) fn stop_renewing(&mut self, call: CallId, env: &mut Env) {
+        self.is_stopped = true;
+        self.stopping = Some(call);
+        self.answer_stop(env);
+    }
+
+    /// Continues with a session that an earlier process began, and that was renewed since.
+    pub(super) fn adopt(
+        &mut self,
+        stored: Stored<Session>,
+        keep_alive: KeepAlive,
+        listed: Revision,
+        env: &mut Env,
+    ) {
+        let live = Live::new(stored, keep_alive, listed, env);
+        self.state = State::Live(Box::new(live));
+    }
+
+    /// Loses the session. Those who wait for one get the next.
+    pub(super) fn lose(&mut self, loss: Loss, env: &mut Env) {
+        let State::Live(live) = &self.state else {
+            return;
+        };
+        env.out.push(Effect::SessionLost(LostSession {
+            session: live.stored().value.clone(),
+            loss,
+            in_flight: live.in_flight(),
+        }));
+        self.state = State::None;
+        if !self.needs.is_empty() {
+            self.begin(None, env);
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn timer(&mut self, env: &mut Env) {
+        self.expire(env);
+        match &mut self.state {
+            State::Beginning(begin) => begin.timer(env),
+            State::Live(live) if !self.is_stopped && live.is_due(env) => live.renew(env),
+            State::None | State::Live(_) => {}
+        }
+    }
+
+    /// Returns whether it is due to be ended, because no lock has needed it for long: then it is
+    /// ended instead of renewed.
+    pub(super) fn is_idle_end_due(&self, env: &Env) -> bool {
+        let (State::Live(live), Some(since)) = (&self.state, env.idle_since) else {
+            return false;
+        };
+        let is_idle = env.now.since(since) >= self.config.idle_after;
+        is_idle && self.needs.is_empty() && !self.is_stopped && live.is_due(env)
+    }
+
+    /// Returns when `timer` has something to do.
+    pub(super) fn timeout(&self, is_idle: bool) -> Option<Moment> {
+        match &self.state {
+            State::None => None,
+            State::Beginning(begin) => begin.timeout(),
+            State::Live(live) => {
+                let due = live.due(is_idle).filter(|_| !self.is_stopped);
+                let deadline = live.valid_until();
+                Some(due.map_or(deadline, |due| due.min(deadline)))
+            }
+        }
+    }
+
+    /// Takes the answer to its call.
+    pub(super) fn answered(&mut self, op: OpId, answer: Answer, env: &mut Env) {
+        self.expire(env);
+        let longest = self.longest_pause();
+        match &mut self.state {
+            State::Beginning(begin) => {
+                let progress = begin.answered(op, answer, &self.config, env);
+                self.beginning_answered(progress, env);
+            }
+            State::Live(live) => {
+                let progress = live.answered(op, answer, longest, env);
+                self.renewal_answered(&progress, env);
+            }
+            // It belongs to a session that is over.
+            State::None => {}
+        }
+        self.answer_stop(env);
+    }
+
+    /// Loses the session once its deadline has passed: an app may know of the loss already.
+    fn expire(&mut self, env: &mut Env) {
+        let Some(live) = self.live().filter(|live| env.now >= live.valid_until()) else {
+            return;
+        };
+        if live.in_flight().is_some() {
+            env.out.report(Report::RenewalLost);
+        }
+        self.lose(Loss::SessionExpired, env);
+    }
+
+    fn begin(&mut self, listed: Option<Revision>, env: &mut Env) {
+        let may_begin = if self.is_draining {
+            Err(AcquireError::ShuttingDown)
+        } else {
+            self.cooldown.check(env.now)
+        };
+        match may_begin {
+            Ok(()) => self.state = State::Beginning(Begin::new(listed, &self.config, env)),
+            Err(error) => self.answer_needs(&Err(error), env),
+        }
+    }
+
+    fn beginning_answered(&mut self, progress: begin::Progress, env: &mut Env) {
+        match progress {
+            begin::Progress::Continues => {}
+            begin::Progress::Retries(at, error) => {
+                self.refuse_late_needs(at, &error.into(), env);
+                if self.needs.is_empty() {
+                    self.state = State::None;
+                }
+            }
+            begin::Progress::Failed(error) => {
+                self.state = State::None;
+                self.answer_needs(&Err(error), env);
+            }
+            begin::Progress::Begun(live) => {
+                self.state = State::Live(live);
+                // Before anything is promised from it.
+                env.out.push(Effect::Persist(Record::Session));
+                self.answer_needs_if_fresh(env);
+            }
+        }
+    }
+
+    fn renewal_answered(&mut self, progress: &live::Progress, env: &mut Env) {
+        match *progress {
+            live::Progress::Continues => {}
+            live::Progress::Renewed => {
+                self.cooldown.record_renewal();
+                self.answer_needs_if_fresh(env);
+            }
+            live::Progress::Failed(until) => {
+                let error = StoreError::Unavailable("the session could not be renewed".into());
+                self.refuse_late_needs(until, &error.into(), env);
+            }
+            live::Progress::Lost(loss) => {
+                env.out.report(Report::RenewalLost);
+                self.lose(loss, env);
+            }
+            live::Progress::PodReportedEnded => {
+                self.cooldown.record_report(env.now, self.config.ttl);
+                env.out.report(Report::RenewalLost);
+                self.lose(Loss::SessionRevoked, env);
+            }
+        }
+    }
+
+    /// Returns the bound of the pause after a failed renewal.
+    fn longest_pause(&self) -> Duration {
+        if self.needs.is_empty() {
+            self.config.ttl.get() / 10
+        } else {
+            LONGEST_PAUSE
+        }
+    }
+
+    /// Answers those who wait, if the session has at least half of its TTL left. A renewal that was
+    /// first sent long ago leaves less: then it is renewed once more.
+    fn answer_needs_if_fresh(&mut self, env: &mut Env) {
+        let State::Live(live) = &mut self.state else {
+            return;
+        };
+        if self.needs.is_empty() {
+            return;
+        }
+        if live.is_stale(env.now) {
+            return live.hurry(LONGEST_PAUSE, env);
+        }
+        let id = live.id().clone();
+        self.answer_needs(&Ok(id), env);
+    }
+
+    fn answer_needs(&mut self, answer: &Result<SessionId, AcquireError>, env: &mut Env) {
+        for need in self.needs.drain(..) {
+            let reply = Reply::Session(answer.clone());
+            env.out.push(Effect::Reply(need.call, reply));
+        }
+    }
+
+    /// Refuses those who will have waited too long when the next attempt is made.
+    fn refuse_late_needs(&mut self, next: Moment, error: &AcquireError, env: &mut Env) {
+        for need in self.needs.extract_if(.., |need| next >= need.until) {
+            let reply = Reply::Session(Err(error.clone()));
+            env.out.push(Effect::Reply(need.call, reply));
+        }
+    }
+
+    fn answer_stop(&mut self, env: &mut Env) {
+        let in_flight = self.live().and_then(Live::in_flight);
+        if let Some(call) = self.stopping.take_if(|_| in_flight.is_none()) {
+            env.out.push(Effect::Reply(call, Reply::Done));
+        }
+    }
+}
+
+impl SessionConfig {
+    /// Returns a session that nobody has seen yet, under a name of its own.
+    fn new_session(&self, env: &mut Env) -> Session {
+        let nonce = format!("{:032x}", env.rng.id());
+        // An object name has at most 253 bytes; a pod's name may use them all.
+        let pod: String = self.pod.name.chars().take(230).collect();
+        let pod = pod.trim_end_matches(['-', '.']);
+        Session {
+            id: SessionId::from(format!("{pod}-{}", &nonce[..12])),
+            pod: self.pod.clone(),
+            ttl: self.ttl,
+            agent_version: env!("CARGO_PKG_VERSION").into(),
+            renewals: 0,
+            renewed_at: None,
+            failures: RenewalFailures::default(),
+            revoked: None,
+        }
+    }
+}
