@@ -260,46 +260,35 @@ impl Core {
     }
 
     fn answered(&mut self, cx: &mut Cx, op: OpId, answer: Answer) {
-        let Some(machine) = self.out.answered(op) else {
+        let Some(call) = self.out.answered(op) else {
+            // It was overdue. A revision was seen all the same.
+            if let Answer::Page(page) = answer {
+                self.observe_revision(cx, page.revision);
+            }
             return;
         };
-        // Also of a session that is over by now: its ending waits for its last call.
+        let answer = match answer {
+            // Whoever asked for it, and whether that is of use to them any more.
+            Answer::Page(page) => match self.observe_list(cx, call.before, page.revision) {
+                Ok(()) => Answer::Page(page),
+                Err(error) => Answer::WentBack(error),
+            },
+            answer => answer,
+        };
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        // A session that is over by now is ended once its last call is answered.
         for ending in &mut self.ending {
             ending.answered(op, &answer, env);
         }
         self.ending.retain(|ending| !ending.is_done());
-        match machine {
+        match call.machine {
             Machine::Session => self.session.answered(op, answer, env),
-            Machine::Watch => self.list_answered(cx, op, answer),
+            Machine::Watch => {
+                if let Some(watch) = &mut self.watch {
+                    watch.answered(op, answer, env);
+                }
+            }
             Machine::Ending => {}
-        }
-    }
-
-    /// Takes what the session holds, which the watch did not report.
-    fn list_answered(&mut self, cx: &mut Cx, op: OpId, answer: Answer) {
-        let Some(before) = self.watch.as_ref().and_then(|watch| watch.awaits_list(op)) else {
-            return;
-        };
-        let page = match answer {
-            Answer::Page(page) => page,
-            Answer::Failed(error) => return self.list_failed(cx, error),
-            Answer::Session(_) => return self.list_failed(cx, StoreError::no_result()),
-        };
-        let is_whole = self.observe_list(cx, before, page.revision).is_ok();
-        // The session may have been lost by that, and its watch is closed then.
-        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        if let Some(watch) = self.watch.as_mut().filter(|_| is_whole) {
-            let (session, revision) = (watch.session().clone(), page.revision);
-            env.out.push(Effect::Listed(session, page));
-            watch.listed(revision, env);
-        }
-    }
-
-    fn list_failed(&mut self, cx: &mut Cx, error: StoreError) {
-        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        if let Some(watch) = &mut self.watch {
-            watch.list_failed(error, env);
         }
     }
 
@@ -347,3 +336,6 @@ impl Core {
         self.watch = Some(Watch::open(session, id, listed, self.spread, env));
     }
 }
+
+#[cfg(test)]
+mod tests;

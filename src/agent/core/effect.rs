@@ -10,10 +10,10 @@ use crate::protocol::lock::Lock;
 use crate::protocol::object::{Page, StoreError, Stored};
 use crate::protocol::session::Session;
 use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::Revision;
+use crate::protocol::token::{Revision, StoreWentBack};
 
 use super::backoff::pause;
-use super::horizon::Horizon;
+use super::horizon::{BeforeList, Horizon};
 use super::report::Report;
 
 /// An unanswered call counts as `Ambiguous` this long after its time limit: the core does not
@@ -64,7 +64,12 @@ impl<'a> Env<'a> {
 
     /// Asks for a call to the store.
     pub(super) fn call(&mut self, machine: Machine, call: StoreCall, limit: Duration) -> OpId {
-        self.out.call(machine, call, limit, self.now)
+        let in_flight = InFlight {
+            machine,
+            before: self.horizon.before_list(),
+            overdue_at: self.now.after(limit).after(OVERDUE_AFTER),
+        };
+        self.out.call(call, limit, in_flight)
     }
 
     /// Returns the end of a random pause after so many failed attempts.
@@ -136,6 +141,8 @@ pub(in crate::agent) enum Answer {
     Page(Box<Page<Lock>>),
     /// No answer, or an error.
     Failed(StoreError),
+    /// A list is below what had been seen before. Only the core itself finds that.
+    WentBack(StoreWentBack),
 }
 
 /// What the driver has to do.
@@ -233,8 +240,18 @@ pub(super) enum Machine {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     effects: VecDeque<Effect>,
-    in_flight: BTreeMap<OpId, (Machine, Moment)>,
+    in_flight: BTreeMap<OpId, InFlight>,
     last_op: u64,
+}
+
+/// A call that was not answered yet.
+#[derive(Clone, Debug)]
+pub(super) struct InFlight {
+    /// Who waits for the answer.
+    pub(super) machine: Machine,
+    /// What the answer of a list is compared with.
+    pub(super) before: BeforeList,
+    overdue_at: Moment,
 }
 
 impl Outbox {
@@ -246,18 +263,10 @@ impl Outbox {
         self.push(Effect::Report(report));
     }
 
-    /// Asks for a call to the store.
-    pub(super) fn call(
-        &mut self,
-        machine: Machine,
-        call: StoreCall,
-        limit: Duration,
-        now: Moment,
-    ) -> OpId {
+    fn call(&mut self, call: StoreCall, limit: Duration, in_flight: InFlight) -> OpId {
         self.last_op += 1;
         let op = OpId(self.last_op);
-        let overdue = now.after(limit).after(OVERDUE_AFTER);
-        self.in_flight.insert(op, (machine, overdue));
+        self.in_flight.insert(op, in_flight);
         self.push(Effect::Call { op, call, limit });
         op
     }
@@ -266,19 +275,19 @@ impl Outbox {
         self.effects.pop_front()
     }
 
-    /// Returns the machine that waits for a call, once.
-    pub(super) fn answered(&mut self, op: OpId) -> Option<Machine> {
-        self.in_flight.remove(&op).map(|(machine, _)| machine)
+    /// Returns the call that is answered, once.
+    pub(super) fn answered(&mut self, op: OpId) -> Option<InFlight> {
+        self.in_flight.remove(&op)
     }
 
     /// Returns a call that the driver should have answered by now.
     pub(super) fn overdue(&self, now: Moment) -> Option<OpId> {
         let mut calls = self.in_flight.iter();
-        let overdue = calls.find(|(_, (_, overdue))| now >= *overdue);
+        let overdue = calls.find(|(_, call)| now >= call.overdue_at);
         overdue.map(|(op, _)| *op)
     }
 
     pub(super) fn next_overdue(&self) -> Option<Moment> {
-        self.in_flight.values().map(|(_, overdue)| *overdue).min()
+        self.in_flight.values().map(|call| call.overdue_at).min()
     }
 }

@@ -106,12 +106,16 @@ impl EndingSession {
                 Answer::Session(Some(found)) => self.revoke(found, env),
                 Answer::Session(None) => self.finish(env),
                 Answer::Failed(error) => self.failed(error, env),
-                Answer::Page(_) => self.failed(&StoreError::no_result(), env),
+                Answer::Page(_) | Answer::WentBack(_) => {
+                    self.failed(&StoreError::no_result(), env);
+                }
             },
             Step::Revoking(revoking) if revoking == op => match answer {
                 Answer::Failed(StoreError::NotFound(_)) | Answer::Session(_) => self.finish(env),
                 Answer::Failed(error) => self.failed(error, env),
-                Answer::Page(_) => self.failed(&StoreError::no_result(), env),
+                Answer::Page(_) | Answer::WentBack(_) => {
+                    self.failed(&StoreError::no_result(), env);
+                }
             },
             _ => {}
         }

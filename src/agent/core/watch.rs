@@ -14,8 +14,9 @@ use crate::protocol::token::Revision;
 
 use super::CALL_LIMIT;
 use super::backoff::jittered;
-use super::effect::{Effect, Env, Machine, OpId, StoreCall, WatchCommand, WatchId, WatchInput};
-use super::horizon::BeforeList;
+use super::effect::{
+    Answer, Effect, Env, Machine, OpId, StoreCall, WatchCommand, WatchId, WatchInput,
+};
 use super::report::Report;
 
 /// The longest pause before the watch is opened again.
@@ -50,7 +51,7 @@ enum State {
     Opening,
     Open { silent_until: Moment },
     Pausing { until: Moment, then: Then },
-    Listing { op: OpId, before: BeforeList },
+    Listing(OpId),
 }
 
 /// What follows a pause.
@@ -97,7 +98,7 @@ impl Watch {
         match self.state {
             State::Open { silent_until } => Some(silent_until),
             State::Pausing { until, .. } => Some(until),
-            State::Opening | State::Listing { .. } => None,
+            State::Opening | State::Listing(_) => None,
         }
     }
 
@@ -112,8 +113,7 @@ impl Watch {
                 Then::Open => self.reopen(env),
                 Then::List => self.list(env),
             },
-            State::Opening | State::Open { .. } | State::Pausing { .. } | State::Listing { .. } => {
-            }
+            State::Opening | State::Open { .. } | State::Pausing { .. } | State::Listing(_) => {}
         }
     }
 
@@ -146,23 +146,21 @@ impl Watch {
         self.check_late(env);
     }
 
-    /// Returns what had been seen when its list was sent, if this is the call.
-    pub(super) fn awaits_list(&self, call: OpId) -> Option<BeforeList> {
-        match self.state {
-            State::Listing { op, before } if op == call => Some(before),
-            _ => None,
+    /// Takes the answer to its list: the locks that the session holds.
+    pub(super) fn answered(&mut self, op: OpId, answer: Answer, env: &mut Env) {
+        if !matches!(self.state, State::Listing(listing) if listing == op) {
+            return;
         }
-    }
-
-    /// Continues after a list that was answered at this revision.
-    pub(super) fn listed(&mut self, revision: Revision, env: &mut Env) {
-        self.after = revision;
-        self.stuck = 0;
-        self.reopen(env);
-    }
-
-    /// Continues after a list that failed.
-    pub(super) fn list_failed(&mut self, error: StoreError, env: &mut Env) {
+        let error = match answer {
+            Answer::Page(page) => {
+                self.after = page.revision;
+                self.stuck = 0;
+                env.out.push(Effect::Listed(self.session.clone(), page));
+                return self.reopen(env);
+            }
+            Answer::Failed(error) => error,
+            Answer::Session(_) | Answer::WentBack(_) => StoreError::no_result(),
+        };
         env.out
             .report(Report::ListingFailed(self.session.clone(), error));
         let until = env.pause(self.failures, LONGEST_PAUSE);
@@ -179,10 +177,8 @@ impl Watch {
     }
 
     fn list(&mut self, env: &mut Env) {
-        let before = env.horizon.before_list();
         let call = StoreCall::ListHeld(self.session.clone());
-        let op = env.call(Machine::Watch, call, CALL_LIMIT);
-        self.state = State::Listing { op, before };
+        self.state = State::Listing(env.call(Machine::Watch, call, CALL_LIMIT));
     }
 
     /// The watch is open, and not dead.

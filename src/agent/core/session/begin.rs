@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::agent::AcquireError;
 use crate::agent::core::CALL_LIMIT;
 use crate::agent::core::effect::{Answer, Env, Machine, OpId, StoreCall};
-use crate::agent::core::horizon::BeforeList;
 use crate::agent::core::report::Report;
 use crate::protocol::object::{StoreError, Stored};
 use crate::protocol::session::{KeepAlive, Session};
@@ -29,7 +28,7 @@ pub(super) struct Begin {
 #[derive(Clone, Debug)]
 enum Stage {
     /// Listing one lock, because tokens are made from the store's revision.
-    Listing(BeforeList),
+    Listing,
     /// Creating the object. Its name is never used again, so the creation is repeated until the
     /// object is known to exist.
     Creating(Box<Creation>),
@@ -68,7 +67,7 @@ impl Begin {
     pub(super) fn new(listed: Option<Revision>, config: &SessionConfig, env: &mut Env) -> Self {
         let stage = match listed {
             Some(listed) => Stage::creating(listed, config, env),
-            None => Stage::Listing(BeforeList::default()),
+            None => Stage::Listing,
         };
         let mut begin = Self {
             stage,
@@ -86,7 +85,7 @@ impl Begin {
             Step::Pause(_) => None,
         };
         match self.stage {
-            Stage::Listing(_) => None,
+            Stage::Listing => None,
             Stage::Creating(creation) => Some((creation.session, in_flight)),
         }
     }
@@ -105,10 +104,7 @@ impl Begin {
             return;
         }
         let call = match &mut self.stage {
-            Stage::Listing(before) => {
-                *before = env.horizon.before_list();
-                StoreCall::ListOne
-            }
+            Stage::Listing => StoreCall::ListOne,
             Stage::Creating(creation) => {
                 StoreCall::CreateSession(Box::new(creation.session.clone()))
             }
@@ -128,38 +124,22 @@ impl Begin {
             return Progress::Continues;
         }
         match &mut self.stage {
-            Stage::Listing(before) => {
-                let before = *before;
-                self.listed(before, answer, config, env)
-            }
+            Stage::Listing => self.listed(answer, config, env),
             Stage::Creating(_) => self.created(answer, env),
         }
     }
 
-    fn listed(
-        &mut self,
-        before: BeforeList,
-        answer: Answer,
-        config: &SessionConfig,
-        env: &mut Env,
-    ) -> Progress {
-        let page = match answer {
-            Answer::Page(page) => page,
-            Answer::Failed(error) => return self.failed(error, env),
-            Answer::Session(_) => return self.failed(StoreError::no_result(), env),
-        };
-        match env.horizon.list_answered(before, page.revision) {
-            // No session is live that a leap would end.
-            Ok(_has_leapt) => {
+    fn listed(&mut self, answer: Answer, config: &SessionConfig, env: &mut Env) -> Progress {
+        match answer {
+            Answer::Page(page) => {
                 self.stage = Stage::creating(page.revision, config, env);
                 self.step = Step::Pause(env.now);
                 self.timer(env);
                 Progress::Continues
             }
-            Err(error) => {
-                env.out.report(Report::StoreWentBack(error));
-                Progress::Failed(error.into())
-            }
+            Answer::WentBack(error) => Progress::Failed(error.into()),
+            Answer::Failed(error) => self.failed(error, env),
+            Answer::Session(_) => self.failed(StoreError::no_result(), env),
         }
     }
 
@@ -177,7 +157,9 @@ impl Begin {
             }
             (_, Some(unclear)) => unclear,
             (Answer::Failed(error), None) => error,
-            (Answer::Session(None) | Answer::Page(_), None) => StoreError::no_result(),
+            (Answer::Session(None) | Answer::Page(_) | Answer::WentBack(_), None) => {
+                StoreError::no_result()
+            }
         };
         self.failed(error, env)
     }

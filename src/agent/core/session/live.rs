@@ -210,7 +210,8 @@ impl Live {
                 StoreError::Conflict | StoreError::Ambiguous(_) | StoreError::NotFound(_),
             )
             | Answer::Session(None)
-            | Answer::Page(_) => {
+            | Answer::Page(_)
+            | Answer::WentBack(_) => {
                 self.read(env);
                 Ok(Progress::Continues)
             }
@@ -230,7 +231,7 @@ impl Live {
             Answer::Session(Some(found)) => *found,
             Answer::Session(None) => return Ok(Progress::Lost(Loss::SessionRevoked)),
             Answer::Failed(error) => return Err(error),
-            Answer::Page(_) => return Err(StoreError::no_result()),
+            Answer::Page(_) | Answer::WentBack(_) => return Err(StoreError::no_result()),
         };
         if let Some(revocation) = &found.value.revoked {
             if revocation.reason != RevokeReason::PodEnded {

@@ -1,0 +1,236 @@
+//! The core as its driver sees it: inputs go in, effects come out, nothing runs.
+
+mod session;
+mod watch;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::effect::{Answer, Record, StoreCall, WatchInput};
+use super::*;
+use crate::protocol::ids::SessionId;
+use crate::protocol::object::{Original, Page};
+use crate::protocol::session::{PodRef, Revocation, RevokeReason};
+use crate::protocol::time::{SessionTtl, WallTime};
+
+/// The holder's share of a TTL of 15 s.
+const VALID: Duration = Duration::from_millis(14_250);
+
+struct Dice(fastrand::Rng);
+
+impl Rng for Dice {
+    fn id(&mut self) -> u128 {
+        self.0.u128(..)
+    }
+
+    fn fraction(&mut self) -> f64 {
+        self.0.f64()
+    }
+}
+
+fn at(milliseconds: u64) -> Moment {
+    Moment::since_boot(Duration::from_millis(milliseconds))
+}
+
+/// A core and the effects that nobody executed yet.
+struct Rig {
+    core: Core,
+    now: Moment,
+    idle_since: Option<Moment>,
+    dice: Dice,
+    effects: VecDeque<Effect>,
+    last_call: u64,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let pod = PodRef {
+            name: "a".into(),
+            uid: "u".into(),
+            node: None,
+        };
+        let session = SessionConfig {
+            pod,
+            ttl: SessionTtl::clamped(15),
+            idle_after: Duration::from_secs(600),
+        };
+        Self {
+            core: Core::new(CoreConfig {
+                session,
+                token_floor: 0,
+            }),
+            now: at(1_000),
+            idle_since: None,
+            dice: Dice(fastrand::Rng::with_seed(7)),
+            effects: VecDeque::new(),
+            last_call: 0,
+        }
+    }
+
+    /// Returns a core with a session that was created at once.
+    fn with_session() -> Self {
+        let mut rig = Self::new();
+        rig.need(Some(Revision(10)));
+        let (op, session) = rig.created();
+        rig.answer(op, written(session, 11));
+        rig.effects.clear();
+        rig
+    }
+
+    fn feed(&mut self, input: Input) {
+        let mut cx = Cx {
+            now: self.now,
+            wall: WallTime(0),
+            rng: &mut self.dice,
+            idle_since: self.idle_since,
+        };
+        self.core.handle(&mut cx, input);
+        while let Some(effect) = self.core.poll_effect() {
+            self.effects.push_back(effect);
+        }
+    }
+
+    /// Feeds the timer. Afterwards nothing is due, or the driver would spin.
+    fn timer(&mut self) {
+        self.feed(Input::Timer);
+        let timeout = self.core.poll_timeout(self.idle_since.is_some());
+        assert!(
+            timeout.is_none_or(|timeout| timeout > self.now),
+            "{timeout:?}"
+        );
+    }
+
+    fn need(&mut self, listed: Option<Revision>) -> CallId {
+        self.last_call += 1;
+        let call = CallId(self.last_call);
+        self.feed(Input::NeedSession { call, listed });
+        call
+    }
+
+    fn answer(&mut self, op: OpId, answer: Answer) {
+        self.feed(Input::Answer(op, answer));
+    }
+
+    fn sleep(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        self.timer();
+    }
+
+    /// Lets time pass until the core has something to do, and lets it do that.
+    fn sleep_until_due(&mut self) {
+        let timeout = self.core.poll_timeout(self.idle_since.is_some());
+        self.now = timeout.expect("something must be due").max(self.now);
+        self.timer();
+    }
+
+    /// Takes the next call out of the effects.
+    fn call(&mut self) -> (OpId, StoreCall) {
+        let found = self
+            .effects
+            .iter()
+            .position(|effect| matches!(effect, Effect::Call { .. }));
+        match found.and_then(|n| self.effects.remove(n)) {
+            Some(Effect::Call { op, call, .. }) => (op, call),
+            _ => panic!("no call was made: {:?}", self.effects),
+        }
+    }
+
+    fn created(&mut self) -> (OpId, Session) {
+        match self.call() {
+            (op, StoreCall::CreateSession(session)) => (op, *session),
+            (_, call) => panic!("{call:?}"),
+        }
+    }
+
+    /// Takes a renewal: the version that it was decided on, and what is to be written.
+    fn renewal(&mut self) -> (OpId, Stored<Session>, Session) {
+        match self.call() {
+            (op, StoreCall::UpdateSession(current, next)) => (op, *current, *next),
+            (_, call) => panic!("{call:?}"),
+        }
+    }
+
+    fn read(&mut self) -> OpId {
+        match self.call() {
+            (op, StoreCall::GetSession(_)) => op,
+            (_, call) => panic!("{call:?}"),
+        }
+    }
+
+    fn calls(&self) -> usize {
+        let calls = self.effects.iter();
+        calls
+            .filter(|effect| matches!(effect, Effect::Call { .. }))
+            .count()
+    }
+
+    fn reply(&mut self, call: CallId) -> Result<SessionId, AcquireError> {
+        let is_it = |effect: &Effect| matches!(effect, Effect::Reply(to, _) if *to == call);
+        let found = self.effects.iter().position(is_it);
+        match found.and_then(|n| self.effects.remove(n)) {
+            Some(Effect::Reply(_, Reply::Session(session))) => session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn lost(&self) -> Option<Loss> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::SessionLost(lost) => Some(lost.loss),
+            _ => None,
+        })
+    }
+
+    fn valid_until(&self) -> Moment {
+        self.core
+            .live()
+            .expect("a session must be live")
+            .valid_until()
+    }
+
+    fn watch(&mut self) -> Option<WatchCommand> {
+        let is_it = |effect: &Effect| matches!(effect, Effect::Watch(_));
+        let found = self.effects.iter().position(is_it)?;
+        match self.effects.remove(found) {
+            Some(Effect::Watch(command)) => Some(command),
+            _ => None,
+        }
+    }
+}
+
+fn stored(session: Session, version: u64) -> Stored<Session> {
+    Stored {
+        value: session,
+        version: Revision(version),
+        original: Original::new(()),
+    }
+}
+
+fn written(session: Session, version: u64) -> Answer {
+    Answer::Session(Some(Box::new(stored(session, version))))
+}
+
+fn page(revision: u64) -> Answer {
+    Answer::Page(Box::new(Page {
+        items: Vec::new(),
+        revision: Revision(revision),
+        next: None,
+        unreadable: Vec::new(),
+    }))
+}
+
+fn unavailable() -> Answer {
+    Answer::Failed(StoreError::Unavailable("away".into()))
+}
+
+fn unclear() -> Answer {
+    Answer::Failed(StoreError::Ambiguous("no answer".into()))
+}
+
+fn revoked(session: &Session, reason: RevokeReason) -> Session {
+    let revocation = Revocation {
+        at: WallTime(0),
+        by: "operator".into(),
+        reason,
+    };
+    session.revoked(revocation).unwrap()
+}

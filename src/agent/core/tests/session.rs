@@ -1,0 +1,279 @@
+//! How the session begins, is renewed and ends.
+
+use super::*;
+
+#[test]
+fn session_begins_by_a_list_and_is_on_file_before_any_reply() {
+    let mut rig = Rig::new();
+    let call = rig.need(None);
+    let (list, what) = rig.call();
+    assert!(matches!(what, StoreCall::ListOne));
+    rig.answer(list, page(10));
+    let (create, session) = rig.created();
+    rig.answer(create, written(session.clone(), 11));
+    let order = rig.effects.iter().filter_map(|effect| match effect {
+        Effect::Persist(Record::Session) => Some("persist"),
+        Effect::Reply(..) => Some("reply"),
+        Effect::Watch(WatchCommand::Open(_, _, Revision(10))) => Some("watch"),
+        _ => None,
+    });
+    let order: Vec<&str> = order.collect();
+    assert_eq!(order, ["persist", "reply", "watch"]);
+    assert_eq!(rig.reply(call), Ok(session.id));
+}
+
+#[test]
+fn creation_without_a_clear_answer_is_read_before_it_is_repeated() {
+    let mut rig = Rig::new();
+    let call = rig.need(Some(Revision(10)));
+    let (create, first) = rig.created();
+    rig.answer(create, unclear());
+    let read = rig.read();
+    rig.answer(read, Answer::Session(None));
+    rig.sleep_until_due();
+    let (create, second) = rig.created();
+    assert_eq!(second.id, first.id, "the same name is tried again");
+    let deadline = rig.now.after(VALID);
+    rig.answer(create, written(second, 12));
+    assert_eq!(rig.reply(call), Ok(first.id));
+    assert!(
+        rig.valid_until() < deadline,
+        "it counts from the first attempt"
+    );
+}
+
+#[test]
+fn session_revoked_as_it_began_is_lost_at_its_first_renewal() {
+    let mut rig = Rig::new();
+    rig.need(Some(Revision(10)));
+    let (create, session) = rig.created();
+    rig.answer(create, Answer::Failed(StoreError::Conflict));
+    let read = rig.read();
+    let ended = revoked(&session, RevokeReason::PodEnded);
+    rig.answer(read, written(ended.clone(), 12));
+    rig.sleep_until_due();
+    let read = rig.read();
+    rig.answer(read, written(ended, 12));
+    assert_eq!(rig.lost(), Some(Loss::SessionRevoked));
+    let call = rig.need(None);
+    assert!(matches!(
+        rig.reply(call),
+        Err(AcquireError::ReportedEnded { .. })
+    ));
+}
+
+#[test]
+fn renewal_counts_from_its_first_attempt() {
+    let mut rig = Rig::with_session();
+    rig.sleep_until_due();
+    let (op, ..) = rig.renewal();
+    let first_sent = rig.now;
+    rig.answer(op, unavailable());
+    rig.sleep_until_due();
+    assert!(rig.now > first_sent);
+    let (op, _, next) = rig.renewal();
+    rig.sleep(Duration::from_millis(300));
+    rig.answer(op, written(next, 12));
+    assert_eq!(rig.valid_until(), first_sent.after(VALID));
+}
+
+/// What a read finds, of the version that the renewal was decided on and what it was to write.
+type Found = fn(Session, Session) -> Answer;
+
+const REVOKED: Option<Loss> = Some(Loss::SessionRevoked);
+const RESTORED: Option<Loss> = Some(Loss::StoreRestored);
+
+/// What a read finds, why the session is then lost, and whether it is renewed.
+const FOUND: &[(&str, Found, Option<Loss>, bool)] = &[
+    ("it landed", |_, next| written(next, 12), None, true),
+    ("it did not", |before, _| written(before, 11), None, false),
+    (
+        "a label changed",
+        |before, _| written(before, 12),
+        None,
+        false,
+    ),
+    ("it is gone", |_, _| Answer::Session(None), REVOKED, false),
+    (
+        "it was revoked",
+        |before, _| written(revoked(&before, RevokeReason::Expired), 12),
+        REVOKED,
+        false,
+    ),
+    (
+        "it came out of a backup",
+        |before, _| {
+            written(
+                Session {
+                    renewals: 0,
+                    ..before
+                },
+                9,
+            )
+        },
+        RESTORED,
+        false,
+    ),
+    (
+        "the revision leapt",
+        |before, _| written(before, 2_000_000_000),
+        RESTORED,
+        false,
+    ),
+];
+
+#[test]
+fn read_after_an_unclear_renewal_decides() {
+    for (what, found, lost, is_renewed) in FOUND {
+        let mut rig = Rig::with_session();
+        // Once with success, so that the count can fall.
+        rig.sleep_until_due();
+        let (op, _, next) = rig.renewal();
+        rig.answer(op, written(next, 11));
+        rig.sleep_until_due();
+        let (op, current, next) = rig.renewal();
+        rig.answer(op, unclear());
+        let before = rig.valid_until();
+        let read = rig.read();
+        rig.answer(read, found(current.value, next));
+        assert_eq!(rig.lost(), *lost, "{what}");
+        if lost.is_none() {
+            assert_eq!(rig.valid_until() > before, *is_renewed, "{what}");
+        }
+    }
+}
+
+#[test]
+fn renewal_answered_after_the_deadline_changes_nothing() {
+    let mut rig = Rig::with_session();
+    rig.sleep_until_due();
+    let (op, _, next) = rig.renewal();
+    let deadline = rig.valid_until();
+    rig.now = deadline;
+    rig.answer(op, written(next, 12));
+    assert_eq!(rig.lost(), Some(Loss::SessionExpired));
+    assert!(rig.core.live().is_none());
+    assert_eq!(rig.watch(), Some(WatchCommand::Close));
+}
+
+#[test]
+fn callers_share_one_call_and_the_renewal_before_it() {
+    let mut rig = Rig::with_session();
+    rig.idle_since = Some(rig.now);
+    rig.sleep(Duration::from_secs(10));
+    let calls: Vec<CallId> = (0..3).map(|_| rig.need(None)).collect();
+    assert_eq!(rig.calls(), 1, "{:?}", rig.effects);
+    let (op, _, next) = rig.renewal();
+    let id = next.id.clone();
+    rig.answer(op, written(next, 12));
+    for call in calls {
+        assert_eq!(rig.reply(call), Ok(id.clone()));
+    }
+}
+
+#[test]
+fn callers_are_refused_while_the_session_lives_on() {
+    let mut rig = Rig::with_session();
+    rig.idle_since = Some(rig.now);
+    rig.sleep(Duration::from_secs(8));
+    let call = rig.need(None);
+    let since = rig.now;
+    let is_answered = |rig: &Rig| {
+        let mut effects = rig.effects.iter();
+        effects.any(|effect| matches!(effect, Effect::Reply(to, _) if *to == call))
+    };
+    while !is_answered(&rig) {
+        let (op, ..) = rig.renewal();
+        rig.answer(op, unavailable());
+        if !is_answered(&rig) {
+            rig.sleep_until_due();
+        }
+    }
+    let waited = rig.now.since(since);
+    assert!((4..=5).contains(&waited.as_secs()), "{waited:?}");
+    let words = "the session could not be renewed".into();
+    let error = AcquireError::Store(StoreError::Unavailable(words));
+    assert_eq!(rig.reply(call), Err(error));
+    assert!(rig.core.live().is_some());
+}
+
+#[test]
+fn call_that_the_driver_never_answers_counts_as_unknown() {
+    let mut rig = Rig::with_session();
+    rig.sleep_until_due();
+    let (late, _, next) = rig.renewal();
+    rig.sleep_until_due();
+    let read = rig.read();
+    rig.answer(late, written(next.clone(), 12));
+    assert_eq!(rig.calls(), 0, "an answer that comes later is ignored");
+    rig.answer(read, written(next, 12));
+    assert_eq!(rig.lost(), None);
+}
+
+#[test]
+fn ending_waits_for_the_renewal_that_is_in_flight() {
+    let mut rig = Rig::with_session();
+    rig.sleep_until_due();
+    let (op, _, next) = rig.renewal();
+    let call = CallId(99);
+    rig.feed(Input::EndSession(call));
+    assert_eq!(rig.calls(), 0, "one write to an object at a time");
+    rig.answer(op, written(next.clone(), 12));
+    let read = rig.read();
+    rig.answer(read, written(next, 12));
+    let (op, current, next) = rig.renewal();
+    assert_eq!(current.version, Revision(12));
+    assert!(next.revoked.is_some());
+    rig.answer(op, written(next, 13));
+    let done = |effect: &Effect| matches!(effect, Effect::Reply(to, Reply::Done) if *to == call);
+    assert!(rig.effects.iter().any(done));
+}
+
+#[test]
+fn lost_session_is_revoked_only_after_its_last_promise() {
+    let mut rig = Rig::with_session();
+    rig.now = rig.valid_until();
+    rig.timer();
+    let lost = rig.effects.iter().find_map(|effect| match effect {
+        Effect::SessionLost(lost) => Some(lost.clone()),
+        _ => None,
+    });
+    let promised = rig.now.after(Duration::from_secs(2));
+    let mut cx = Cx {
+        now: rig.now,
+        wall: WallTime(0),
+        rng: &mut rig.dice,
+        idle_since: None,
+    };
+    rig.core.end_lost(&mut cx, lost.unwrap(), promised);
+    rig.sleep(Duration::from_millis(1_999));
+    assert_eq!(rig.calls(), 0);
+    rig.sleep(Duration::from_millis(1));
+    rig.read();
+}
+
+#[test]
+fn stopped_agent_starts_no_renewal_and_waits_for_the_last() {
+    let mut rig = Rig::with_session();
+    rig.sleep_until_due();
+    let (op, _, next) = rig.renewal();
+    let call = CallId(99);
+    rig.feed(Input::StopRenewing(call));
+    let done = |effect: &Effect| matches!(effect, Effect::Reply(to, Reply::Done) if *to == call);
+    assert!(!rig.effects.iter().any(done));
+    rig.answer(op, written(next, 12));
+    assert!(rig.effects.iter().any(done));
+    rig.sleep(Duration::from_secs(6));
+    assert_eq!(rig.calls(), 0);
+}
+
+#[test]
+fn list_counts_although_nobody_waits_for_it_any_more() {
+    let mut rig = Rig::new();
+    rig.need(None);
+    let (list, _) = rig.call();
+    rig.feed(Input::EndSession(CallId(99)));
+    rig.answer(list, page(1_301));
+    let mint = rig.core.mint().unwrap();
+    assert_eq!(mint.seen.highest(), Revision(1_301));
+}
