@@ -15,7 +15,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored};
 
-use super::bid::{Begun, Bid, Outlook, Unsettled, request_key};
+use super::bid::{Begun, Bid, Outlook, Uncertain, request_key};
 use super::gone::Found;
 use super::kept::others_wait;
 use super::line::KEPT_FOR;
@@ -252,7 +252,7 @@ impl Agent {
         let mut bid = Bid::new(request.clone(), attempt, false);
         let outcome = match self.take_or_prove_dead(&mut bid).await {
             Ok(Taken::Ours(stored) | Taken::HandedOver(stored)) => {
-                bid.unsettled = Some(Unsettled::Swap(stored.version));
+                bid.uncertain = Some(Uncertain::Swap(stored.version));
                 let lease = self.make_lease(&bid, stored, arrived).await;
                 lease.map(|lease| Acquired::Granted {
                     lease,
@@ -264,8 +264,8 @@ impl Agent {
         };
         let may_be_left = match &outcome {
             Ok(Acquired::Granted { .. }) => false,
-            Ok(Acquired::Held { .. }) => bid.unsettled.is_some(),
-            Err(AcquireError::Store(StoreError::Unavailable(_))) if bid.unsettled.is_none() => {
+            Ok(Acquired::Held { .. }) => bid.uncertain.is_some(),
+            Err(AcquireError::Store(StoreError::Unavailable(_))) if bid.uncertain.is_none() => {
                 false
             }
             // Also a refusal may be one's own success, where a proxy repeats what it passes on.

@@ -17,13 +17,11 @@ use std::sync::Arc;
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::Lock;
 use crate::protocol::settings::ReleaseRequest;
-use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::Mint;
+use crate::protocol::time::Moment;
 use crate::store::Stored;
 
 use super::Agent;
 use super::kept::{Kept, others_wait};
-use super::release::Returning;
 use super::state::{Held, State};
 
 impl Held {
@@ -37,39 +35,6 @@ impl Kept {
     /// What somebody asks of whoever has it.
     pub(super) fn asked(&self) -> Option<&Arc<ReleaseRequest>> {
         self.stored.value.settings.asked_of(self.tenure.grant())
-    }
-}
-
-impl Returning {
-    /// The lock after it was given back, with the record of it where somebody had asked for that and
-    /// still does: whoever reads the record finds the request beside it, and the policies refuse one
-    /// that nobody asks for in these words. None when the lock does not name the grant.
-    pub(super) fn released(
-        &self,
-        current: &Stored<Lock>,
-        mint: &Mint,
-        now: WallTime,
-    ) -> Option<Lock> {
-        let (lock, at) = (&current.value, current.version);
-        match lock.settings.asked_of(&self.grant.id) {
-            Some(request) if self.asked.as_ref() == Some(request) => {
-                lock.release_on_request(at, mint, &self.grant, request, now)
-            }
-            _ => lock.release(at, mint, &self.grant, now),
-        }
-    }
-
-    /// Goes without the record, if there is to be one and the store refused it: a lock that stays
-    /// held is worse. Says whether there was.
-    pub(super) fn gives_up_record(&mut self) -> bool {
-        let asked = self.asked.take();
-        if let Some(request) = &asked {
-            tracing::warn!(
-                resource = %self.resource, actor = %request.actor,
-                "release request not recorded; releasing anyway"
-            );
-        }
-        asked.is_some()
     }
 }
 

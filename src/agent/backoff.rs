@@ -24,29 +24,6 @@ impl Backoff {
             until: Some(now.after(REQUEST_LIMIT)),
         }
     }
-
-    /// For work behind the scenes, until this moment.
-    pub(super) fn until(moment: Moment) -> Self {
-        Self {
-            tries: 0,
-            longest: Duration::from_secs(10),
-            until: Some(moment),
-        }
-    }
-
-    /// For work that goes on until it is done.
-    pub(super) const fn endless() -> Self {
-        Self {
-            tries: 0,
-            longest: Duration::from_secs(10),
-            until: None,
-        }
-    }
-
-    /// The next wait is a short one again: the store answers, only not this.
-    pub(super) const fn rewind(&mut self) {
-        self.tries = 0;
-    }
 }
 
 impl Agent {

@@ -11,6 +11,7 @@ use crate::protocol::session::Claimant;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
+pub(super) use super::core::leftover::Uncertain;
 use super::state::{RequestKey, State};
 use super::{AcquireError, AcquireRequest, Acquired, Agent};
 
@@ -74,7 +75,7 @@ pub(super) struct Bid {
     /// Whether any write was sent: then the store may hold something for the grant.
     pub(super) is_sent: bool,
     /// The last write whose outcome is not known.
-    pub(super) unsettled: Option<Unsettled>,
+    pub(super) uncertain: Option<Uncertain>,
 }
 
 impl Bid {
@@ -90,7 +91,7 @@ impl Bid {
             pauses: 0,
             turns: None,
             is_sent: false,
-            unsettled: None,
+            uncertain: None,
         }
     }
 
@@ -106,9 +107,9 @@ impl Bid {
 
     /// A place in the queue was asked for: with success, or nobody knows.
     pub(super) fn note_join(&mut self, is_known: bool) {
-        let again = matches!(self.unsettled, Some(Unsettled::Join { .. }));
+        let again = matches!(self.uncertain, Some(Uncertain::Join { .. }));
         if again || !is_known {
-            self.unsettled = Some(Unsettled::Join { again });
+            self.uncertain = Some(Uncertain::Join { again });
         }
     }
 
@@ -129,19 +130,6 @@ impl Bid {
             session: self.session_key()?,
         })
     }
-}
-
-/// A write that was sent, and whose outcome is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unsettled {
-    /// A compare-and-swap on this version: once the lock has moved past it, it can no longer land.
-    Swap(Revision),
-    /// A place in the queue was asked for. That can land on any version.
-    Join {
-        /// Whether it was asked for again since. A place that is there may then be the later one's,
-        /// and the first can still land.
-        again: bool,
-    },
 }
 
 /// Whether a try may begin.

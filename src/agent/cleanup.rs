@@ -1,28 +1,17 @@
-//! What goes on behind the callers' backs: leases of silent apps are ended, writes of unknown
-//! outcome are looked up, and a lost session's leftovers are cleared from the store.
-//!
-//! None of it is needed for safety. It makes locks free sooner than their deadlines would.
+//! What goes on behind the callers' backs: leases of silent apps are ended, and all when the agent
+//! stops.
 
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::protocol::ids::{LeaseId, Resource};
-use crate::protocol::key::GrantKey;
-use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
-use crate::store::{Stored, within};
 
-use super::bid::{Bid, Unsettled};
-use super::core::effect::Input;
-use super::release::Returning;
-use super::{Agent, Backoff, CALL_LIMIT, OnTerm};
+use super::bid::Bid;
+use super::core::effect::{Input, Reply};
+use super::{Agent, CALL_LIMIT, OnTerm};
 
-/// How long a write may still land after nobody waits for it: the API server ends a request
-/// after 60 s, and a proxy on the way may hold it as long again.
-const LANDS_WITHIN: Duration = Duration::from_secs(120);
-/// How long a lost session's leftovers are worth the trouble; by then others have taken over.
-pub(super) const CLEARED_WITHIN: Duration = Duration::from_secs(600);
 /// How long a stopping agent waits for the store to take its releases.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// A task that died is not started again faster than this.
@@ -90,9 +79,7 @@ impl Agent {
 
     /// Wakes the sweeper, if this kept grant is to go before it wakes by itself.
     pub(super) fn wake_sweeper_for_kept(&self, resource: &Resource) {
-        let state = self.state();
-        let kept = state.kept.get(resource);
-        if kept.is_some_and(|kept| kept.goes_at() < state.next_sweep) {
+        if self.state().is_kept_due_before_sweep(resource) {
             self.0.deadlines_changed.notify_one();
         }
     }
@@ -138,106 +125,12 @@ impl Agent {
         next
     }
 
-    /// Finds out what the store holds for a grant that nobody awaits any more, and clears it: the
-    /// grant is released, a place in the queue given up. While a write of unknown outcome may still
-    /// land, it goes on looking. The receiver hears when it is done.
-    pub(super) fn spawn_settle(
-        &self,
-        resource: Resource,
-        grant: GrantKey,
-        unsettled: Option<Unsettled>,
-    ) -> oneshot::Receiver<()> {
-        let (done, receiver) = oneshot::channel();
-        let agent = self.clone();
-        let on_its_way = self.on_its_way(grant.id.clone());
-        self.spawn(async move {
-            agent.settle(resource, grant, unsettled).await;
-            drop(on_its_way);
-            // Nobody may be waiting any more.
-            let _unheard = done.send(());
-        });
-        receiver
-    }
-
-    /// The same for a bid that is given up. One that sent nothing has nothing to be cleared.
-    pub(super) fn settle_bid(&self, bid: &Bid) -> Option<oneshot::Receiver<()>> {
+    /// Clears from the store what it may have for a bid that is given up. One that sent nothing has nothing
+    /// there.
+    pub(super) fn settle_bid(&self, bid: &Bid) -> Option<oneshot::Receiver<Reply>> {
         let grant = bid.key().filter(|_| bid.is_sent)?;
         let resource = bid.request.resource.clone();
-        Some(self.spawn_settle(resource, grant, bid.unsettled))
-    }
-
-    async fn settle(&self, resource: Resource, grant: GrantKey, unsettled: Option<Unsettled>) {
-        let mut backoff = Backoff::until(self.now().after(LANDS_WITHIN));
-        loop {
-            match self.read_lock(&resource).await {
-                Ok(Some(found)) if found.value.is_held_by(&grant) => {
-                    tracing::info!(%resource, grantId = %grant.id, "grant has no caller; releasing");
-                    let known = Some(found);
-                    let what = Returning {
-                        resource,
-                        grant,
-                        known,
-                        asked: None,
-                        lease: None,
-                        may_have_landed: false,
-                    };
-                    self.give_back(what, Backoff::endless()).await;
-                    return;
-                }
-                Ok(Some(found)) => {
-                    let is_settled = match found.value.leave_queue(&grant) {
-                        // The place may be the later join's, and the first still on its way.
-                        Some(next) => {
-                            let has_left = self.write_left_queue(&found, &next).await;
-                            has_left && unsettled != Some(Unsettled::Join { again: true })
-                        }
-                        None => match unsettled {
-                            None => true,
-                            Some(Unsettled::Swap(on)) => found.version != on,
-                            Some(Unsettled::Join { .. }) => false,
-                        },
-                    };
-                    if is_settled {
-                        return;
-                    }
-                }
-                Ok(None) => return,
-                Err(_) => {}
-            }
-            if !self.pause(&mut backoff).await {
-                return;
-            }
-        }
-    }
-
-    /// One try to leave the queue. Any answer but yes is looked up by the next round.
-    async fn write_left_queue(&self, current: &Stored<Lock>, next: &Lock) -> bool {
-        // Closes the race with a hand-over to us: what is left is the queue that was read.
-        match within(CALL_LIMIT, self.0.locks.update(current, next)).await {
-            Ok(stored) => {
-                self.observe_revision(stored.version);
-                true
-            }
-            Err(error) => {
-                tracing::debug!(resource = %current.value.resource, %error, "leaving the queue failed; retrying");
-                false
-            }
-        }
-    }
-
-    /// Gives the grants of a lost session back once no app may believe in them any more.
-    pub(super) fn spawn_give_back_lost(&self, grants: Vec<Returning>, not_before: Moment) {
-        let agent = self.clone();
-        self.spawn(async move {
-            // Timers only wake; a clock that counts sleep may be ahead of them or behind.
-            while agent.now() < not_before {
-                agent.sleep_until(not_before).await;
-            }
-            let give_up = agent.now().after(CLEARED_WITHIN);
-            for what in grants {
-                agent.give_back(what, Backoff::until(give_up)).await;
-            }
-        });
+        Some(self.clear_leftover(resource, grant, bid.uncertain))
     }
 
     /// Waits until every lease was released or the deadline that its app was told has passed.

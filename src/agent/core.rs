@@ -10,9 +10,14 @@ mod cooldown;
 pub(super) mod effect;
 mod ending;
 pub(super) mod free_locks;
+pub(super) mod gone;
 pub(super) mod history;
 mod horizon;
+pub(super) mod leftover;
+mod lost;
 pub(super) mod peers;
+pub(super) mod release;
+mod releases;
 pub(super) mod report;
 pub(super) mod session;
 pub(super) mod stream;
@@ -21,7 +26,10 @@ mod watch;
 use std::time::Duration;
 
 use crate::agent::AcquireError;
+use crate::protocol::ids::{GrantId, LeaseId, Resource};
+use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
+use crate::protocol::lock::Lock;
 use crate::protocol::object::{StoreError, Stored};
 use crate::protocol::session::{KeepAlive, Session};
 use crate::protocol::time::Moment;
@@ -29,7 +37,7 @@ use crate::protocol::token::{Mint, Revision, StoreWentBack};
 
 pub(super) use effect::Rng;
 use effect::{
-    Answer, CallId, Cx, Effect, Env, Input, LostSession, Machine, OpId, Outbox, Reply,
+    Answer, CallId, Cx, Effect, Env, InFlight, Input, LostSession, Machine, OpId, Outbox, Reply,
     WatchCommand, WatchId, WatchInput,
 };
 use ending::EndingSession;
@@ -37,7 +45,10 @@ use free_locks::FreeLocks;
 use history::History;
 pub(super) use horizon::BeforeList;
 use horizon::Horizon;
+use leftover::Uncertain;
 use peers::Peers;
+use release::ReleaseOf;
+use releases::Releases;
 use report::Report;
 use session::{Live, SessionConfig, SessionMachine};
 use watch::Watch;
@@ -59,7 +70,6 @@ pub(super) struct CoreConfig {
 /// All that the agent knows and decides.
 #[derive(Clone, Debug)]
 pub(super) struct Core {
-    token_floor: u64,
     /// The spread of the pause before what a watch missed is listed.
     spread: Duration,
     session: SessionMachine,
@@ -68,6 +78,8 @@ pub(super) struct Core {
     watch: Option<Watch>,
     last_watch: u64,
     horizon: Horizon,
+    /// Grants that are over.
+    pub(super) releases: Releases,
     /// Other pods' sessions.
     pub(super) peers: Peers,
     /// Free locks as last written.
@@ -81,13 +93,13 @@ impl Core {
     /// Returns a core that has seen nothing yet.
     pub(super) fn new(config: CoreConfig) -> Self {
         Self {
-            token_floor: config.token_floor,
+            horizon: Horizon::new(config.token_floor),
             spread: config.session.ttl.get() / 10,
             session: SessionMachine::new(config.session),
             ending: Vec::new(),
             watch: None,
             last_watch: 0,
-            horizon: Horizon::default(),
+            releases: Releases::default(),
             peers: Peers::default(),
             free_locks: FreeLocks::default(),
             history: History::default(),
@@ -131,6 +143,7 @@ impl Core {
             .into_iter()
             .chain(watch)
             .chain(self.out.next_overdue());
+        let others = others.chain(self.releases.timeout());
         ending.chain(others).min()
     }
 
@@ -161,6 +174,49 @@ impl Core {
     pub(super) fn end_lost(&mut self, cx: &mut Cx, lost: LostSession, not_before: Moment) {
         let ending = EndingSession::lost(lost.session, lost.in_flight, not_before);
         self.end(cx, ending);
+    }
+
+    /// Begins to release a grant; answers the request once that has ended.
+    pub(super) fn release(&mut self, cx: &mut Cx, what: ReleaseOf, call: Option<CallId>) {
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        let record = &mut releases::Record {
+            history: &mut self.history,
+            session: self.session.live(),
+        };
+        self.releases.release(what, call, record, env);
+    }
+
+    /// Looks for what the store may have for a claim that nobody waits for any more; answers the
+    /// request when done.
+    pub(super) fn look_for_leftover(
+        &mut self,
+        cx: &mut Cx,
+        resource: Resource,
+        grant: GrantKey,
+        uncertain: Option<Uncertain>,
+        call: Option<CallId>,
+    ) {
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        self.releases
+            .look_for_leftover(resource, grant, uncertain, call, env);
+    }
+
+    /// Looks up why a lease is over whose grant is gone.
+    pub(super) fn explain_loss(
+        &mut self,
+        cx: &mut Cx,
+        lease: LeaseId,
+        grant: GrantId,
+        resource: Resource,
+    ) {
+        let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
+        self.releases.explain(lease, grant, resource, env);
+    }
+
+    /// Waits for no promise of an earlier process any more: the apps have ended.
+    pub(super) fn release_held_back(&mut self, cx: &mut Cx) {
+        self.releases.release_now(cx.now);
+        self.timer(cx);
     }
 
     /// Records the revision of a lock that was read, written or reported. If it leapt, the store was
@@ -205,12 +261,7 @@ impl Core {
     /// `StoreWentBack` until a list returned what had been seen before. `SessionLost` before the list
     /// of the first session.
     pub(super) fn mint(&self) -> Result<Mint, AcquireError> {
-        self.horizon.mint(self.token_floor)
-    }
-
-    /// Returns what the token of a hand-over is made from.
-    pub(super) fn hand_over_mint(&self) -> Mint {
-        self.horizon.hand_over_mint(self.token_floor)
+        self.horizon.mint()
     }
 
     fn watch_happened(&mut self, cx: &mut Cx, id: WatchId, input: WatchInput) {
@@ -273,6 +324,10 @@ impl Core {
                 Ok(()) => Answer::Page(page),
                 Err(error) => Answer::WentBack(error),
             },
+            Answer::Lock(lock) => {
+                self.observe_lock(cx, &call, lock.as_deref());
+                Answer::Lock(lock)
+            }
             answer => answer,
         };
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
@@ -289,6 +344,29 @@ impl Core {
                 }
             }
             Machine::Ending => {}
+            machine @ (Machine::Release(_) | Machine::Leftover(_) | Machine::Lost(_)) => {
+                let record = &mut releases::Record {
+                    history: &mut self.history,
+                    session: self.session.live(),
+                };
+                self.releases.answered(machine, op, answer, record, env);
+            }
+        }
+    }
+
+    /// Records a lock that was read or written.
+    fn observe_lock(&mut self, cx: &mut Cx, call: &InFlight, lock: Option<&Stored<Lock>>) {
+        if let Some(lock) = lock {
+            self.observe_revision(cx, lock.version);
+        }
+        match (&call.reads, lock) {
+            (Some(resource), lock) => {
+                let lock = lock.cloned().map(Box::new);
+                let read = Effect::LockRead(resource.clone(), call.sent_at, lock);
+                self.out.push(read);
+            }
+            (None, Some(written)) => self.free_locks.observe(written),
+            (None, None) => {}
         }
     }
 
@@ -313,6 +391,11 @@ impl Core {
         if let Some(watch) = &mut self.watch {
             watch.timer(env);
         }
+        let record = &mut releases::Record {
+            history: &mut self.history,
+            session: self.session.live(),
+        };
+        self.releases.timer(record, env);
     }
 
     /// Keeps the watch with the session.

@@ -11,22 +11,24 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::{FutureExt as _, StreamExt as _};
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::protocol::ids::SessionId;
+use crate::protocol::ids::{Resource, SessionId};
+use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
+use crate::protocol::time::Moment;
 use crate::protocol::token::{Revision, StoreWentBack};
 use crate::random::Random;
-use crate::store::{LockEvent, Page, StoreError, within};
+use crate::store::{LockEvent, Page, StoreError, Stored, within};
 
 use super::core::effect::{
     Answer, CallId, Cx, Effect, Input, Record, Reply, Rng, StoreCall, WatchCommand, WatchId,
     WatchInput,
 };
+use super::core::report::Report;
 use super::core::{BeforeList, CALL_LIMIT, Core};
-use super::loss::LostLeases;
-use super::state::State;
+use super::loss::{LostByItself, LostLeases};
+use super::state::{Ended, State};
 use super::{AcquireError, Agent};
 use report::report;
 
@@ -40,12 +42,29 @@ impl Rng for Random {
     }
 }
 
+/// A lock that was read, by a read that was sent at this moment.
+type LockRead = (Resource, Moment, Option<Box<Stored<Lock>>>);
+
 /// What is done once the mutex is released.
 #[derive(Default)]
 pub(super) struct Afterwards {
-    reports: Vec<super::core::report::Report>,
+    pub(super) reports: Vec<Report>,
     lost: Vec<LostLeases>,
+    lost_alone: Vec<LostByItself>,
+    read: Vec<LockRead>,
     listed: Vec<(SessionId, Box<Page<Lock>>)>,
+}
+
+impl Afterwards {
+    /// Reports a lease that was lost by itself.
+    pub(super) fn record_loss(&mut self, resource: Resource, ended: Ended, loss: Loss, at: Moment) {
+        self.lost_alone.push(LostByItself {
+            resource,
+            ended,
+            loss,
+            at,
+        });
+    }
 }
 
 impl Agent {
@@ -56,14 +75,7 @@ impl Agent {
 
     /// Feeds an input that the core answers, and returns the answer.
     pub(super) async fn request(&self, input: impl FnOnce(CallId) -> Input) -> Option<Reply> {
-        let (reply, receiver) = oneshot::channel();
-        let call = {
-            let mut state = self.state();
-            state.last_call += 1;
-            let call = CallId(state.last_call);
-            state.replies.insert(call, reply);
-            call
-        };
+        let (call, receiver) = self.state().expect_reply();
         self.feed(input(call));
         receiver.await.ok()
     }
@@ -143,6 +155,15 @@ impl Agent {
         for lost in afterwards.lost {
             self.report_lost_leases(&lost);
         }
+        for lost in &afterwards.lost_alone {
+            self.report_lost(&lost.resource, &lost.ended, lost.loss, lost.at);
+        }
+        for (resource, sent_at, lock) in afterwards.read {
+            self.note_election(&resource, sent_at, lock.as_deref());
+            if let Some(lock) = lock {
+                self.note_read(&lock);
+            }
+        }
         for (session, page) in afterwards.listed {
             self.note_listed(&session, *page);
         }
@@ -176,6 +197,15 @@ impl Agent {
                 }
             }
             Effect::WakeStreams => self.0.streams_changed.notify_waiters(),
+            Effect::WakeCallers => self.0.something_ended.notify_waiters(),
+            Effect::LockRead(resource, sent_at, lock) => {
+                afterwards.read.push((resource, sent_at, lock));
+            }
+            Effect::ReleaseStarted(grant) => state.bound.release_started(&grant),
+            Effect::LossExplained(lease, read) => {
+                let read = read.map(|read| *read);
+                self.loss_explained(state, &lease, read, afterwards);
+            }
             Effect::SessionStarted(session) => self.spawn_look_at_kept(session),
             Effect::SessionLost(lost) => {
                 afterwards.lost.push(self.session_lost(state, lost));
@@ -188,6 +218,7 @@ impl Agent {
     /// Makes one call to the store.
     async fn call(&self, call: StoreCall, limit: Duration) -> Answer {
         let (locks, sessions) = (&self.0.locks, &self.0.sessions);
+        let lock = |stored| Answer::Lock(Some(Box::new(stored)));
         let session = |stored| Answer::Session(Some(Box::new(stored)));
         let page = |page| Answer::Page(Box::new(page));
         let answer = match call {
@@ -200,6 +231,13 @@ impl Agent {
             StoreCall::UpdateSession(current, next) => {
                 let written = within(limit, sessions.update(&current, &next)).await;
                 written.map(session)
+            }
+            StoreCall::GetLock(resource) => within(limit, locks.get(&resource))
+                .await
+                .map(|found| Answer::Lock(found.map(Box::new))),
+            StoreCall::UpdateLock(current, next) => {
+                let written = within(limit, locks.update(&current, &next)).await;
+                written.map(lock)
             }
             StoreCall::ListOne => within(limit, locks.list(1, None)).await.map(page),
             StoreCall::ListHeld(session) => {

@@ -217,7 +217,9 @@ impl LeaseEvents {
         let view = match self.agent.lease(&self.lease, self.arrived) {
             Ok(view) => view,
             // A stopping agent's last told deadline has passed, and nobody ended the lease yet.
-            Err(LeaseError::Lost(_)) if self.agent.state().unexplained.contains(&self.lease) => {
+            Err(LeaseError::Lost(_))
+                if self.agent.state().unexplained.contains_key(&self.lease) =>
+            {
                 return None;
             }
             Err(LeaseError::Lost(loss)) => {
@@ -240,7 +242,7 @@ impl LeaseEvents {
         let state = self.agent.state();
         let is_stopping = state.is_draining();
         let Some((held, session_until, is_failing)) = state.lease_and_session(&self.lease) else {
-            if state.unexplained.contains(&self.lease) {
+            if state.unexplained.contains_key(&self.lease) {
                 return None;
             }
             // Taken out by whoever ended it, who told how before.

@@ -22,7 +22,8 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 use crate::store::{Stored, within};
 
-use super::release::Returning;
+use super::core::release::ReleaseOf;
+use super::driver::Afterwards;
 use super::state::{End, Ended, Held, State};
 use super::{Agent, CALL_LIMIT};
 
@@ -69,14 +70,16 @@ impl Kept {
         }
     }
 
-    pub(super) fn into_returning(self, resource: Resource) -> Returning {
-        Returning {
+    pub(super) fn into_release(self, resource: Resource) -> ReleaseOf {
+        ReleaseOf {
             resource,
             grant: self.key(),
-            asked: self.asked().cloned(),
+            request: self.asked().cloned(),
             known: Some(self.stored),
-            lease: None,
-            may_have_landed: false,
+            ending: None,
+            may_be_applied: false,
+            not_before: Moment::default(),
+            give_up_at: None,
         }
     }
 }
@@ -142,12 +145,17 @@ impl State {
         }
     }
 
-    /// Takes a kept grant out. From this step on it is known to be on its way back.
-    fn take_kept(&mut self, resource: &Resource, now: Moment) -> Option<Returning> {
+    /// Takes a kept grant out, to be released in the same step.
+    fn take_kept(&mut self, resource: &Resource, now: Moment) -> Option<ReleaseOf> {
         let kept = self.kept.remove(resource)?;
-        self.returning.insert(kept.tenure.grant().clone(), None);
         self.idle_since = now;
-        Some(kept.into_returning(resource.clone()))
+        Some(kept.into_release(resource.clone()))
+    }
+
+    /// Whether a kept grant is to go before the sweeper wakes by itself.
+    pub(super) fn is_kept_due_before_sweep(&self, resource: &Resource) -> bool {
+        let kept = self.kept.get(resource);
+        kept.is_some_and(|kept| kept.goes_at() < self.next_sweep)
     }
 
     /// At this revision the session did not hold the lock: a grant that was kept before is gone.
@@ -190,13 +198,13 @@ impl State {
     }
 
     /// The kept grants of a session that ended, on their way back.
-    pub(super) fn take_kept_of(&mut self, session: &SessionId) -> Vec<Returning> {
+    pub(super) fn take_kept_of(&mut self, session: &SessionId) -> Vec<ReleaseOf> {
         let of_it = |_: &Resource, kept: &mut Kept| kept.session.id == *session;
         let gone = self.kept.extract_if(.., of_it);
-        gone.map(|(resource, kept)| Returning {
+        gone.map(|(resource, kept)| ReleaseOf {
             // It goes because its session went.
-            asked: None,
-            ..kept.into_returning(resource)
+            request: None,
+            ..kept.into_release(resource)
         })
         .collect()
     }
@@ -206,11 +214,16 @@ impl Agent {
     /// Gives a kept grant back, if there is one.
     pub(super) fn give_back_kept(&self, resource: &Resource) {
         let now = self.now();
-        let Some(returning) = self.state().take_kept(resource, now) else {
-            return;
-        };
-        // Nobody waits for it; the task goes on by itself.
-        let _done = self.spawn_give_back(returning);
+        let mut afterwards = Afterwards::default();
+        {
+            let mut state = self.state();
+            let Some(what) = state.take_kept(resource, now) else {
+                return;
+            };
+            self.begin_release(&mut state, what, None);
+            self.execute_effects(&mut state, &mut afterwards);
+        }
+        self.finish(afterwards);
     }
 
     /// The grant of a resource that is kept here.

@@ -106,7 +106,7 @@ impl Agent {
         });
         let Some((lease, told)) = begun else {
             drop(state);
-            self.spawn_give_back(kept.into_returning(request.resource.clone()));
+            self.release_grant(kept.into_release(request.resource.clone()));
             return FromKept::Nothing;
         };
         kept.share.note_lease();

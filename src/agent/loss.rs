@@ -14,6 +14,7 @@ use crate::protocol::time::Moment;
 
 use super::Agent;
 use super::core::effect::{Input, LostSession};
+use super::core::release::{REFUSED_FOR, ReleaseOf};
 use super::release::WhoEnds;
 use super::state::{End, Ended, Held, State};
 
@@ -70,8 +71,7 @@ impl Agent {
         let Some(held) = held else {
             return self.wake_sweeper_for_kept(&resource);
         };
-        // The task finishes without a caller.
-        let _done = self.spawn_give_back(held.into_returning(resource));
+        self.release_grant(held.into_release(resource));
     }
 
     /// One log line and the counters for a lease that its app did not end.
@@ -112,8 +112,16 @@ impl Agent {
             leases: ended.collect(),
         };
         let leases = leases.into_iter();
-        let leases = leases.map(|(resource, held)| held.into_returning(resource));
-        self.spawn_give_back_lost(leases.chain(kept).collect(), told_until);
+        let leases = leases.map(|(resource, held)| held.into_release(resource));
+        for what in leases.chain(kept) {
+            let what = ReleaseOf {
+                not_before: told_until,
+                // By then others have taken over.
+                give_up_at: Some(told_until.after(REFUSED_FOR)),
+                ..what
+            };
+            self.begin_release(state, what, None);
+        }
         ended
     }
 
@@ -126,6 +134,14 @@ impl Agent {
         }
         self.0.something_ended.notify_waiters();
     }
+}
+
+/// A lease that was lost by itself.
+pub(super) struct LostByItself {
+    pub(super) resource: Resource,
+    pub(super) ended: Ended,
+    pub(super) loss: Loss,
+    pub(super) at: Moment,
 }
 
 /// The leases that were lost with their session.

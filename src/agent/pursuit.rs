@@ -22,7 +22,7 @@ use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
 
 use super::acquire::Delivery;
-use super::bid::{Bid, Outlook, Unsettled};
+use super::bid::{Bid, Outlook, Uncertain};
 use super::core::effect::Input;
 use super::line::Front;
 use super::local::LocalTurn;
@@ -312,7 +312,7 @@ impl Agent {
         pursuit.queued = None;
         pursuit.has_place = true;
         pursuit.trouble_since = None;
-        bid.unsettled = Some(Unsettled::Swap(stored.version));
+        bid.uncertain = Some(Uncertain::Swap(stored.version));
         let made = match self.lease_for_first(resource, &mut bid, stored).await {
             Ok(Some((first, lease))) => {
                 self.deliver(&first, lease);

@@ -126,7 +126,7 @@ impl Agent {
             return is_ours(&kept.key()).then(|| Own::Kept(kept.tenure.last_token()));
         }
         let grant = stored.value.grant.as_ref()?;
-        let is_given_back = state.returning.contains_key(&grant.id);
+        let is_given_back = state.core.releases.has(&grant.id);
         is_given_back.then_some(Own::GivenBack)
     }
 

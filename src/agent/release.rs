@@ -1,66 +1,29 @@
-//! Giving a grant back. The lease is over the moment its app says so; the store hears of it as
-//! soon as it can.
+//! Ending a lease. It is over the moment its app says so; the core releases its grant as soon as it
+//! can.
 //!
-//! Once a release was sent, the grant is never used again: the agent only goes on releasing,
-//! because the first try may still land. Invariant: whoever takes a lease out of the state keeps its
-//! grant in the same step, or starts its release.
-//!
-//! A lock that does not name the grant is a success only when a release of ours may have landed.
-//! Before one was sent it means that the lease was lost, and nobody here knew.
+//! Invariant: whoever takes a lease out of the state keeps its grant in the same step, or begins its
+//! release.
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
+use crate::protocol::ids::{LeaseId, Resource};
 use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
-use crate::protocol::lock::Lock;
-use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::Moment;
-use crate::protocol::token::Revision;
-use crate::store::{StoreError, Stored, within};
 
-use super::cleanup::CLEARED_WITHIN;
+use super::core::effect::{CallId, Reply};
+use super::core::gone::{Ending, GoneGrant};
+use super::core::leftover::Uncertain;
+use super::core::release::ReleaseOf;
 use super::core::stream::Over;
-use super::gone::Gone;
+use super::driver::Afterwards;
 use super::state::{End, Held, State};
-use super::{Agent, Backoff, CALL_LIMIT, LeaseError, Life, Released};
+use super::{Agent, LeaseError, Life, Released};
 
 /// How long the app waits for the store before it is told `Pending`.
 const ANSWER_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
-/// How often a release that another write outran is tried again at once.
-const AT_ONCE: u32 = 8;
-
-/// What is to be given back.
-pub(super) struct Returning {
-    pub(super) resource: Resource,
-    pub(super) grant: GrantKey,
-    /// The lock as last seen, if it is worth a try without reading.
-    pub(super) known: Option<Stored<Lock>>,
-    /// Who asked for it, where that is why; it is written into the lock's record if it still stands.
-    pub(super) asked: Option<Arc<ReleaseRequest>>,
-    /// The lease whose end this completes; none when it was over already.
-    pub(super) lease: Option<Ending>,
-    /// Whether a release was sent whose outcome is not known.
-    pub(super) may_have_landed: bool,
-}
-
-impl Held {
-    /// The grant of a lease that is over.
-    pub(super) fn into_returning(self, resource: Resource) -> Returning {
-        Returning {
-            resource,
-            grant: self.key(),
-            known: Some(self.stored),
-            asked: None,
-            lease: None,
-            may_have_landed: false,
-        }
-    }
-}
-
 /// Who ends a lease that is not over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhoEnds {
@@ -120,38 +83,44 @@ impl State {
     }
 }
 
-/// A lease that ended while its app could believe in it.
-pub(super) struct Ending {
-    pub(super) lease: LeaseId,
-    pub(super) gone: Gone,
-    pub(super) session: SessionId,
-    /// The version at which the lock was last seen with its grant.
-    pub(super) seen_at: Revision,
-    pub(super) told_until: Moment,
-}
+impl Held {
+    /// The grant of a lease that is over.
+    pub(super) fn into_release(self, resource: Resource) -> ReleaseOf {
+        ReleaseOf {
+            resource,
+            grant: self.key(),
+            known: Some(self.stored),
+            request: None,
+            ending: None,
+            may_be_applied: false,
+            not_before: Moment::default(),
+            give_up_at: None,
+        }
+    }
 
-/// What became of a grant that was to be given back.
-pub(super) enum GivenBack {
-    /// The lock no longer names it, and that may be our doing.
-    Done,
-    /// The lock did not name it before any release of ours can have landed. As it was seen then;
-    /// none when there is no lock.
-    WasGone(Option<Box<Stored<Lock>>>),
-    /// The tries are used up.
-    Abandoned,
-}
+    /// The grant of a lease that its app ends now.
+    fn into_last_release(self, resource: Resource, may_answer_request: bool) -> ReleaseOf {
+        let ending = Ending {
+            lease: self.lease.id.clone(),
+            gone: self.gone(),
+            session: self.session.id.clone(),
+            seen_at: self.stored.version,
+            promised_until: self.lease.told_until(),
+        };
+        let request = self.asked().filter(|_| may_answer_request).cloned();
+        ReleaseOf {
+            request,
+            ending: Some(ending),
+            ..self.into_release(resource)
+        }
+    }
 
-/// A grant that is being given back or looked for, for as long as this lives: it keeps the session
-/// alive, and its lock is not mistaken for an orphan's.
-pub(super) struct OnItsWay {
-    agent: Agent,
-    grant: GrantId,
-}
-
-impl Drop for OnItsWay {
-    fn drop(&mut self) {
-        self.agent.state().returning.remove(&self.grant);
-        self.agent.0.something_ended.notify_waiters();
+    /// The grant, as the lock's record may name it.
+    pub(super) fn gone(&self) -> GoneGrant {
+        GoneGrant {
+            grant: self.tenure.grant().clone(),
+            base: self.stored.value.token,
+        }
     }
 }
 
@@ -239,55 +208,54 @@ impl Agent {
         &self,
         lease: &LeaseId,
         who: WhoEnds,
-    ) -> Result<Option<oneshot::Receiver<()>>, LeaseError> {
-        let (now, taken) = {
+    ) -> Result<Option<oneshot::Receiver<Reply>>, LeaseError> {
+        let mut afterwards = Afterwards::default();
+        let receiver = {
             let mut state = self.state();
             // Read under the mutex: what a reader is told is judged before this or after.
             let now = self.now();
-            let taken = match state.plan_end(lease, who, now) {
+            match state.plan_end(lease, who, now) {
                 PlannedEnd::Nothing => return Ok(None),
                 PlannedEnd::Later(until) => {
                     state.close(lease, now);
                     drop(state);
                     return Ok(Some(self.spawn_release_at(lease.clone(), until, who)));
                 }
-                PlannedEnd::Now => state.end_or_keep(lease, End::Releasing, now),
-            };
-            (now, taken)
+                PlannedEnd::Now => {}
+            }
+            let taken = state.end_or_keep(lease, End::Releasing, now);
+            let (resource, ended, held) = taken.ok_or(LeaseError::Unknown)?;
+            self.0.metrics.lease_ended(now.since(ended.since));
+            let is_kept = held.is_none();
+            if is_kept {
+                tracing::debug!(
+                    %resource, ownerId = %ended.owner, leaseId = %lease,
+                    fencingToken = ended.token.get(), "lease released; grant kept"
+                );
+            } else {
+                tracing::info!(
+                    %resource, ownerId = %ended.owner, leaseId = %lease,
+                    fencingToken = ended.token.get(), "lease released"
+                );
+            }
+            let (call, receiver) = state.expect_reply();
+            if let Some(held) = held {
+                let may_answer_request = matches!(who, WhoEnds::App | WhoEnds::Request);
+                let what = held.into_last_release(resource, may_answer_request);
+                self.begin_release(&mut state, what, Some(call));
+            } else {
+                // There is nothing to wait for.
+                state.replies.remove(&call);
+                if state.is_kept_due_before_sweep(&resource) {
+                    self.0.deadlines_changed.notify_one();
+                }
+            }
+            self.execute_effects(&mut state, &mut afterwards);
+            receiver
         };
-        let (resource, ended, held) = taken.ok_or(LeaseError::Unknown)?;
         self.0.something_ended.notify_waiters();
-        self.0.metrics.lease_ended(now.since(ended.since));
-        let Some(held) = held else {
-            tracing::debug!(
-                %resource, ownerId = %ended.owner, leaseId = %lease,
-                fencingToken = ended.token.get(), "lease released; grant kept"
-            );
-            self.wake_sweeper_for_kept(&resource);
-            let (done, heard) = oneshot::channel();
-            // There is nothing to wait for.
-            let _heard = done.send(());
-            return Ok(Some(heard));
-        };
-        tracing::info!(
-            %resource, ownerId = %ended.owner, leaseId = %lease,
-            fencingToken = ended.token.get(), "lease released"
-        );
-        let may_answer_request = matches!(who, WhoEnds::App | WhoEnds::Request);
-        Ok(Some(self.spawn_give_back(Returning {
-            resource,
-            grant: held.key(),
-            asked: held.asked().filter(|_| may_answer_request).cloned(),
-            lease: Some(Ending {
-                lease: lease.clone(),
-                gone: Gone::from(&held),
-                session: held.session.id,
-                seen_at: held.stored.version,
-                told_until: held.lease.told_until(),
-            }),
-            known: Some(held.stored),
-            may_have_landed: false,
-        })))
+        self.finish(afterwards);
+        Ok(Some(receiver))
     }
 
     /// Releases a lease that is over for its holder when its readers' time is over too. The receiver
@@ -297,7 +265,7 @@ impl Agent {
         lease: LeaseId,
         until: Moment,
         who: WhoEnds,
-    ) -> oneshot::Receiver<()> {
+    ) -> oneshot::Receiver<Reply> {
         // An app speaks for the whole pod, and not for a lead that it was only asked to give up: if the agent
         // stops before that time, its readers keep what they were promised.
         let who = match who {
@@ -313,136 +281,55 @@ impl Agent {
                 let _heard = heard.await;
             }
             // Nobody may be waiting any more.
-            let _unheard = done.send(());
+            let _unheard = done.send(Reply::Done);
         });
         receiver
     }
 
-    /// Starts giving a grant back, in a task that no caller can cut off. The receiver hears when
-    /// the store has said what became of it.
-    pub(super) fn spawn_give_back(&self, mut what: Returning) -> oneshot::Receiver<()> {
-        let (done, receiver) = oneshot::channel();
-        let is_held_back = self.state().is_held_back(&what.grant.id);
-        // Nobody is to wait for one that has to wait itself.
-        let done = Some(done).filter(|_| !is_held_back);
-        let on_its_way = self.on_its_way(what.grant.id.clone());
-        self.spawn(async move {
-            let agent = on_its_way.agent.clone();
-            if is_held_back {
-                if !agent.until_unbound(&what.grant.id).await {
-                    return;
-                }
-                // Its queue may have changed meanwhile.
-                what.known = None;
+    /// Begins to release a grant, unless the process before has promised it: then when that has
+    /// passed.
+    pub(super) fn begin_release(
+        &self,
+        state: &mut State,
+        mut what: ReleaseOf,
+        call: Option<CallId>,
+    ) {
+        let mut call = call;
+        if state.is_held_back(&what.grant.id) {
+            what.not_before = what.not_before.max(state.bound.not_before());
+            // Its queue may have changed by then.
+            what.known = None;
+            // Nobody is to wait for one that has to wait itself.
+            if let Some(call) = call.take() {
+                state.replies.remove(&call);
             }
-            let ending = what.lease.take();
-            let given_back = agent.give_back(what, Backoff::endless()).await;
-            if let Some(ending) = ending {
-                agent.note_given_back(&ending, &given_back);
-            }
-            // Nobody may be waiting any more.
-            let _unheard = done.map(|done| done.send(()));
-            drop(on_its_way);
+        }
+        self.step(state, |core, cx| core.release(cx, what, call));
+    }
+
+    /// The same for a grant that nobody waits for.
+    pub(super) fn release_grant(&self, what: ReleaseOf) {
+        let mut afterwards = Afterwards::default();
+        {
+            let mut state = self.state();
+            self.begin_release(&mut state, what, None);
+            self.execute_effects(&mut state, &mut afterwards);
+        }
+        self.finish(afterwards);
+    }
+
+    /// Clears from the store what it may have for a claim that nobody waits for any more. The receiver
+    /// hears when that is done.
+    pub(super) fn clear_leftover(
+        &self,
+        resource: Resource,
+        grant: GrantKey,
+        uncertain: Option<Uncertain>,
+    ) -> oneshot::Receiver<Reply> {
+        let (call, receiver) = self.state().expect_reply();
+        self.with_core(|core, cx| {
+            core.look_for_leftover(cx, resource, grant, uncertain, Some(call));
         });
         receiver
-    }
-
-    /// Notes that a grant is being given back or looked for.
-    pub(super) fn on_its_way(&self, grant: GrantId) -> OnItsWay {
-        self.state().returning.insert(grant.clone(), None);
-        OnItsWay {
-            agent: self.clone(),
-            grant,
-        }
-    }
-
-    /// Tries until the lock no longer names the grant, or the tries are used up.
-    pub(super) async fn give_back(&self, mut what: Returning, mut backoff: Backoff) -> GivenBack {
-        let (mut refused_since, mut outrun) = (None, 0);
-        loop {
-            match self.try_give_back(&mut what).await {
-                Ok(Some(given_back)) => {
-                    self.0.metrics.release("released");
-                    return given_back;
-                }
-                // Another write came first: the next round reads. All who wait wait for this one,
-                // so it is they who pause.
-                Ok(None) => {
-                    refused_since = None;
-                    outrun += 1;
-                    if outrun % AT_ONCE != 0 {
-                        continue;
-                    }
-                    backoff.rewind();
-                }
-                Err(error) => {
-                    self.0.metrics.release("retried");
-                    tracing::warn!(resource = %what.resource, %error, "release failed; retrying");
-                    let is_refused = !error.is_transient();
-                    let now = self.now();
-                    refused_since = is_refused.then(|| refused_since.unwrap_or(now));
-                }
-            }
-            // A refusal may be mended, and then again it may not: the session is not kept alive
-            // for it for ever. Once that ends, others may take over.
-            let is_refused_for_long =
-                refused_since.is_some_and(|since| self.now().since(since) >= CLEARED_WITHIN);
-            if is_refused_for_long || !self.pause(&mut backoff).await {
-                self.0.metrics.release("abandoned");
-                return GivenBack::Abandoned;
-            }
-        }
-    }
-
-    /// One try; none when another write came first.
-    async fn try_give_back(&self, what: &mut Returning) -> Result<Option<GivenBack>, StoreError> {
-        let current = match what.known.take() {
-            Some(known) => Some(known),
-            None => match self.read_lock(&what.resource).await {
-                // Deleted, and made again for another resource.
-                Err(StoreError::Collision { .. }) => None,
-                read => read?,
-            },
-        };
-        let mint = self.hand_over_mint();
-        let wall = self.0.clock.wall();
-        let released = current.as_ref().and_then(|current| {
-            let next = what.released(current, &mint, wall)?;
-            Some((current, next))
-        });
-        let Some((current, next)) = released else {
-            return Ok(Some(if what.may_have_landed {
-                GivenBack::Done
-            } else {
-                GivenBack::WasGone(current.map(Box::new))
-            }));
-        };
-        // Closes the race with a waiter that joins the queue while the lock is let go: the
-        // release then reads again and hands over instead.
-        match within(CALL_LIMIT, self.0.locks.update(current, &next)).await {
-            Ok(stored) => {
-                self.note_written(&stored);
-                Ok(Some(GivenBack::Done))
-            }
-            // A 404 may be some proxy's; what is read or told next tells. A 409 counts as not written.
-            // Where a proxy repeats PUTs it may be one's own success, and a release is then
-            // reported as a loss: what cannot be told from a person's edit fails closed.
-            Err(StoreError::Conflict | StoreError::NotFound(_)) => {
-                let written_on = current.version;
-                // The watch mostly told of the write that came first before its own answer did.
-                let told = self.state().told_returning(&what.grant.id);
-                what.known = told.filter(|told| told.version > written_on);
-                Ok(None)
-            }
-            Err(StoreError::DeniedByPolicy(_) | StoreError::Invalid(_))
-                if what.gives_up_record() =>
-            {
-                Ok(None)
-            }
-            Err(error) => {
-                what.may_have_landed |= matches!(error, StoreError::Ambiguous(_));
-                Err(error)
-            }
-        }
     }
 }

@@ -28,11 +28,11 @@ use crate::protocol::time::Moment;
 use crate::protocol::token::Token;
 use crate::store::{LockStore, Page, SessionStore, StoreError, Stored, within};
 
+use super::core::gone::{Ending, GoneGrant};
+use super::core::release::ReleaseOf;
 use super::driver::Afterwards;
-use super::gone::Gone;
 use super::journal::record::SessionRecord;
 use super::journal::{Memory, Writer};
-use super::release::{Ending, Returning};
 use super::{Agent, CALL_LIMIT, Config, OnTerm};
 pub(super) use bound::Bound;
 pub(super) use past::Left;
@@ -283,6 +283,11 @@ impl Agent {
                 core.adopt(cx, stored, keep_alive, revision);
             });
             state.take_over(&plan, told_until, now);
+            // From here on no orphans: their releases have begun.
+            let unserved = plan.at_once.iter().chain(&plan.in_time);
+            for what in unserved.map(|one| self.release_of(one, &session, told_until)) {
+                self.begin_release(&mut state, what, None);
+            }
             self.execute_effects(&mut state, &mut afterwards);
             plan
         };
@@ -301,37 +306,39 @@ impl Agent {
                 "lease lost"
             );
         }
-        for unserved in plan.at_once.into_iter().chain(plan.in_time) {
-            self.give_back_unserved(unserved, &session, told_until);
-        }
     }
 
-    /// Releases a grant that nobody serves: at once, or when what was told of it has run out.
-    fn give_back_unserved(&self, unserved: Unserved, session: &SessionId, told_until: Moment) {
-        let seen_at = unserved.stored.as_ref().map(|stored| stored.version);
-        let base = unserved.stored.as_ref().map(|stored| stored.value.token);
-        let ending = unserved.lease.map(|lease| Ending {
+    /// The release of a grant that nobody serves.
+    fn release_of(
+        &self,
+        unserved: &Unserved,
+        session: &SessionId,
+        told_until: Moment,
+    ) -> ReleaseOf {
+        let stored = unserved.stored.as_ref();
+        let ending = unserved.lease.clone().map(|lease| Ending {
             lease,
-            gone: Gone {
+            gone: GoneGrant {
                 grant: unserved.grant.clone(),
-                base: base.unwrap_or(Token::NONE),
+                base: stored.map_or(Token::NONE, |stored| stored.value.token),
             },
             session: session.clone(),
-            seen_at: seen_at.unwrap_or_default(),
-            told_until,
+            seen_at: stored.map(|stored| stored.version).unwrap_or_default(),
+            promised_until: told_until,
         });
-        // Nobody waits for it; the task goes on by itself.
-        let _done = self.spawn_give_back(Returning {
-            resource: unserved.resource,
+        ReleaseOf {
+            resource: unserved.resource.clone(),
             grant: GrantKey {
-                id: unserved.grant,
+                id: unserved.grant.clone(),
                 session: self.own(session),
             },
-            known: unserved.stored,
-            asked: None,
-            lease: ending,
-            may_have_landed: unserved.may_have_landed,
-        });
+            known: stored.cloned(),
+            request: None,
+            ending,
+            may_be_applied: unserved.may_have_landed,
+            not_before: Moment::default(),
+            give_up_at: None,
+        }
     }
 
     /// The session is not taken up again, and neither are its leases.

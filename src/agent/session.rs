@@ -24,9 +24,4 @@ impl Agent {
     pub(super) fn mint(&self) -> Result<Mint, AcquireError> {
         self.state().core.mint()
     }
-
-    /// What the token of a hand-over is made from.
-    pub(super) fn hand_over_mint(&self) -> Mint {
-        self.state().core.hand_over_mint()
-    }
 }

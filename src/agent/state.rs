@@ -12,10 +12,8 @@ use tokio_util::sync::DropGuard;
 use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
 use crate::protocol::key::GrantKey;
 use crate::protocol::lease::Loss;
-use crate::protocol::lock::Lock;
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
-use crate::store::Stored;
 
 use super::Life;
 use super::core::Core;
@@ -24,6 +22,7 @@ pub(super) use super::core::history::{Answered, End, RequestKey};
 use super::core::session::Live;
 use super::core::stream::Over;
 use super::election::Elections;
+use super::gone::Unexplained;
 use super::journal::Writer;
 use super::kept::Kept;
 use super::line::Line;
@@ -80,9 +79,6 @@ pub(super) struct State {
     pub(super) waiting: usize,
     /// The last ticket that a caller in some line was given.
     pub(super) last_ticket: u64,
-    /// Grants that are being given back or looked for; the session must outlive them. With the
-    /// lock as the watch told it since.
-    pub(super) returning: BTreeMap<GrantId, Option<Stored<Lock>>>,
     /// Own grants that a read showed and that nobody here knew.
     suspects: BTreeSet<GrantId>,
     /// Foreign grants that were reported.
@@ -92,7 +88,7 @@ pub(super) struct State {
     /// Who was told of the leads that leases are, and what the store said of others'.
     pub(super) elections: Elections,
     /// Leases that are over while it is looked up why; nobody is told of their end before.
-    pub(super) unexplained: BTreeSet<LeaseId>,
+    pub(super) unexplained: BTreeMap<LeaseId, Unexplained>,
 }
 
 /// The attempts under way at one lock.
@@ -137,12 +133,11 @@ impl State {
             streams: 0,
             waiting: 0,
             last_ticket: 0,
-            returning: BTreeMap::new(),
             suspects: BTreeSet::new(),
             reported: BTreeSet::new(),
             idle_since: Moment::default(),
             elections: Elections::default(),
-            unexplained: BTreeSet::new(),
+            unexplained: BTreeMap::new(),
         }
     }
 
@@ -284,22 +279,24 @@ impl State {
         Some((resource, held))
     }
 
-    /// What the watch told last of the lock of a grant that is on its way back.
-    pub(super) fn told_returning(&mut self, grant: &GrantId) -> Option<Stored<Lock>> {
-        self.returning.get_mut(grant)?.take()
+    /// A request to the core, and what receives its answer.
+    pub(super) fn expect_reply(&mut self) -> (CallId, oneshot::Receiver<Reply>) {
+        let (reply, receiver) = oneshot::channel();
+        self.last_call += 1;
+        let call = CallId(self.last_call);
+        self.replies.insert(call, reply);
+        (call, receiver)
     }
 
     /// How much is held or under way; what the bound on leases counts.
     pub(super) fn load(&self) -> usize {
-        self.held.len() + self.in_flight + self.returning.len() + self.waiting
+        self.held.len() + self.in_flight + self.core.releases.len() + self.waiting
     }
 
     /// How much of that is left where only promised leases are: these, and the grants that are not given
     /// back before the promises of the process before have passed.
     pub(super) fn left_at_stop(&self) -> usize {
-        let returning = self.returning.keys();
-        let held_back = returning.filter(|grant| self.is_held_back(grant));
-        self.held.len() + held_back.count()
+        self.held.len() + self.core.releases.held_back()
     }
 
     /// The local deadline of a session; none when it is not (or no longer) the live one.
@@ -360,11 +357,12 @@ mod tests {
     use crate::protocol::ids::OwnerId;
     use crate::protocol::key::SessionKey;
     use crate::protocol::lease::Tenure;
+    use crate::protocol::lock::Lock;
     use crate::protocol::session::PodRef;
     use crate::protocol::time::SessionTtl;
     use crate::protocol::time::WallTime;
     use crate::protocol::token::Token;
-    use crate::store::Original;
+    use crate::store::{Original, Stored};
 
     fn config() -> CoreConfig {
         let pod = PodRef {

@@ -13,12 +13,13 @@ mod read;
 use crate::protocol::ids::Resource;
 use crate::protocol::lock::{Decision, Grant, Lock, Refusal};
 use crate::protocol::queue::{QUEUE_MAX, Waiter};
+use crate::protocol::time::Moment;
 use crate::store::{StoreError, Stored, within};
 
-use super::bid::{Bid, Outlook, Unsettled};
+use super::bid::{Bid, Outlook, Uncertain};
+use super::core::release::ReleaseOf;
 use super::core::session::Live;
 use super::foreign::queued_by_another_pod;
-use super::release::Returning;
 use super::take_over::Fate;
 use super::{AcquireError, Acquired, Agent, Backoff, CALL_LIMIT, HolderView};
 
@@ -155,7 +156,7 @@ impl Agent {
                 if matches!(error, StoreError::Ambiguous(_)) {
                     match write {
                         Write::Join(_) => bid.note_join(false),
-                        _ => bid.unsettled = Some(Unsettled::Swap(current.version)),
+                        _ => bid.uncertain = Some(Uncertain::Swap(current.version)),
                     }
                 }
                 Err(error.into())
@@ -326,21 +327,22 @@ impl Agent {
             if state.serves(resource, &grant.id) || state.claimed.contains(&grant.id) {
                 return false;
             }
-            state.returning.contains_key(&grant.id)
+            state.core.releases.has(&grant.id)
         };
         // The lock may have been read before a release that is done by now: only a grant that a
         // second read still shows is an orphan.
         if !is_returning && self.state().suspected_before(&grant.id) {
             tracing::warn!(%resource, grantId = %grant.id, "orphaned grant; releasing");
             let (resource, grant) = (resource.clone(), grant.key());
-            // Nobody waits for it; the task goes on by itself.
-            let _done = self.spawn_give_back(Returning {
+            self.release_grant(ReleaseOf {
                 resource,
                 grant,
                 known: None,
-                asked: None,
-                lease: None,
-                may_have_landed: false,
+                request: None,
+                ending: None,
+                may_be_applied: false,
+                not_before: Moment::default(),
+                give_up_at: None,
             });
         }
         true

@@ -71,8 +71,7 @@ impl Agent {
                 line.changed.notify_one();
                 return;
             }
-            if let Some(told) = state.returning.get_mut(&grant) {
-                *told = Some(stored);
+            if state.core.releases.observe(&grant, &stored) {
                 return;
             }
             if state.claimed.contains(&grant) {
@@ -80,7 +79,7 @@ impl Agent {
             }
         }
         // It came for nobody, or what is told here is over already; the lock says which.
-        self.spawn_settle(resource, key, None);
+        let _done = self.clear_leftover(resource, key, None);
     }
 
     /// At this revision our session did not hold this lock. A lease that is served from an older

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::agent::AcquireError;
-use crate::protocol::ids::SessionId;
+use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
 use crate::protocol::lease::Loss;
 use crate::protocol::lock::Lock;
 use crate::protocol::object::{Page, StoreError, Stored};
@@ -64,8 +64,14 @@ impl<'a> Env<'a> {
 
     /// Asks for a call to the store.
     pub(super) fn call(&mut self, machine: Machine, call: StoreCall, limit: Duration) -> OpId {
+        let reads = match &call {
+            StoreCall::GetLock(resource) => Some(resource.clone()),
+            _ => None,
+        };
         let in_flight = InFlight {
             machine,
+            reads,
+            sent_at: self.now,
             before: self.horizon.before_list(),
             overdue_at: self.now.after(limit).after(OVERDUE_AFTER),
         };
@@ -137,12 +143,44 @@ pub(in crate::agent) enum WatchInput {
 pub(in crate::agent) enum Answer {
     /// A session, as it was read or written; `None` if a read found none.
     Session(Option<Box<Stored<Session>>>),
+    /// A lock, as it was read or written; `None` if a read found none.
+    Lock(Option<Box<Stored<Lock>>>),
     /// A page of locks.
     Page(Box<Page<Lock>>),
     /// No answer, or an error.
     Failed(StoreError),
     /// A list is below what had been seen before. Only the core itself finds that.
     WentBack(StoreWentBack),
+}
+
+impl Answer {
+    /// Returns the session of an answer to a call about one; `None` if a read found none.
+    pub(super) fn into_session(self) -> Result<Option<Box<Stored<Session>>>, StoreError> {
+        match self {
+            Self::Session(session) => Ok(session),
+            Self::Failed(error) => Err(error),
+            Self::Lock(_) | Self::Page(_) | Self::WentBack(_) => Err(StoreError::no_result()),
+        }
+    }
+
+    /// Returns the lock of an answer to a call about one; `None` if a read found none.
+    pub(super) fn into_lock(self) -> Result<Option<Box<Stored<Lock>>>, StoreError> {
+        match self {
+            Self::Lock(lock) => Ok(lock),
+            Self::Failed(error) => Err(error),
+            Self::Session(_) | Self::Page(_) | Self::WentBack(_) => Err(StoreError::no_result()),
+        }
+    }
+
+    /// Returns the page of an answer to a list.
+    pub(super) fn into_page(self) -> Result<Box<Page<Lock>>, AcquireError> {
+        match self {
+            Self::Page(page) => Ok(page),
+            Self::WentBack(error) => Err(error.into()),
+            Self::Failed(error) => Err(error.into()),
+            Self::Session(_) | Self::Lock(_) => Err(StoreError::no_result().into()),
+        }
+    }
 }
 
 /// What the driver has to do.
@@ -165,6 +203,14 @@ pub(in crate::agent) enum Effect {
     Reply(CallId, Reply),
     /// Let the streams of events look at what is true now.
     WakeStreams,
+    /// Let those look at what is true now who wait for the end of a lease or a claim.
+    WakeCallers,
+    /// A lock was read, by a read that was sent at this moment.
+    LockRead(Resource, Moment, Option<Box<Stored<Lock>>>),
+    /// The first attempt to release this grant is sent.
+    ReleaseStarted(GrantId),
+    /// It is known why a lease is lost, as far as the lock was read.
+    LossExplained(LeaseId, Option<Box<Stored<Lock>>>),
     /// The session began.
     SessionStarted(SessionId),
     /// The session was lost, and with it every lease and queue entry.
@@ -184,6 +230,10 @@ pub(in crate::agent) enum StoreCall {
     CreateSession(Box<Session>),
     /// Write a session, if it is still at the version that was read.
     UpdateSession(Box<Stored<Session>>, Box<Session>),
+    /// Read a lock.
+    GetLock(Resource),
+    /// Write a lock, if it is still at the version that was read.
+    UpdateLock(Box<Stored<Lock>>, Box<Lock>),
     /// List one lock, for the store's revision.
     ListOne,
     /// List the locks that a session holds.
@@ -229,11 +279,14 @@ pub(in crate::agent) struct LostSession {
 }
 
 /// The machine that a call belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Machine {
     Session,
     Ending,
     Watch,
+    Release(GrantId),
+    Leftover(GrantId),
+    Lost(LeaseId),
 }
 
 /// The effects that the driver has not taken yet, and the calls that are in flight.
@@ -251,6 +304,9 @@ pub(super) struct InFlight {
     pub(super) machine: Machine,
     /// What the answer of a list is compared with.
     pub(super) before: BeforeList,
+    /// The lock that is read.
+    pub(super) reads: Option<Resource>,
+    pub(super) sent_at: Moment,
     overdue_at: Moment,
 }
 

@@ -102,26 +102,20 @@ impl EndingSession {
             return self.timer(env);
         }
         match self.step {
-            Step::Reading(reading) if reading == op => match answer {
-                Answer::Session(Some(found)) => self.revoke(found, env),
-                Answer::Session(None) => self.finish(env),
-                Answer::Failed(error) => self.failed(error, env),
-                Answer::Page(_) | Answer::WentBack(_) => {
-                    self.failed(&StoreError::no_result(), env);
-                }
+            Step::Reading(reading) if reading == op => match answer.clone().into_session() {
+                Ok(Some(found)) => self.revoke(*found, env),
+                Ok(None) => self.finish(env),
+                Err(error) => self.failed(&error, env),
             },
-            Step::Revoking(revoking) if revoking == op => match answer {
-                Answer::Failed(StoreError::NotFound(_)) | Answer::Session(_) => self.finish(env),
-                Answer::Failed(error) => self.failed(error, env),
-                Answer::Page(_) | Answer::WentBack(_) => {
-                    self.failed(&StoreError::no_result(), env);
-                }
+            Step::Revoking(revoking) if revoking == op => match answer.clone().into_session() {
+                Ok(_) | Err(StoreError::NotFound(_)) => self.finish(env),
+                Err(error) => self.failed(&error, env),
             },
             _ => {}
         }
     }
 
-    fn revoke(&mut self, found: &Stored<Session>, env: &mut Env) {
+    fn revoke(&mut self, found: Stored<Session>, env: &mut Env) {
         let revocation = Revocation {
             at: env.wall,
             by: self.session.pod.name.clone(),
@@ -131,7 +125,7 @@ impl EndingSession {
             return self.finish(env);
         };
         // Closes the race with an own renewal that is still to be applied.
-        let call = StoreCall::UpdateSession(Box::new(found.clone()), Box::new(revoked));
+        let call = StoreCall::UpdateSession(Box::new(found), Box::new(revoked));
         self.step = Step::Revoking(env.call(Machine::Ending, call, CALL_LIMIT));
     }
 

@@ -7,8 +7,10 @@ use crate::agent::AcquireError;
 use crate::protocol::token::{Mint, Revision, Seen, StoreWentBack};
 
 /// What is known of the store's revision, over all sessions of this agent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::agent) struct Horizon {
+    /// Added to every token base.
+    floor: u64,
     seen: Option<Seen>,
     /// The store listed less than was seen before, and has not listed enough since.
     rewound: Option<StoreWentBack>,
@@ -20,6 +22,15 @@ pub(in crate::agent) struct Horizon {
 pub(in crate::agent) struct BeforeList(Option<Seen>);
 
 impl Horizon {
+    /// Returns a horizon that has seen nothing yet.
+    pub(in crate::agent) const fn new(floor: u64) -> Self {
+        Self {
+            floor,
+            seen: None,
+            rewound: None,
+        }
+    }
+
     /// Returns what the answer of a list will be compared with, when the list is sent.
     pub(in crate::agent) const fn before_list(&self) -> BeforeList {
         BeforeList(self.seen)
@@ -60,21 +71,24 @@ impl Horizon {
     /// # Errors
     /// `StoreWentBack` until a list returned what had been seen before. `SessionLost` before the
     /// list of the first session.
-    pub(in crate::agent) fn mint(&self, floor: u64) -> Result<Mint, AcquireError> {
+    pub(in crate::agent) fn mint(&self) -> Result<Mint, AcquireError> {
         if let Some(rewound) = self.rewound {
             return Err(rewound.into());
         }
         let seen = self.seen.ok_or(AcquireError::SessionLost)?;
-        Ok(Mint { seen, floor })
+        Ok(Mint {
+            seen,
+            floor: self.floor,
+        })
     }
 
     /// Returns what the token of a hand-over is made from. A release continues when nothing may be
     /// granted: the agent that receives the lock checks the token itself.
-    pub(in crate::agent) fn hand_over_mint(&self, floor: u64) -> Mint {
+    pub(in crate::agent) fn hand_over_mint(&self) -> Mint {
         let nothing = Seen::from_list(Revision::default());
         Mint {
             seen: self.seen.unwrap_or(nothing),
-            floor,
+            floor: self.floor,
         }
     }
 }

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::ids::SessionId;
+use crate::protocol::ids::{GrantId, LeaseId, Resource, SessionId};
+use crate::protocol::lease::Loss;
 use crate::protocol::object::StoreError;
 use crate::protocol::token::{Revision, StoreWentBack};
+
+/// What an incident says: its actor and its reason.
+pub(in crate::agent) type Said = (Arc<str>, Arc<str>);
 
 /// Something to log or to count.
 #[derive(Clone, Debug)]
@@ -26,6 +30,26 @@ pub(in crate::agent) enum Report {
     RenewalLost,
     /// The session was revoked because this pod was reported as ended, by this actor.
     PodReportedEnded(SessionId, Arc<str>),
+    /// A release has ended.
+    Released,
+    /// A release failed, and is retried.
+    ReleaseFailed(Resource, StoreError),
+    /// A release was given up.
+    ReleaseAbandoned,
+    /// The store refused the record of a release request by this actor.
+    RequestNotRecorded(Resource, Arc<str>),
+    /// A grant that nobody waits for was found.
+    GrantWithoutCaller(Resource, GrantId),
+    /// Removing a queue entry failed, and is retried.
+    LeavingQueueFailed(Resource, StoreError),
+    /// A person ended the grant of this lease; actor and reason.
+    ForceReleased(LeaseId, Option<Said>),
+    /// Another session was given the lock of this lease; actor and reason.
+    Reassigned(LeaseId, Option<Said>),
+    /// The lock no longer names the grant of this lease.
+    NotNamed(LeaseId),
+    /// A released lease counts as lost.
+    LeaseLost(Loss),
     /// The store's revision leapt.
     StoreRestored(Revision),
     /// The store lost writes.

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use crate::agent::AcquireError;
 use crate::protocol::ids::SessionId;
 use crate::protocol::object::StoreError;
 use crate::protocol::time::Moment;
@@ -151,15 +152,15 @@ impl Watch {
         if !matches!(self.state, State::Listing(listing) if listing == op) {
             return;
         }
-        let error = match answer {
-            Answer::Page(page) => {
+        let error = match answer.into_page() {
+            Ok(page) => {
                 self.after = page.revision;
                 self.stuck = 0;
                 env.out.push(Effect::Listed(self.session.clone(), page));
                 return self.reopen(env);
             }
-            Answer::Failed(error) => error,
-            Answer::Session(_) | Answer::WentBack(_) => StoreError::no_result(),
+            Err(AcquireError::Store(error)) => error,
+            Err(_) => StoreError::no_result(),
         };
         env.out
             .report(Report::ListingFailed(self.session.clone(), error));

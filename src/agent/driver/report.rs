@@ -1,6 +1,6 @@
 //! The texts of the core's reports, and their metrics.
 
-use crate::agent::core::report::Report;
+use crate::agent::core::report::{Report, Said};
 use crate::agent::metrics::Metrics;
 
 /// Logs and counts.
@@ -26,6 +26,42 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
         Report::PodReportedEnded(session, actor) => tracing::error!(
             %session, ?actor, "pod reported as ended; sessions suspended"
         ),
+        Report::Released => metrics.release("released"),
+        Report::ReleaseFailed(resource, error) => {
+            metrics.release("retried");
+            tracing::warn!(%resource, %error, "release failed; retrying");
+        }
+        Report::ReleaseAbandoned => metrics.release("abandoned"),
+        Report::RequestNotRecorded(resource, actor) => tracing::warn!(
+            %resource, %actor, "release request not recorded; releasing anyway"
+        ),
+        Report::GrantWithoutCaller(resource, grant) => {
+            tracing::info!(%resource, grantId = %grant, "grant has no caller; releasing");
+        }
+        Report::LeavingQueueFailed(resource, error) => {
+            tracing::debug!(%resource, %error, "leaving the queue failed; retrying");
+        }
+        Report::ForceReleased(lease, said) => {
+            // People's words are escaped: they may have line breaks in them.
+            let (actor, reason) = words(said.as_ref());
+            tracing::warn!(leaseId = %lease, ?actor, ?reason, "grant ended by force release");
+        }
+        Report::Reassigned(lease, said) => {
+            // Its app could still believe in it.
+            metrics.dual_owner_suspected();
+            let (actor, reason) = words(said.as_ref());
+            tracing::error!(
+                leaseId = %lease, ?actor, ?reason, "session revoked and lock reassigned"
+            );
+        }
+        Report::NotNamed(lease) => {
+            metrics.dual_owner_suspected();
+            tracing::error!(
+                leaseId = %lease, advice = "check whether the lock was deleted or edited",
+                "lock no longer names the lease's grant"
+            );
+        }
+        Report::LeaseLost(loss) => metrics.lease_lost(loss.as_str()),
         Report::StoreRestored(revision) => {
             tracing::warn!(%revision, "store revision jumped; assuming a restored backup");
         }
@@ -39,4 +75,9 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
             tracing::debug!(%session, %error, "listing the session's locks failed; retrying");
         }
     }
+}
+
+/// Returns what an incident says: its actor and reason.
+fn words(said: Option<&Said>) -> (Option<&str>, Option<&str>) {
+    said.map(|(actor, reason)| (&**actor, &**reason)).unzip()
 }

@@ -8,9 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use tokio_util::sync::CancellationToken;
-
 use crate::agent::Agent;
+use crate::agent::core::Core;
 use crate::agent::state::State;
 use crate::protocol::ids::{GrantId, LeaseId};
 use crate::protocol::time::Moment;
@@ -25,16 +24,31 @@ pub(in crate::agent) struct Bound {
     /// Those, and others that it left, that serve nobody any more and are given back then: no release
     /// of them was sent.
     pub(super) waiting: BTreeSet<GrantId>,
-    /// Whoever stops the agent knows that the apps have ended. Of its own, because thousands may wait
-    /// for it.
-    apps_ended: CancellationToken,
+    /// Whoever stops the agent knows that the apps have ended.
+    apps_ended: bool,
+}
+
+impl Bound {
+    /// When a grant that it binds may be released.
+    pub(in crate::agent) fn not_before(&self) -> Moment {
+        if self.apps_ended {
+            Moment::default()
+        } else {
+            self.until
+        }
+    }
+
+    /// The release of a grant was sent.
+    pub(in crate::agent) fn release_started(&mut self, grant: &GrantId) {
+        self.waiting.remove(grant);
+    }
 }
 
 impl State {
     /// A lease is about to end. If its grant may have another that is not on file, that has to run
     /// out first.
     pub(in crate::agent) fn hold_back(&mut self, lease: &LeaseId, now: Moment) {
-        if now >= self.bound.until || self.bound.apps_ended.is_cancelled() {
+        if now >= self.bound.until || self.bound.apps_ended {
             // Nor is any other from here on.
             self.bound.resumed.clear();
             return;
@@ -56,34 +70,9 @@ impl State {
 }
 
 impl Agent {
-    /// Waits until a grant may be given back that the process before had; false when the agent stops
-    /// before.
-    pub(in crate::agent) async fn until_unbound(&self, grant: &GrantId) -> bool {
-        loop {
-            let (until, apps_ended) = {
-                let mut state = self.state();
-                let Bound {
-                    until, apps_ended, ..
-                } = &state.bound;
-                let (until, apps_ended) = (*until, apps_ended.clone());
-                if self.now() >= until || apps_ended.is_cancelled() {
-                    state.bound.waiting.remove(grant);
-                    return true;
-                }
-                (until, apps_ended)
-            };
-            // Timers only wake.
-            tokio::select! {
-                biased;
-                () = self.0.stop.cancelled() => return false,
-                () = apps_ended.cancelled() => {}
-                () = self.sleep_until(until) => {}
-            }
-        }
-    }
-
     /// The apps have ended: nobody believes in anything any more.
     pub(in crate::agent) fn release_from_what_was_told(&self) {
-        self.state().bound.apps_ended.cancel();
+        self.state().bound.apps_ended = true;
+        self.with_core(Core::release_held_back);
     }
 }

@@ -88,11 +88,6 @@ impl State {
             self.promised_until = Moment::default();
         }
         self.idle_since = now;
-        // From here on no orphan: they are on their way back, if slowly.
-        let returning = plan.in_time.iter().chain(&plan.at_once);
-        for unserved in returning {
-            self.returning.insert(unserved.grant.clone(), None);
-        }
         for (record, loss) in &plan.lost {
             self.write_ended(record.ended(End::Lost(*loss), false));
         }

@@ -15,9 +15,9 @@ impl Agent {
     /// Our session stands in the queue for a grant that nobody here waits for any more; it leaves
     /// before another app of this pod can join.
     pub(super) fn leave_old_place(&self, resource: &Resource, entry: GrantKey) {
-        if !self.state().returning.contains_key(&entry.id) {
+        if !self.state().core.releases.has(&entry.id) {
             // Nobody waits for it; the next round reads what came of it.
-            let _settled = self.spawn_settle(resource.clone(), entry, None);
+            let _done = self.clear_leftover(resource.clone(), entry, None);
         }
     }
 

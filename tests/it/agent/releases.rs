@@ -79,10 +79,10 @@ async fn release_of_a_removed_grant_reports_the_loss_once() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn release_with_a_lost_answer_counts_as_done() {
     let store = MemoryStore::default();
-    let pod = Pod::new("a", &store, |_| {});
+    let pod = Pod::in_paused_time("a", &store);
     let lease = pod.lease("r").await;
     store.lose_answer(Call::UpdateLock);
     assert_eq!(pod.agent.release(&lease.lease).await, Ok(Released::Done));
@@ -108,10 +108,10 @@ async fn release_with_a_lost_answer_counts_as_done() {
     assert_eq!(alarms(&pod), (false, false));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unsent_release_explains_no_removed_grant() {
     let store = MemoryStore::default();
-    let pod = Pod::new("a", &store, |_| {});
+    let pod = Pod::in_paused_time("a", &store);
     let lease = pod.lease("r").await;
     store.edit_lock("r", give_to_another);
     // The write failed without effect: the next read shows a change by another client.
@@ -139,10 +139,10 @@ async fn rightful_take_over_before_the_release_raises_no_alarm() {
     assert_eq!(alarms(&pod), (false, false));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pending_release_can_turn_out_lost() {
     let store = MemoryStore::default();
-    let pod = Pod::new("a", &store, |_| {});
+    let pod = Pod::in_paused_time("a", &store);
     let lease = pod.lease("r").await;
     store.edit_lock("r", give_to_another);
     store.fail_all(StoreError::Unavailable("connection refused".into()));

@@ -218,7 +218,9 @@ async fn release_during_an_outage_is_pending_and_completes_later() {
         .is_problem(410, "lease_lost", "released");
     sidecar.store.heal();
     while sidecar.store.lock("r").unwrap().grant.is_some() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        let moment = Duration::from_millis(10);
+        tokio::time::sleep(moment).await;
+        sidecar.clock.advance(moment);
     }
     assert_eq!(sidecar.delete(&path).await.status, 204);
 }

@@ -130,16 +130,15 @@ impl Begin {
     }
 
     fn listed(&mut self, answer: Answer, config: &SessionConfig, env: &mut Env) -> Progress {
-        match answer {
-            Answer::Page(page) => {
+        match answer.into_page() {
+            Ok(page) => {
                 self.stage = Stage::creating(page.revision, config, env);
                 self.step = Step::Pause(env.now);
                 self.timer(env);
                 Progress::Continues
             }
-            Answer::WentBack(error) => Progress::Failed(error.into()),
-            Answer::Failed(error) => self.failed(error, env),
-            Answer::Session(_) => self.failed(StoreError::no_result(), env),
+            Err(AcquireError::Store(error)) => self.failed(error, env),
+            Err(error) => Progress::Failed(error),
         }
     }
 
@@ -147,19 +146,17 @@ impl Begin {
         let Stage::Creating(creation) = &mut self.stage else {
             return Progress::Continues;
         };
-        let error = match (answer, creation.unclear.take()) {
-            (Answer::Session(Some(stored)), _) => return creation.begun(*stored, env),
-            (Answer::Failed(error @ (StoreError::Conflict | StoreError::Ambiguous(_))), None) => {
+        let error = match (answer.into_session(), creation.unclear.take()) {
+            (Ok(Some(stored)), _) => return creation.begun(*stored, env),
+            (Err(error @ (StoreError::Conflict | StoreError::Ambiguous(_))), None) => {
                 creation.unclear = Some(error);
                 let call = StoreCall::GetSession(creation.session.id.clone());
                 self.step = Step::Call(env.call(Machine::Session, call, CALL_LIMIT));
                 return Progress::Continues;
             }
             (_, Some(unclear)) => unclear,
-            (Answer::Failed(error), None) => error,
-            (Answer::Session(None) | Answer::Page(_) | Answer::WentBack(_), None) => {
-                StoreError::no_result()
-            }
+            (Err(error), None) => error,
+            (Ok(None), None) => StoreError::no_result(),
         };
         self.failed(error, env)
     }

@@ -203,19 +203,15 @@ impl Live {
     }
 
     fn sent_answered(&mut self, answer: Answer, env: &mut Env) -> Result<Progress, StoreError> {
-        match answer {
-            Answer::Session(Some(stored)) => Ok(self.renewed(*stored, env)),
+        match answer.into_session() {
+            Ok(Some(stored)) => Ok(self.renewed(*stored, env)),
             // A 404 may be a proxy's; the read tells.
-            Answer::Failed(
-                StoreError::Conflict | StoreError::Ambiguous(_) | StoreError::NotFound(_),
-            )
-            | Answer::Session(None)
-            | Answer::Page(_)
-            | Answer::WentBack(_) => {
+            Err(StoreError::Conflict | StoreError::Ambiguous(_) | StoreError::NotFound(_))
+            | Ok(None) => {
                 self.read(env);
                 Ok(Progress::Continues)
             }
-            Answer::Failed(error) => Err(error),
+            Err(error) => Err(error),
         }
     }
 
@@ -227,11 +223,8 @@ impl Live {
 
     /// Takes the read after an attempt without a clear answer.
     fn read_answered(&mut self, answer: Answer, env: &mut Env) -> Result<Progress, StoreError> {
-        let found = match answer {
-            Answer::Session(Some(found)) => *found,
-            Answer::Session(None) => return Ok(Progress::Lost(Loss::SessionRevoked)),
-            Answer::Failed(error) => return Err(error),
-            Answer::Page(_) | Answer::WentBack(_) => return Err(StoreError::no_result()),
+        let Some(found) = answer.into_session()? else {
+            return Ok(Progress::Lost(Loss::SessionRevoked));
         };
         if let Some(revocation) = &found.value.revoked {
             if revocation.reason != RevokeReason::PodEnded {
@@ -244,7 +237,7 @@ impl Live {
         let before = &self.stored;
         if found.value.renewals > before.value.renewals {
             // Only this agent renews, so an earlier attempt was applied.
-            return Ok(self.renewed(found, env));
+            return Ok(self.renewed(*found, env));
         }
         // The API server itself lets the count only rise; and a version that leapt without a
         // renewal was written after a restore.
@@ -252,7 +245,7 @@ impl Live {
             return Ok(Progress::Lost(Loss::StoreRestored));
         }
         // Somebody may have changed a label, for example.
-        self.stored = found;
+        self.stored = *found;
         env.out.push(Effect::Persist(Record::Session));
         Err(StoreError::Ambiguous("the renewal has not landed".into()))
     }

@@ -23,7 +23,7 @@ fn session_begins_by_a_list_and_is_on_file_before_any_reply() {
 }
 
 #[test]
-fn creation_without_a_clear_answer_is_read_before_it_is_repeated() {
+fn unclear_creation_is_read_before_it_is_repeated() {
     let mut rig = Rig::new();
     let call = rig.need(Some(Revision(10)));
     let (create, first) = rig.created();

@@ -1,0 +1,195 @@
+//! What the store may have for a claim that nobody waits for any more: a grant, which is released,
+//! or a queue entry, which is removed.
+//!
+//! Invariant: while a write of unknown outcome may still be applied, it is looked for.
+
+use std::time::Duration;
+
+use crate::protocol::ids::Resource;
+use crate::protocol::key::GrantKey;
+use crate::protocol::lock::Lock;
+use crate::protocol::object::Stored;
+use crate::protocol::time::Moment;
+use crate::protocol::token::Revision;
+
+use super::CALL_LIMIT;
+use super::effect::{Answer, CallId, Effect, Env, Machine, OpId, Reply, StoreCall};
+use super::release::ReleaseOf;
+use super::report::Report;
+
+/// How long a write may still be applied after nobody waits for its answer: the API server ends a
+/// request after 60 s, and a proxy on the way may keep it as long again.
+const APPLIED_WITHIN: Duration = Duration::from_secs(120);
+/// The longest pause between reads.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A write that was sent and whose outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::agent) enum Uncertain {
+    /// A compare-and-swap on this version: once the lock has another, it cannot be applied.
+    Swap(Revision),
+    /// A join. It can be applied to any version.
+    Join {
+        /// Whether another was sent since. An entry that exists may then be the later one's, and the
+        /// first can still be applied.
+        again: bool,
+    },
+}
+
+/// What the store may have for a claim.
+#[derive(Clone, Debug)]
+pub(super) struct Leftover {
+    resource: Resource,
+    grant: GrantKey,
+    uncertain: Option<Uncertain>,
+    step: Step,
+    failures: u32,
+    give_up_at: Moment,
+    calls: Vec<CallId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Pause(Moment),
+    Reading(OpId),
+    Leaving(OpId),
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The store has nothing for the claim, and will not.
+    Nothing,
+    /// The store has its grant, which is to be released; with the requests to answer then.
+    Granted(Box<ReleaseOf>, Vec<CallId>),
+}
+
+impl Leftover {
+    pub(super) fn new(
+        resource: Resource,
+        grant: GrantKey,
+        uncertain: Option<Uncertain>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            resource,
+            grant,
+            uncertain,
+            step: Step::Pause(now),
+            failures: 0,
+            give_up_at: now.after(APPLIED_WITHIN),
+            calls: Vec::new(),
+        }
+    }
+
+    /// Looks for another write as well, and answers a request when done.
+    pub(super) fn join(&mut self, uncertain: Option<Uncertain>, call: Option<CallId>) {
+        self.uncertain = match (self.uncertain, uncertain) {
+            (Some(Uncertain::Join { .. }), Some(Uncertain::Join { .. })) => {
+                Some(Uncertain::Join { again: true })
+            }
+            (Some(join @ Uncertain::Join { .. }), _) | (_, Some(join @ Uncertain::Join { .. })) => {
+                Some(join)
+            }
+            (known, more) => more.or(known),
+        };
+        self.calls.extend(call);
+    }
+
+    /// Takes the requests to answer.
+    pub(super) fn into_calls(self) -> Vec<CallId> {
+        self.calls
+    }
+
+    /// Returns when `timer` has something to do.
+    pub(super) const fn timeout(&self) -> Option<Moment> {
+        match self.step {
+            Step::Pause(until) => Some(until),
+            Step::Reading(_) | Step::Leaving(_) => None,
+        }
+    }
+
+    /// Reads the lock, if that is due.
+    pub(super) fn timer(&mut self, env: &mut Env) {
+        if self.timeout().is_some_and(|until| env.now >= until) {
+            let call = StoreCall::GetLock(self.resource.clone());
+            self.step = Step::Reading(env.call(self.machine(), call, CALL_LIMIT));
+        }
+    }
+
+    /// Takes the answer to its call.
+    pub(super) fn answered(&mut self, op: OpId, answer: Answer, env: &mut Env) -> Option<Outcome> {
+        match self.step {
+            Step::Reading(reading) if reading == op => match answer.into_lock() {
+                Ok(Some(found)) => self.found(*found, env),
+                Ok(None) => Some(self.finish(env)),
+                Err(_) => self.retry(env),
+            },
+            Step::Leaving(leaving) if leaving == op => match answer.into_lock() {
+                // The entry may be the later join's, and the first still to be applied.
+                Ok(_) if self.uncertain == Some(Uncertain::Join { again: true }) => self.retry(env),
+                Ok(_) => Some(self.finish(env)),
+                Err(error) => {
+                    let resource = self.resource.clone();
+                    env.out.report(Report::LeavingQueueFailed(resource, error));
+                    self.retry(env)
+                }
+            },
+            _ => None,
+        }
+    }
+
+    fn found(&mut self, found: Stored<Lock>, env: &mut Env) -> Option<Outcome> {
+        if found.value.is_held_by(&self.grant) {
+            return Some(self.granted(found, env));
+        }
+        if let Some(next) = found.value.leave_queue(&self.grant) {
+            // Closes the race with a hand-over to us: what remains is the queue that was read.
+            let call = StoreCall::UpdateLock(Box::new(found), Box::new(next));
+            self.step = Step::Leaving(env.call(self.machine(), call, CALL_LIMIT));
+            return None;
+        }
+        match self.uncertain {
+            None => Some(self.finish(env)),
+            Some(Uncertain::Swap(on)) if found.version != on => Some(self.finish(env)),
+            Some(Uncertain::Swap(_) | Uncertain::Join { .. }) => self.retry(env),
+        }
+    }
+
+    fn granted(&mut self, found: Stored<Lock>, env: &mut Env) -> Outcome {
+        let report = Report::GrantWithoutCaller(self.resource.clone(), self.grant.id.clone());
+        env.out.report(report);
+        let what = ReleaseOf {
+            resource: self.resource.clone(),
+            grant: self.grant.clone(),
+            known: Some(found),
+            request: None,
+            ending: None,
+            may_be_applied: false,
+            not_before: env.now,
+            give_up_at: None,
+        };
+        Outcome::Granted(Box::new(what), std::mem::take(&mut self.calls))
+    }
+
+    fn retry(&mut self, env: &mut Env) -> Option<Outcome> {
+        let until = env.pause(self.failures, LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        if until >= self.give_up_at {
+            return Some(self.finish(env));
+        }
+        self.step = Step::Pause(until);
+        None
+    }
+
+    fn finish(&mut self, env: &mut Env) -> Outcome {
+        for call in self.calls.drain(..) {
+            env.out.push(Effect::Reply(call, Reply::Done));
+        }
+        Outcome::Nothing
+    }
+
+    fn machine(&self) -> Machine {
+        Machine::Leftover(self.grant.id.clone())
+    }
+}

@@ -1,0 +1,262 @@
+//! What the store still has of grants that are over: releases, leftovers of claims, and leases whose
+//! loss is not explained yet.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::protocol::ids::{GrantId, LeaseId, Resource};
+use crate::protocol::key::GrantKey;
+use crate::protocol::lock::Lock;
+use crate::protocol::object::Stored;
+use crate::protocol::time::Moment;
+
+use super::effect::{Answer, CallId, Effect, Env, Machine, OpId};
+use super::history::{End, History};
+use super::leftover::{self, Leftover, Uncertain};
+use super::lost::{LostLease, Read};
+use super::release::{self, Release, ReleaseOf};
+use super::session::Live;
+
+/// How many grants of lost sessions are released at a time: there may be thousands.
+const LOST_AT_A_TIME: usize = 16;
+
+/// Grants that are over and that the store may still have.
+#[derive(Clone, Debug, Default)]
+pub(in crate::agent) struct Releases {
+    running: BTreeMap<GrantId, Release>,
+    /// Grants of lost sessions, oldest first, whose turn has not come.
+    waiting: VecDeque<ReleaseOf>,
+    leftovers: BTreeMap<GrantId, Leftover>,
+    lost: BTreeMap<LeaseId, (GrantId, LostLease)>,
+}
+
+/// What an outcome is recorded in.
+pub(super) struct Record<'a> {
+    pub(super) history: &'a mut History,
+    pub(super) session: Option<&'a Live>,
+}
+
+impl Releases {
+    /// Returns whether this grant is over, and the store may still have it.
+    pub(in crate::agent) fn has(&self, grant: &GrantId) -> bool {
+        self.running.contains_key(grant)
+            || self.leftovers.contains_key(grant)
+            || self.lost.values().any(|(lost, _)| lost == grant)
+    }
+
+    /// Returns how many need the session; those of lost sessions do not.
+    pub(in crate::agent) fn len(&self) -> usize {
+        let releases = self.running.len() - self.of_lost_sessions();
+        releases + self.leftovers.len() + self.lost.len()
+    }
+
+    /// Returns how many of them wait for a promise of an earlier process to pass.
+    pub(in crate::agent) fn held_back(&self) -> usize {
+        let releases = self.running.values();
+        releases.filter(|release| release.is_held_back()).count()
+    }
+
+    /// Begins to release a grant; answers the request once that has ended.
+    pub(super) fn release(
+        &mut self,
+        what: ReleaseOf,
+        call: Option<CallId>,
+        record: &mut Record,
+        env: &mut Env,
+    ) {
+        if what.give_up_at.is_some() {
+            self.waiting.push_back(what);
+            return self.start_waiting(record, env);
+        }
+        let grant = what.grant.id.clone();
+        let leftover = self.leftovers.remove(&grant);
+        let mut calls = leftover.map_or_else(Vec::new, Leftover::into_calls);
+        calls.extend(call);
+        if let Some(release) = self.running.get_mut(&grant) {
+            return release.join(calls);
+        }
+        self.running
+            .insert(grant.clone(), Release::new(what, calls));
+        self.release_if_due(&grant, record, env);
+    }
+
+    /// Looks for what the store may have for a claim; answers the request when done.
+    pub(super) fn look_for_leftover(
+        &mut self,
+        resource: Resource,
+        grant: GrantKey,
+        uncertain: Option<Uncertain>,
+        call: Option<CallId>,
+        env: &mut Env,
+    ) {
+        let id = grant.id.clone();
+        if let Some(release) = self.running.get_mut(&id) {
+            return release.join(call.into_iter().collect());
+        }
+        let leftover = self.leftovers.entry(id);
+        let leftover = leftover.or_insert_with(|| Leftover::new(resource, grant, None, env.now));
+        leftover.join(uncertain, call);
+        leftover.timer(env);
+    }
+
+    /// Looks up why a lease is over.
+    pub(super) fn explain(
+        &mut self,
+        lease: LeaseId,
+        grant: GrantId,
+        resource: Resource,
+        env: &mut Env,
+    ) {
+        let lost = LostLease::new(lease.clone(), resource, env);
+        self.lost.insert(lease, (grant, lost));
+    }
+
+    /// Ends every wait for a promise of an earlier process: the apps have ended.
+    pub(super) fn release_now(&mut self, now: Moment) {
+        for release in self.running.values_mut() {
+            release.release_now(now);
+        }
+    }
+
+    /// Records a lock with one of these grants, as the watch reported it. Returns whether it is one.
+    pub(in crate::agent) fn observe(&mut self, grant: &GrantId, stored: &Stored<Lock>) -> bool {
+        if let Some(release) = self.running.get_mut(grant) {
+            release.observe(stored.clone());
+        }
+        self.has(grant)
+    }
+
+    /// Returns when `timer` has something to do.
+    pub(super) fn timeout(&self) -> Option<Moment> {
+        let releases = self.running.values().filter_map(Release::timeout);
+        let leftovers = self.leftovers.values().filter_map(Leftover::timeout);
+        let lost = self.lost.values().map(|(_, lost)| lost.timeout());
+        let next = self.next_waiting().map(|next| next.not_before);
+        releases.chain(leftovers).chain(lost).chain(next).min()
+    }
+
+    /// Does what is due.
+    pub(super) fn timer(&mut self, record: &mut Record, env: &mut Env) {
+        let is_due = |release: &Release| release.timeout().is_some_and(|at| env.now >= at);
+        let due = self.running.iter().filter(|(_, release)| is_due(release));
+        let due: Vec<GrantId> = due.map(|(grant, _)| grant.clone()).collect();
+        for grant in &due {
+            self.release_if_due(grant, record, env);
+        }
+        self.start_waiting(record, env);
+        for leftover in self.leftovers.values_mut() {
+            leftover.timer(env);
+        }
+        let leases: Vec<LeaseId> = self.lost.keys().cloned().collect();
+        for lease in leases {
+            let lost = self.lost.get_mut(&lease);
+            let read = lost.and_then(|(_, lost)| lost.timer(env));
+            self.explained(lease, read, env);
+        }
+    }
+
+    /// Takes the answer to a call of one of its machines.
+    pub(super) fn answered(
+        &mut self,
+        machine: Machine,
+        op: OpId,
+        answer: Answer,
+        record: &mut Record,
+        env: &mut Env,
+    ) {
+        match machine {
+            Machine::Release(grant) => {
+                let release = self.running.get_mut(&grant);
+                let outcome = release.and_then(|release| release.answered(op, answer, env));
+                self.released(&grant, outcome, record, env);
+                self.start_waiting(record, env);
+            }
+            Machine::Leftover(grant) => {
+                let leftover = self.leftovers.get_mut(&grant);
+                let outcome = leftover.and_then(|leftover| leftover.answered(op, answer, env));
+                let Some(outcome) = outcome else { return };
+                self.leftovers.remove(&grant);
+                env.out.push(Effect::WakeCallers);
+                if let leftover::Outcome::Granted(what, calls) = outcome {
+                    self.running
+                        .insert(grant.clone(), Release::new(*what, calls));
+                    self.release_if_due(&grant, record, env);
+                }
+            }
+            Machine::Lost(lease) => {
+                let lost = self.lost.get_mut(&lease);
+                let read = lost.and_then(|(_, lost)| lost.answered(op, answer, env));
+                self.explained(lease, read, env);
+            }
+            Machine::Session | Machine::Ending | Machine::Watch => {}
+        }
+    }
+
+    fn release_if_due(&mut self, grant: &GrantId, record: &mut Record, env: &mut Env) {
+        let release = self.running.get_mut(grant);
+        let outcome = release.and_then(|release| release.timer(env));
+        self.released(grant, outcome, record, env);
+    }
+
+    /// Begins the releases of lost sessions whose turn has come.
+    fn start_waiting(&mut self, record: &mut Record, env: &mut Env) {
+        while self
+            .next_waiting()
+            .is_some_and(|next| env.now >= next.not_before)
+        {
+            let Some(what) = self.waiting.pop_front() else {
+                return;
+            };
+            let grant = what.grant.id.clone();
+            self.running
+                .insert(grant.clone(), Release::new(what, Vec::new()));
+            self.release_if_due(&grant, record, env);
+        }
+    }
+
+    fn next_waiting(&self) -> Option<&ReleaseOf> {
+        let next = self.waiting.front()?;
+        (self.of_lost_sessions() < LOST_AT_A_TIME).then_some(next)
+    }
+
+    fn of_lost_sessions(&self) -> usize {
+        let releases = self.running.values();
+        releases
+            .filter(|release| release.is_of_lost_session())
+            .count()
+    }
+
+    /// Records what became of a release.
+    fn released(
+        &mut self,
+        grant: &GrantId,
+        outcome: Option<release::Outcome>,
+        record: &mut Record,
+        env: &mut Env,
+    ) {
+        let Some(outcome) = outcome else { return };
+        let Some(release) = self.running.remove(grant) else {
+            return;
+        };
+        env.out.push(Effect::WakeCallers);
+        let Some(ending) = release.ending() else {
+            return;
+        };
+        let loss = match outcome {
+            release::Outcome::Abandoned => return,
+            release::Outcome::Released => None,
+            release::Outcome::WasGone(lock) => {
+                let live = record.session.filter(|live| *live.id() == ending.session);
+                ending.loss(lock.as_deref(), live.map(Live::valid_until), env)
+            }
+        };
+        let end = loss.map_or(End::Released, End::Lost);
+        record.history.release_ended(&ending.lease, end);
+    }
+
+    fn explained(&mut self, lease: LeaseId, read: Option<Read>, env: &mut Env) {
+        if let Some(read) = read {
+            self.lost.remove(&lease);
+            env.out.push(Effect::LossExplained(lease, read));
+        }
+    }
+}
