@@ -135,7 +135,7 @@ pub enum ReleaseMode {
 }
 
 /// The holder of the lock and its queue. Written by agents and the operator; every write carries the
-/// resourceVersion that it is based on.
+/// resourceVersion that it is based on, except one that only adds a waiter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DistributedLockStatus {

@@ -169,10 +169,10 @@ fn each_part_imports_only_what_it_may() {
     }
 }
 
-#[test]
-fn the_protocol_knows_only_the_standard_library() {
+/// Returns the names of the crates that shipped code may use.
+fn dependencies() -> Vec<String> {
     let others = fs::read_to_string(src().join("../Cargo.toml")).unwrap();
-    let others: Vec<_> = others
+    let others = others
         .lines()
         .skip_while(|line| *line != "[dependencies]")
         .skip(1)
@@ -181,22 +181,56 @@ fn the_protocol_knows_only_the_standard_library() {
             line.split_once(" = ")
                 .map(|(name, _)| name.replace('-', "_"))
         })
-        .collect();
+        .collect::<Vec<_>>();
     assert!(others.contains(&"tokio".to_owned()));
-    for source in shipped()
-        .iter()
-        .filter(|source| source.part() == "protocol")
-    {
-        for other in &others {
-            let path = source.path.display();
-            assert!(!names(&source.code(), other), "{path} names {other}");
-        }
-        assert!(
-            !source.code().contains("async "),
-            "{} is async",
-            source.path.display()
-        );
+    others
+}
+
+/// Checks that a source names no other crate, and has no async code.
+fn check_pure(source: &Source, dependencies: &[String]) {
+    let path = source.path.display();
+    for other in dependencies {
+        assert!(!names(&source.code(), other), "{path} names {other}");
     }
+    assert!(!source.code().contains("async "), "{path} is async");
+}
+
+#[test]
+fn the_protocol_knows_only_the_standard_library() {
+    let dependencies = dependencies();
+    let sources = shipped();
+    let protocol = sources.iter().filter(|source| source.part() == "protocol");
+    protocol.for_each(|source| check_pure(source, &dependencies));
+}
+
+/// The agent's core also names the requests and answers that callers see.
+#[test]
+fn agents_core_knows_only_the_protocol() {
+    const MAY_NAME: [&str; 3] = ["AcquireError", "Life", "core"];
+    let dependencies = dependencies();
+    let core = src().join("agent/core");
+    let sources = shipped();
+    let sources = sources
+        .iter()
+        .filter(|source| source.path.with_extension("").starts_with(&core));
+    let mut number = 0;
+    for source in sources {
+        number += 1;
+        check_pure(source, &dependencies);
+        let (code, path) = (source.code(), source.path.display());
+        for part in imports(&code) {
+            assert!(
+                ["agent", "protocol"].contains(&part.as_str()),
+                "{path}: {part}"
+            );
+        }
+        for (at, _) in code.match_indices("crate::agent::") {
+            let rest = &code[at + "crate::agent::".len()..];
+            let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+            assert!(MAY_NAME.contains(&name), "{path} names agent::{name}");
+        }
+    }
+    assert!(number > 10, "{number} files are no core");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The core as its driver sees it: inputs go in, effects come out, nothing runs.
 
+mod releases;
 mod session;
 mod watch;
 
@@ -85,6 +86,10 @@ impl Rig {
             idle_since: self.idle_since,
         };
         self.core.handle(&mut cx, input);
+        self.collect();
+    }
+
+    fn collect(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
             self.effects.push_back(effect);
         }

@@ -61,7 +61,7 @@ pub fn read(object: Value) -> Result<Stored<Lock>, StoreError> {
 }
 
 /// Returns what is known of an unreadable lock that is certainly free. That is certain if its token
-/// can be read, and its status has only fields of a free lock.
+/// can be read, and its status has only fields of a free lock. The queue may be an empty list.
 #[must_use]
 pub fn read_free_lock(object: &Value) -> Option<UnreadableFreeLock> {
     const OF_FREE: &[&str] = &["token", "transitions", "incidents", "conditions"];
@@ -69,7 +69,10 @@ pub fn read_free_lock(object: &Value) -> Option<UnreadableFreeLock> {
     let token = match &object["status"] {
         Value::Null => 0,
         Value::Object(status) => {
-            let is_free = status.keys().all(|name| OF_FREE.contains(&name.as_str()));
+            let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+            let is_free = status.iter().all(|(name, value)| {
+                OF_FREE.contains(&name.as_str()) || (name == "waiters" && is_empty(value))
+            });
             status.get("token").filter(|_| is_free)?.as_u64()?
         }
         _ => return None,

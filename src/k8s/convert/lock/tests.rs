@@ -117,6 +117,8 @@ fn unreadable_lock_is_free_only_without_any_grant_field() {
         (Token::from_raw(7), Revision(7))
     );
     assert_eq!(remains(Value::Null).unwrap().token, Token::NONE);
+    let freed = remains(json!({"token": 7, "waiters": []}));
+    assert_eq!(freed.unwrap().token, Token::from_raw(7), "nobody waits");
     for status in [
         json!({"token": -1}),
         json!({"transitions": 1}),
