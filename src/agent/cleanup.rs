@@ -29,15 +29,20 @@ impl Agent {
     async fn sweep_on(self) {
         while !self.0.stop.is_cancelled() {
             self.feed(Input::Timer);
-            // Whatever comes while this looks is to wake it again: it may have missed it.
-            self.state().next_sweep = Moment::since_boot(Duration::MAX);
+            {
+                let mut state = self.state();
+                // Whatever comes while this looks is to wake it again: it may have missed it.
+                state.next_sweep = Moment::since_boot(Duration::MAX);
+                state.next_timer = Moment::default();
+            }
             let due = self.sweep();
             let next = {
                 let mut state = self.state();
                 let due = due.into_iter();
                 let due = due.chain(state.core.poll_timeout(state.is_idle())).min();
-                state.next_sweep = due.unwrap_or_else(|| self.now().after(NOTHING_TO_SWEEP));
-                state.next_sweep
+                let next = due.unwrap_or_else(|| self.now().after(NOTHING_TO_SWEEP));
+                (state.next_sweep, state.next_timer) = (next, next);
+                next
             };
             tokio::select! {
                 biased;

@@ -43,8 +43,8 @@ use effect::{
 use ending::EndingSession;
 use free_locks::FreeLocks;
 use history::History;
-pub(super) use horizon::BeforeList;
 use horizon::Horizon;
+pub(super) use horizon::SeenAtSend;
 use leftover::Uncertain;
 use peers::Peers;
 use release::ReleaseOf;
@@ -57,6 +57,8 @@ use watch::Watch;
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(3);
 /// How long the attempts for one request may take together.
 pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(5);
+/// The longest pause between attempts that a caller waits for.
+const REQUEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What the core is configured with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,16 +69,18 @@ pub(super) struct CoreConfig {
     pub(super) token_floor: u64,
 }
 
-/// All that the agent knows and decides.
+/// Decides about the session, its watch and grants that are over, and has what was observed of the
+/// store.
 #[derive(Clone, Debug)]
 pub(super) struct Core {
     /// The spread of the pause before what a watch missed is listed.
     spread: Duration,
     session: SessionMachine,
+    /// Sessions that are over and not revoked yet.
     ending: Vec<EndingSession>,
-    /// Of the session that is live.
+    /// The watch of the live session.
     watch: Option<Watch>,
-    last_watch: u64,
+    last_watch: WatchId,
     horizon: Horizon,
     /// Grants that are over.
     pub(super) releases: Releases,
@@ -98,7 +102,7 @@ impl Core {
             session: SessionMachine::new(config.session),
             ending: Vec::new(),
             watch: None,
-            last_watch: 0,
+            last_watch: WatchId::default(),
             releases: Releases::default(),
             peers: Peers::default(),
             free_locks: FreeLocks::default(),
@@ -172,8 +176,9 @@ impl Core {
 
     /// Revokes a lost session once its last promise has passed.
     pub(super) fn end_lost(&mut self, cx: &mut Cx, lost: LostSession, not_before: Moment) {
-        let ending = EndingSession::lost(lost.session, lost.in_flight, not_before);
-        self.end(cx, ending);
+        let in_flight = lost.in_flight.filter(|op| self.out.is_in_flight(*op));
+        let ending = EndingSession::lost(lost.session, in_flight, not_before);
+        self.add_ending(cx, ending);
     }
 
     /// Begins to release a grant; answers the request once that has ended.
@@ -227,9 +232,9 @@ impl Core {
         }
     }
 
-    /// Returns what the answer of a list will be compared with, when the list is sent.
-    pub(super) const fn before_list(&self) -> BeforeList {
-        self.horizon.before_list()
+    /// Returns what the answer of a list is compared with, when the list is sent.
+    pub(super) const fn seen_at_send(&self) -> SeenAtSend {
+        self.horizon.at_send()
     }
 
     /// Records the revision of a consistent list.
@@ -240,7 +245,7 @@ impl Core {
     pub(super) fn observe_list(
         &mut self,
         cx: &mut Cx,
-        before: BeforeList,
+        before: SeenAtSend,
         listed: Revision,
     ) -> Result<(), StoreWentBack> {
         match self.horizon.list_answered(before, listed) {
@@ -293,8 +298,9 @@ impl Core {
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         match self.session.take(env) {
             Some((session, in_flight)) => {
-                let ending = EndingSession::unneeded(session, in_flight, request, cx.now);
-                self.end(cx, ending);
+                let in_flight = in_flight.filter(|op| self.out.is_in_flight(*op));
+                let ending = EndingSession::by_agent(session, in_flight, request, cx.now);
+                self.add_ending(cx, ending);
             }
             None => {
                 if let Some(request) = request {
@@ -304,7 +310,7 @@ impl Core {
         }
     }
 
-    fn end(&mut self, cx: &mut Cx, mut ending: EndingSession) {
+    fn add_ending(&mut self, cx: &mut Cx, mut ending: EndingSession) {
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
         ending.timer(env);
         self.ending.push(ending);
@@ -319,7 +325,7 @@ impl Core {
             return;
         };
         let answer = match answer {
-            // Whoever asked for it, and whether that is of use to them any more.
+            // The revision counts even if no machine needs the list any more.
             Answer::Page(page) => match self.observe_list(cx, call.before, page.revision) {
                 Ok(()) => Answer::Page(page),
                 Err(error) => Answer::WentBack(error),
@@ -405,18 +411,18 @@ impl Core {
         if watched == live.map(Live::id) {
             return;
         }
-        if watched.is_some() {
+        if let Some(watch) = &self.watch {
+            self.last_watch = watch.id();
             self.out.push(Effect::Watch(WatchCommand::Close));
-            self.watch = None;
         }
+        self.watch = None;
         let Some(live) = live else { return };
         // Nothing was the session's before it began, so nothing is missed from there on.
         let (session, listed) = (live.id().clone(), live.listed());
         self.out.push(Effect::SessionStarted(session.clone()));
-        self.last_watch += 1;
-        let id = WatchId(self.last_watch);
+        let last = self.last_watch;
         let env = &mut Env::of(cx, &mut self.out, &mut self.horizon);
-        self.watch = Some(Watch::open(session, id, listed, self.spread, env));
+        self.watch = Some(Watch::open(session, last, listed, self.spread, env));
     }
 }
 

@@ -26,7 +26,7 @@ use super::core::effect::{
     WatchInput,
 };
 use super::core::report::Report;
-use super::core::{BeforeList, CALL_LIMIT, Core};
+use super::core::{CALL_LIMIT, Core, SeenAtSend};
 use super::loss::{LostByItself, LostLeases};
 use super::state::{Ended, State};
 use super::{AcquireError, Agent};
@@ -47,7 +47,7 @@ type LockRead = (Resource, Moment, Option<Box<Stored<Lock>>>);
 
 /// What is done once the mutex is released.
 #[derive(Default)]
-pub(super) struct Afterwards {
+pub(super) struct Deferred {
     pub(super) reports: Vec<Report>,
     lost: Vec<LostLeases>,
     lost_alone: Vec<LostByItself>,
@@ -55,7 +55,7 @@ pub(super) struct Afterwards {
     listed: Vec<(SessionId, Box<Page<Lock>>)>,
 }
 
-impl Afterwards {
+impl Deferred {
     /// Reports a lease that was lost by itself.
     pub(super) fn record_loss(&mut self, resource: Resource, ended: Ended, loss: Loss, at: Moment) {
         self.lost_alone.push(LostByItself {
@@ -101,7 +101,7 @@ impl Agent {
     /// Records the revision of a consistent list.
     pub(super) fn observe_list(
         &self,
-        before: BeforeList,
+        before: SeenAtSend,
         listed: Revision,
     ) -> Result<(), StoreWentBack> {
         self.with_core(|core, cx| core.observe_list(cx, before, listed))
@@ -109,14 +109,14 @@ impl Agent {
 
     /// Runs a step of the core, and executes its effects.
     pub(super) fn with_core<T>(&self, step: impl FnOnce(&mut Core, &mut Cx) -> T) -> T {
-        let mut afterwards = Afterwards::default();
+        let mut deferred = Deferred::default();
         let result = {
             let mut state = self.state();
             let result = self.step(&mut state, step);
-            self.execute_effects(&mut state, &mut afterwards);
+            self.execute_effects(&mut state, &mut deferred);
             result
         };
-        self.finish(afterwards);
+        self.run_deferred(deferred);
         result
     }
 
@@ -137,48 +137,57 @@ impl Agent {
     }
 
     /// Executes the effects of a step, in their order.
-    pub(super) fn execute_effects(&self, state: &mut State, afterwards: &mut Afterwards) {
+    pub(super) fn execute_effects(&self, state: &mut State, deferred: &mut Deferred) {
         while let Some(effect) = state.core.poll_effect() {
-            self.execute(state, effect, afterwards);
+            self.execute(state, effect, deferred);
         }
         let timeout = state.core.poll_timeout(state.is_idle());
-        if timeout.is_some_and(|timeout| timeout < state.next_sweep) {
+        if timeout.is_some_and(|timeout| timeout < state.next_timer) {
             self.0.deadlines_changed.notify_one();
         }
     }
 
     /// Does what takes the mutex itself.
-    pub(super) fn finish(&self, afterwards: Afterwards) {
-        for what in &afterwards.reports {
+    pub(super) fn run_deferred(&self, deferred: Deferred) {
+        for what in &deferred.reports {
             report(what, &self.0.metrics);
         }
-        for lost in afterwards.lost {
+        for lost in deferred.lost {
             self.report_lost_leases(&lost);
         }
-        for lost in &afterwards.lost_alone {
+        for lost in &deferred.lost_alone {
             self.report_lost(&lost.resource, &lost.ended, lost.loss, lost.at);
         }
-        for (resource, sent_at, lock) in afterwards.read {
+        for (resource, sent_at, lock) in deferred.read {
             self.note_election(&resource, sent_at, lock.as_deref());
             if let Some(lock) = lock {
                 self.note_read(&lock);
             }
         }
-        for (session, page) in afterwards.listed {
+        for (session, page) in deferred.listed {
             self.note_listed(&session, *page);
         }
     }
 
-    fn execute(&self, state: &mut State, effect: Effect, afterwards: &mut Afterwards) {
+    fn execute(&self, state: &mut State, effect: Effect, deferred: &mut Deferred) {
         match effect {
-            Effect::Call { op, call, limit } => {
+            Effect::Call {
+                op,
+                call,
+                limit,
+                not_after,
+            } => {
                 let agent = self.clone();
                 self.spawn(async move {
-                    // A port that panics gives no answer, like any other that fails.
-                    let call = AssertUnwindSafe(agent.call(call, limit)).catch_unwind();
-                    let answer = call.await.unwrap_or_else(|_panic| {
-                        Answer::Failed(StoreError::Ambiguous("the call panicked".into()))
-                    });
+                    let answer = if not_after.is_some_and(|moment| agent.now() >= moment) {
+                        Answer::Failed(StoreError::Unavailable("it came too late".into()))
+                    } else {
+                        // A port that panics gives no answer.
+                        let call = AssertUnwindSafe(agent.call(call, limit)).catch_unwind();
+                        call.await.unwrap_or_else(|_panic| {
+                            Answer::Failed(StoreError::Ambiguous("the call panicked".into()))
+                        })
+                    };
                     agent.feed(Input::Answer(op, answer));
                 });
             }
@@ -192,26 +201,26 @@ impl Agent {
             Effect::Watch(WatchCommand::Close) => state.watch = None,
             Effect::Reply(call, reply) => {
                 if let Some(waiting) = state.replies.remove(&call) {
-                    // Whoever asked may be gone.
-                    let _unheard = waiting.send(reply);
+                    // The caller may be gone.
+                    let _ignored = waiting.send(reply);
                 }
             }
             Effect::WakeStreams => self.0.streams_changed.notify_waiters(),
             Effect::WakeCallers => self.0.something_ended.notify_waiters(),
             Effect::LockRead(resource, sent_at, lock) => {
-                afterwards.read.push((resource, sent_at, lock));
+                deferred.read.push((resource, sent_at, lock));
             }
             Effect::ReleaseStarted(grant) => state.bound.release_started(&grant),
             Effect::LossExplained(lease, read) => {
                 let read = read.map(|read| *read);
-                self.loss_explained(state, &lease, read, afterwards);
+                self.loss_explained(state, &lease, read, deferred);
             }
             Effect::SessionStarted(session) => self.spawn_look_at_kept(session),
             Effect::SessionLost(lost) => {
-                afterwards.lost.push(self.session_lost(state, lost));
+                deferred.lost.push(self.session_lost(state, lost));
             }
-            Effect::Listed(session, page) => afterwards.listed.push((session, page)),
-            Effect::Report(report) => afterwards.reports.push(report),
+            Effect::Listed(session, page) => deferred.listed.push((session, page)),
+            Effect::Report(report) => deferred.reports.push(report),
         }
     }
 
@@ -262,9 +271,10 @@ impl Agent {
                 biased;
                 () = agent.0.stop.cancelled() => {}
                 () = closed.cancelled() => {}
-                end = AssertUnwindSafe(agent.watch(id, &session, after)).catch_unwind() => {
+                end = AssertUnwindSafe(agent.watch(id, &session, after, &closed)).catch_unwind() => {
                     let end = end.unwrap_or_else(|_panic| {
-                        WatchInput::Failed(StoreError::Ambiguous("the watch panicked".into()))
+                        // The event that it took last may be lost: what the session holds is listed.
+                        WatchInput::Failed(StoreError::WatchExpired("the watch panicked".into()))
                     });
                     agent.feed(Input::Watch(id, end));
                 }
@@ -272,7 +282,13 @@ impl Agent {
         });
     }
 
-    async fn watch(&self, id: WatchId, session: &SessionId, after: Revision) -> WatchInput {
+    async fn watch(
+        &self,
+        id: WatchId,
+        session: &SessionId,
+        after: Revision,
+        closed: &CancellationToken,
+    ) -> WatchInput {
         let mut events = match within(CALL_LIMIT, self.0.locks.watch(session, after)).await {
             Ok(events) => events,
             Err(error) => return WatchInput::Failed(error),
@@ -288,8 +304,11 @@ impl Agent {
                 LockEvent::Held(stored) => stored.version,
                 LockEvent::Gone { at, .. } | LockEvent::Bookmark(at) => *at,
             };
-            // First: after a restore all leases are lost by that, and not each by its own event.
             self.feed(Input::Watch(id, WatchInput::Event(revision)));
+            if closed.is_cancelled() {
+                // Closed by this event: the lease that it is about is over.
+                return WatchInput::Ended;
+            }
             self.note_event(event);
         }
     }

@@ -13,7 +13,7 @@ use crate::store::Stored;
 
 use super::core::effect::Input;
 use super::core::stream::Over;
-use super::driver::Afterwards;
+use super::driver::Deferred;
 use super::state::{End, Held, State};
 use super::{Agent, LeaseError};
 
@@ -37,7 +37,7 @@ impl Agent {
     /// Ends a lease whose grant the store no longer names.
     pub(super) fn lose_gone(&self, lease: &LeaseId, found: &Found<'_>) {
         let now = self.now();
-        let mut afterwards = Afterwards::default();
+        let mut deferred = Deferred::default();
         {
             let mut state = self.state();
             let Some(held) = state.held_mut(lease) else {
@@ -50,8 +50,8 @@ impl Agent {
                     let Some((resource, held)) = state.end(lease, End::Lost(loss), now) else {
                         return;
                     };
-                    afterwards.reports.push(gone.report(lease, *lock));
-                    self.lose_held(&mut state, resource, held, loss, &mut afterwards);
+                    deferred.reports.push(gone.report(lease, *lock));
+                    self.lose_held(&mut state, resource, held, loss, &mut deferred);
                 }
                 Found::Unread => {
                     let over = held.over.take();
@@ -71,10 +71,10 @@ impl Agent {
                     });
                 }
             }
-            self.execute_effects(&mut state, &mut afterwards);
+            self.execute_effects(&mut state, &mut deferred);
         }
         self.0.something_ended.notify_waiters();
-        self.finish(afterwards);
+        self.run_deferred(deferred);
     }
 
     /// It is known why a lease is over: everybody is told that from here on.
@@ -83,7 +83,7 @@ impl Agent {
         state: &mut State,
         lease: &LeaseId,
         read: Option<Stored<Lock>>,
-        afterwards: &mut Afterwards,
+        deferred: &mut Deferred,
     ) {
         let Some(mut unexplained) = state.unexplained.remove(lease) else {
             return;
@@ -91,7 +91,7 @@ impl Agent {
         let gone = unexplained.held.gone();
         let lock = read.as_ref().map(|read| &read.value);
         let loss = gone.loss(lock);
-        afterwards.reports.push(gone.report(lease, lock));
+        deferred.reports.push(gone.report(lease, lock));
         state.core.history.correct_end(lease, End::Lost(loss));
         if let Some(over) = &unexplained.over {
             over.send_replace(Some(Over::Lost(loss)));
@@ -101,7 +101,7 @@ impl Agent {
             unexplained.held.stored = read;
         }
         let Unexplained { resource, held, .. } = unexplained;
-        self.lose_held(state, resource, held, loss, afterwards);
+        self.lose_held(state, resource, held, loss, deferred);
     }
 
     /// Reports a lease that is over, and releases what the store may still have of it.
@@ -111,9 +111,9 @@ impl Agent {
         resource: Resource,
         held: Held,
         loss: Loss,
-        afterwards: &mut Afterwards,
+        deferred: &mut Deferred,
     ) {
-        afterwards.record_loss(resource.clone(), held.ended(), loss, self.now());
+        deferred.record_loss(resource.clone(), held.ended(), loss, self.now());
         let session = held.session.id.clone();
         self.begin_release(state, held.into_release(resource), None);
         if loss == Loss::SessionRevoked {

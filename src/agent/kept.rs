@@ -23,7 +23,7 @@ use crate::protocol::token::Revision;
 use crate::store::{Stored, within};
 
 use super::core::release::ReleaseOf;
-use super::driver::Afterwards;
+use super::driver::Deferred;
 use super::state::{End, Ended, Held, State};
 use super::{Agent, CALL_LIMIT};
 
@@ -214,16 +214,16 @@ impl Agent {
     /// Gives a kept grant back, if there is one.
     pub(super) fn give_back_kept(&self, resource: &Resource) {
         let now = self.now();
-        let mut afterwards = Afterwards::default();
+        let mut deferred = Deferred::default();
         {
             let mut state = self.state();
             let Some(what) = state.take_kept(resource, now) else {
                 return;
             };
             self.begin_release(&mut state, what, None);
-            self.execute_effects(&mut state, &mut afterwards);
+            self.execute_effects(&mut state, &mut deferred);
         }
-        self.finish(afterwards);
+        self.run_deferred(deferred);
     }
 
     /// The grant of a resource that is kept here.

@@ -9,7 +9,7 @@ use crate::protocol::lock::{Lock, TokenCheck};
 use crate::protocol::token::{Revision, Token};
 use crate::store::{StoreError, Stored, within};
 
-use super::core::BeforeList;
+use super::core::SeenAtSend;
 use super::gone::Found;
 use super::take::holder_view;
 use super::{Agent, CALL_LIMIT, LockPage, LockView, QueryError, Verified};
@@ -159,8 +159,8 @@ impl Agent {
 
     /// Returns what had been seen when a list is sent: all that its answer can be compared with. A
     /// write that is answered while the list is in flight may well be newer than it.
-    pub(super) fn seen_before_list(&self) -> BeforeList {
-        self.state().core.before_list()
+    pub(super) fn seen_before_list(&self) -> SeenAtSend {
+        self.state().core.seen_at_send()
     }
 }
 

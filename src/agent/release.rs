@@ -18,7 +18,7 @@ use super::core::gone::{Ending, GoneGrant};
 use super::core::leftover::Uncertain;
 use super::core::release::ReleaseOf;
 use super::core::stream::Over;
-use super::driver::Afterwards;
+use super::driver::Deferred;
 use super::state::{End, Held, State};
 use super::{Agent, LeaseError, Life, Released};
 
@@ -209,7 +209,7 @@ impl Agent {
         lease: &LeaseId,
         who: WhoEnds,
     ) -> Result<Option<oneshot::Receiver<Reply>>, LeaseError> {
-        let mut afterwards = Afterwards::default();
+        let mut deferred = Deferred::default();
         let receiver = {
             let mut state = self.state();
             // Read under the mutex: what a reader is told is judged before this or after.
@@ -250,11 +250,11 @@ impl Agent {
                     self.0.deadlines_changed.notify_one();
                 }
             }
-            self.execute_effects(&mut state, &mut afterwards);
+            self.execute_effects(&mut state, &mut deferred);
             receiver
         };
         self.0.something_ended.notify_waiters();
-        self.finish(afterwards);
+        self.run_deferred(deferred);
         Ok(Some(receiver))
     }
 
@@ -309,13 +309,13 @@ impl Agent {
 
     /// The same for a grant that nobody waits for.
     pub(super) fn release_grant(&self, what: ReleaseOf) {
-        let mut afterwards = Afterwards::default();
+        let mut deferred = Deferred::default();
         {
             let mut state = self.state();
             self.begin_release(&mut state, what, None);
-            self.execute_effects(&mut state, &mut afterwards);
+            self.execute_effects(&mut state, &mut deferred);
         }
-        self.finish(afterwards);
+        self.run_deferred(deferred);
     }
 
     /// Clears from the store what it may have for a claim that nobody waits for any more. The receiver

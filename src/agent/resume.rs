@@ -30,7 +30,7 @@ use crate::store::{LockStore, Page, SessionStore, StoreError, Stored, within};
 
 use super::core::gone::{Ending, GoneGrant};
 use super::core::release::ReleaseOf;
-use super::driver::Afterwards;
+use super::driver::Deferred;
 use super::journal::record::SessionRecord;
 use super::journal::{Memory, Writer};
 use super::{Agent, CALL_LIMIT, Config, OnTerm};
@@ -272,7 +272,7 @@ impl Agent {
             tracing::warn!(%session, locks = ?page.unreadable, "unreadable locks");
         }
         let now = self.now();
-        let mut afterwards = Afterwards::default();
+        let mut deferred = Deferred::default();
         let plan = {
             let mut state = self.state();
             let Some(left) = state.resuming.take() else {
@@ -288,10 +288,10 @@ impl Agent {
             for what in unserved.map(|one| self.release_of(one, &session, told_until)) {
                 self.begin_release(&mut state, what, None);
             }
-            self.execute_effects(&mut state, &mut afterwards);
+            self.execute_effects(&mut state, &mut deferred);
             plan
         };
-        self.finish(afterwards);
+        self.run_deferred(deferred);
         tracing::info!(
             %session, leases = plan.resumed.len(), lost = plan.lost.len(),
             released = plan.at_once.len(), releasedLater = plan.in_time.len(),

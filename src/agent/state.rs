@@ -61,6 +61,9 @@ pub(super) struct State {
     pub(super) resource_of: BTreeMap<LeaseId, Resource>,
     /// When the sweeper wakes next.
     pub(super) next_sweep: Moment,
+    /// The same, as the core compares it: nothing needs to wake a sweeper that is awake, because it asks the
+    /// core before it sleeps.
+    pub(super) next_timer: Moment,
     /// The agent has stopped and left promised leases to their session.
     pub(super) has_left: bool,
     /// How many attempts are under way: one for each try, and one for each line.
@@ -124,6 +127,7 @@ impl State {
             reused_a_grant: false,
             resource_of: BTreeMap::new(),
             next_sweep: Moment::default(),
+            next_timer: Moment::default(),
             has_left: false,
             in_flight: 0,
             claimed: BTreeSet::new(),

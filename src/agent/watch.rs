@@ -105,6 +105,10 @@ impl Agent {
 
     /// What the session holds, as the store lists it.
     pub(super) fn note_listed(&self, session: &SessionId, page: Page<Lock>) {
+        if self.session_deadline(session).is_none() {
+            // It says nothing of what the next session holds.
+            return;
+        }
         if page.unreadable.is_empty() {
             self.note_missing(session, &page.items, page.revision);
         } else {

@@ -208,11 +208,11 @@ fn the_protocol_knows_only_the_standard_library() {
 fn agents_core_knows_only_the_protocol() {
     const MAY_NAME: [&str; 3] = ["AcquireError", "Life", "core"];
     let dependencies = dependencies();
-    let core = src().join("agent/core");
+    let root = src().join("agent/core");
     let sources = shipped();
     let sources = sources
         .iter()
-        .filter(|source| source.path.with_extension("").starts_with(&core));
+        .filter(|source| source.path.with_extension("").starts_with(&root));
     let mut number = 0;
     for source in sources {
         number += 1;

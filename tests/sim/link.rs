@@ -11,7 +11,7 @@ mod policy;
 mod stores;
 mod watch;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,8 +44,15 @@ struct Inner {
     network: Network,
     random: Mutex<Rng>,
     is_dead: AtomicBool,
-    /// The highest revision that a LIST returned to the process.
-    listed: AtomicU64,
+    listed: Mutex<Listed>,
+}
+
+/// The highest revision that a LIST returned to the process, and before the last instant at which one
+/// did. A write of that instant may have been decided on before.
+struct Listed {
+    before: Revision,
+    highest: Revision,
+    at: Duration,
 }
 
 impl Link {
@@ -57,7 +64,11 @@ impl Link {
             network: network.clone(),
             random: Mutex::new(random),
             is_dead: AtomicBool::new(false),
-            listed: AtomicU64::new(0),
+            listed: Mutex::new(Listed {
+                before: Revision(0),
+                highest: Revision(0),
+                at: Duration::ZERO,
+            }),
         }))
     }
 
@@ -91,11 +102,23 @@ impl Link {
 
     /// Records the revision that a LIST returned to the process.
     fn lists(&self, revision: Revision) {
-        self.0.listed.fetch_max(revision.0, Ordering::Relaxed);
+        let mut listed = self.0.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.world().now();
+        if listed.at < now {
+            listed.before = listed.highest;
+            listed.at = now;
+        }
+        listed.highest = listed.highest.max(revision);
     }
 
+    /// Returns the highest revision that it had listed before this instant.
     fn listed(&self) -> Revision {
-        Revision(self.0.listed.load(Ordering::Relaxed))
+        let listed = self.0.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        if listed.at < self.world().now() {
+            listed.highest
+        } else {
+            listed.before
+        }
     }
 
     fn world(&self) -> &World {

@@ -13,7 +13,7 @@ use crate::protocol::time::{Moment, WallTime};
 use crate::protocol::token::{Revision, StoreWentBack};
 
 use super::backoff::pause;
-use super::horizon::{BeforeList, Horizon};
+use super::horizon::{Horizon, SeenAtSend};
 use super::report::Report;
 
 /// An unanswered call counts as `Ambiguous` this long after its time limit: the core does not
@@ -28,11 +28,11 @@ pub(in crate::agent) trait Rng {
     fn fraction(&mut self) -> f64;
 }
 
-/// What the core is told with each input.
+/// The context of an input.
 pub(in crate::agent) struct Cx<'a> {
     /// The time.
     pub(in crate::agent) now: Moment,
-    /// The wall-clock time, for people only.
+    /// The wall-clock time. Informational.
     pub(in crate::agent) wall: WallTime,
     /// Names and jitter.
     pub(in crate::agent) rng: &'a mut dyn Rng,
@@ -64,6 +64,17 @@ impl<'a> Env<'a> {
 
     /// Asks for a call to the store.
     pub(super) fn call(&mut self, machine: Machine, call: StoreCall, limit: Duration) -> OpId {
+        self.call_before(machine, call, limit, None)
+    }
+
+    /// Asks for a call to the store that is not sent any more from a moment on.
+    pub(super) fn call_before(
+        &mut self,
+        machine: Machine,
+        call: StoreCall,
+        limit: Duration,
+        not_after: Option<Moment>,
+    ) -> OpId {
         let reads = match &call {
             StoreCall::GetLock(resource) => Some(resource.clone()),
             _ => None,
@@ -72,10 +83,10 @@ impl<'a> Env<'a> {
             machine,
             reads,
             sent_at: self.now,
-            before: self.horizon.before_list(),
+            before: self.horizon.at_send(),
             overdue_at: self.now.after(limit).after(OVERDUE_AFTER),
         };
-        self.out.call(call, limit, in_flight)
+        self.out.call(call, limit, not_after, in_flight)
     }
 
     /// Returns the end of a random pause after so many failed attempts.
@@ -92,9 +103,16 @@ pub(in crate::agent) struct CallId(pub(in crate::agent) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::agent) struct OpId(u64);
 
-/// Names a watch.
+/// Names one opening of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::agent) struct WatchId(pub(super) u64);
+pub(in crate::agent) struct WatchId(u64);
+
+impl WatchId {
+    /// Returns the name of the next one.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -107,11 +125,11 @@ pub(in crate::agent) enum Input {
         /// The revision of that list.
         listed: Option<Revision>,
     },
-    /// The session is said to be revoked: renew it, to find out.
+    /// The session may have been revoked: renew it, to find out.
     RenewNow(SessionId),
     /// The agent takes no new leases.
     Drain,
-    /// End the session. Answered with `Reply::Done` once the store has confirmed that, or did not.
+    /// End the session. Answered with `Reply::Done` once the attempt has ended, successful or not.
     EndSession(CallId),
     /// Begin no further renewal. Answered with `Reply::Done` once none is in flight.
     StopRenewing(CallId),
@@ -194,6 +212,8 @@ pub(in crate::agent) enum Effect {
         call: StoreCall,
         /// After how long it counts as unanswered.
         limit: Duration,
+        /// From when on it is not sent any more, but answered as not applied.
+        not_after: Option<Moment>,
     },
     /// Write a record to the state file, before any later effect.
     Persist(Record),
@@ -303,7 +323,7 @@ pub(super) struct InFlight {
     /// Who waits for the answer.
     pub(super) machine: Machine,
     /// What the answer of a list is compared with.
-    pub(super) before: BeforeList,
+    pub(super) before: SeenAtSend,
     /// The lock that is read.
     pub(super) reads: Option<Resource>,
     pub(super) sent_at: Moment,
@@ -319,11 +339,22 @@ impl Outbox {
         self.push(Effect::Report(report));
     }
 
-    fn call(&mut self, call: StoreCall, limit: Duration, in_flight: InFlight) -> OpId {
+    fn call(
+        &mut self,
+        call: StoreCall,
+        limit: Duration,
+        not_after: Option<Moment>,
+        in_flight: InFlight,
+    ) -> OpId {
         self.last_op += 1;
         let op = OpId(self.last_op);
         self.in_flight.insert(op, in_flight);
-        self.push(Effect::Call { op, call, limit });
+        self.push(Effect::Call {
+            op,
+            call,
+            limit,
+            not_after,
+        });
         op
     }
 
@@ -334,6 +365,11 @@ impl Outbox {
     /// Returns the call that is answered, once.
     pub(super) fn answered(&mut self, op: OpId) -> Option<InFlight> {
         self.in_flight.remove(&op)
+    }
+
+    /// Returns whether a call was not answered yet.
+    pub(super) fn is_in_flight(&self, op: OpId) -> bool {
+        self.in_flight.contains_key(&op)
     }
 
     /// Returns a call that the driver should have answered by now.

@@ -1,5 +1,5 @@
-//! Sessions that are over for this agent, and that the store is told are: others then need not wait
-//! until they expire.
+//! Revokes sessions that this agent no longer uses, so that other agents need not wait until they
+//! expire.
 //!
 //! None of it is needed for safety. Invariant: nothing is written before the last promise of the
 //! session has passed.
@@ -58,8 +58,8 @@ impl EndingSession {
         }
     }
 
-    /// A session that the agent ends, because nothing needs it.
-    pub(super) const fn unneeded(
+    /// A session that the agent ends: nothing needs it, or the agent stops.
+    pub(super) const fn by_agent(
         session: Session,
         last_call: Option<OpId>,
         request: Option<CallId>,

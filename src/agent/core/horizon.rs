@@ -14,12 +14,17 @@ pub(in crate::agent) struct Horizon {
     seen: Option<Seen>,
     /// The store listed less than was seen before, and has not listed enough since.
     rewound: Option<StoreWentBack>,
+    /// How often that happened.
+    rewinds: u32,
 }
 
 /// What had been seen when a list was sent. Not what is seen when it is answered: a write that is
 /// answered meanwhile may well be newer than the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(in crate::agent) struct BeforeList(Option<Seen>);
+pub(in crate::agent) struct SeenAtSend {
+    seen: Option<Seen>,
+    rewinds: u32,
+}
 
 impl Horizon {
     /// Returns a horizon that has seen nothing yet.
@@ -28,12 +33,16 @@ impl Horizon {
             floor,
             seen: None,
             rewound: None,
+            rewinds: 0,
         }
     }
 
-    /// Returns what the answer of a list will be compared with, when the list is sent.
-    pub(in crate::agent) const fn before_list(&self) -> BeforeList {
-        BeforeList(self.seen)
+    /// Returns what the answer of a list is compared with, when the list is sent.
+    pub(in crate::agent) const fn at_send(&self) -> SeenAtSend {
+        SeenAtSend {
+            seen: self.seen,
+            rewinds: self.rewinds,
+        }
     }
 
     /// Records a revision of a lock. Returns whether it leapt.
@@ -53,15 +62,19 @@ impl Horizon {
     /// `StoreWentBack` if it is below what had been seen when the list was sent.
     pub(in crate::agent) fn list_answered(
         &mut self,
-        before: BeforeList,
+        sent: SeenAtSend,
         listed: Revision,
     ) -> Result<bool, StoreWentBack> {
-        if let Some(Err(error)) = before.0.map(|mut seen| seen.list_answered(listed)) {
+        if let Some(Err(error)) = sent.seen.map(|mut seen| seen.list_answered(listed)) {
             self.rewound = Some(error);
+            self.rewinds = self.rewinds.saturating_add(1);
             return Err(error);
         }
         let has_leapt = self.observe(listed);
-        self.rewound = None;
+        // A list that was sent before the store went back says nothing of the store after that.
+        if sent.rewinds == self.rewinds {
+            self.rewound = None;
+        }
         self.seen.get_or_insert(Seen::from_list(listed));
         Ok(has_leapt)
     }

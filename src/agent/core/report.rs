@@ -1,4 +1,4 @@
-//! What the core has to say to people. Its texts and metrics are the driver's.
+//! What the core logs and counts. The texts and the metrics are the driver's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub(in crate::agent) enum Report {
     RenewalFailed(SessionId, StoreError, Duration),
     /// A renewal showed that the session is lost.
     RenewalLost,
-    /// The session was revoked because this pod was reported as ended, by this actor.
-    PodReportedEnded(SessionId, Arc<str>),
+    /// A session was revoked because this pod was reported as ended, by this actor.
+    PodReportedEnded(Arc<str>),
     /// A release has ended.
     Released,
     /// A release failed, and is retried.

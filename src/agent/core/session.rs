@@ -13,19 +13,18 @@ use crate::agent::AcquireError;
 use crate::protocol::ids::SessionId;
 use crate::protocol::lease::Loss;
 use crate::protocol::object::{StoreError, Stored};
-use crate::protocol::session::{KeepAlive, PodRef, RenewalFailures, Session};
+use crate::protocol::session::{
+    KeepAlive, PodRef, RenewalFailures, Revocation, RevokeReason, Session,
+};
 use crate::protocol::time::{Moment, SessionTtl};
 use crate::protocol::token::Revision;
 
-use super::REQUEST_LIMIT;
 use super::cooldown::Cooldown;
 use super::effect::{Answer, CallId, Effect, Env, LostSession, OpId, Record, Reply};
 use super::report::Report;
+use super::{REQUEST_LIMIT, REQUEST_PAUSE};
 use begin::Begin;
 pub(in crate::agent) use live::Live;
-
-/// The longest pause between renewals that a caller waits for.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What a session is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,8 +49,8 @@ pub(super) struct SessionMachine {
     is_draining: bool,
     /// No further renewal begins.
     is_stopped: bool,
-    /// The request to answer once no renewal is in flight.
-    stopping: Option<CallId>,
+    /// The requests to answer once no renewal is in flight.
+    stopping: Vec<CallId>,
 }
 
 #[derive(Clone, Debug)]
@@ -76,7 +75,7 @@ impl SessionMachine {
             cooldown: Cooldown::default(),
             is_draining: false,
             is_stopped: false,
-            stopping: None,
+            stopping: Vec::new(),
         }
     }
 
@@ -101,12 +100,21 @@ impl SessionMachine {
     /// if need be. `listed` is the store's revision, if a list has just returned it.
     pub(super) fn need(&mut self, call: CallId, listed: Option<Revision>, env: &mut Env) {
         self.expire(env);
+        if self.is_stopped {
+            let reply = Reply::Session(Err(AcquireError::ShuttingDown));
+            return env.out.push(Effect::Reply(call, reply));
+        }
         let until = env.now.after(REQUEST_LIMIT);
         self.needs.push(Need { call, until });
         match &mut self.state {
             State::None => self.begin(listed, env),
             State::Beginning(_) => {}
-            State::Live(live) if live.is_stale(env.now) => live.hurry(LONGEST_PAUSE, env),
+            // Only for the first: callers that come again and again must not add up to a storm.
+            State::Live(live) if live.is_stale(env.now) => {
+                if self.needs.len() == 1 {
+                    live.hurry(REQUEST_PAUSE, env);
+                }
+            }
             State::Live(_) => self.answer_needs_if_fresh(env),
         }
     }
@@ -116,6 +124,7 @@ impl SessionMachine {
         self.expire(env);
         if let State::Live(live) = &mut self.state
             && live.id() == session
+            && !self.is_stopped
         {
             live.renew_now(env);
         }
@@ -137,7 +146,11 @@ impl SessionMachine {
     /// Begins no further renewal; answers once none is in flight.
     pub(super) fn stop_renewing(&mut self, call: CallId, env: &mut Env) {
         self.is_stopped = true;
-        self.stopping = Some(call);
+        self.stopping.push(call);
+        self.answer_needs(&Err(AcquireError::ShuttingDown), env);
+        if let State::Live(live) = &mut self.state {
+            live.renew_no_more();
+        }
         self.answer_stop(env);
     }
 
@@ -153,7 +166,7 @@ impl SessionMachine {
         self.state = State::Live(Box::new(live));
     }
 
-    /// Loses the session. Those who wait for one get the next.
+    /// Loses the session. Waiting callers get the next one.
     pub(super) fn lose(&mut self, loss: Loss, env: &mut Env) {
         let State::Live(live) = &self.state else {
             return;
@@ -213,7 +226,7 @@ impl SessionMachine {
             }
             State::Live(live) => {
                 let progress = live.answered(op, answer, longest, env);
-                self.renewal_answered(&progress, env);
+                self.renewal_answered(progress, env);
             }
             // It belongs to a session that is over.
             State::None => {}
@@ -257,6 +270,13 @@ impl SessionMachine {
                 self.state = State::None;
                 self.answer_needs(&Err(error), env);
             }
+            begin::Progress::Revoked(revocation) => {
+                self.state = State::None;
+                self.record_revocation(&revocation, env);
+                if !self.needs.is_empty() {
+                    self.begin(None, env);
+                }
+            }
             begin::Progress::Begun(live) => {
                 self.state = State::Live(live);
                 // Before anything is promised from it.
@@ -266,8 +286,8 @@ impl SessionMachine {
         }
     }
 
-    fn renewal_answered(&mut self, progress: &live::Progress, env: &mut Env) {
-        match *progress {
+    fn renewal_answered(&mut self, progress: live::Progress, env: &mut Env) {
+        match progress {
             live::Progress::Continues => {}
             live::Progress::Renewed => {
                 self.cooldown.record_renewal();
@@ -281,11 +301,20 @@ impl SessionMachine {
                 env.out.report(Report::RenewalLost);
                 self.lose(loss, env);
             }
-            live::Progress::PodReportedEnded => {
-                self.cooldown.record_report(env.now, self.config.ttl);
+            live::Progress::Revoked(revocation) => {
+                self.record_revocation(&revocation, env);
                 env.out.report(Report::RenewalLost);
                 self.lose(Loss::SessionRevoked, env);
             }
+        }
+    }
+
+    /// Pauses before the next session, if this one was revoked because the pod was reported as ended.
+    fn record_revocation(&mut self, revocation: &Revocation, env: &mut Env) {
+        if revocation.reason == RevokeReason::PodEnded {
+            self.cooldown.record_report(env.now, self.config.ttl);
+            env.out
+                .report(Report::PodReportedEnded(revocation.by.clone()));
         }
     }
 
@@ -294,11 +323,11 @@ impl SessionMachine {
         if self.needs.is_empty() {
             self.config.ttl.get() / 10
         } else {
-            LONGEST_PAUSE
+            REQUEST_PAUSE
         }
     }
 
-    /// Answers those who wait, if the session has at least half of its TTL left. A renewal that was
+    /// Answers the waiting callers, if the session has at least half of its TTL left. A renewal that was
     /// first sent long ago leaves less: then it is renewed once more.
     fn answer_needs_if_fresh(&mut self, env: &mut Env) {
         let State::Live(live) = &mut self.state else {
@@ -308,7 +337,7 @@ impl SessionMachine {
             return;
         }
         if live.is_stale(env.now) {
-            return live.hurry(LONGEST_PAUSE, env);
+            return live.hurry(REQUEST_PAUSE, env);
         }
         let id = live.id().clone();
         self.answer_needs(&Ok(id), env);
@@ -321,7 +350,7 @@ impl SessionMachine {
         }
     }
 
-    /// Refuses those who will have waited too long when the next attempt is made.
+    /// Refuses callers that will have waited too long when the next attempt is made.
     fn refuse_late_needs(&mut self, next: Moment, error: &AcquireError, env: &mut Env) {
         for need in self.needs.extract_if(.., |need| next >= need.until) {
             let reply = Reply::Session(Err(error.clone()));
@@ -331,8 +360,10 @@ impl SessionMachine {
 
     fn answer_stop(&mut self, env: &mut Env) {
         let in_flight = self.live().and_then(Live::in_flight);
-        if let Some(call) = self.stopping.take_if(|_| in_flight.is_none()) {
-            env.out.push(Effect::Reply(call, Reply::Done));
+        if in_flight.is_none() {
+            for call in self.stopping.drain(..) {
+                env.out.push(Effect::Reply(call, Reply::Done));
+            }
         }
     }
 }

@@ -79,11 +79,11 @@ pub(in crate::agent) struct Status {
 pub(in crate::agent) struct Cursor {
     /// The last event, and when it was sent.
     last: Option<(Event, Moment)>,
-    of_risk: bool,
-    of_stop: bool,
-    of_max_hold: bool,
+    sent_at_risk: bool,
+    sent_stop: bool,
+    sent_max_hold: bool,
     /// The last request of a person, unless that was withdrawn since.
-    of_person: Option<Arc<ReleaseRequest>>,
+    sent_request: Option<Arc<ReleaseRequest>>,
 }
 
 impl Cursor {
@@ -103,17 +103,17 @@ impl Cursor {
         let Some((_, sent_at)) = &self.last else {
             return Next::Send(Event::Opening);
         };
-        if status.is_stopping && !self.of_stop {
+        if status.is_stopping && !self.sent_stop {
             return Next::Send(Event::Requested(Request::AgentStopping));
         }
         if let Some(request) = &status.asked
-            && self.of_person.as_ref() != Some(request)
+            && self.sent_request.as_ref() != Some(request)
         {
             return Next::Send(Event::Requested(Request::PersonAsked(request.clone())));
         }
         let heartbeat = (sent_at.after(interval), Event::Heartbeat);
-        let max_hold = status.warn_at.filter(|_| !self.of_max_hold);
-        let at_risk = status.risk_at.filter(|_| !self.of_risk);
+        let max_hold = status.warn_at.filter(|_| !self.sent_max_hold);
+        let at_risk = status.risk_at.filter(|_| !self.sent_at_risk);
         let events = [
             max_hold.map(|at| (at, Event::Requested(Request::MaxHold))),
             at_risk.map(|at| (at, Event::AtRisk)),
@@ -131,10 +131,10 @@ impl Cursor {
     /// that was withdrawn.
     pub(in crate::agent) fn observe(&mut self, status: &Status) {
         if status.risk_at.is_none() {
-            self.of_risk = false;
+            self.sent_at_risk = false;
         }
         if status.asked.is_none() {
-            self.of_person = None;
+            self.sent_request = None;
         }
     }
 
@@ -142,11 +142,11 @@ impl Cursor {
     pub(in crate::agent) fn record(&mut self, event: Event, now: Moment) {
         match &event {
             Event::Opening | Event::Heartbeat | Event::Lost(_) => {}
-            Event::AtRisk => self.of_risk = true,
-            Event::Requested(Request::AgentStopping) => self.of_stop = true,
-            Event::Requested(Request::MaxHold) => self.of_max_hold = true,
+            Event::AtRisk => self.sent_at_risk = true,
+            Event::Requested(Request::AgentStopping) => self.sent_stop = true,
+            Event::Requested(Request::MaxHold) => self.sent_max_hold = true,
             Event::Requested(Request::PersonAsked(request)) => {
-                self.of_person = Some(request.clone());
+                self.sent_request = Some(request.clone());
             }
         }
         self.last = Some((event, now));
@@ -234,7 +234,7 @@ mod tests {
                 101,
                 Next::Wait(at(103)),
             ),
-            // Trouble is said once.
+            // A risk is reported once.
             (&[], risky.clone(), 102, Next::Wait(at(103))),
             (&[], risky.clone(), 103, Next::Send(Event::AtRisk)),
             (&[Event::AtRisk], risky, 104, Next::Wait(at(105))),

@@ -41,6 +41,8 @@ struct Rig {
     dice: Dice,
     effects: VecDeque<Effect>,
     last_call: u64,
+    /// For how long apps were promised something of a session that is lost.
+    promised: Duration,
 }
 
 impl Rig {
@@ -65,6 +67,7 @@ impl Rig {
             dice: Dice(fastrand::Rng::with_seed(7)),
             effects: VecDeque::new(),
             last_call: 0,
+            promised: Duration::ZERO,
         }
     }
 
@@ -89,10 +92,28 @@ impl Rig {
         self.collect();
     }
 
+    /// Takes the effects, and does what the agent does at once when its session is lost. Afterwards the
+    /// core waits for a call or a timer, if anything waits for it.
     fn collect(&mut self) {
         while let Some(effect) = self.core.poll_effect() {
+            if let Effect::SessionLost(lost) = &effect {
+                let mut cx = Cx {
+                    now: self.now,
+                    wall: WallTime(0),
+                    rng: &mut self.dice,
+                    idle_since: self.idle_since,
+                };
+                let promised = self.now.after(self.promised);
+                self.core.end_lost(&mut cx, lost.clone(), promised);
+            }
             self.effects.push_back(effect);
         }
+        let waits = !self.core.ending.is_empty() || self.core.releases.len() > 0;
+        let is_idle = self.idle_since.is_some();
+        assert!(
+            !waits || self.core.poll_timeout(is_idle).is_some(),
+            "nothing would happen"
+        );
     }
 
     /// Feeds the timer. Afterwards nothing is due, or the driver would spin.

@@ -22,8 +22,8 @@ use super::report::Report;
 
 /// The longest pause before the watch is opened again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A watch that reports nothing for so long, not even a bookmark or its end, is dead and does not
-/// show it: the API server ends each after five minutes.
+/// A watch that reports nothing for so long, not even a bookmark or its end, is broken without an
+/// error: the API server ends each after five minutes.
 const LONGEST_SILENCE: Duration = Duration::from_secs(330);
 /// How often a watch may fail at one revision before the locks are listed: one event may fail each.
 const FAILURES_AT_ONE_REVISION: u32 = 4;
@@ -63,17 +63,17 @@ enum Then {
 }
 
 impl Watch {
-    /// Opens a watch on what a session holds, after a revision.
+    /// Opens a watch on what a session holds, after a revision. `last` names the watch before.
     pub(super) fn open(
         session: SessionId,
-        id: WatchId,
+        last: WatchId,
         after: Revision,
         spread: Duration,
         env: &mut Env,
     ) -> Self {
         let mut watch = Self {
             session,
-            id,
+            id: last,
             state: State::Opening,
             after,
             late: Revision::default(),
@@ -120,9 +120,13 @@ impl Watch {
 
     /// Takes what happened to the watch.
     pub(super) fn happened(&mut self, input: WatchInput, env: &mut Env) {
+        if matches!(self.state, State::Pausing { .. } | State::Listing(_)) {
+            // It was closed before.
+            return;
+        }
         match input {
             WatchInput::Opened => {
-                self.heard(env.now);
+                self.mark_open(env.now);
                 self.check_late(env);
             }
             WatchInput::Event(revision) => {
@@ -130,7 +134,7 @@ impl Watch {
                     self.after = revision;
                     self.stuck = 0;
                 }
-                self.heard(env.now);
+                self.mark_open(env.now);
                 self.check_late(env);
             }
             WatchInput::Ended => {
@@ -173,6 +177,8 @@ impl Watch {
     fn reopen(&mut self, env: &mut Env) {
         self.opened_at = env.now;
         self.state = State::Opening;
+        // What a closed watch still reports has another name.
+        self.id = self.id.next();
         let open = WatchCommand::Open(self.id, self.session.clone(), self.after);
         env.out.push(Effect::Watch(open));
     }
@@ -182,8 +188,7 @@ impl Watch {
         self.state = State::Listing(env.call(Machine::Watch, call, CALL_LIMIT));
     }
 
-    /// The watch is open, and not dead.
-    fn heard(&mut self, now: Moment) {
+    fn mark_open(&mut self, now: Moment) {
         if let State::Opening | State::Open { .. } = self.state {
             let silent_until = now.after(LONGEST_SILENCE);
             self.state = State::Open { silent_until };

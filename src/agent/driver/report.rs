@@ -23,9 +23,9 @@ pub(super) fn report(report: &Report, metrics: &Metrics) {
             tracing::warn!(%session, %error, remainingMs = remaining, "renewal failed");
         }
         Report::RenewalLost => metrics.renewal("lost"),
-        Report::PodReportedEnded(session, actor) => tracing::error!(
-            %session, ?actor, "pod reported as ended; sessions suspended"
-        ),
+        Report::PodReportedEnded(actor) => {
+            tracing::error!(?actor, "pod reported as ended; sessions suspended");
+        }
         Report::Released => metrics.release("released"),
         Report::ReleaseFailed(resource, error) => {
             metrics.release("retried");

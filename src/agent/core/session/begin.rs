@@ -1,21 +1,16 @@
 //! How a session begins: the store's revision is listed, then the object is created.
 
-use std::time::Duration;
-
 use crate::agent::AcquireError;
-use crate::agent::core::CALL_LIMIT;
 use crate::agent::core::effect::{Answer, Env, Machine, OpId, StoreCall};
 use crate::agent::core::report::Report;
+use crate::agent::core::{CALL_LIMIT, REQUEST_PAUSE};
 use crate::protocol::object::{StoreError, Stored};
-use crate::protocol::session::{KeepAlive, Session};
+use crate::protocol::session::{KeepAlive, Revocation, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
 use super::SessionConfig;
 use super::live::Live;
-
-/// The longest pause between attempts.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A session that begins.
 #[derive(Clone, Debug)]
@@ -58,6 +53,8 @@ pub(super) enum Progress {
     Retries(Moment, StoreError),
     /// It cannot begin.
     Failed(AcquireError),
+    /// It was revoked as soon as it was created.
+    Revoked(Box<Revocation>),
     /// It has begun.
     Begun(Box<Live>),
 }
@@ -166,7 +163,7 @@ impl Begin {
         if !error.is_transient() && error != StoreError::Conflict {
             return Progress::Failed(error.into());
         }
-        let until = env.pause(self.failures, LONGEST_PAUSE);
+        let until = env.pause(self.failures, REQUEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
         self.step = Step::Pause(until);
         Progress::Retries(until, error)
@@ -186,6 +183,9 @@ impl Stage {
 
 impl Creation {
     fn begun(&self, stored: Stored<Session>, env: &mut Env) -> Progress {
+        if let Some(revocation) = stored.value.revoked {
+            return Progress::Revoked(Box::new(revocation));
+        }
         let keep_alive = KeepAlive::begun(self.sent, self.session.ttl);
         if !keep_alive.is_valid(env.now) {
             return Progress::Failed(AcquireError::SessionLost);

@@ -12,7 +12,7 @@ use crate::protocol::ids::SessionId;
 use crate::protocol::key::SessionKey;
 use crate::protocol::lease::Loss;
 use crate::protocol::object::{StoreError, Stored};
-use crate::protocol::session::{KeepAlive, RenewalFailures, RevokeReason, Session};
+use crate::protocol::session::{KeepAlive, RenewalFailures, Revocation, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 
@@ -59,8 +59,8 @@ pub(super) enum Progress {
     Failed(Moment),
     /// The session is lost.
     Lost(Loss),
-    /// The session is lost: its pod was reported as ended.
-    PodReportedEnded,
+    /// The session was revoked.
+    Revoked(Box<Revocation>),
 }
 
 impl Live {
@@ -149,13 +149,12 @@ impl Live {
         due.is_some_and(|due| env.now >= due)
     }
 
-    /// A caller waits for a renewal. The attempt after a failure comes soon, and not at once:
-    /// callers that come again and again must not add up to a storm.
+    /// Renews soon, because a caller waits for it. After a failed attempt it is not at once.
     pub(super) fn hurry(&mut self, longest: Duration, env: &mut Env) {
         match self.renewal {
             Renewal::Idle { .. } => self.renew(env),
             Renewal::Backoff(until) => {
-                self.renewal = Renewal::Backoff(until.min(env.pause(0, longest)));
+                self.renewal = Renewal::Backoff(until.min(env.pause(self.failed, longest)));
             }
             Renewal::Sent(_) | Renewal::Reading(_) => {}
         }
@@ -176,14 +175,22 @@ impl Live {
         self.first_sent.get_or_insert(env.now);
         self.renew_again = false;
         let Ok(next) = self.stored.value.renewed(env.wall, self.failures.clone()) else {
-            // It was revoked as soon as it was created.
+            // No revoked version is stored here; a read would show it.
             return self.read(env);
         };
         // Closes the race with a revocation: both write on the version that they read, and one
         // succeeds.
         let call = StoreCall::UpdateSession(Box::new(self.stored.clone()), Box::new(next));
         let limit = self.keep_alive.attempt_timeout(env.now);
-        self.renewal = Renewal::Sent(env.call(Machine::Session, call, limit));
+        // Sent later, it would only make other pods wait for a session that is lost.
+        let not_after = Some(self.valid_until());
+        let op = env.call_before(Machine::Session, call, limit, not_after);
+        self.renewal = Renewal::Sent(op);
+    }
+
+    /// Sends no renewal because of an earlier request.
+    pub(super) const fn renew_no_more(&mut self) {
+        self.renew_again = false;
     }
 
     /// Takes the answer to its call. `longest` bounds the pause after a failure.
@@ -226,13 +233,8 @@ impl Live {
         let Some(found) = answer.into_session()? else {
             return Ok(Progress::Lost(Loss::SessionRevoked));
         };
-        if let Some(revocation) = &found.value.revoked {
-            if revocation.reason != RevokeReason::PodEnded {
-                return Ok(Progress::Lost(Loss::SessionRevoked));
-            }
-            let report = Report::PodReportedEnded(self.id().clone(), revocation.by.clone());
-            env.out.report(report);
-            return Ok(Progress::PodReportedEnded);
+        if let Some(revocation) = found.value.revoked {
+            return Ok(Progress::Revoked(Box::new(revocation)));
         }
         let before = &self.stored;
         if found.value.renewals > before.value.renewals {
@@ -247,7 +249,7 @@ impl Live {
         // Somebody may have changed a label, for example.
         self.stored = *found;
         env.out.push(Effect::Persist(Record::Session));
-        Err(StoreError::Ambiguous("the renewal has not landed".into()))
+        Err(StoreError::Ambiguous("the renewal was not applied".into()))
     }
 
     fn renewed(&mut self, stored: Stored<Session>, env: &mut Env) -> Progress {

@@ -43,23 +43,60 @@ fn unclear_creation_is_read_before_it_is_repeated() {
 }
 
 #[test]
-fn session_revoked_as_it_began_is_lost_at_its_first_renewal() {
+fn session_revoked_as_it_began_serves_nobody() {
+    for (reason, is_paused) in [
+        (RevokeReason::PodEnded, true),
+        (RevokeReason::Expired, false),
+    ] {
+        let mut rig = Rig::new();
+        let call = rig.need(Some(Revision(10)));
+        let (create, session) = rig.created();
+        rig.answer(create, Answer::Failed(StoreError::Conflict));
+        let read = rig.read();
+        rig.answer(read, written(revoked(&session, reason), 12));
+        assert!(rig.core.live().is_none());
+        if is_paused {
+            let answer = rig.reply(call);
+            assert!(matches!(answer, Err(AcquireError::ReportedEnded { .. })));
+        } else {
+            let (_, what) = rig.call();
+            assert!(matches!(what, StoreCall::ListOne), "another one begins");
+        }
+    }
+}
+
+#[test]
+fn session_created_after_its_own_deadline_serves_nobody() {
     let mut rig = Rig::new();
-    rig.need(Some(Revision(10)));
+    let call = rig.need(Some(Revision(10)));
     let (create, session) = rig.created();
-    rig.answer(create, Answer::Failed(StoreError::Conflict));
+    rig.now = rig.now.after(VALID);
+    rig.answer(create, written(session, 11));
+    assert_eq!(rig.reply(call), Err(AcquireError::SessionLost));
+}
+
+#[test]
+fn ending_a_session_that_is_being_created_revokes_it() {
+    let mut rig = Rig::new();
+    let call = rig.need(Some(Revision(10)));
+    let (create, session) = rig.created();
+    rig.feed(Input::EndSession(CallId(99)));
+    assert_eq!(rig.reply(call), Err(AcquireError::ShuttingDown));
+    assert_eq!(rig.calls(), 0);
+    rig.answer(create, written(session.clone(), 11));
     let read = rig.read();
-    let ended = revoked(&session, RevokeReason::PodEnded);
-    rig.answer(read, written(ended.clone(), 12));
-    rig.sleep_until_due();
-    let read = rig.read();
-    rig.answer(read, written(ended, 12));
-    assert_eq!(rig.lost(), Some(Loss::SessionRevoked));
+    rig.answer(read, written(session, 11));
+    let (_, _, next) = rig.renewal();
+    assert!(next.revoked.is_some());
+}
+
+#[test]
+fn draining_agent_begins_no_session() {
+    let mut rig = Rig::new();
+    rig.feed(Input::Drain);
     let call = rig.need(None);
-    assert!(matches!(
-        rig.reply(call),
-        Err(AcquireError::ReportedEnded { .. })
-    ));
+    assert_eq!(rig.reply(call), Err(AcquireError::ShuttingDown));
+    assert_eq!(rig.calls(), 0);
 }
 
 #[test]
@@ -148,12 +185,56 @@ fn renewal_answered_after_the_deadline_changes_nothing() {
     let mut rig = Rig::with_session();
     rig.sleep_until_due();
     let (op, _, next) = rig.renewal();
-    let deadline = rig.valid_until();
-    rig.now = deadline;
+    rig.now = rig.valid_until();
     rig.answer(op, written(next, 12));
     assert_eq!(rig.lost(), Some(Loss::SessionExpired));
     assert!(rig.core.live().is_none());
     assert_eq!(rig.watch(), Some(WatchCommand::Close));
+    rig.read();
+}
+
+#[test]
+fn renewal_whose_revision_leapt_ends_the_session() {
+    let mut rig = Rig::with_session();
+    rig.sleep_until_due();
+    let (op, _, next) = rig.renewal();
+    rig.answer(op, written(next, 2_000_000_000));
+    assert_eq!(rig.lost(), RESTORED);
+    rig.read();
+}
+
+#[test]
+fn caller_of_a_lost_session_gets_the_next() {
+    let mut rig = Rig::with_session();
+    rig.idle_since = Some(rig.now);
+    rig.sleep(Duration::from_secs(10));
+    let call = rig.need(None);
+    let (op, current, _) = rig.renewal();
+    rig.answer(op, Answer::Failed(StoreError::Conflict));
+    let read = rig.read();
+    let ended = revoked(&current.value, RevokeReason::Expired);
+    rig.answer(read, written(ended, 12));
+    let (list, _) = rig.call();
+    rig.answer(list, page(20));
+    // The lost one is being ended meanwhile.
+    rig.read();
+    let (create, session) = rig.created();
+    rig.answer(create, written(session.clone(), 21));
+    assert_ne!(session.id, current.value.id);
+    assert_eq!(rig.reply(call), Ok(session.id));
+}
+
+#[test]
+fn doubted_session_is_renewed_after_the_attempt_in_flight() {
+    let mut rig = Rig::with_session();
+    let id = rig.core.live().unwrap().id().clone();
+    rig.feed(Input::RenewNow(id.clone()));
+    let (op, _, next) = rig.renewal();
+    rig.feed(Input::RenewNow(id));
+    assert_eq!(rig.calls(), 0);
+    rig.answer(op, written(next, 12));
+    let (_, current, _) = rig.renewal();
+    assert_eq!(current.version, Revision(12));
 }
 
 #[test]
@@ -232,20 +313,10 @@ fn ending_waits_for_the_renewal_that_is_in_flight() {
 #[test]
 fn lost_session_is_revoked_only_after_its_last_promise() {
     let mut rig = Rig::with_session();
+    rig.promised = Duration::from_secs(2);
     rig.now = rig.valid_until();
     rig.timer();
-    let lost = rig.effects.iter().find_map(|effect| match effect {
-        Effect::SessionLost(lost) => Some(lost.clone()),
-        _ => None,
-    });
-    let promised = rig.now.after(Duration::from_secs(2));
-    let mut cx = Cx {
-        now: rig.now,
-        wall: WallTime(0),
-        rng: &mut rig.dice,
-        idle_since: None,
-    };
-    rig.core.end_lost(&mut cx, lost.unwrap(), promised);
+    assert_eq!(rig.lost(), Some(Loss::SessionExpired));
     rig.sleep(Duration::from_millis(1_999));
     assert_eq!(rig.calls(), 0);
     rig.sleep(Duration::from_millis(1));
@@ -255,15 +326,33 @@ fn lost_session_is_revoked_only_after_its_last_promise() {
 #[test]
 fn stopped_agent_starts_no_renewal_and_waits_for_the_last() {
     let mut rig = Rig::with_session();
-    rig.sleep_until_due();
+    rig.idle_since = Some(rig.now);
+    rig.sleep(Duration::from_secs(10));
+    let waiting = rig.need(None);
     let (op, _, next) = rig.renewal();
+    let id = next.id.clone();
+    rig.feed(Input::RenewNow(id.clone()));
     let call = CallId(99);
     rig.feed(Input::StopRenewing(call));
-    let done = |effect: &Effect| matches!(effect, Effect::Reply(to, Reply::Done) if *to == call);
-    assert!(!rig.effects.iter().any(done));
+    assert_eq!(rig.reply(waiting), Err(AcquireError::ShuttingDown));
+    rig.effects.clear();
     rig.answer(op, written(next, 12));
-    assert!(rig.effects.iter().any(done));
-    rig.sleep(Duration::from_secs(6));
+    let order = rig.effects.iter().filter_map(|effect| match effect {
+        Effect::Persist(Record::Session) => Some("persist"),
+        Effect::Reply(to, Reply::Done) if *to == call => Some("done"),
+        Effect::Call { .. } => Some("call"),
+        _ => None,
+    });
+    let order: Vec<&str> = order.collect();
+    assert_eq!(
+        order,
+        ["persist", "done"],
+        "the next process resumes from the file"
+    );
+    rig.feed(Input::RenewNow(id));
+    rig.sleep(Duration::from_secs(10));
+    let late = rig.need(None);
+    assert_eq!(rig.reply(late), Err(AcquireError::ShuttingDown));
     assert_eq!(rig.calls(), 0);
 }
 

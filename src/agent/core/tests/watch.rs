@@ -68,9 +68,11 @@ fn watch_continues_where_it_ended_and_lists_what_it_missed() {
     assert_eq!(next_of(&mut rig), None, "a late watch");
 
     let (mut rig, id) = watching();
+    let mut id = id;
     for _ in 0..3 {
         rig.feed(Input::Watch(id, failed(away())));
         assert_eq!(next_of(&mut rig), Some(Revision(10)));
+        id = id.next();
         rig.feed(Input::Watch(id, WatchInput::Opened));
     }
     rig.feed(Input::Watch(id, failed(away())));
@@ -87,6 +89,54 @@ fn watch_continues_where_it_ended_and_lists_what_it_missed() {
         rig.watch(),
         Some(WatchCommand::Open(_, _, Revision(30)))
     ));
+}
+
+#[test]
+fn closed_watch_reports_nothing_any_more() {
+    let (mut rig, id) = watching();
+    rig.feed(Input::WatchLate(Revision(21)));
+    assert_eq!(rig.watch(), Some(WatchCommand::Close));
+    rig.feed(Input::Watch(id, WatchInput::Ended));
+    assert_eq!(next_of(&mut rig), None, "the list that is due stays due");
+    let (list, _) = rig.call();
+    rig.answer(list, unavailable());
+    assert_eq!(next_of(&mut rig), None, "it is tried again");
+    let (list, _) = rig.call();
+    rig.answer(list, page(30));
+    rig.watch();
+    rig.feed(Input::Watch(id, WatchInput::Event(Revision(99))));
+    rig.feed(Input::Watch(id.next(), WatchInput::Opened));
+    rig.feed(Input::Watch(id.next(), WatchInput::Ended));
+    assert_eq!(next_of(&mut rig), Some(Revision(30)));
+}
+
+#[test]
+fn list_sent_before_a_rewind_restores_no_trust() {
+    let (mut rig, id) = watching();
+    rig.feed(Input::Watch(id, WatchInput::Event(Revision(50))));
+    let before = rig.core.seen_at_send();
+    let mut observe = |sent, listed| {
+        let mut cx = Cx {
+            now: rig.now,
+            wall: WallTime(0),
+            rng: &mut rig.dice,
+            idle_since: None,
+        };
+        let _ = rig.core.observe_list(&mut cx, sent, Revision(listed));
+        rig.core.mint().is_ok()
+    };
+    assert!(!observe(before, 40));
+    assert!(!observe(before, 50));
+    rig.collect();
+    let after = rig.core.seen_at_send();
+    let mut cx = Cx {
+        now: rig.now,
+        wall: WallTime(0),
+        rng: &mut rig.dice,
+        idle_since: None,
+    };
+    rig.core.observe_list(&mut cx, after, Revision(50)).unwrap();
+    assert!(rig.core.mint().is_ok());
 }
 
 #[test]
