@@ -1,5 +1,5 @@
-//! What goes on behind the callers' backs: leases of silent apps are ended, and all when the agent
-//! stops.
+//! The sweeper, which ends the leases of silent apps and lets the core do what is due, and the end of
+//! all leases when the agent stops.
 
 use std::time::Duration;
 

@@ -191,7 +191,7 @@ impl Core {
         self.releases.release(what, call, record, env);
     }
 
-    /// Looks for what the store may have for a claim that nobody waits for any more; answers the
+    /// Looks for what the store may have for a claim that no caller needs any more; answers the
     /// request when done.
     pub(super) fn look_for_leftover(
         &mut self,

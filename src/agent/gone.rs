@@ -1,8 +1,8 @@
-//! Grants that somebody took away, as their agent finds out, and what their apps are told of it.
+//! Leases whose grants were ended by somebody else, and the reason that their apps get.
 //!
-//! A lease whose grant the store no longer names is over in the step that shows it: from then on nobody
-//! is told yes. Why it is over the lock's own record may say. Where the lock was not seen, the core reads
-//! it for that. It does not ask whether taking the grant was right.
+//! Such a lease is over in the step that shows that its grant is gone. The lock's incident may have the
+//! reason. If the lock itself was not read yet, the core reads it. Whether it was right to end the grant
+//! does not matter here.
 
 use tokio::sync::watch;
 
@@ -25,11 +25,11 @@ pub(super) enum Found<'a> {
     Unread,
 }
 
-/// A lease that is over while the core finds out why; nobody is told of its end before.
+/// A lease that is over while the core finds out why. Its end is not reported before.
 pub(super) struct Unexplained {
     resource: Resource,
     held: Held,
-    /// Its streams, which are told when it is known.
+    /// Its streams, which end with the reason.
     over: Option<watch::Sender<Option<Over>>>,
 }
 
@@ -77,7 +77,7 @@ impl Agent {
         self.run_deferred(deferred);
     }
 
-    /// It is known why a lease is over: everybody is told that from here on.
+    /// Records why a lease is over, and reports it.
     pub(super) fn loss_explained(
         &self,
         state: &mut State,

@@ -84,8 +84,8 @@ impl Agent {
         );
     }
 
-    /// The session is lost, and with it every lease: they are taken out, and the store is told once
-    /// no app may believe in them any more.
+    /// Ends every lease of a lost session. Their grants are released, and the session is revoked, once
+    /// the last promise has passed.
     pub(super) fn session_lost(&self, state: &mut State, over: LostSession) -> LostLeases {
         let now = self.now();
         let (session, loss) = (over.session.id.clone(), over.loss);

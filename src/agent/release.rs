@@ -1,8 +1,6 @@
-//! Ending a lease. It is over the moment its app says so; the core releases its grant as soon as it
-//! can.
+//! Ending a lease. It is over when its app ends it; the core releases its grant as soon as possible.
 //!
-//! Invariant: whoever takes a lease out of the state keeps its grant in the same step, or begins its
-//! release.
+//! Invariant: the step that takes a lease out of the state also keeps its grant or begins its release.
 
 use std::pin::pin;
 
@@ -286,8 +284,7 @@ impl Agent {
         receiver
     }
 
-    /// Begins to release a grant, unless the process before has promised it: then when that has
-    /// passed.
+    /// Begins to release a grant; if an earlier process promised it, once that promise has passed.
     pub(super) fn begin_release(
         &self,
         state: &mut State,
@@ -299,7 +296,7 @@ impl Agent {
             what.not_before = what.not_before.max(state.bound.not_before());
             // Its queue may have changed by then.
             what.known = None;
-            // Nobody is to wait for one that has to wait itself.
+            // The app need not wait for that.
             if let Some(call) = call.take() {
                 state.replies.remove(&call);
             }
@@ -307,7 +304,7 @@ impl Agent {
         self.step(state, |core, cx| core.release(cx, what, call));
     }
 
-    /// The same for a grant that nobody waits for.
+    /// Begins to release a grant that no request waits for.
     pub(super) fn release_grant(&self, what: ReleaseOf) {
         let mut deferred = Deferred::default();
         {
@@ -318,8 +315,8 @@ impl Agent {
         self.run_deferred(deferred);
     }
 
-    /// Clears from the store what it may have for a claim that nobody waits for any more. The receiver
-    /// hears when that is done.
+    /// Removes from the store what it may have for a claim that no caller needs any more. The receiver
+    /// gets an answer when that is done.
     pub(super) fn clear_leftover(
         &self,
         resource: Resource,

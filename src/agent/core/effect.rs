@@ -221,9 +221,9 @@ pub(in crate::agent) enum Effect {
     Watch(WatchCommand),
     /// Answer a request.
     Reply(CallId, Reply),
-    /// Let the streams of events look at what is true now.
+    /// Wake the streams of events, which then check what is true.
     WakeStreams,
-    /// Let those look at what is true now who wait for the end of a lease or a claim.
+    /// Wake the callers that wait for the end of a lease or a claim.
     WakeCallers,
     /// A lock was read, by a read that was sent at this moment.
     LockRead(Resource, Moment, Option<Box<Stored<Lock>>>),
@@ -320,7 +320,7 @@ pub(super) struct Outbox {
 /// A call that was not answered yet.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
-    /// Who waits for the answer.
+    /// The machine that waits for the answer.
     pub(super) machine: Machine,
     /// What the answer of a list is compared with.
     pub(super) before: SeenAtSend,

@@ -1,4 +1,4 @@
-//! What the store may have for a claim that nobody waits for any more: a grant, which is released,
+//! What the store may have for a claim that no caller needs any more: a grant, which is released,
 //! or a queue entry, which is removed.
 //!
 //! Invariant: while a write of unknown outcome may still be applied, it is looked for.
@@ -17,7 +17,7 @@ use super::effect::{Answer, CallId, Effect, Env, Machine, OpId, Reply, StoreCall
 use super::release::ReleaseOf;
 use super::report::Report;
 
-/// How long a write may still be applied after nobody waits for its answer: the API server ends a
+/// How long a write may still be applied after its time limit: the API server ends a
 /// request after 60 s, and a proxy on the way may keep it as long again.
 const APPLIED_WITHIN: Duration = Duration::from_secs(120);
 /// The longest pause between reads.

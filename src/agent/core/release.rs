@@ -1,5 +1,5 @@
-//! The release of one grant. The lease is over when its app says so; the store is told as soon as
-//! possible.
+//! The release of one grant. The lease is over when its app ends it; the release is written as soon
+//! as possible.
 //!
 //! Invariants: once a release was sent, the grant is never used again, because the first attempt
 //! may still be applied. Nothing is sent before `not_before`. A lock that does not name the grant
@@ -191,9 +191,9 @@ impl Release {
         }
     }
 
-    /// Returns the lock after the release, with its record if a person's request stands: whoever
-    /// reads the record finds the request beside it, and the policies refuse one that nobody asks
-    /// for in these words. `None` if the lock does not name the grant.
+    /// Returns the lock after the release, with its record if a person's request still stands: the
+    /// request is then in the same object, and the policies deny a record without it. `None` if the
+    /// lock does not name the grant.
     fn released(&self, current: &Stored<Lock>, env: &Env) -> Option<Lock> {
         let (lock, at, grant) = (&current.value, current.version, &self.what.grant);
         let mint = env.horizon.hand_over_mint();

@@ -38,7 +38,7 @@ pub(in crate::agent) enum Report {
     ReleaseAbandoned,
     /// The store refused the record of a release request by this actor.
     RequestNotRecorded(Resource, Arc<str>),
-    /// A grant that nobody waits for was found.
+    /// A grant without a caller was found.
     GrantWithoutCaller(Resource, GrantId),
     /// Removing a queue entry failed, and is retried.
     LeavingQueueFailed(Resource, StoreError),

@@ -23,7 +23,7 @@ pub(in crate::agent) enum Over {
 /// Why an app is asked to release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The agent was told to stop.
+    /// The agent is stopping.
     AgentStopping,
     /// The longest time that the lock may be held is nearly over.
     MaxHold,

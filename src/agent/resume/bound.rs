@@ -24,7 +24,7 @@ pub(in crate::agent) struct Bound {
     /// Those, and others that it left, that serve nobody any more and are given back then: no release
     /// of them was sent.
     pub(super) waiting: BTreeSet<GrantId>,
-    /// Whoever stops the agent knows that the apps have ended.
+    /// The apps have ended: nothing that they were promised matters any more.
     apps_ended: bool,
 }
 
