@@ -1,10 +1,9 @@
-//! What the watch and lists report of the locks that the session holds. A grant that was handed over
-//! is heard of here, and so is one that somebody took away.
+//! What the watch and lists report of the locks that the session holds: hand-overs to it, grants that
+//! were ended by somebody else, and the sessions that join a held lock's queue, so that a release needs
+//! no read.
 //!
-//! What the watch tells is older than what it is told in, so both a grant and a loss are checked
-//! against the revisions that the agent knows.
-//!
-//! It also reports the sessions that join a held lock's queue, so that a release needs no read.
+//! An event is older than its arrival, so grants and losses are compared with the revisions that the
+//! agent knows.
 
 use std::collections::BTreeSet;
 
