@@ -191,7 +191,9 @@ fn told_late(history: &History, joined: &Joined, id: &str, lease: &Lease) -> Opt
     })
 }
 
-/// Checks that no older lease is confirmed after a newer token of the resource was returned.
+/// Checks that no older lease is confirmed after a newer token of the resource was returned. An app
+/// that did not run reads an event of a stream later than its sidecar sent it, and nothing records
+/// when that was: an event counts as sent by its deadline.
 fn after_anothers(
     history: &History,
     joined: &Joined,
@@ -204,7 +206,10 @@ fn after_anothers(
             continue;
         };
         for told in lease.told.iter().skip(1) {
-            let before = newest.partition_point(|(answered, _)| *answered < told.invoked);
+            let is_event = told.invoked == told.answered;
+            let before = newest.partition_point(|(answered, _)| {
+                *answered < told.invoked && (!is_event || history.events[*answered].at < told.until)
+            });
             let Some((answered, newer)) = newest[..before].last() else {
                 continue;
             };

@@ -187,6 +187,17 @@ fn beliefs_may_overlap_by_the_clock_tolerance() {
     is_right(&builder);
 }
 
+/// The app did not run, and reads from its stream what was sent before. The deadline is over.
+#[test]
+fn event_read_after_its_deadline_confirms_nothing() {
+    let mut builder = HistoryBuilder::default();
+    builder
+        .acquire("a", 0..10, 1000, 40)
+        .acquire("b", 5..60, 2000, 100)
+        .info("a", 70, Op::renewed("1000", 55_000_000));
+    is_right(&builder);
+}
+
 #[test]
 fn a_repeated_request_has_the_same_lease() {
     let mut builder = HistoryBuilder::default();

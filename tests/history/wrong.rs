@@ -289,6 +289,16 @@ fn a_lease_is_confirmed_after_anothers_token() {
         &builder,
         &["lease 1000 (token 1000) was confirmed after token 2000"],
     );
+    // An event of a stream, whose deadline is later than the newer token.
+    let mut builder = HistoryBuilder::default();
+    builder
+        .acquire("a", 0..10, 1000, 40)
+        .acquire("b", 5..50, 2000, 50)
+        .info("a", 61, Op::renewed("1000", 55_000_000));
+    is_wrong(
+        &builder,
+        &["lease 1000 (token 1000) was confirmed after token 2000"],
+    );
 }
 
 #[test]
