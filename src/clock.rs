@@ -22,6 +22,15 @@ pub trait Clock: Send + Sync + 'static {
     fn wall(&self) -> WallTime;
 }
 
+/// The time, on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// The local clock, on which decisions are based.
+    pub moment: Moment,
+    /// The wall clock, for records.
+    pub wall: WallTime,
+}
+
 /// The machine's own clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;

@@ -24,27 +24,27 @@ use crate::store::namespaces::{Binding, UninjectedPod};
 use super::view::LockObservation;
 
 /// The format of a line of the audit log.
-pub const SCHEMA: &str = "leasehold.dev/audit/v1";
+pub(super) const SCHEMA: &str = "leasehold.dev/audit/v1";
 
 /// How many characters of a lock's name are in the names of its Events, whose maximum is 253.
 const NAME_PART: usize = 200;
 
 /// A record to write.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AuditRecord {
+pub(super) struct AuditRecord {
     /// The line of the audit log; `None` if only an Event is written.
-    pub line: Option<Value>,
+    pub(super) line: Option<Value>,
     /// The Event.
-    pub event: Event,
+    pub(super) event: Event,
 }
 
 /// The lock that a record is about.
 #[derive(Clone, Copy, Debug)]
-pub struct LockRef<'a> {
+pub(super) struct LockRef<'a> {
     /// Its namespace and name.
-    pub object_ref: &'a ObjectRef,
+    pub(super) object_ref: &'a ObjectRef,
     /// Its uid.
-    pub uid: &'a Arc<str>,
+    pub(super) uid: &'a Arc<str>,
 }
 
 impl<'a> LockRef<'a> {
@@ -58,7 +58,7 @@ impl<'a> LockRef<'a> {
 
 /// Returns the records of a lock's status for an operator that has been active since
 /// `active_since`.
-pub fn records_of<'a>(
+pub(super) fn records_of<'a>(
     object_ref: &'a ObjectRef,
     observation: &'a LockObservation,
     active_since: Moment,
@@ -80,8 +80,7 @@ pub fn records_of<'a>(
 }
 
 /// Returns a line of the audit log.
-#[must_use]
-pub fn line(of: LockRef<'_>, resource: &Resource, incident: &Incident) -> Value {
+pub(super) fn line(of: LockRef<'_>, resource: &Resource, incident: &Incident) -> Value {
     let action = match incident.kind {
         IncidentKind::Expired => "expire",
         IncidentKind::PodEnded => "reclaim",
@@ -151,8 +150,7 @@ fn long_held_record(placed: &Object<Lock>) -> Option<AuditRecord> {
 
 /// Returns the record of a release request for a grant that does not hold the lock, which has no
 /// effect.
-#[must_use]
-pub fn ignored_request(
+pub(super) fn ignored_request(
     placed: &Object<Lock>,
     request: &ReleaseRequest,
     now: WallTime,
@@ -173,8 +171,12 @@ pub fn ignored_request(
 }
 
 /// Returns the record of a lock object that cannot be read.
-#[must_use]
-pub fn unreadable(object_ref: &ObjectRef, uid: &Arc<str>, why: &str, now: WallTime) -> AuditRecord {
+pub(super) fn unreadable(
+    object_ref: &ObjectRef,
+    uid: &Arc<str>,
+    why: &str,
+    now: WallTime,
+) -> AuditRecord {
     // One Event for each object, however often it is edited into other invalid states.
     let name = event_name(object_ref, &format!("unreadable {uid}"));
     let event = Event {
@@ -198,8 +200,7 @@ pub fn unreadable(object_ref: &ObjectRef, uid: &Arc<str>, why: &str, now: WallTi
 
 /// Returns the record of a binding with the operator's name that another user created in a labelled
 /// namespace.
-#[must_use]
-pub fn foreign_binding(found: &Object<Binding>, now: WallTime) -> AuditRecord {
+pub(super) fn foreign_binding(found: &Object<Binding>, now: WallTime) -> AuditRecord {
     let object_ref = &found.object_ref;
     let event = Event {
         name: event_name(object_ref, &format!("foreign {}", found.uid)),
@@ -220,8 +221,7 @@ pub fn foreign_binding(found: &Object<Binding>, now: WallTime) -> AuditRecord {
 }
 
 /// Returns the record of a pod that requests a sidecar and has none.
-#[must_use]
-pub fn not_injected(pod: &Object<UninjectedPod>, now: WallTime) -> AuditRecord {
+pub(super) fn not_injected(pod: &Object<UninjectedPod>, now: WallTime) -> AuditRecord {
     let object_ref = &pod.object_ref;
     let event = Event {
         name: event_name(object_ref, &format!("not-injected {}", pod.uid)),

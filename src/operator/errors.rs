@@ -12,7 +12,8 @@ use crate::protocol::time::Moment;
 use crate::store::StoreError;
 use crate::store::fleet::FeedEvent;
 
-use super::plan::Action;
+use super::action::Action;
+use super::observation::FeedKind;
 
 /// What to do if a permission is missing.
 const RIGHTS: &str = "apply charts/leasehold/files/rbac/operator.yaml, or install the chart";
@@ -34,58 +35,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(30);
 /// until it has read the roles. A feed without a refusal for this long works again, because it
 /// retries more often.
 const REFUSED_AFTER: Duration = Duration::from_secs(10);
-
-/// The kind of object that a feed is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum FeedKind {
-    Lock,
-    Session,
-    Pod,
-    Namespace,
-    Account,
-    Binding,
-    UninjectedPod,
-}
-
-impl FeedKind {
-    pub(super) const ALL: [Self; 7] = [
-        Self::Lock,
-        Self::Session,
-        Self::Pod,
-        Self::Namespace,
-        Self::Account,
-        Self::Binding,
-        Self::UninjectedPod,
-    ];
-
-    /// Returns the name for metrics and logs.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Lock => "lock",
-            Self::Session => "session",
-            Self::Pod => "pod",
-            Self::Namespace => "namespace",
-            Self::Account => "account",
-            Self::Binding => "binding",
-            Self::UninjectedPod => "asking_pod",
-        }
-    }
-
-    /// Returns whether a replica that cannot watch this feed is not ready: it is of no use to pods.
-    pub(super) const fn is_needed_throughout(self) -> bool {
-        matches!(self, Self::Lock | Self::Session | Self::Pod)
-    }
-
-    /// Returns what to do if the permission to watch these objects is missing.
-    const fn rights(self) -> &'static str {
-        match self {
-            Self::Lock | Self::Session | Self::Pod | Self::UninjectedPod => RIGHTS,
-            Self::Namespace => NAMESPACE_RIGHTS,
-            Self::Account => ACCOUNT_RIGHTS,
-            Self::Binding => BINDING_RIGHTS,
-        }
-    }
-}
 
 /// What an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +134,16 @@ impl ErrorLog {
     }
 }
 
+/// Returns what to do if the permission to watch these objects is missing.
+const fn watch_rights(kind: FeedKind) -> &'static str {
+    match kind {
+        FeedKind::Lock | FeedKind::Session | FeedKind::Pod | FeedKind::UninjectedPod => RIGHTS,
+        FeedKind::Namespace => NAMESPACE_RIGHTS,
+        FeedKind::Account => ACCOUNT_RIGHTS,
+        FeedKind::Binding => BINDING_RIGHTS,
+    }
+}
+
 /// Returns whether the store's answer stays the same until a person changes something.
 const fn is_refusal(error: &StoreError) -> bool {
     matches!(
@@ -220,7 +179,7 @@ pub(super) const fn binding_advice(error: &StoreError) -> Option<&'static str> {
 /// Returns the error of a feed of this kind, with what to do about it.
 pub(super) fn with_advice(kind: FeedKind, error: &StoreError) -> String {
     match error {
-        StoreError::Denied(_) => format!("{error}; {}", kind.rights()),
+        StoreError::Denied(_) => format!("{error}; {}", watch_rights(kind)),
         _ => error.to_string(),
     }
 }

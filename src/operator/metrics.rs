@@ -11,8 +11,8 @@ use prometheus::{
 use crate::protocol::incident::IncidentKind;
 use crate::protocol::lock::Lock;
 
-use super::errors::FeedKind;
-use super::view::{Key, View};
+use super::observation::FeedKind;
+use super::view::View;
 
 /// The maximum number of agent versions with a series of their own.
 const VERSIONS_MAX: usize = 20;
@@ -220,15 +220,14 @@ impl Metrics {
         self.locks.with_label_values(&["free"]).set(free);
         self.contended.set(of(&|lock| !lock.waiters.is_empty()));
         self.long_held.set(of(&|lock| lock.long_held.is_some()));
-        let unreadable = view.unreadable();
-        let locks = unreadable.keys().filter(|key| matches!(key, Key::Lock(_)));
-        let locks = locks.count();
-        self.unreadable
-            .with_label_values(&["lock"])
-            .set(gauge_value(locks));
-        self.unreadable
-            .with_label_values(&["session"])
-            .set(gauge_value(unreadable.len() - locks));
+        for (kind, unreadable) in [
+            ("lock", view.unreadable_locks()),
+            ("session", view.unreadable_sessions()),
+        ] {
+            self.unreadable
+                .with_label_values(&[kind])
+                .set(gauge_value(unreadable.len()));
+        }
         self.set_sessions(view);
     }
 

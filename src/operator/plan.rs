@@ -4,247 +4,30 @@
 //! version that the plan is based on, so a late one has no effect. An ordinary acquire or release
 //! leads to no write, because that would make the agent's next write fail.
 
+mod binding;
+pub(super) mod label;
 mod reclaim;
+mod unready_leader;
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Now;
 use crate::protocol::election::is_election;
-use crate::protocol::ids::GrantId;
 use crate::protocol::incident::{Ending, IncidentKind};
-use crate::protocol::lock::Lock;
 use crate::protocol::observed::Verdict;
-use crate::protocol::session::{Claimant, Revocation, RevokeReason, Session};
+use crate::protocol::session::{Claimant, Revocation, RevokeReason};
 use crate::protocol::settings::ReleaseMode;
-use crate::protocol::time::{Moment, WallTime};
-use crate::protocol::token::{LEASES_PER_GRANT, Mint, Revision, Seen};
-use crate::store::cluster::PodIdentity;
-use crate::store::fleet::{Object, ObjectRef, ObjectVersion};
-use crate::store::namespaces::{Binding, Subject};
+use crate::protocol::time::Moment;
+use crate::protocol::token::LEASES_PER_GRANT;
+use crate::store::fleet::ObjectRef;
 
-use self::reclaim::{is_dead, reclaim_from_ended};
-use super::binding::{self, BindSidecars};
-use super::errors::FeedKind;
-use super::label;
-use super::unready_leader;
+use self::reclaim::{is_expired, plan_reclaim};
+use super::action::{Action, Plan, WriteReason};
+use super::rules::Rules;
 use super::view::{FreeLock, FullLock, Key, LockObservation, SessionObservation, View};
 
-/// The settings of the operator.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// The actor in records of grants that the operator ends: its pod.
-    pub actor: Arc<str>,
-    /// Added to every token base; the same in the whole installation.
-    pub token_floor: u64,
-    /// How long a free and idle lock is kept if its spec has no value.
-    pub retain: Duration,
-    /// How long the object of an ended session is kept if no lock names it. A late write may still
-    /// add a queue entry of the session, and people inspect ended sessions.
-    pub keep_sessions: Duration,
-    /// After how long a grant counts as long-held if the lock's spec has no value.
-    pub long_held: Duration,
-    /// Whether the pod of an election's leader gets a label.
-    pub leader_labels: bool,
-    /// The interval between checks of a leader's pod that runs with `elect-always`. Only used with
-    /// leader labels.
-    pub unready_leader: Duration,
-    /// Which service accounts of labelled namespaces get the sidecar's role.
-    pub bind_sidecars: BindSidecars,
-    /// Whether pods that request a sidecar and have none are reported.
-    pub report_uninjected: bool,
-    /// The operator's own namespace, where no pod is injected.
-    pub namespace: Arc<str>,
-}
-
-impl Rules {
-    /// Returns whether a kind of object has to be watched.
-    pub(super) const fn watches(&self, kind: FeedKind) -> bool {
-        match kind {
-            FeedKind::Lock | FeedKind::Session | FeedKind::Pod => true,
-            FeedKind::Account | FeedKind::Binding => self.bind_sidecars.watches(kind),
-            FeedKind::Namespace => self.report_uninjected || self.bind_sidecars.watches(kind),
-            FeedKind::UninjectedPod => self.report_uninjected,
-        }
-    }
-}
-
-/// The time, on both clocks.
-#[derive(Clone, Copy, Debug)]
-pub struct Now {
-    /// The local clock, on which decisions are based.
-    pub moment: Moment,
-    /// The wall clock, for records.
-    pub wall: WallTime,
-}
-
-/// What to do now, and when to plan again if nothing changes.
-#[derive(Debug, Default)]
-pub struct Plan {
-    /// What to do now.
-    pub action: Option<Action>,
-    /// When to plan again.
-    pub requeue_at: Option<Moment>,
-}
-
-/// An action.
-#[derive(Clone, Debug)]
-pub enum Action {
-    /// Write the session as revoked, on exactly this version.
-    Revoke {
-        /// The observed session.
-        current: Arc<Object<Session>>,
-        /// What to write.
-        next: Box<Session>,
-    },
-    /// Write the lock, on exactly this version.
-    Write {
-        /// The observed lock.
-        current: Arc<Object<Lock>>,
-        /// What to write.
-        next: Box<Lock>,
-        /// The reason of the write.
-        why: WriteReason,
-    },
-    /// Read the kubelet's report of the pod of a session that missed a renewal.
-    ReadPod(Arc<Object<Session>>),
-    /// Read the session of a lock's holder or waiter, which was not observed.
-    ReadSession(ObjectRef),
-    /// Delete an idle lock's object.
-    DeleteLock(ObjectVersion),
-    /// Delete an ended session's object.
-    DeleteSession(Arc<Object<Session>>),
-    /// Remove the label of an election's leader from all pods but this one.
-    RemoveLabel {
-        /// The election, by namespace and name.
-        election: ObjectRef,
-        /// The leading grant; `None` without a leader.
-        grant: Option<GrantId>,
-        /// Its pod, if it has one.
-        keep: Option<PodIdentity>,
-    },
-    /// Add the label to the leader's pod, after it was removed from all others.
-    AddLabel {
-        /// The election, by namespace and name.
-        election: ObjectRef,
-        /// The leading grant.
-        grant: GrantId,
-        /// Its pod.
-        pod: PodIdentity,
-    },
-    /// Check the pod of an election's leader. Request the leader's resignation if the pod has not
-    /// been Ready since the previous check and another candidate's pod is Ready. The request is
-    /// written on exactly this version of the lock.
-    CheckLeader {
-        /// The election, by namespace and name.
-        election: ObjectRef,
-        /// The observed lock, which is held.
-        current: Arc<Object<Lock>>,
-        /// The leading grant.
-        grant: GrantId,
-        /// Its pod.
-        pod: PodIdentity,
-        /// The pods of the other candidates, in the order of the queue.
-        others: Vec<PodIdentity>,
-        /// Since when the pod was not Ready at the previous check; `None` if it was Ready, or at
-        /// the first check.
-        unready_since: Option<Arc<str>>,
-    },
-    /// Create the binding of the sidecar's role in a namespace.
-    CreateBinding {
-        /// The namespace.
-        namespace: Arc<str>,
-        /// Its subjects.
-        subjects: BTreeSet<Subject>,
-    },
-    /// Replace the subjects of a binding, on exactly this version.
-    UpdateBinding {
-        /// The observed binding.
-        current: Arc<Object<Binding>>,
-        /// The new subjects.
-        subjects: BTreeSet<Subject>,
-    },
-    /// Check whether any pod of a namespace has a sidecar.
-    FindSidecars(Arc<str>),
-    /// Delete a binding, on exactly this version.
-    DeleteBinding(Arc<Object<Binding>>),
-}
-
-impl Action {
-    /// Returns the version that the action is based on.
-    #[must_use]
-    pub fn version(&self) -> Option<Revision> {
-        match self {
-            Self::Write { current, .. } | Self::CheckLeader { current, .. } => {
-                Some(current.stored.version)
-            }
-            Self::DeleteLock(lock) => Some(lock.version),
-            Self::Revoke { current, .. } | Self::DeleteSession(current) => {
-                Some(current.stored.version)
-            }
-            Self::UpdateBinding { current, .. } | Self::DeleteBinding(current) => {
-                Some(current.stored.version)
-            }
-            Self::ReadPod(_)
-            | Self::ReadSession(_)
-            | Self::FindSidecars(_)
-            | Self::CreateBinding { .. }
-            | Self::RemoveLabel { .. }
-            | Self::AddLabel { .. } => None,
-        }
-    }
-}
-
-/// The reason of a lock's write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteReason {
-    /// The session of its holder has ended.
-    Reclaim {
-        /// How it ended.
-        kind: IncidentKind,
-        /// The last observed renewal of the session.
-        last_seen: Moment,
-    },
-    /// A person ended the grant.
-    Force,
-    /// The grant has become long-held, or is not any more.
-    LongHeld,
-}
-
-impl Plan {
-    pub(super) fn act(action: Action) -> Self {
-        Self {
-            action: Some(action),
-            requeue_at: None,
-        }
-    }
-
-    pub(super) fn requeue_at(moment: Moment) -> Self {
-        Self {
-            action: None,
-            requeue_at: Some(moment),
-        }
-    }
-
-    /// Returns the first action, and the earlier time to plan again.
-    fn or(self, other: impl FnOnce() -> Self) -> Self {
-        if self.action.is_some() {
-            return self;
-        }
-        let other = other();
-        Self {
-            requeue_at: match (self.requeue_at, other.requeue_at) {
-                (Some(one), Some(two)) => Some(one.min(two)),
-                (one, two) => one.or(two),
-            },
-            ..other
-        }
-    }
-}
-
 /// Plans one key.
-#[must_use]
-pub fn plan(view: &View, rules: &Rules, key: &Key, now: Now) -> Plan {
+pub(super) fn plan(view: &View, rules: &Rules, key: &Key, now: Now) -> Plan {
     match key {
         Key::Session(object_ref) => view
             .session(object_ref)
@@ -330,14 +113,14 @@ fn plan_ended_session(view: &View, rules: &Rules, seen: &SessionObservation, now
 fn plan_lock(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> Plan {
     match &seen.lock.stored.value.grant {
         // A force release does not wait for the state of the holder.
-        Some(grant) => force_release(view, rules, seen, now)
-            .or(|| reclaim_from_ended(view, rules, seen, grant, now))
+        Some(grant) => plan_force_release(view, rules, seen, now)
+            .or(|| plan_reclaim(view, rules, seen, grant, now))
             .or(|| mark_long_held(rules, seen, now)),
         None => clear_long_held(seen),
     }
 }
 
-fn force_release(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> Plan {
+fn plan_force_release(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> Plan {
     let lock = &seen.lock.stored;
     let request = lock.value.settings.release_request.as_ref();
     let Some((request, grant)) = request.zip(lock.value.grant.as_ref()) else {
@@ -346,7 +129,7 @@ fn force_release(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> Plan 
     if request.mode != ReleaseMode::Force || !request.names(&grant.id) {
         return Plan::default();
     }
-    let Some(mint) = mint(view, rules) else {
+    let Some(mint) = view.mint(rules.token_floor) else {
         return Plan::default();
     };
     let ending = Ending {
@@ -355,11 +138,11 @@ fn force_release(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> Plan 
         actor: request.actor.clone(),
         reason: request.reason.clone(),
     };
-    let is_dead = |who: &Claimant| is_dead(view, seen, who, now);
+    let is_expired = |who: &Claimant| is_expired(view, seen, who, now);
     let next = lock
         .value
-        .force_release(lock.version, &mint, &grant.id, is_dead, &ending);
-    write(seen, next, WriteReason::Force)
+        .force_release(lock.version, &mint, &grant.id, is_expired, &ending);
+    Plan::write(&seen.lock, next, WriteReason::Force)
 }
 
 fn mark_long_held(rules: &Rules, seen: &FullLock, now: Now) -> Plan {
@@ -376,11 +159,8 @@ fn mark_long_held(rules: &Rules, seen: &FullLock, now: Now) -> Plan {
     if now.moment < due {
         return Plan::requeue_at(due);
     }
-    write(
-        seen,
-        value.marked_long_held(Some(now.wall)),
-        WriteReason::LongHeld,
-    )
+    let next = value.marked_long_held(Some(now.wall));
+    Plan::write(&seen.lock, next, WriteReason::LongHeld)
 }
 
 /// Returns since when the grant is held: since its first observation or, if that is earlier, since
@@ -401,11 +181,8 @@ fn held_since(seen: &FullLock, now: Now) -> Moment {
 
 /// Removes a mark that an older agent left when it released.
 fn clear_long_held(seen: &FullLock) -> Plan {
-    write(
-        seen,
-        seen.lock.stored.value.marked_long_held(None),
-        WriteReason::LongHeld,
-    )
+    let next = seen.lock.stored.value.marked_long_held(None);
+    Plan::write(&seen.lock, next, WriteReason::LongHeld)
 }
 
 fn plan_free_lock(
@@ -434,24 +211,6 @@ fn plan_free_lock(
         return Plan::requeue_at(now.moment.after(rules.retain));
     }
     Plan::act(Action::DeleteLock(free.object_version(object_ref)))
-}
-
-fn write(seen: &FullLock, next: Option<Lock>, why: WriteReason) -> Plan {
-    next.map_or_else(Plan::default, |next| {
-        Plan::act(Action::Write {
-            current: seen.lock.clone(),
-            next: Box::new(next),
-            why,
-        })
-    })
-}
-
-fn mint(view: &View, rules: &Rules) -> Option<Mint> {
-    let seen: Seen = view.seen()?;
-    Some(Mint {
-        seen,
-        floor: rules.token_floor,
-    })
 }
 
 #[cfg(test)]

@@ -5,10 +5,7 @@
 //! Events first. So it repeats only what its predecessor may not have recorded.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io;
 use std::time::Duration;
-
-use async_trait::async_trait;
 
 use crate::random::Random;
 use crate::store::StoreError;
@@ -16,7 +13,8 @@ use crate::store::cluster::{Event, EventStore};
 use crate::store::fleet::ObjectRef;
 
 use super::audit::AuditRecord;
-use super::{Ports, backoff};
+use super::backoff::backoff;
+use super::ports::{AuditLog, Ports};
 
 /// The maximum number of concurrent writes; urgent work has other tasks.
 const IN_FLIGHT_MAX: usize = 4;
@@ -31,18 +29,6 @@ const LIST_ATTEMPTS: u32 = 5;
 const PENDING_MAX: usize = 10_000;
 /// How many names are remembered before those without a current record are forgotten.
 const RECORDED_MAX: usize = 100_000;
-
-/// The destination of the audit log.
-#[async_trait]
-pub trait AuditLog: Send + Sync + 'static {
-    /// Writes one line, without its line break. It may block without a limit, if nothing reads the
-    /// other end of the pipe. That stops only the records, so it must not block a thread that
-    /// others need.
-    ///
-    /// # Errors
-    /// If the line cannot be written.
-    async fn write(&self, line: &str) -> io::Result<()>;
-}
 
 /// The records to write.
 #[derive(Default)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::agent::{Agent, Campaign, Config, OnTerm};
-use leasehold::operator::plan::Rules;
-use leasehold::operator::{BindSidecars, Operator, Ports};
+
+use leasehold::operator::{BindSidecars, Operator, Ports, Rules};
 use leasehold::protocol::election::ElectionName;
 use leasehold::protocol::session::PodRef;
 use leasehold::random::Random;

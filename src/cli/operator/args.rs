@@ -11,8 +11,7 @@ use super::webhook;
 use crate::agent::Config;
 use crate::cli::flags::session_ttl;
 use crate::cli::{cluster, log, pod};
-use crate::operator::BindSidecars;
-use crate::operator::plan::Rules;
+use crate::operator::{BindSidecars, Rules};
 use crate::protocol::time::SessionTtl;
 use crate::protocol::token::MAX_BASE;
 

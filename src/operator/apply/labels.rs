@@ -2,13 +2,14 @@
 //! add it to the leader's pod. They are two actions, so that new observations of the lock count in
 //! between.
 
+use super::applied::Applied;
+use crate::operator::errors;
+use crate::operator::observation::Observation;
+use crate::operator::plan::label;
 use crate::protocol::ids::GrantId;
 use crate::store::StoreError;
 use crate::store::cluster::{PodIdentity, PodLabels};
 use crate::store::fleet::ObjectRef;
-
-use super::{Applied, Observation};
-use crate::operator::{errors, label};
 
 /// Removes the label from all pods but `keep`. Stops at the first failure.
 pub(super) async fn remove(

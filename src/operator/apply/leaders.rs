@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use super::applied::Applied;
+use super::fleet::read_lock;
+use crate::operator::errors;
+use crate::operator::observation::Observation;
+use crate::operator::ports::Ports;
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::store::StoreError;
 use crate::store::cluster::{CandidatePod, Candidates, PodIdentity};
 use crate::store::fleet::{Object, ObjectRef};
-
-use super::{Applied, Observation, Ports, errors, needs_reread, read_lock};
 
 /// The observed leader of an election.
 pub(super) struct Leader<'a> {
@@ -84,20 +87,19 @@ async fn request_resignation(ports: &Ports, leader: &Leader<'_>, since: &str) ->
     let requested = ports
         .candidates
         .request_resignation(current, &leader.grant, &reason);
+    let reread = read_lock(&*ports.fleet, &current.object_ref);
     match requested.await {
         Ok(()) => {
             tracing::warn!(election = %leader.election, reason, "asked leader to resign");
-            match read_lock(&ports.fleet, &current.object_ref).await {
-                Ok(observation) => Applied::done(observation),
-                Err(error) => Applied::failed(error),
+            Applied::read(reread.await)
+        }
+        Err(error) => {
+            let advice = errors::label_advice(&error);
+            let applied = Applied::written(Err(error), reread).await;
+            Applied {
+                advice: advice.or(applied.advice),
+                ..applied
             }
         }
-        Err(error) if needs_reread(&error) => {
-            Applied::after_reread(read_lock(&ports.fleet, &current.object_ref).await)
-        }
-        Err(error) => Applied {
-            advice: errors::label_advice(&error),
-            ..Applied::failed(error)
-        },
     }
 }

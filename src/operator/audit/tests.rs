@@ -1,7 +1,7 @@
 //! Tests the exact format of records, and what is recorded.
 
 use super::*;
-use crate::operator::plan::Now;
+use crate::clock::Now;
 use crate::operator::view::View;
 use crate::protocol::ids::OwnerId;
 use crate::protocol::settings::ReleaseMode;

@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
+use crate::clock::Now;
+use crate::operator::action::{Action, Plan, WriteReason};
+use crate::operator::rules::Rules;
+use crate::operator::view::{FullLock, SessionState, View, session_ref};
 use crate::protocol::incident::{Ending, IncidentKind};
 use crate::protocol::lock::Grant;
 use crate::protocol::observed::Verdict;
 use crate::protocol::session::{Claimant, RevokeReason};
 use crate::protocol::time::Moment;
 
-use super::{Action, Now, Plan, Rules, WriteReason, mint, write};
-use crate::operator::view::{FullLock, SessionState, View, session_ref};
-
 /// How much later than the end of a session its releases may be observed. Acting at once would
 /// only lead to a failing write.
 const RELEASES_OBSERVED: Duration = Duration::from_secs(1);
 
-pub(super) fn reclaim_from_ended(
+/// Plans the take-over of a lock from a holder whose session was revoked or is missing.
+pub(super) fn plan_reclaim(
     view: &View,
     rules: &Rules,
     seen: &FullLock,
@@ -117,7 +119,7 @@ fn reclaim(
     ended: HolderEnd,
     now: Now,
 ) -> Plan {
-    let Some(mint) = mint(view, rules) else {
+    let Some(mint) = view.mint(rules.token_floor) else {
         return Plan::default();
     };
     let ending = Ending {
@@ -126,16 +128,16 @@ fn reclaim(
         actor: rules.actor.clone(),
         reason: ended.reason.into(),
     };
-    let is_dead = |who: &Claimant| who.key() == holder.key() || is_dead(view, seen, who, now);
+    let is_expired = |who: &Claimant| who.key() == holder.key() || is_expired(view, seen, who, now);
     let lock = &seen.lock.stored;
     let next = lock
         .value
-        .take_over(lock.version, &mint, is_dead, &ending, None);
+        .take_over(lock.version, &mint, is_expired, &ending, None);
     let why = WriteReason::Reclaim {
         kind: ended.kind,
         last_seen: ended.last_seen,
     };
-    write(seen, next, why)
+    Plan::write(&seen.lock, next, why)
 }
 
 /// Returns the last observed renewal of a session; its revocation does not count.
@@ -147,7 +149,7 @@ fn last_renewal_of(view: &View, seen: &FullLock, holder: &Claimant) -> Moment {
 
 /// Returns whether a waiter is skipped: its session is revoked, or has been silent for too long. A
 /// waiter that is alive after all joins the queue again.
-pub(super) fn is_dead(view: &View, seen: &FullLock, claimant: &Claimant, now: Now) -> bool {
+pub(super) fn is_expired(view: &View, seen: &FullLock, claimant: &Claimant, now: Now) -> bool {
     match view.session_state(&seen.lock.object_ref.namespace, claimant) {
         SessionState::Revoked { .. } => true,
         SessionState::Unrevoked(observed) | SessionState::Missing(observed) => {

@@ -3,15 +3,18 @@
 mod housekeeping;
 mod strangers;
 
+use std::sync::Arc;
+
 use super::*;
+use crate::operator::rules::BindSidecars;
 use crate::protocol::ids::{GrantId, OwnerId, Resource};
-use crate::protocol::lock::{Claim, Decision};
+use crate::protocol::lock::{Claim, Decision, Lock};
 use crate::protocol::queue::{Queue, Waiter};
-use crate::protocol::session::{Claimant, PodRef, RenewalFailures};
+use crate::protocol::session::{Claimant, PodRef, RenewalFailures, Session};
 use crate::protocol::settings::{ReleaseRequest, Settings};
-use crate::protocol::time::SessionTtl;
-use crate::protocol::token::{Revision, Token};
-use crate::store::fleet::{ContainerReport, FeedEvent, PodReport};
+use crate::protocol::time::{SessionTtl, WallTime};
+use crate::protocol::token::{Mint, Revision, Seen, Token};
+use crate::store::fleet::{ContainerReport, FeedEvent, Object, PodReport};
 use crate::store::{Original, Stored};
 
 const TTL: u64 = 20;
@@ -311,7 +314,7 @@ fn waiters_sessions_are_read_while_the_holders_is_missing() {
 #[test]
 fn report_of_a_running_pod_replaces_the_report_of_its_end() {
     let mut world = World::new().session(session_of("a"), 0).pod_ended("a");
-    world.view.observe_pod_report(&PodReport {
+    let report = PodReport {
         object_ref: object_ref("a"),
         uid: claimant("a").pod.uid,
         is_terminal: false,
@@ -319,7 +322,8 @@ fn report_of_a_running_pod_replaces_the_report_of_its_end() {
         is_presumed: false,
         declared: 1,
         containers: vec![ContainerReport::Alive],
-    });
+    };
+    world.view.observe_pod(FeedEvent::Applied(Box::new(report)));
     assert!(world.about_session("a", 1).action.is_none());
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::operator::plan::Now;
+use crate::clock::Now;
 use crate::protocol::ids::Resource;
 use crate::protocol::incident::{Incident, IncidentKind};
 use crate::protocol::lock::Lock;
@@ -20,9 +20,9 @@ const REPLAY_WINDOW: Duration = Duration::from_secs(86_400);
 
 /// The incidents of a lock.
 #[derive(Debug, PartialEq)]
-pub struct Incidents {
+pub(in crate::operator) struct Incidents {
     /// The resource of the lock.
-    pub resource: Resource,
+    pub(in crate::operator) resource: Resource,
     /// The incidents to record, with when they were first observed or, for those in the first list,
     /// when they happened.
     seen: Vec<(Incident, Moment)>,
@@ -82,7 +82,10 @@ impl Incidents {
 
     /// Returns the incidents that an operator records which has been active since `active_since`.
     /// Its predecessor may have crashed before it recorded them, but not that long ago.
-    pub fn to_record(&self, active_since: Moment) -> impl Iterator<Item = &Incident> {
+    pub(in crate::operator) fn to_record(
+        &self,
+        active_since: Moment,
+    ) -> impl Iterator<Item = &Incident> {
         let seen = self.seen.iter();
         let recent = seen.filter(move |(_, since)| since.after(REPLAY_WINDOW) > active_since);
         recent.map(|(incident, _)| incident)

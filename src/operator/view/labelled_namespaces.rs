@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::object_cache::ObjectCache;
-use super::{Key, View};
-use crate::operator::errors::FeedKind;
-use crate::operator::uninjected;
+use super::observations::Key;
+use crate::operator::observation::FeedKind;
 use crate::protocol::time::Moment;
 use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 use crate::store::namespaces::{Binding, Subject, UninjectedPod};
@@ -62,12 +61,7 @@ impl LabelledNamespaces {
     }
 
     /// Records whether pods of a namespace have a sidecar.
-    pub(in crate::operator) fn set_sidecars(
-        &mut self,
-        namespace: Arc<str>,
-        are_there: bool,
-        received: Moment,
-    ) {
+    pub(super) fn set_sidecars(&mut self, namespace: Arc<str>, are_there: bool, received: Moment) {
         self.sidecars.insert(namespace, (are_there, received));
     }
 
@@ -87,7 +81,7 @@ impl LabelledNamespaces {
     }
 
     /// Returns whether all objects of a feed were listed at least once.
-    pub(in crate::operator) const fn is_listed(&self, kind: FeedKind) -> bool {
+    pub(super) const fn is_listed(&self, kind: FeedKind) -> bool {
         match kind {
             FeedKind::Namespace => self.namespaces.is_complete(),
             FeedKind::Account => self.accounts.is_complete(),
@@ -96,134 +90,88 @@ impl LabelledNamespaces {
             FeedKind::Lock | FeedKind::Session | FeedKind::Pod => true,
         }
     }
+
+    /// Returns what may have to be planned.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        let pods = self.all_without_sidecar();
+        let pods = pods.map(|pod| Key::UninjectedPod(pod.object_ref.clone()));
+        self.bound_namespaces().map(Key::Binding).chain(pods)
+    }
+
+    /// Observes a labelled namespace. Returns what has to be planned, as all of these do.
+    pub(super) fn observe_namespace(&mut self, event: FeedEvent<Object<()>>) -> Vec<Key> {
+        let is_all = matches!(event, FeedEvent::ListDone);
+        let namespaces = self.namespaces.apply(event);
+        let mut changed = Vec::new();
+        for namespace in &namespaces {
+            let pods = self.without_sidecar.of(&namespace.name);
+            changed.extend(pods.map(|pod| Key::UninjectedPod(pod.object_ref.clone())));
+        }
+        let namespaces = namespaces.into_iter().map(|object_ref| object_ref.name);
+        changed.extend(self.bindings_to_plan(is_all, namespaces));
+        changed
+    }
+
+    /// Observes a labelled service account.
+    pub(super) fn observe_account(&mut self, event: FeedEvent<Object<()>>) -> Vec<Key> {
+        let is_all = matches!(event, FeedEvent::ListDone);
+        let accounts = self.accounts.apply(event).into_iter();
+        self.bindings_to_plan(is_all, accounts.map(|account| account.namespace))
+    }
+
+    /// Observes a binding, from a feed or an answer.
+    pub(super) fn observe_binding(&mut self, event: FeedEvent<Object<Binding>>) -> Vec<Key> {
+        let is_all = matches!(event, FeedEvent::ListDone);
+        let bindings = self.bindings.apply(event);
+        for binding in &bindings {
+            if self.binding_of(&binding.namespace).is_none() {
+                self.sidecars.remove(&binding.namespace);
+            }
+        }
+        let namespaces = bindings.into_iter().map(|binding| binding.namespace);
+        self.bindings_to_plan(is_all, namespaces)
+    }
+
+    /// Observes a pod that requests a sidecar. A pod that has one, needs none or has ended does not
+    /// count.
+    pub(super) fn observe_uninjected_pod(
+        &mut self,
+        event: FeedEvent<Object<UninjectedPod>>,
+    ) -> Vec<Key> {
+        let has_no_need = |pod: UninjectedPod| pod.has_sidecar || pod.is_mirror || pod.has_ended;
+        let event = match event {
+            FeedEvent::Applied(pod) if has_no_need(pod.stored.value) => {
+                FeedEvent::Deleted(pod.object_ref)
+            }
+            event => event,
+        };
+        let changed = self.without_sidecar.apply(event).into_iter();
+        changed.map(Key::UninjectedPod).collect()
+    }
+
+    /// Returns the bindings of these namespaces. No binding is planned before everything was
+    /// listed, so the end of a list adds all.
+    fn bindings_to_plan(
+        &self,
+        is_all: bool,
+        namespaces: impl Iterator<Item = Arc<str>>,
+    ) -> Vec<Key> {
+        let all = self.bound_namespaces().filter(|_| is_all);
+        namespaces.chain(all).map(Key::Binding).collect()
+    }
+
+    /// Returns the namespaces that may need a plan for their binding.
+    fn bound_namespaces(&self) -> impl Iterator<Item = Arc<str>> {
+        let labelled = self.namespaces.all();
+        let labelled = labelled.map(|seen| seen.object_ref.name.clone());
+        let bound = self.bindings.all();
+        labelled.chain(bound.map(|seen| seen.object_ref.namespace.clone()))
+    }
 }
 
 fn namespace_ref(name: &Arc<str>) -> ObjectRef {
     ObjectRef {
         namespace: "".into(),
         name: name.clone(),
-    }
-}
-
-impl View {
-    /// Returns the labelled namespaces.
-    pub(in crate::operator) const fn labelled(&self) -> &LabelledNamespaces {
-        &self.labelled
-    }
-
-    /// Returns the labelled namespaces, to be updated.
-    pub(in crate::operator) const fn labelled_mut(&mut self) -> &mut LabelledNamespaces {
-        &mut self.labelled
-    }
-
-    /// Returns the namespaces that may need a plan for their binding.
-    pub(super) fn bound_namespaces(&self) -> impl Iterator<Item = Key> {
-        let namespaces = self.labelled.namespaces.all();
-        let namespaces = namespaces.map(|seen| seen.object_ref.name.clone());
-        let bound = self.labelled.bindings.all();
-        let bound = bound.map(|seen| seen.object_ref.namespace.clone());
-        namespaces.chain(bound).map(Key::Binding)
-    }
-
-    /// Returns the keys of pods that request a sidecar and have none.
-    pub(super) fn pods_without_sidecar(&self) -> impl Iterator<Item = Key> {
-        let pods = self.labelled.all_without_sidecar();
-        pods.map(|pod| Key::UninjectedPod(pod.object_ref.clone()))
-    }
-
-    /// Observes a labelled namespace.
-    pub(in crate::operator) fn observe_namespace(&mut self, event: FeedEvent<Object<()>>) {
-        let is_all = matches!(event, FeedEvent::ListDone);
-        let changed = self.labelled.namespaces.apply(event);
-        for namespace in changed.iter().map(|object_ref| &object_ref.name) {
-            let pods = self.labelled.without_sidecar.of(namespace);
-            let pods = pods.map(|pod| Key::UninjectedPod(pod.object_ref.clone()));
-            self.changed.extend(pods);
-        }
-        self.requeue_bindings(
-            is_all,
-            changed.into_iter().map(|object_ref| object_ref.name),
-        );
-    }
-
-    /// Observes a labelled service account.
-    pub(in crate::operator) fn observe_account(&mut self, event: FeedEvent<Object<()>>) {
-        let is_all = matches!(event, FeedEvent::ListDone);
-        let changed = self.labelled.accounts.apply(event);
-        self.requeue_bindings(
-            is_all,
-            changed.into_iter().map(|object_ref| object_ref.namespace),
-        );
-    }
-
-    /// Observes a binding, from a feed or an answer.
-    pub(in crate::operator) fn observe_binding(&mut self, event: FeedEvent<Object<Binding>>) {
-        let is_all = matches!(event, FeedEvent::ListDone);
-        let changed = self.labelled.bindings.apply(event);
-        for object_ref in &changed {
-            if self.labelled.binding_of(&object_ref.namespace).is_none() {
-                self.labelled.sidecars.remove(&object_ref.namespace);
-            }
-        }
-        self.requeue_bindings(
-            is_all,
-            changed.into_iter().map(|object_ref| object_ref.namespace),
-        );
-    }
-
-    /// Observes a pod that requests a sidecar.
-    pub(in crate::operator) fn observe_uninjected_pod(
-        &mut self,
-        event: FeedEvent<Object<UninjectedPod>>,
-    ) {
-        let event = match event {
-            FeedEvent::Applied(pod) if !uninjected::lacks_sidecar(pod.stored.value) => {
-                FeedEvent::Deleted(pod.object_ref)
-            }
-            event => event,
-        };
-        let changed = self.labelled.without_sidecar.apply(event);
-        self.changed
-            .extend(changed.into_iter().map(Key::UninjectedPod));
-    }
-
-    /// Queues bindings. No binding is planned before everything was listed, so the end of a list
-    /// queues all.
-    fn requeue_bindings(&mut self, all: bool, these: impl Iterator<Item = Arc<str>>) {
-        self.changed.extend(these.map(Key::Binding));
-        if all {
-            let all: Vec<Key> = self.bound_namespaces().collect();
-            self.changed.extend(all);
-        }
-    }
-
-    /// Returns whether a namespace has a session. An unreadable session counts.
-    pub(in crate::operator) fn has_session_in(&self, namespace: &Arc<str>) -> bool {
-        let mut unreadable = self.unreadable_sessions();
-        self.sessions_in.contains_key(namespace)
-            || unreadable.any(|object_ref| object_ref.namespace == *namespace)
-    }
-
-    /// Counts a new session of a namespace.
-    pub(super) fn count_session(&mut self, namespace: &Arc<str>) {
-        *self.sessions_in.entry(namespace.clone()).or_default() += 1;
-    }
-
-    /// Counts a deleted session of a namespace.
-    pub(super) fn count_session_gone(&mut self, namespace: &Arc<str>) {
-        if let Some(count) = self.sessions_in.get_mut(namespace) {
-            *count -= 1;
-            if *count == 0 {
-                self.sessions_in.remove(namespace);
-            }
-        }
-    }
-
-    /// Queues the binding of a namespace after its last session ended.
-    pub(super) fn requeue_binding_of(&mut self, namespace: &Arc<str>) {
-        let is_bound = self.labelled.binding_of(namespace).is_some();
-        if is_bound && !self.sessions_in.contains_key(namespace) {
-            self.changed.push(Key::Binding(namespace.clone()));
-        }
     }
 }

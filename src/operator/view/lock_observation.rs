@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::incidents::Incidents;
-use crate::operator::plan::Now;
+use crate::clock::Now;
 use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::settings::ReleaseRequest;
 use crate::protocol::time::{Moment, WallTime};
@@ -21,7 +21,7 @@ use crate::store::fleet::{Object, ObjectRef, ObjectVersion, UnreadableFreeLock};
 
 /// The last observation of a lock.
 #[derive(Clone, Debug)]
-pub enum LockObservation {
+pub(in crate::operator) enum LockObservation {
     /// It is held, or has a mark to remove.
     Full(FullLock),
     /// It is free.
@@ -30,22 +30,22 @@ pub enum LockObservation {
 
 /// The observation of a whole lock.
 #[derive(Clone, Debug)]
-pub struct FullLock {
+pub(in crate::operator) struct FullLock {
     /// The lock.
-    pub lock: Arc<Object<Lock>>,
+    pub(in crate::operator) lock: Arc<Object<Lock>>,
     /// Since when the same grant was observed, or since when the lock was observed free and
     /// unchanged.
-    pub since: Moment,
+    pub(in crate::operator) since: Moment,
     incidents: Option<Arc<Incidents>>,
 }
 
 /// The observation of a free lock.
 #[derive(Clone, Debug)]
-pub struct FreeLock {
+pub(in crate::operator) struct FreeLock {
     uid: Arc<str>,
     version: Revision,
     /// The first token of its last grant.
-    pub token: Token,
+    pub(in crate::operator) token: Token,
     since: Moment,
     /// How many seconds it was idle before that, according to the object.
     idle_before: u32,
@@ -53,7 +53,7 @@ pub struct FreeLock {
     retain: Option<u32>,
     transitions: u64,
     /// Whether it is being deleted, and a finalizer keeps it.
-    pub is_deleted: bool,
+    pub(in crate::operator) is_deleted: bool,
     request: Option<Arc<ReleaseRequest>>,
     incidents: Option<Arc<Incidents>>,
 }
@@ -133,8 +133,7 @@ impl LockObservation {
     }
 
     /// Returns the object's uid.
-    #[must_use]
-    pub fn uid(&self) -> &Arc<str> {
+    pub(in crate::operator) fn uid(&self) -> &Arc<str> {
         match self {
             Self::Full(seen) => &seen.lock.uid,
             Self::Free(free) => &free.uid,
@@ -142,8 +141,7 @@ impl LockObservation {
     }
 
     /// Returns the observed version.
-    #[must_use]
-    pub fn version(&self) -> Revision {
+    pub(in crate::operator) fn version(&self) -> Revision {
         match self {
             Self::Full(seen) => seen.lock.stored.version,
             Self::Free(free) => free.version,
@@ -152,8 +150,7 @@ impl LockObservation {
 
     /// Returns since when the same grant was observed, or since when the lock was observed free and
     /// unchanged.
-    #[must_use]
-    pub fn since(&self) -> Moment {
+    pub(in crate::operator) fn since(&self) -> Moment {
         match self {
             Self::Full(seen) => seen.since,
             Self::Free(free) => free.since,
@@ -161,8 +158,7 @@ impl LockObservation {
     }
 
     /// Returns whether it is being deleted, and a finalizer keeps it.
-    #[must_use]
-    pub fn is_deleted(&self) -> bool {
+    pub(in crate::operator) fn is_deleted(&self) -> bool {
         match self {
             Self::Full(seen) => seen.lock.is_deleted,
             Self::Free(free) => free.is_deleted,
@@ -170,8 +166,7 @@ impl LockObservation {
     }
 
     /// Returns the whole lock, if it is kept.
-    #[must_use]
-    pub const fn full(&self) -> Option<&FullLock> {
+    pub(in crate::operator) const fn full(&self) -> Option<&FullLock> {
         match self {
             Self::Full(seen) => Some(seen),
             Self::Free(_) => None,
@@ -179,14 +174,12 @@ impl LockObservation {
     }
 
     /// Returns the current grant.
-    #[must_use]
-    pub fn grant(&self) -> Option<&Grant> {
+    pub(in crate::operator) fn grant(&self) -> Option<&Grant> {
         self.full()?.lock.stored.value.grant.as_ref()
     }
 
     /// Returns the release request in its spec.
-    #[must_use]
-    pub fn release_request(&self) -> Option<&Arc<ReleaseRequest>> {
+    pub(in crate::operator) fn release_request(&self) -> Option<&Arc<ReleaseRequest>> {
         match self {
             Self::Full(seen) => seen.lock.stored.value.settings.release_request.as_ref(),
             Self::Free(free) => free.request.as_ref(),
@@ -194,8 +187,7 @@ impl LockObservation {
     }
 
     /// Returns its incidents.
-    #[must_use]
-    pub fn incidents(&self) -> Option<&Arc<Incidents>> {
+    pub(in crate::operator) fn incidents(&self) -> Option<&Arc<Incidents>> {
         match self {
             Self::Full(seen) => seen.incidents.as_ref(),
             Self::Free(free) => free.incidents.as_ref(),
@@ -220,8 +212,7 @@ impl LockObservation {
 
 impl FreeLock {
     /// Returns when to delete it. `retain` applies if its spec has no value.
-    #[must_use]
-    pub fn due(&self, retain: Duration) -> Moment {
+    pub(in crate::operator) fn due(&self, retain: Duration) -> Moment {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let retain = self.retain.map_or(retain, seconds);
         let left = retain.saturating_sub(seconds(self.idle_before));
@@ -229,8 +220,7 @@ impl FreeLock {
     }
 
     /// Returns the observed version of the object.
-    #[must_use]
-    pub fn object_version(&self, object_ref: &ObjectRef) -> ObjectVersion {
+    pub(in crate::operator) fn object_version(&self, object_ref: &ObjectRef) -> ObjectVersion {
         ObjectVersion {
             object_ref: object_ref.clone(),
             uid: self.uid.clone(),

@@ -1,47 +1,42 @@
 //! The last observed objects of one feed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::replaces;
+use super::listing::Listing;
 use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 
 #[derive(Debug)]
-pub(in crate::operator) struct ObjectCache<T> {
+pub(super) struct ObjectCache<T> {
     objects: BTreeMap<ObjectRef, Arc<Object<T>>>,
-    unlisted: Option<BTreeSet<ObjectRef>>,
-    is_complete: bool,
+    listing: Listing,
 }
 
 impl<T> Default for ObjectCache<T> {
     fn default() -> Self {
         Self {
             objects: BTreeMap::new(),
-            unlisted: None,
-            is_complete: false,
+            listing: Listing::default(),
         }
     }
 }
 
 impl<T> ObjectCache<T> {
     /// Returns whether all objects were listed at least once.
-    pub(in crate::operator) const fn is_complete(&self) -> bool {
-        self.is_complete
+    pub(super) const fn is_complete(&self) -> bool {
+        self.listing.is_complete()
     }
 
-    pub(in crate::operator) fn get(&self, object_ref: &ObjectRef) -> Option<&Arc<Object<T>>> {
+    pub(super) fn get(&self, object_ref: &ObjectRef) -> Option<&Arc<Object<T>>> {
         self.objects.get(object_ref)
     }
 
-    pub(in crate::operator) fn all(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
         self.objects.values()
     }
 
     /// Returns the objects of a namespace.
-    pub(in crate::operator) fn of(
-        &self,
-        namespace: &Arc<str>,
-    ) -> impl Iterator<Item = &Arc<Object<T>>> {
+    pub(super) fn of(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Arc<Object<T>>> {
         let from = ObjectRef {
             namespace: namespace.clone(),
             name: "".into(),
@@ -53,27 +48,20 @@ impl<T> ObjectCache<T> {
     }
 
     /// Applies an event. Returns the objects that may have changed.
-    pub(in crate::operator) fn apply(&mut self, event: FeedEvent<Object<T>>) -> Vec<ObjectRef> {
+    pub(super) fn apply(&mut self, event: FeedEvent<Object<T>>) -> Vec<ObjectRef> {
         match event {
-            FeedEvent::ListStarted => self.unlisted = Some(self.objects.keys().cloned().collect()),
+            FeedEvent::ListStarted => self.listing.start(self.objects.keys().cloned()),
             FeedEvent::Applied(placed) => return self.put(*placed).into_iter().collect(),
             // Nothing is known of an unreadable object.
             FeedEvent::Unreadable { object_ref, .. } | FeedEvent::Deleted(object_ref) => {
-                if let Some(unlisted) = &mut self.unlisted {
-                    unlisted.remove(&object_ref);
-                }
-                return self
-                    .objects
-                    .remove(&object_ref)
-                    .map(|_| object_ref)
-                    .into_iter()
-                    .collect();
+                self.listing.deliver(&object_ref);
+                let gone = self.objects.remove(&object_ref);
+                return gone.map(|_| object_ref).into_iter().collect();
             }
             FeedEvent::ListDone => {
-                let gone = self.unlisted.take().unwrap_or_default();
+                let gone = self.listing.finish();
                 self.objects
                     .retain(|object_ref, _| !gone.contains(object_ref));
-                self.is_complete = true;
                 return gone.into_iter().collect();
             }
             FeedEvent::Interrupted(_) => {}
@@ -83,14 +71,10 @@ impl<T> ObjectCache<T> {
 
     fn put(&mut self, placed: Object<T>) -> Option<ObjectRef> {
         let object_ref = placed.object_ref.clone();
-        if let Some(unlisted) = &mut self.unlisted {
-            unlisted.remove(&object_ref);
-        }
-        let known = self
-            .objects
-            .get(&object_ref)
-            .map(|known| known.stored.version);
-        if !replaces(known, placed.stored.version, self.unlisted.is_some()) {
+        self.listing.deliver(&object_ref);
+        let known = self.objects.get(&object_ref);
+        let known = known.map(|known| known.stored.version);
+        if !self.listing.replaces(known, placed.stored.version) {
             return None;
         }
         self.objects.insert(object_ref.clone(), Arc::new(placed));

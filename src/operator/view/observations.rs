@@ -11,7 +11,7 @@ use crate::store::fleet::{Object, ObjectRef};
 
 /// What a plan is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
+pub(in crate::operator) enum Key {
     /// A session.
     Session(ObjectRef),
     /// A lock.
@@ -28,8 +28,7 @@ pub enum Key {
 
 impl Key {
     /// Returns the name of its kind in metrics and logs.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub(in crate::operator) const fn kind(&self) -> &'static str {
         match self {
             Self::Session(_) => "session",
             Self::Lock(_) => "lock",
@@ -41,8 +40,7 @@ impl Key {
     }
 
     /// Returns the object for logs: `namespace/name`, or the namespace of a binding.
-    #[must_use]
-    pub fn object(&self) -> &dyn fmt::Display {
+    pub(in crate::operator) fn object(&self) -> &dyn fmt::Display {
         match self {
             Self::Session(object)
             | Self::Lock(object)
@@ -56,31 +54,31 @@ impl Key {
 
 /// The last observation of a session.
 #[derive(Clone, Debug)]
-pub struct SessionObservation {
+pub(in crate::operator) struct SessionObservation {
     /// The session.
-    pub session: Arc<Object<Session>>,
+    pub(in crate::operator) session: Arc<Object<Session>>,
     /// Its observed version, and since when.
-    pub observed: Observed,
+    pub(in crate::operator) observed: Observed,
     /// When its last renewal was observed, or its first version.
-    pub alive_at: Moment,
+    pub(in crate::operator) alive_at: Moment,
     /// When a lock last named it, or when it was first observed.
-    pub referenced_until: Moment,
+    pub(in crate::operator) referenced_until: Moment,
     /// The session's version for which its pod was last read.
-    pub pod_checked_at: Option<Revision>,
+    pub(in crate::operator) pod_checked_at: Option<Revision>,
 }
 
 /// An object that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub(in crate::operator) struct Unreadable {
     /// The object's uid.
-    pub uid: Arc<str>,
+    pub(in crate::operator) uid: Arc<str>,
     /// Why it cannot be read.
-    pub why: String,
+    pub(in crate::operator) why: String,
 }
 
 /// The observed state of a claimant's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionState {
+pub(in crate::operator) enum SessionState {
     /// It exists, belongs to the claimant and is not revoked. It may be silent.
     Unrevoked(Observed),
     /// It is revoked.

@@ -1,63 +1,88 @@
-//! The observations of sessions.
+//! The observations of sessions, and which pod and namespace each of them belongs to.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::session_references::SessionReference;
-use super::{Key, SessionObservation, Unreadable, View, pod_of, replaces};
+use super::listing::Listing;
+use super::observations::{SessionObservation, Unreadable};
+use super::pod_session::PodSession;
+use super::pods::PodId;
 use crate::protocol::observed::{Observed, Sight};
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
-use crate::store::fleet::{FeedEvent, Object, ObjectRef};
+use crate::protocol::token::Revision;
+use crate::store::fleet::{Object, ObjectRef};
 
-impl View {
-    /// Observes a session, from a feed or an answer.
-    pub fn observe_session(&mut self, event: FeedEvent<Object<Session>>, received: Moment) {
-        match event {
-            FeedEvent::ListStarted => {
-                let there = self.sessions.keys().cloned();
-                self.unlisted_sessions = Some(there.chain(self.unreadable_sessions()).collect());
-            }
-            FeedEvent::Applied(session) => {
-                if let Some(old) = &mut self.unlisted_sessions {
-                    old.remove(&session.object_ref);
-                }
-                self.put_session(*session, received);
-            }
-            // Its locks are planned as if it was not observed: the read of it fails.
-            FeedEvent::Unreadable {
-                object_ref,
-                uid,
-                why,
-                ..
-            } => {
-                if let Some(old) = &mut self.unlisted_sessions {
-                    old.remove(&object_ref);
-                }
-                self.forget_session(&object_ref);
-                let unreadable = Unreadable { uid, why };
-                self.unreadable.insert(Key::Session(object_ref), unreadable);
-            }
-            FeedEvent::Deleted(object_ref) => self.observe_session_missing(&object_ref, received),
-            FeedEvent::ListDone => {
-                for object_ref in self.unlisted_sessions.take().unwrap_or_default() {
-                    self.observe_session_missing(&object_ref, received);
-                }
-                self.complete[1] = true;
-            }
-            FeedEvent::Interrupted(_) => {}
-        }
+#[derive(Debug, Default)]
+pub(super) struct Sessions {
+    objects: BTreeMap<ObjectRef, SessionObservation>,
+    unreadable: BTreeMap<ObjectRef, Unreadable>,
+    by_pod: BTreeMap<PodId, BTreeSet<ObjectRef>>,
+    pub(super) listing: Listing,
+}
+
+/// What a newer version of a session means for the locks that name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The session is new, or belongs to another pod than before.
+    Owner,
+    /// It was revoked, or is not revoked any more.
+    Revocation,
+    /// Nothing.
+    Renewal,
+}
+
+impl Sessions {
+    pub(super) fn get(&self, object_ref: &ObjectRef) -> Option<&SessionObservation> {
+        self.objects.get(object_ref)
     }
 
-    fn put_session(&mut self, session: Object<Session>, received: Moment) {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectRef, &SessionObservation)> {
+        self.objects.iter()
+    }
+
+    pub(super) const fn unreadable(&self) -> &BTreeMap<ObjectRef, Unreadable> {
+        &self.unreadable
+    }
+
+    /// Returns the sessions of a pod.
+    pub(super) fn of_pod(&self, pod: &PodId) -> impl Iterator<Item = &ObjectRef> {
+        self.by_pod.get(pod).into_iter().flatten()
+    }
+
+    /// Returns whether a namespace has a session. An unreadable session counts.
+    pub(super) fn is_any_in(&self, namespace: &Arc<str>) -> bool {
+        let from = ObjectRef {
+            namespace: namespace.clone(),
+            name: "".into(),
+        };
+        let readable = self.objects.range(&from..).next().map(|(first, _)| first);
+        let unreadable = self.unreadable.range(&from..).next();
+        let mut first = readable
+            .into_iter()
+            .chain(unreadable.map(|(first, _)| first));
+        first.any(|first| first.namespace == *namespace)
+    }
+
+    /// Returns whether a session exists and belongs to another pod than this.
+    pub(super) fn belongs_to_another(&self, named: &PodSession) -> bool {
+        let found = self.objects.get(&named.session);
+        found.is_some_and(|found| PodSession::of(&found.session) != *named)
+    }
+
+    pub(super) fn start_list(&mut self) {
+        let known = self.objects.keys().chain(self.unreadable.keys());
+        self.listing.start(known.cloned());
+    }
+
+    /// Observes a session. Returns `None` if the known version is newer.
+    pub(super) fn put(&mut self, session: Object<Session>, received: Moment) -> Option<Change> {
         let object_ref = session.object_ref.clone();
-        let before = self.sessions.get(&object_ref);
+        self.listing.deliver(&object_ref);
+        let before = self.objects.get(&object_ref);
         let known = before.map(|before| before.session.stored.version);
-        if !replaces(
-            known,
-            session.stored.version,
-            self.unlisted_sessions.is_some(),
-        ) {
-            return;
+        if !self.listing.replaces(known, session.stored.version) {
+            return None;
         }
         let is_revoked = session.stored.value.revoked.is_some();
         let sight = if is_revoked {
@@ -65,58 +90,46 @@ impl View {
         } else {
             Sight::Version(session.stored.version)
         };
-        let alive_at = before.filter(|_| is_revoked).map(|before| before.alive_at);
-        let observed = Observed::join(before.map(|before| before.observed), sight, received);
-        let pod_checked_at = before.and_then(|before| before.pod_checked_at);
-        let referenced_until = before.map_or(received, |before| before.referenced_until);
+        let own = PodSession::of(&session);
         let was_alive = before.is_some_and(|seen| seen.session.stored.value.revoked.is_none());
-        self.unreadable.remove(&Key::Session(object_ref.clone()));
-        let own = SessionReference::own(&session);
-        let is_another = before.is_none_or(|before| SessionReference::own(&before.session) != own);
-        self.missing.remove(&own);
+        let change = if before.is_none_or(|before| PodSession::of(&before.session) != own) {
+            Change::Owner
+        } else if is_revoked || !was_alive {
+            Change::Revocation
+        } else {
+            Change::Renewal
+        };
+        let alive_at = before.filter(|_| is_revoked).map(|before| before.alive_at);
+        let pod = pod_of(&session);
+        let seen = SessionObservation {
+            observed: Observed::join(before.map(|before| before.observed), sight, received),
+            alive_at: alive_at.unwrap_or(received),
+            referenced_until: before.map_or(received, |before| before.referenced_until),
+            pod_checked_at: before.and_then(|before| before.pod_checked_at),
+            session: Arc::new(session),
+        };
+        self.unreadable.remove(&object_ref);
         self.by_pod
-            .entry(pod_of(&session))
+            .entry(pod)
             .or_default()
             .insert(object_ref.clone());
-        let seen = SessionObservation {
-            session: Arc::new(session),
-            observed,
-            alive_at: alive_at.unwrap_or(received),
-            referenced_until,
-            pod_checked_at,
-        };
-        if self.sessions.insert(object_ref.clone(), seen).is_none() {
-            self.count_session(&object_ref.namespace);
-        }
-        self.changed.push(Key::Session(object_ref.clone()));
-        if is_another {
-            self.mark_foreign_references_to(&object_ref, received);
-        }
-        if is_revoked || !was_alive || is_another {
-            self.requeue_locks_of(&object_ref);
-        }
+        self.objects.insert(object_ref, seen);
+        Some(change)
     }
 
-    /// Observes that a session does not exist. Names are never reused, so it will not come back.
-    pub fn observe_session_missing(&mut self, object_ref: &ObjectRef, received: Moment) {
-        self.forget_session(object_ref);
-        if self.session_index.is_referenced(object_ref) {
-            self.mark_references_missing(object_ref, received);
-            self.requeue_locks_of(object_ref);
-        }
+    /// Observes a session that cannot be read. Returns whether it was known.
+    pub(super) fn put_unreadable(&mut self, object_ref: ObjectRef, unreadable: Unreadable) -> bool {
+        self.listing.deliver(&object_ref);
+        let was_known = self.remove(&object_ref);
+        self.unreadable.insert(object_ref, unreadable);
+        was_known
     }
 
-    fn forget_session(&mut self, object_ref: &ObjectRef) {
-        let unreadable = self.unreadable.remove(&Key::Session(object_ref.clone()));
-        let gone = self.sessions.remove(object_ref);
-        if gone.is_some() {
-            self.count_session_gone(&object_ref.namespace);
-        }
-        if gone.is_some() || unreadable.is_some() {
-            self.requeue_binding_of(&object_ref.namespace);
-        }
-        let Some(seen) = gone else {
-            return;
+    /// Observes that a session does not exist. Returns whether it was known.
+    pub(super) fn remove(&mut self, object_ref: &ObjectRef) -> bool {
+        let was_unreadable = self.unreadable.remove(object_ref).is_some();
+        let Some(seen) = self.objects.remove(object_ref) else {
+            return was_unreadable;
         };
         let pod = pod_of(&seen.session);
         if let Some(sessions) = self.by_pod.get_mut(&pod) {
@@ -125,10 +138,25 @@ impl View {
                 self.by_pod.remove(&pod);
             }
         }
+        true
     }
 
-    fn requeue_locks_of(&mut self, session: &ObjectRef) {
-        let naming = self.session_index.locks_of(session);
-        self.changed.extend(naming.cloned().map(Key::Lock));
+    /// Records that locks named a session until now.
+    pub(super) fn mark_referenced(&mut self, object_ref: &ObjectRef, until: Moment) {
+        if let Some(seen) = self.objects.get_mut(object_ref) {
+            seen.referenced_until = until;
+        }
     }
+
+    /// Records that the pod of this version of a session was read.
+    pub(super) fn mark_pod_checked(&mut self, object_ref: &ObjectRef, version: Revision) {
+        if let Some(seen) = self.objects.get_mut(object_ref) {
+            seen.pod_checked_at = Some(version);
+        }
+    }
+}
+
+fn pod_of(session: &Object<Session>) -> PodId {
+    let uid = session.stored.value.pod.uid.clone();
+    (session.object_ref.namespace.clone(), uid)
 }

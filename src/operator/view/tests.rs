@@ -98,7 +98,12 @@ fn revision_below_the_highest_seen_is_detected() {
 
 #[test]
 fn view_is_complete_after_every_feed_was_listed_once() {
-    let all = |view: &View| view.is_listed_all(FeedKind::is_needed_throughout);
+    let all = |view: &View| {
+        let mut needed = FeedKind::ALL
+            .into_iter()
+            .filter(|kind| kind.is_needed_throughout());
+        needed.all(|kind| view.is_listed(kind))
+    };
     let mut view = View::default();
     view.observe_lock(FeedEvent::ListDone, now(1));
     view.observe_session(FeedEvent::ListDone, at(1));
@@ -120,10 +125,10 @@ fn unreadable_lock_is_kept_until_readable_or_deleted() {
     };
     view.observe_lock(unreadable("a"), now(1));
     view.observe_lock(unreadable("b"), now(1));
-    assert_eq!(view.unreadable().len(), 2);
+    assert_eq!(view.unreadable_locks().len(), 2);
     view.observe_lock(lock("a", 2), now(2));
     view.observe_lock(FeedEvent::Deleted(object_ref("b")), now(2));
-    assert!(view.unreadable().is_empty());
+    assert!(view.unreadable_locks().is_empty());
 }
 
 #[test]

@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::operator::plan::Rules;
-use leasehold::operator::{BindSidecars, Operator, Ports};
+use leasehold::operator::{BindSidecars, Operator, Ports, Rules};
 use leasehold::protocol::ids::{GrantId, OwnerId, Resource};
 use leasehold::protocol::incident::{Incident, IncidentKind};
 use leasehold::protocol::lock::{Grant, Lock};

@@ -11,10 +11,11 @@ use async_trait::async_trait;
 use seed::seed;
 
 use super::*;
-use crate::operator::label::tests::World;
+use crate::clock::Now;
+use crate::operator::action::Action;
 use crate::operator::metrics::Outcome;
-use crate::operator::plan::Action;
-use crate::protocol::time::Moment;
+use crate::operator::plan::label::tests::World;
+use crate::protocol::time::{Moment, WallTime};
 
 /// The pods that have a label, and how the next write fails, if it does.
 #[derive(Default)]
@@ -89,7 +90,11 @@ impl PodLabels for Pods {
 
 /// Performs one step. Returns whether an action was due.
 async fn step(world: &mut World, pods: &Pods) -> bool {
-    let (action, now) = (world.step(0).action, Moment::since_boot(Duration::ZERO));
+    let now = Now {
+        moment: Moment::since_boot(Duration::ZERO),
+        wall: WallTime(0),
+    };
+    let action = world.step(0).action;
     let applied = match action {
         None => return false,
         Some(Action::RemoveLabel {
@@ -104,20 +109,8 @@ async fn step(world: &mut World, pods: &Pods) -> bool {
         }) => add(pods, election, grant, &pod).await,
         Some(other) => panic!("{other:?}"),
     };
-    let elections = world.view.elections_mut();
     assert_eq!(applied.outcome == Outcome::Done, applied.error.is_none());
-    match applied.observation {
-        Some(Observation::LabelRemoved {
-            election,
-            grant,
-            is_labelled,
-        }) => elections.record_removed(&election, grant, is_labelled, now),
-        Some(Observation::LabelAdded { election, grant }) => {
-            elections.record_added(&election, &grant);
-        }
-        Some(Observation::LabelUnknown(election)) => elections.forget_pods(&election),
-        other => panic!("{other:?}"),
-    }
+    world.view.observe(applied.observation.unwrap(), now);
     true
 }
 
@@ -130,7 +123,7 @@ async fn new_leader_costs_two_writes_and_an_unchanged_one_none() {
     world.lead(Some("b"));
     while step(&mut world, &pods).await {}
     assert_eq!((pods.who(), pods.writes()), (vec!["b".to_owned()], 3));
-    world.view.elections_mut().forget_all();
+    world.view.forget_labels();
     while step(&mut world, &pods).await {}
     assert_eq!(pods.writes(), 3, "another replica finds nothing to write");
     world.lead(None);

@@ -9,37 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::operator::action::{Action, Plan};
+use crate::operator::observation::FeedKind;
+use crate::operator::rules::{BindSidecars, Rules};
+use crate::operator::view::View;
 use crate::protocol::time::Moment;
-use crate::store::fleet::Object;
 use crate::store::namespaces::{Binding, Subject};
-
-use super::errors::FeedKind;
-use super::plan::{Action, Plan, Rules};
-use super::view::View;
-
-/// Which service accounts of a labelled namespace get the sidecar's role.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BindSidecars {
-    /// None: the bindings are managed elsewhere.
-    #[default]
-    None,
-    /// All service accounts of the namespace.
-    Namespace,
-    /// The service accounts that have the label.
-    ServiceAccount,
-}
-
-impl BindSidecars {
-    /// Returns whether a kind of object has to be watched for it.
-    #[must_use]
-    pub(super) const fn watches(self, kind: FeedKind) -> bool {
-        match kind {
-            FeedKind::Namespace | FeedKind::Binding => !matches!(self, Self::None),
-            FeedKind::Account => matches!(self, Self::ServiceAccount),
-            FeedKind::Lock | FeedKind::Session | FeedKind::Pod | FeedKind::UninjectedPod => false,
-        }
-    }
-}
 
 /// What to do about the binding of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,31 +97,6 @@ fn decide(found: Option<&Binding>, wanted: Option<BTreeSet<Subject>>, is_in_use:
         (Some(_), None) if !is_in_use => Change::Retire,
         (None | Some(_), _) => Change::Nothing,
     }
-}
-
-/// Returns the bindings with the operator's name in labelled namespaces that another user created.
-pub(super) fn foreign<'a>(
-    view: &'a View,
-    rules: &'a Rules,
-) -> impl Iterator<Item = &'a Arc<Object<Binding>>> {
-    let bindings = view.labelled().bindings();
-    let bindings = bindings.filter(|_| rules.bind_sidecars != BindSidecars::None);
-    bindings.filter(|found| is_foreign(view, found))
-}
-
-/// Returns the binding of a namespace, if another user created it.
-pub(super) fn foreign_in<'a>(
-    view: &'a View,
-    rules: &Rules,
-    namespace: &Arc<str>,
-) -> Option<&'a Arc<Object<Binding>>> {
-    let found = view.labelled().binding_of(namespace);
-    let found = found.filter(|_| rules.bind_sidecars != BindSidecars::None);
-    found.filter(|found| is_foreign(view, found))
-}
-
-fn is_foreign(view: &View, found: &Object<Binding>) -> bool {
-    !found.stored.value.is_ours && view.labelled().is_labelled(&found.object_ref.namespace)
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! Tests when the label of an election's leader is removed, added, and left unchanged.
 
+use std::time::Duration;
+
 use super::*;
+use crate::clock::Now;
+use crate::operator::observation::Observation;
 use crate::operator::plan;
 use crate::operator::view::Key;
-use crate::protocol::ids::OwnerId;
+use crate::protocol::ids::{OwnerId, Resource};
 use crate::protocol::lock::{Claim, Decision, Lock};
 use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::time::{SessionTtl, WallTime};
@@ -15,8 +19,8 @@ fn at(seconds: u64) -> Moment {
     Moment::since_boot(Duration::from_secs(seconds))
 }
 
-fn now(seconds: u64) -> plan::Now {
-    plan::Now {
+fn now(seconds: u64) -> Now {
+    Now {
         moment: at(seconds),
         wall: WallTime(0),
     }
@@ -141,18 +145,20 @@ impl World {
     }
 
     fn taken(&mut self, grant: Option<&str>, is_labelled: bool, seconds: u64) {
-        let elections = self.view.elections_mut();
-        elections.record_removed(
-            &object_ref("jobs"),
-            grant.map(GrantId::from),
+        let removed = Observation::LabelRemoved {
+            election: object_ref("jobs"),
+            grant: grant.map(GrantId::from),
             is_labelled,
-            at(seconds),
-        );
+        };
+        self.view.observe(removed, now(seconds));
     }
 
     fn given(&mut self, grant: &str) {
-        let elections = self.view.elections_mut();
-        elections.record_added(&object_ref("jobs"), &grant.into());
+        let added = Observation::LabelAdded {
+            election: object_ref("jobs"),
+            grant: grant.into(),
+        };
+        self.view.observe(added, now(0));
     }
 }
 
@@ -232,11 +238,12 @@ fn labels_are_read_again_once_after_the_first_read_or_a_failure() {
     world.taken(Some("g-a"), true, 65);
     rests(&world.step(9_999), None);
 
-    world.view.elections_mut().forget_pods(&object_ref("jobs"));
+    let unknown = Observation::LabelUnknown(object_ref("jobs"));
+    world.view.observe(unknown, now(0));
     takes(world.step(100), Some("g-a"), Some("a"));
     world.taken(Some("g-a"), true, 100);
     rests(&world.step(100), Some(165));
-    world.view.elections_mut().forget_all();
+    world.view.forget_labels();
     takes(world.step(101), Some("g-a"), Some("a"));
 }
 

@@ -1,16 +1,21 @@
 //! Tests when the pod of a leader is checked, and when it is not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::operator::label::tests::{led_by, object_ref, pod};
+use crate::clock::Now;
+use crate::operator::observation::Observation;
 use crate::operator::plan;
+use crate::operator::plan::label::tests::{led_by, object_ref, pod};
 use crate::operator::view::Key;
+use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest};
 use crate::protocol::time::WallTime;
 use crate::protocol::token::Revision;
+use crate::store::cluster::CandidatePod;
 use crate::store::fleet::{FeedEvent, Object};
 use crate::store::{Original, Stored};
 
@@ -59,7 +64,7 @@ impl World {
                 original: Original::new(()),
             },
         };
-        let now = plan::Now {
+        let now = Now {
             moment: at(0),
             wall: WallTime(0),
         };
@@ -73,7 +78,7 @@ impl World {
             unready_leader: Duration::from_secs(BOUND),
             ..plan::tests::rules()
         };
-        let now = plan::Now {
+        let now = Now {
             moment: at(seconds),
             wall: WallTime(0),
         };
@@ -101,10 +106,16 @@ impl World {
             unready_since: unready_since.map(Into::into),
             is_deleted: false,
         };
-        let check = LeaderCheck::new(grant.into(), Some(pod), at(seconds));
-        self.view
-            .elections_mut()
-            .record_check(&object_ref("jobs"), check);
+        let check = Observation::Leader {
+            election: object_ref("jobs"),
+            grant: grant.into(),
+            pod: Some(pod),
+        };
+        let now = Now {
+            moment: at(seconds),
+            wall: WallTime(0),
+        };
+        self.view.observe(check, now);
     }
 }
 
@@ -183,6 +194,6 @@ fn leader_is_not_checked_needlessly() {
     world.checked_as(false, "g-a", Some("noon"), 0);
     rests(&world.step(9_999), None);
     // Another active replica makes its own checks.
-    world.view.elections_mut().forget_all();
+    world.view.forget_labels();
     checks(world.step(9_999), "a", &["b"], None);
 }

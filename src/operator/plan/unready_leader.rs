@@ -6,53 +6,13 @@
 //! its object, it was not Ready in between; no clocks are compared. If another candidate's pod is
 //! Ready, the second check requests the leader's resignation, as a user would.
 
-use std::sync::Arc;
-
-use crate::protocol::ids::GrantId;
+use super::label::pod_identity;
+use crate::operator::action::{Action, Plan};
+use crate::operator::rules::Rules;
+use crate::operator::view::{FullLock, LeaderCheck, LockObservation, Readiness, View};
 use crate::protocol::lock::Grant;
 use crate::protocol::time::Moment;
-use crate::store::cluster::CandidatePod;
 use crate::store::fleet::ObjectRef;
-
-use super::label::pod_identity;
-use super::plan::{Action, Plan, Rules};
-use super::view::{FullLock, LockObservation, View};
-
-/// The last check of a leader's pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LeaderCheck {
-    grant: GrantId,
-    at: Moment,
-    readiness: Readiness,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Readiness {
-    /// The pod does not run with `elect-always`, so its readiness does not count.
-    Exempt,
-    Ready,
-    /// Not Ready since this time, as its object has it.
-    Unready(Arc<str>),
-}
-
-impl LeaderCheck {
-    /// Creates a check. `pod` is `None` if the pod no longer exists: then its session ends, and the
-    /// grant with it.
-    pub(super) fn new(grant: GrantId, pod: Option<CandidatePod>, at: Moment) -> Self {
-        let readiness = match pod {
-            Some(pod) if !pod.elects_always => Readiness::Exempt,
-            Some(pod) => pod
-                .unready_since
-                .map_or(Readiness::Ready, Readiness::Unready),
-            None => Readiness::Ready,
-        };
-        Self {
-            grant,
-            at,
-            readiness,
-        }
-    }
-}
 
 /// Plans the check of an election's leader.
 pub(super) fn plan(view: &View, rules: &Rules, election: &ObjectRef, now: Moment) -> Plan {
@@ -71,7 +31,8 @@ pub(super) fn plan(view: &View, rules: &Rules, election: &ObjectRef, now: Moment
     if value.waiters.is_empty() || is_release_requested(seen, grant) {
         return Plan::default();
     }
-    let before = elections.last_check(election);
+    let before = elections.get(election);
+    let before = before.and_then(|known| known.last_check.as_ref());
     let before = before.filter(|before| before.grant == grant.id);
     let due = match before {
         None => now,

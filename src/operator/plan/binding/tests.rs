@@ -1,11 +1,13 @@
 //! Tests the plan for the binding of each kind of namespace, and when no action is planned.
 
 use super::*;
-use crate::operator::plan::{self, Now};
+use crate::clock::Now;
+use crate::operator::observation::Observation;
+use crate::operator::plan;
 use crate::operator::view::Key;
-use crate::protocol::time::{Moment, WallTime};
+use crate::protocol::time::WallTime;
 use crate::protocol::token::Revision;
-use crate::store::fleet::{FeedEvent, ObjectRef};
+use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 use crate::store::{Original, Stored};
 
 fn of(subjects: &[Subject]) -> BTreeSet<Subject> {
@@ -97,11 +99,14 @@ fn step_at(view: &View, bind_sidecars: BindSidecars, seconds: u64) -> Plan {
         bind_sidecars,
         ..plan::tests::rules()
     };
-    let now = Now {
+    plan::plan(view, &rules, &Key::Binding("n".into()), now(seconds))
+}
+
+fn now(seconds: u64) -> Now {
+    Now {
         moment: moment(seconds),
         wall: WallTime(0),
-    };
-    plan::plan(view, &rules, &Key::Binding("n".into()), now)
+    }
 }
 
 fn moment(seconds: u64) -> Moment {
@@ -125,14 +130,12 @@ fn unlabelled_namespace_keeps_its_binding_while_sidecars_run() {
     all_sessions_told(&mut view);
     let is_look = |step: Plan| matches!(step.action, Some(Action::FindSidecars(_)));
     assert!(is_look(step(&view, 0)));
-    view.labelled_mut()
-        .set_sidecars("n".into(), true, moment(1));
+    view.observe(Observation::Sidecars("n".into(), true), now(1));
     let rests = step(&view, 2);
     assert!(rests.action.is_none());
     assert_eq!(rests.requeue_at, Some(moment(61)));
     assert!(is_look(step(&view, 61)), "the positive read is too old");
-    view.labelled_mut()
-        .set_sidecars("n".into(), false, moment(62));
+    view.observe(Observation::Sidecars("n".into(), false), now(62));
     assert!(is_look(step(&view, 67)), "the negative read is too old");
     let deletes = step(&view, 63).action;
     assert!(matches!(deletes, Some(Action::DeleteBinding(_))));
