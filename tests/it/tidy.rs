@@ -1,6 +1,8 @@
 //! The rules that the compiler does not check: imports, the clock, output, the length of files and
 //! the names of tests.
 
+mod modules;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
