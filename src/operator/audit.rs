@@ -38,17 +38,17 @@ pub(super) struct AuditRecord {
     pub(super) event: Event,
 }
 
-/// The lock that a record is about.
+/// The object that a record is about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LockRef<'a> {
+pub(super) struct Target<'a> {
     /// Its namespace and name.
     pub(super) object_ref: &'a ObjectRef,
     /// Its uid.
     pub(super) uid: &'a Arc<str>,
 }
 
-impl<'a> LockRef<'a> {
-    fn of_object(object: &'a Object<Lock>) -> Self {
+impl<'a> Target<'a> {
+    fn of<T>(object: &'a Object<T>) -> Self {
         Self {
             object_ref: &object.object_ref,
             uid: &object.uid,
@@ -63,9 +63,9 @@ pub(super) fn records_of<'a>(
     observation: &'a LockObservation,
     active_since: Moment,
 ) -> impl Iterator<Item = AuditRecord> + 'a {
-    let uid = observation.uid();
-    let of = LockRef { object_ref, uid };
-    let incidents = observation.incidents().into_iter();
+    let uid = &observation.uid;
+    let of = Target { object_ref, uid };
+    let incidents = observation.incidents.iter();
     let records = incidents.flat_map(move |incidents| {
         let resource = &incidents.resource;
         let to_record = incidents.to_record(active_since);
@@ -74,13 +74,13 @@ pub(super) fn records_of<'a>(
             event: incident_event(of, incident),
         })
     });
-    let full = observation.full().into_iter();
-    let long_hold = full.filter_map(|seen| long_held_record(&seen.lock));
+    let locks = observation.lock.iter();
+    let long_hold = locks.filter_map(|lock| long_held_record(lock));
     records.chain(long_hold)
 }
 
 /// Returns a line of the audit log.
-pub(super) fn line(of: LockRef<'_>, resource: &Resource, incident: &Incident) -> Value {
+pub(super) fn line(of: Target<'_>, resource: &Resource, incident: &Incident) -> Value {
     let action = match incident.kind {
         IncidentKind::Expired => "expire",
         IncidentKind::PodEnded => "reclaim",
@@ -104,7 +104,7 @@ pub(super) fn line(of: LockRef<'_>, resource: &Resource, incident: &Incident) ->
     })
 }
 
-fn incident_event(of: LockRef<'_>, incident: &Incident) -> Event {
+fn incident_event(of: Target<'_>, incident: &Incident) -> Event {
     let (reason, action, is_warning) = match incident.kind {
         IncidentKind::Expired => ("HolderExpired", "Reclaim", true),
         IncidentKind::PodEnded => ("HolderPodEnded", "Reclaim", false),
@@ -140,7 +140,7 @@ fn long_held_record(placed: &Object<Lock>) -> Option<AuditRecord> {
             time_text(grant.acquired_at)
         ),
         ..new_event(
-            LockRef::of_object(placed),
+            Target::of(placed),
             &format!("long-held {}", grant.id),
             since,
         )
@@ -165,7 +165,7 @@ pub(super) fn ignored_request(
              ignored. The current grant is in status.lease.id",
             request.actor, request.lease
         ),
-        ..new_event(LockRef::of_object(placed), &what, now)
+        ..new_event(Target::of(placed), &what, now)
     };
     AuditRecord { line: None, event }
 }
@@ -178,13 +178,7 @@ pub(super) fn unreadable(
     now: WallTime,
 ) -> AuditRecord {
     // One Event for each object, however often it is edited into other invalid states.
-    let name = event_name(object_ref, &format!("unreadable {uid}"));
     let event = Event {
-        name,
-        regarding: Regarding::Lock,
-        object_ref: object_ref.clone(),
-        uid: uid.clone(),
-        pod: None,
         is_warning: true,
         reason: "Unreadable",
         action: "Ignore",
@@ -193,7 +187,11 @@ pub(super) fn unreadable(
              Fix it, or delete it once nothing uses it; a free one is deleted after its retention \
              time"
         ),
-        at: now,
+        ..new_event(
+            Target { object_ref, uid },
+            &format!("unreadable {uid}"),
+            now,
+        )
     };
     AuditRecord { line: None, event }
 }
@@ -201,13 +199,8 @@ pub(super) fn unreadable(
 /// Returns the record of a binding with the operator's name that another user created in a labelled
 /// namespace.
 pub(super) fn foreign_binding(found: &Object<Binding>, now: WallTime) -> AuditRecord {
-    let object_ref = &found.object_ref;
     let event = Event {
-        name: event_name(object_ref, &format!("foreign {}", found.uid)),
         regarding: Regarding::Binding,
-        object_ref: object_ref.clone(),
-        uid: found.uid.clone(),
-        pod: None,
         is_warning: true,
         reason: "ForeignBinding",
         action: "Ignore",
@@ -215,20 +208,15 @@ pub(super) fn foreign_binding(found: &Object<Binding>, now: WallTime) -> AuditRe
                   decides which service accounts may run a sidecar in this namespace. Delete it to \
                   let the operator create its own"
             .to_owned(),
-        at: now,
+        ..new_event(Target::of(found), &format!("foreign {}", found.uid), now)
     };
     AuditRecord { line: None, event }
 }
 
 /// Returns the record of a pod that requests a sidecar and has none.
 pub(super) fn not_injected(pod: &Object<UninjectedPod>, now: WallTime) -> AuditRecord {
-    let object_ref = &pod.object_ref;
     let event = Event {
-        name: event_name(object_ref, &format!("not-injected {}", pod.uid)),
         regarding: Regarding::Pod,
-        object_ref: object_ref.clone(),
-        uid: pod.uid.clone(),
-        pod: None,
         is_warning: true,
         reason: "NotInjected",
         action: "Look",
@@ -239,12 +227,13 @@ pub(super) fn not_injected(pod: &Object<UninjectedPod>, now: WallTime) -> AuditR
                   controller recreates it; if the new pod has none either, check the webhook \
                   (kubectl get mutatingwebhookconfiguration leasehold-injector)"
                 .to_owned(),
-        at: now,
+        ..new_event(Target::of(pod), &format!("not-injected {}", pod.uid), now)
     };
     AuditRecord { line: None, event }
 }
 
-fn new_event(of: LockRef<'_>, what: &str, at: WallTime) -> Event {
+/// Returns an Event about a lock, to be completed.
+fn new_event(of: Target<'_>, what: &str, at: WallTime) -> Event {
     Event {
         name: event_name(of.object_ref, what),
         regarding: Regarding::Lock,
@@ -261,7 +250,7 @@ fn new_event(of: LockRef<'_>, what: &str, at: WallTime) -> Event {
 
 /// Returns what distinguishes an incident from all others. A lock may be recreated under the same
 /// name.
-fn incident_identity(of: LockRef<'_>, incident: &Incident) -> String {
+fn incident_identity(of: Target<'_>, incident: &Incident) -> String {
     let (uid, kind) = (of.uid, incident.kind.name());
     format!("{uid} {kind} {} {}", incident.token, incident.at.0)
 }

@@ -16,9 +16,10 @@ use super::action::Action;
 use super::observation::FeedKind;
 
 /// What to do if a permission is missing.
-const RIGHTS: &str = "apply charts/leasehold/files/rbac/operator.yaml, or install the chart";
+pub(super) const RIGHTS: &str =
+    "apply charts/leasehold/files/rbac/operator.yaml, or install the chart";
 /// What to do if the permissions to patch pods and locks are missing.
-const LABEL_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-leader-labels.yaml (the chart: \
+pub(super) const LABEL_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-leader-labels.yaml (the chart: \
                             operator.leaderLabels), or omit --leader-labels";
 /// What to do if the permission to watch namespaces is missing.
 const NAMESPACE_RIGHTS: &str =
@@ -27,7 +28,7 @@ const NAMESPACE_RIGHTS: &str =
 const ACCOUNT_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-accounts.yaml (the chart: rbac.mode), \
                               or choose another --bind-sidecars";
 /// What to do if the permission to watch or write role bindings is missing.
-const BINDING_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-bindings.yaml (the chart: rbac.mode), \
+pub(super) const BINDING_RIGHTS: &str = "apply charts/leasehold/files/rbac/operator-bindings.yaml (the chart: rbac.mode), \
                               or choose --bind-sidecars=none";
 /// How often the same error is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
@@ -152,36 +153,19 @@ const fn is_refusal(error: &StoreError) -> bool {
     )
 }
 
-/// Returns what to do about a refusal, if its own message does not say it.
-pub(super) const fn advice(error: &StoreError) -> Option<&'static str> {
+/// Returns what to do about a refusal, if its own message does not say it. `rights` is what to do
+/// if the permission is missing.
+pub(super) const fn advice(error: &StoreError, rights: &'static str) -> Option<&'static str> {
     match error {
-        StoreError::Denied(_) => Some(RIGHTS),
-        _ => None,
-    }
-}
-
-/// The same for patches of pods and locks.
-pub(super) const fn label_advice(error: &StoreError) -> Option<&'static str> {
-    match error {
-        StoreError::Denied(_) => Some(LABEL_RIGHTS),
-        _ => None,
-    }
-}
-
-/// The same for writes of a role binding.
-pub(super) const fn binding_advice(error: &StoreError) -> Option<&'static str> {
-    match error {
-        StoreError::Denied(_) => Some(BINDING_RIGHTS),
+        StoreError::Denied(_) => Some(rights),
         _ => None,
     }
 }
 
 /// Returns the error of a feed of this kind, with what to do about it.
 pub(super) fn with_advice(kind: FeedKind, error: &StoreError) -> String {
-    match error {
-        StoreError::Denied(_) => format!("{error}; {}", watch_rights(kind)),
-        _ => error.to_string(),
-    }
+    advice(error, watch_rights(kind))
+        .map_or_else(|| error.to_string(), |advice| format!("{error}; {advice}"))
 }
 
 #[cfg(test)]

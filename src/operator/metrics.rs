@@ -209,10 +209,8 @@ impl Metrics {
         self.went_back.set(i64::from(gauges.store_went_back));
         self.synced.set(i64::from(gauges.is_synced));
         let of = |is: &dyn Fn(&Lock) -> bool| {
-            let full = view
-                .locks()
-                .filter_map(|(_, observation)| observation.full());
-            gauge_value(full.filter(|seen| is(&seen.lock.stored.value)).count())
+            let locks = view.locks().filter_map(|(_, seen)| seen.lock.as_ref());
+            gauge_value(locks.filter(|lock| is(&lock.stored.value)).count())
         };
         let held = of(&|lock| lock.grant.is_some());
         let free = gauge_value(view.locks().count()) - held;

@@ -9,22 +9,24 @@ pub(super) mod label;
 mod reclaim;
 mod unready_leader;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Now;
 use crate::protocol::election::is_election;
 use crate::protocol::incident::{Ending, IncidentKind};
+use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::observed::Verdict;
 use crate::protocol::session::{Claimant, Revocation, RevokeReason};
 use crate::protocol::settings::ReleaseMode;
 use crate::protocol::time::Moment;
 use crate::protocol::token::LEASES_PER_GRANT;
-use crate::store::fleet::ObjectRef;
+use crate::store::fleet::{Object, ObjectRef};
 
 use self::reclaim::{is_expired, plan_reclaim};
 use super::action::{Action, Plan, WriteReason};
 use super::rules::Rules;
-use super::view::{FreeLock, FullLock, Key, LockObservation, SessionObservation, View};
+use super::view::{Key, LockObservation, SessionObservation, View};
 
 /// Plans one key.
 pub(super) fn plan(view: &View, rules: &Rules, key: &Key, now: Now) -> Plan {
@@ -32,12 +34,13 @@ pub(super) fn plan(view: &View, rules: &Rules, key: &Key, now: Now) -> Plan {
         Key::Session(object_ref) => view
             .session(object_ref)
             .map_or_else(Plan::default, |seen| plan_session(view, rules, seen, now)),
-        Key::Lock(object_ref) => view
-            .lock(object_ref)
-            .map_or_else(Plan::default, |observation| match observation {
-                LockObservation::Full(seen) => plan_lock(view, rules, seen, now),
-                LockObservation::Free(free) => plan_free_lock(view, rules, object_ref, free, now),
-            }),
+        Key::Lock(object_ref) => {
+            view.lock(object_ref)
+                .map_or_else(Plan::default, |seen| match &seen.lock {
+                    Some(lock) => plan_lock(view, rules, lock, seen.since, now),
+                    None => plan_free_lock(view, rules, object_ref, seen, now),
+                })
+        }
         Key::Label(election) => label::plan(view, rules, election, now.moment),
         Key::Leader(election) => unready_leader::plan(view, rules, election, now.moment),
         Key::Binding(namespace) => binding::plan(view, rules, namespace, now.moment),
@@ -110,20 +113,26 @@ fn plan_ended_session(view: &View, rules: &Rules, seen: &SessionObservation, now
     Plan::act(Action::DeleteSession(seen.session.clone()))
 }
 
-fn plan_lock(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> Plan {
-    match &seen.lock.stored.value.grant {
+fn plan_lock(
+    view: &View,
+    rules: &Rules,
+    lock: &Arc<Object<Lock>>,
+    since: Moment,
+    now: Now,
+) -> Plan {
+    match &lock.stored.value.grant {
         // A force release does not wait for the state of the holder.
-        Some(grant) => plan_force_release(view, rules, seen, now)
-            .or(|| plan_reclaim(view, rules, seen, grant, now))
-            .or(|| mark_long_held(rules, seen, now)),
-        None => clear_long_held(seen),
+        Some(grant) => plan_force_release(view, rules, lock, now)
+            .or(|| plan_reclaim(view, rules, lock, grant, now))
+            .or(|| mark_long_held(rules, lock, since, now)),
+        None => clear_long_held(lock),
     }
 }
 
-fn plan_force_release(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> Plan {
-    let lock = &seen.lock.stored;
-    let request = lock.value.settings.release_request.as_ref();
-    let Some((request, grant)) = request.zip(lock.value.grant.as_ref()) else {
+fn plan_force_release(view: &View, rules: &Rules, lock: &Arc<Object<Lock>>, now: Now) -> Plan {
+    let value = &lock.stored.value;
+    let request = value.settings.release_request.as_ref();
+    let Some((request, grant)) = request.zip(value.grant.as_ref()) else {
         return Plan::default();
     };
     if request.mode != ReleaseMode::Force || !request.names(&grant.id) {
@@ -138,15 +147,13 @@ fn plan_force_release(view: &View, rules: &Rules, seen: &FullLock, now: Now) -> 
         actor: request.actor.clone(),
         reason: request.reason.clone(),
     };
-    let is_expired = |who: &Claimant| is_expired(view, seen, who, now);
-    let next = lock
-        .value
-        .force_release(lock.version, &mint, &grant.id, is_expired, &ending);
-    Plan::write(&seen.lock, next, WriteReason::Force)
+    let is_expired = |who: &Claimant| is_expired(view, lock, who, now);
+    let next = value.force_release(lock.stored.version, &mint, &grant.id, is_expired, &ending);
+    Plan::write(lock, next, WriteReason::Force)
 }
 
-fn mark_long_held(rules: &Rules, seen: &FullLock, now: Now) -> Plan {
-    let value = &seen.lock.stored.value;
+fn mark_long_held(rules: &Rules, lock: &Arc<Object<Lock>>, since: Moment, now: Now) -> Plan {
+    let value = &lock.stored.value;
     if value.long_held.is_some() {
         return Plan::default();
     }
@@ -155,48 +162,47 @@ fn mark_long_held(rules: &Rules, seen: &FullLock, now: Now) -> Plan {
     let Some(limit) = value.settings.long_held.or(usual) else {
         return Plan::default();
     };
-    let due = held_since(seen, now).after(limit);
+    let due = held_since(value.grant.as_ref(), since, now).after(limit);
     if now.moment < due {
         return Plan::requeue_at(due);
     }
     let next = value.marked_long_held(Some(now.wall));
-    Plan::write(&seen.lock, next, WriteReason::LongHeld)
+    Plan::write(lock, next, WriteReason::LongHeld)
 }
 
 /// Returns since when the grant is held: since its first observation or, if that is earlier, since
 /// the time of its agent's wall clock. So a restarted operator does not start over. A wrong clock
 /// only marks the lock too early or too late.
-fn held_since(seen: &FullLock, now: Now) -> Moment {
-    let grant = seen.lock.stored.value.grant.as_ref();
+fn held_since(grant: Option<&Grant>, since: Moment, now: Now) -> Moment {
     let acquired_at = grant.map_or(0, |grant| grant.acquired_at.0);
     let held = u64::try_from(now.wall.0.saturating_sub(acquired_at)).unwrap_or_default();
     let by_wall_clock = now.moment.before(Duration::from_micros(held));
     let is_known = acquired_at > 0;
     if is_known {
-        seen.since.min(by_wall_clock)
+        since.min(by_wall_clock)
     } else {
-        seen.since
+        since
     }
 }
 
 /// Removes a mark that an older agent left when it released.
-fn clear_long_held(seen: &FullLock) -> Plan {
-    let next = seen.lock.stored.value.marked_long_held(None);
-    Plan::write(&seen.lock, next, WriteReason::LongHeld)
+fn clear_long_held(lock: &Arc<Object<Lock>>) -> Plan {
+    let next = lock.stored.value.marked_long_held(None);
+    Plan::write(lock, next, WriteReason::LongHeld)
 }
 
 fn plan_free_lock(
     view: &View,
     rules: &Rules,
     object_ref: &ObjectRef,
-    free: &FreeLock,
+    free: &LockObservation,
     now: Now,
 ) -> Plan {
     if free.is_deleted {
         // It is deleted once its finalizers are removed.
         return Plan::default();
     }
-    let due = free.due(rules.retain);
+    let due = free.delete_at(rules.retain);
     if now.moment < due {
         return Plan::requeue_at(due);
     }

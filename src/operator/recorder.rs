@@ -55,28 +55,9 @@ enum Listing {
 }
 
 /// The result of a finished task.
-pub(super) struct Finished {
-    outcome: Outcome,
-    took: Duration,
-}
-
-enum Outcome {
+pub(super) enum Finished {
     Listed(Result<BTreeSet<ObjectRef>, StoreError>),
-    Written(Result<(), StoreError>),
-}
-
-impl Finished {
-    /// Returns whether an Event was written; `None` for a list.
-    pub(super) fn is_written(&self) -> Option<bool> {
-        match &self.outcome {
-            Outcome::Listed(_) => None,
-            Outcome::Written(written) => Some(written.is_ok()),
-        }
-    }
-
-    pub(super) const fn took(&self) -> Duration {
-        self.took
-    }
+    Written { is_written: bool, took: Duration },
 }
 
 /// A task to spawn.
@@ -134,19 +115,14 @@ impl Recorder {
         match self.listing {
             Listing::NotStarted => {
                 self.listing = Listing::Running;
-                let (events, clock) = (ports.events.clone(), ports.clock.clone());
-                let random = ports.random.clone();
+                let (events, random) = (ports.events.clone(), ports.random.clone());
                 let failures = self.failed_lists;
                 spawn(Box::pin(async move {
-                    let began = clock.now();
                     let listed = events.list_own().await;
                     if listed.is_err() {
                         tokio::time::sleep(backoff(4 + failures, &random)).await;
                     }
-                    Finished {
-                        outcome: Outcome::Listed(listed),
-                        took: clock.now().since(began),
-                    }
+                    Finished::Listed(listed)
                 }));
             }
             Listing::Running => {}
@@ -162,14 +138,14 @@ impl Recorder {
     }
 
     pub(super) fn finish(&mut self, finished: Finished) {
-        match finished.outcome {
-            Outcome::Listed(Ok(listed)) => {
+        match finished {
+            Finished::Listed(Ok(listed)) => {
                 self.pending
                     .retain(|record| !listed.contains(&event_ref(record)));
                 self.recorded.extend(listed);
                 self.listing = Listing::Done;
             }
-            Outcome::Listed(Err(error)) => {
+            Finished::Listed(Err(error)) => {
                 self.failed_lists += 1;
                 let is_last = self.failed_lists >= LIST_ATTEMPTS;
                 tracing::warn!(
@@ -181,7 +157,7 @@ impl Recorder {
                     Listing::NotStarted
                 };
             }
-            Outcome::Written(_) => {
+            Finished::Written { .. } => {
                 self.in_flight = self.in_flight.saturating_sub(1);
             }
         }
@@ -205,9 +181,9 @@ fn write_record(ports: &Ports, record: AuditRecord) -> Task {
         if let Some(line) = &record.line {
             write_line(&*audit, &line.to_string(), &random).await;
         }
-        let written = write(&*events, &record.event, &random).await;
-        Finished {
-            outcome: Outcome::Written(written),
+        let is_written = write(&*events, &record.event, &random).await;
+        Finished::Written {
+            is_written,
             took: clock.now().since(began),
         }
     })
@@ -223,7 +199,8 @@ async fn write_line(audit: &dyn AuditLog, line: &str, random: &Random) {
     }
 }
 
-async fn write(events: &dyn EventStore, event: &Event, random: &Random) -> Result<(), StoreError> {
+/// Returns whether the Event was written.
+async fn write(events: &dyn EventStore, event: &Event, random: &Random) -> bool {
     let mut failures = 0;
     loop {
         match events.write(event).await {
@@ -232,14 +209,14 @@ async fn write(events: &dyn EventStore, event: &Event, random: &Random) -> Resul
                     kind = ?event.regarding, object = %event.object_ref, reason = event.reason, %error,
                     "writing an Event failed"
                 );
-                return Err(error);
+                return false;
             }
             // A missing permission may be granted meanwhile.
             Err(_) => {
                 tokio::time::sleep(backoff(failures, random)).await;
                 failures += 1;
             }
-            Ok(()) => return Ok(()),
+            Ok(()) => return true,
         }
     }
 }

@@ -109,7 +109,7 @@ pub(super) fn ignored_request(view: &View, lock: &Object<Lock>, now: Now) -> Opt
     let request = value.settings.release_request.as_ref()?;
     let before = view.lock(&lock.object_ref);
     let is_new = match before {
-        Some(before) => before.release_request() != Some(request),
+        Some(before) => before.request.as_ref() != Some(request),
         // The lock was created with it. A request in a list may be old.
         None => value.transitions == 0 && !view.is_listing_locks(),
     };

@@ -23,7 +23,7 @@ use super::recorder::{self, Recorder};
 use super::records;
 use super::rules::Rules;
 use super::store_check::{StoreCheck, StoreStatus};
-use super::view::{Key, LockObservation, View};
+use super::view::{Key, View};
 
 /// What to do about a store that lost writes.
 const RESTORE_ADVICE: &str = "the store was restored without raising its revision, so fencing tokens would \
@@ -256,14 +256,13 @@ impl State {
 
     /// Observes the end of a task of the recorder.
     pub(super) fn finish_record(&mut self, finished: recorder::Finished) {
-        if let Some(is_written) = finished.is_written() {
+        if let recorder::Finished::Written { is_written, took } = finished {
             let outcome = if is_written {
                 Outcome::Done
             } else {
                 Outcome::Failed
             };
-            self.metrics
-                .record_action("incident", outcome, finished.took());
+            self.metrics.record_action("incident", outcome, took);
         }
         self.recorder.finish(finished);
     }
@@ -297,7 +296,7 @@ impl State {
                 let seen = self.view.session(object_ref);
                 seen.map(|seen| seen.session.stored.version)
             }
-            Key::Lock(object_ref) => self.view.lock(object_ref).map(LockObservation::version),
+            Key::Lock(object_ref) => self.view.lock(object_ref).map(|seen| seen.version),
             Key::Binding(namespace) => {
                 let found = self.view.labelled().binding_of(namespace);
                 if let Action::CreateBinding { .. } = action {
@@ -306,10 +305,9 @@ impl State {
                 found.map(|found| found.stored.version)
             }
             Key::Leader(_) => match action {
-                Action::CheckLeader { current, .. } => self
-                    .view
-                    .lock(&current.object_ref)
-                    .map(LockObservation::version),
+                Action::CheckLeader { current, .. } => {
+                    self.view.lock(&current.object_ref).map(|seen| seen.version)
+                }
                 _ => None,
             },
             Key::Label(_) | Key::UninjectedPod(_) => None,
@@ -362,7 +360,7 @@ impl State {
             FeedEvent::Applied(lock) => {
                 self.record_ignored_request(lock, now);
                 let before = self.view.lock(&lock.object_ref);
-                if lock.is_deleted && !before.is_some_and(LockObservation::is_deleted) {
+                if lock.is_deleted && !before.is_some_and(|before| before.is_deleted) {
                     tracing::info!(lock = %lock.object_ref, "lock deleted; finalizer remains");
                 }
             }
@@ -460,8 +458,8 @@ impl State {
             | Key::Leader(_)
             | Key::Binding(_)
             | Key::UninjectedPod(_) => Priority::Other,
-            Key::Lock(lock) => match self.view.lock(lock).and_then(LockObservation::full) {
-                Some(seen) if !seen.lock.stored.value.waiters.is_empty() => Priority::Contended,
+            Key::Lock(lock) => match self.view.lock(lock).and_then(|seen| seen.lock.as_ref()) {
+                Some(lock) if !lock.stored.value.waiters.is_empty() => Priority::Contended,
                 _ => Priority::Other,
             },
         }

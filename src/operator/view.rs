@@ -14,7 +14,6 @@ mod object_cache;
 mod observations;
 mod pod_session;
 mod pods;
-mod session_index;
 mod sessions;
 
 use std::collections::BTreeMap;
@@ -37,7 +36,7 @@ use self::sessions::{Change, Sessions};
 use super::observation::{FeedKind, Observation};
 
 pub(super) use self::elections::{LeaderCheck, Readiness};
-pub(super) use self::lock_observation::{FreeLock, FullLock, LockObservation};
+pub(super) use self::lock_observation::LockObservation;
 pub(super) use self::observations::{Key, SessionObservation, SessionState, Unreadable};
 pub(super) use self::pod_session::session_ref;
 
@@ -156,6 +155,7 @@ impl View {
                     reason: revocation.reason.clone(),
                     by: revocation.by.clone(),
                     since: seen.observed.since(),
+                    alive_at: seen.alive_at,
                 },
                 None => SessionState::Unrevoked(seen.observed),
             };
@@ -303,8 +303,9 @@ impl View {
         }
         let elections = self.elections.set_election_of(&object_ref, election);
         self.changed.extend(elections);
-        if let Some(seen) = self.locks.get(&object_ref).and_then(LockObservation::full) {
-            let named = PodSession::named_in(&seen.lock);
+        let lock = self.locks.get(&object_ref);
+        if let Some(lock) = lock.and_then(|seen| seen.lock.as_ref()) {
+            let named = PodSession::named_in(lock);
             let foreign = named.filter(|named| self.sessions.belongs_to_another(named));
             self.missing.observe(foreign, received);
         }

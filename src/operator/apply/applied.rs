@@ -28,9 +28,16 @@ impl Applied {
         Self {
             outcome: Outcome::Failed,
             observation: None,
-            advice: errors::advice(&error),
+            advice: errors::advice(&error, errors::RIGHTS),
             error: Some(error),
         }
+    }
+
+    /// Sets what to do if the permission is missing.
+    pub(super) fn with_rights(self, rights: &'static str) -> Self {
+        let advice = self.error.as_ref();
+        let advice = advice.and_then(|error| errors::advice(error, rights));
+        Self { advice, ..self }
     }
 
     /// The result of a read.

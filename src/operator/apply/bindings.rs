@@ -61,8 +61,5 @@ async fn done(
         Ok(observation(binding))
     };
     let applied = Applied::written(written.map(observation), reread).await;
-    Applied {
-        advice: applied.error.as_ref().and_then(errors::binding_advice),
-        ..applied
-    }
+    applied.with_rights(errors::BINDING_RIGHTS)
 }

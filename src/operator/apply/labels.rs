@@ -70,12 +70,12 @@ struct Failed {
 
 impl Failed {
     fn on_list(error: StoreError) -> Self {
-        let advice = errors::advice(&error);
+        let advice = errors::advice(&error, errors::RIGHTS);
         Self { error, advice }
     }
 
     fn on_patch(error: StoreError) -> Self {
-        let advice = errors::label_advice(&error);
+        let advice = errors::advice(&error, errors::LABEL_RIGHTS);
         Self { error, advice }
     }
 }

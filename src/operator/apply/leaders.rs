@@ -94,7 +94,7 @@ async fn request_resignation(ports: &Ports, leader: &Leader<'_>, since: &str) ->
             Applied::read(reread.await)
         }
         Err(error) => {
-            let advice = errors::label_advice(&error);
+            let advice = errors::advice(&error, errors::LABEL_RIGHTS);
             let applied = Applied::written(Err(error), reread).await;
             Applied {
                 advice: advice.or(applied.advice),

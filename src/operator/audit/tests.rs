@@ -64,12 +64,7 @@ fn news(lock: &Object<Lock>) -> Vec<AuditRecord> {
 fn audit_line_equals_the_documented_example() {
     let forced = incident(IncidentKind::ForceReleased);
     let lock = lock_with(vec![]);
-    let line = line(
-        LockRef::of_object(&lock),
-        &lock.stored.value.resource,
-        &forced,
-    )
-    .to_string();
+    let line = line(Target::of(&lock), &lock.stored.value.resource, &forced).to_string();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operator.md");
     let documented = std::fs::read_to_string(path).unwrap();
     assert!(

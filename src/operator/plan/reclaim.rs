@@ -1,16 +1,18 @@
 //! Plans the take-over of a lock whose holder's session has ended.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Now;
 use crate::operator::action::{Action, Plan, WriteReason};
 use crate::operator::rules::Rules;
-use crate::operator::view::{FullLock, SessionState, View, session_ref};
+use crate::operator::view::{SessionState, View, session_ref};
 use crate::protocol::incident::{Ending, IncidentKind};
-use crate::protocol::lock::Grant;
+use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::observed::Verdict;
 use crate::protocol::session::{Claimant, RevokeReason};
 use crate::protocol::time::Moment;
+use crate::store::fleet::Object;
 
 /// How much later than the end of a session its releases may be observed. Acting at once would
 /// only lead to a failing write.
@@ -20,14 +22,14 @@ const RELEASES_OBSERVED: Duration = Duration::from_secs(1);
 pub(super) fn plan_reclaim(
     view: &View,
     rules: &Rules,
-    seen: &FullLock,
+    lock: &Arc<Object<Lock>>,
     grant: &Grant,
     now: Now,
 ) -> Plan {
     let holder = &grant.holder;
     let session = &holder.session;
-    let namespace = &seen.lock.object_ref.namespace;
-    let (reason, by, since) = match view.session_state(namespace, holder) {
+    let namespace = &lock.object_ref.namespace;
+    let (reason, by, since, last_seen) = match view.session_state(namespace, holder) {
         // The session is revoked first, by its own plan.
         SessionState::Unrevoked(_) => return Plan::default(),
         SessionState::Unknown => {
@@ -36,7 +38,7 @@ pub(super) fn plan_reclaim(
         }
         SessionState::Missing(observed) => match observed.verdict(holder.session_ttl, now.moment) {
             Verdict::MayLive { until } => {
-                return Plan::requeue_at(until).or(|| read_unknown_waiter(view, seen));
+                return Plan::requeue_at(until).or(|| read_unknown_waiter(view, lock));
             }
             Verdict::MayRevoke(_) | Verdict::Dead => {
                 let is_other_pods = view.session(&session_ref(namespace, holder)).is_some();
@@ -51,10 +53,15 @@ pub(super) fn plan_reclaim(
                     last_seen: observed.since(),
                     reason,
                 };
-                return reclaim(view, rules, seen, holder, ended, now);
+                return reclaim(view, rules, lock, holder, ended, now);
             }
         },
-        SessionState::Revoked { reason, by, since } => (reason, by, since),
+        SessionState::Revoked {
+            reason,
+            by,
+            since,
+            alive_at,
+        } => (reason, by, since, alive_at),
     };
     let (kind, reason) = match reason {
         RevokeReason::PodEnded => (
@@ -80,21 +87,20 @@ pub(super) fn plan_reclaim(
             format!("session {session} was revoked by {by} ({word})"),
         ),
     };
-    let last_seen = last_renewal_of(view, seen, holder);
     let ended = HolderEnd {
         kind,
         last_seen,
         reason,
     };
-    reclaim(view, rules, seen, holder, ended, now)
+    reclaim(view, rules, lock, holder, ended, now)
 }
 
 /// Reads a waiter's session that was not observed. The cause that removed the holder's session may
 /// have removed the waiters' sessions, too. So all of them are observed as missing at once, not one
 /// TTL after the other.
-fn read_unknown_waiter(view: &View, seen: &FullLock) -> Plan {
-    let namespace = &seen.lock.object_ref.namespace;
-    let mut waiters = seen.lock.stored.value.waiters.entries().iter();
+fn read_unknown_waiter(view: &View, lock: &Arc<Object<Lock>>) -> Plan {
+    let namespace = &lock.object_ref.namespace;
+    let mut waiters = lock.stored.value.waiters.entries().iter();
     let unknown =
         waiters.find(|w| view.session_state(namespace, &w.claimant) == SessionState::Unknown);
     unknown.map_or_else(Plan::default, |waiter| {
@@ -114,7 +120,7 @@ struct HolderEnd {
 fn reclaim(
     view: &View,
     rules: &Rules,
-    seen: &FullLock,
+    lock: &Arc<Object<Lock>>,
     holder: &Claimant,
     ended: HolderEnd,
     now: Now,
@@ -128,29 +134,27 @@ fn reclaim(
         actor: rules.actor.clone(),
         reason: ended.reason.into(),
     };
-    let is_expired = |who: &Claimant| who.key() == holder.key() || is_expired(view, seen, who, now);
-    let lock = &seen.lock.stored;
+    let is_expired = |who: &Claimant| who.key() == holder.key() || is_expired(view, lock, who, now);
     let next = lock
+        .stored
         .value
-        .take_over(lock.version, &mint, is_expired, &ending, None);
+        .take_over(lock.stored.version, &mint, is_expired, &ending, None);
     let why = WriteReason::Reclaim {
         kind: ended.kind,
         last_seen: ended.last_seen,
     };
-    Plan::write(&seen.lock, next, why)
-}
-
-/// Returns the last observed renewal of a session; its revocation does not count.
-fn last_renewal_of(view: &View, seen: &FullLock, holder: &Claimant) -> Moment {
-    let object_ref = session_ref(&seen.lock.object_ref.namespace, holder);
-    view.session(&object_ref)
-        .map_or(seen.since, |seen| seen.alive_at)
+    Plan::write(lock, next, why)
 }
 
 /// Returns whether a waiter is skipped: its session is revoked, or has been silent for too long. A
 /// waiter that is alive after all joins the queue again.
-pub(super) fn is_expired(view: &View, seen: &FullLock, claimant: &Claimant, now: Now) -> bool {
-    match view.session_state(&seen.lock.object_ref.namespace, claimant) {
+pub(super) fn is_expired(
+    view: &View,
+    lock: &Arc<Object<Lock>>,
+    claimant: &Claimant,
+    now: Now,
+) -> bool {
+    match view.session_state(&lock.object_ref.namespace, claimant) {
         SessionState::Revoked { .. } => true,
         SessionState::Unrevoked(observed) | SessionState::Missing(observed) => {
             let verdict = observed.verdict(claimant.session_ttl, now.moment);

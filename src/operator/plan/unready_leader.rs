@@ -6,13 +6,15 @@
 //! its object, it was not Ready in between; no clocks are compared. If another candidate's pod is
 //! Ready, the second check requests the leader's resignation, as a user would.
 
+use std::sync::Arc;
+
 use super::label::pod_identity;
 use crate::operator::action::{Action, Plan};
 use crate::operator::rules::Rules;
-use crate::operator::view::{FullLock, LeaderCheck, LockObservation, Readiness, View};
-use crate::protocol::lock::Grant;
+use crate::operator::view::{LeaderCheck, Readiness, View};
+use crate::protocol::lock::{Grant, Lock};
 use crate::protocol::time::Moment;
-use crate::store::fleet::ObjectRef;
+use crate::store::fleet::{Object, ObjectRef};
 
 /// Plans the check of an election's leader.
 pub(super) fn plan(view: &View, rules: &Rules, election: &ObjectRef, now: Moment) -> Plan {
@@ -20,15 +22,18 @@ pub(super) fn plan(view: &View, rules: &Rules, election: &ObjectRef, now: Moment
     let lock = elections
         .lock_of(election)
         .and_then(|object_ref| view.lock(object_ref));
-    let Some(LockObservation::Full(seen)) = lock.filter(|_| rules.leader_labels) else {
+    let lock = lock.filter(|_| rules.leader_labels);
+    let Some(lock) = lock.and_then(|seen| seen.lock.as_ref()) else {
         return Plan::default();
     };
-    let value = &seen.lock.stored.value;
+    let value = &lock.stored.value;
     let Some(grant) = &value.grant else {
         return Plan::default();
     };
+    let request = value.settings.release_request.as_ref();
+    let is_requested = request.is_some_and(|request| request.names(&grant.id));
     // Each change of the lock leads to another plan.
-    if value.waiters.is_empty() || is_release_requested(seen, grant) {
+    if value.waiters.is_empty() || is_requested {
         return Plan::default();
     }
     let before = elections.get(election);
@@ -42,30 +47,24 @@ pub(super) fn plan(view: &View, rules: &Rules, election: &ObjectRef, now: Moment
     if now < due {
         return Plan::requeue_at(due);
     }
-    check(seen, grant, election, before).map_or_else(Plan::default, Plan::act)
-}
-
-/// Returns whether any user or process has requested the release of this grant.
-fn is_release_requested(seen: &FullLock, grant: &Grant) -> bool {
-    let request = seen.lock.stored.value.settings.release_request.as_ref();
-    request.is_some_and(|request| request.names(&grant.id))
+    check(lock, grant, election, before).map_or_else(Plan::default, Plan::act)
 }
 
 /// Returns the check to perform; `None` if the leader is not in a pod.
 fn check(
-    seen: &FullLock,
+    lock: &Arc<Object<Lock>>,
     grant: &Grant,
     election: &ObjectRef,
     before: Option<&LeaderCheck>,
 ) -> Option<Action> {
-    let lock = &seen.lock.object_ref;
-    let waiters = seen.lock.stored.value.waiters.entries().iter();
-    let others = waiters.filter_map(|waiter| pod_identity(lock, &waiter.claimant.pod));
+    let object_ref = &lock.object_ref;
+    let waiters = lock.stored.value.waiters.entries().iter();
+    let others = waiters.filter_map(|waiter| pod_identity(object_ref, &waiter.claimant.pod));
     Some(Action::CheckLeader {
         election: election.clone(),
-        current: seen.lock.clone(),
+        current: lock.clone(),
         grant: grant.id.clone(),
-        pod: pod_identity(lock, &grant.holder.pod)?,
+        pod: pod_identity(object_ref, &grant.holder.pod)?,
         others: others.collect(),
         unready_since: match before.map(|before| &before.readiness) {
             Some(Readiness::Unready(since)) => Some(since.clone()),

@@ -21,41 +21,25 @@ use crate::store::fleet::{Object, ObjectRef, ObjectVersion, UnreadableFreeLock};
 
 /// The last observation of a lock.
 #[derive(Clone, Debug)]
-pub(in crate::operator) enum LockObservation {
-    /// It is held, or has a mark to remove.
-    Full(FullLock),
-    /// It is free.
-    Free(FreeLock),
-}
-
-/// The observation of a whole lock.
-#[derive(Clone, Debug)]
-pub(in crate::operator) struct FullLock {
-    /// The lock.
-    pub(in crate::operator) lock: Arc<Object<Lock>>,
+pub(in crate::operator) struct LockObservation {
+    pub(in crate::operator) uid: Arc<str>,
+    pub(in crate::operator) version: Revision,
     /// Since when the same grant was observed, or since when the lock was observed free and
     /// unchanged.
     pub(in crate::operator) since: Moment,
-    incidents: Option<Arc<Incidents>>,
-}
-
-/// The observation of a free lock.
-#[derive(Clone, Debug)]
-pub(in crate::operator) struct FreeLock {
-    uid: Arc<str>,
-    version: Revision,
+    /// Whether it is being deleted, and a finalizer keeps it.
+    pub(in crate::operator) is_deleted: bool,
     /// The first token of its last grant.
     pub(in crate::operator) token: Token,
-    since: Moment,
-    /// How many seconds it was idle before that, according to the object.
+    transitions: u64,
+    /// How many seconds it was idle before it was observed, according to the object.
     idle_before: u32,
     /// How many seconds it is kept, according to its spec.
     retain: Option<u32>,
-    transitions: u64,
-    /// Whether it is being deleted, and a finalizer keeps it.
-    pub(in crate::operator) is_deleted: bool,
-    request: Option<Arc<ReleaseRequest>>,
-    incidents: Option<Arc<Incidents>>,
+    pub(in crate::operator) request: Option<Arc<ReleaseRequest>>,
+    pub(in crate::operator) incidents: Option<Arc<Incidents>>,
+    /// The whole lock, while it is held or has a mark to remove.
+    pub(in crate::operator) lock: Option<Arc<Object<Lock>>>,
 }
 
 /// The minimum time that a lock is observed free before it is deleted. The object only says when it
@@ -72,35 +56,29 @@ impl LockObservation {
         now: Now,
     ) -> Self {
         let continued = before.filter(|before| before.continues(&lock));
-        let since = continued.map_or(now.moment, Self::since);
-        let known = before.filter(|before| *before.uid() == lock.uid);
-        let incidents = Incidents::of(&lock, known.and_then(Self::incidents), is_preexisting, now);
+        let known = before.filter(|before| before.uid == lock.uid);
+        let known = known.and_then(|known| known.incidents.as_ref());
         let value = &lock.stored.value;
-        if value.grant.is_some() || value.long_held.is_some() {
-            let lock = Arc::new(lock);
-            return Self::Full(FullLock {
-                lock,
-                since,
-                incidents,
-            });
-        }
+        let is_kept = value.grant.is_some() || value.long_held.is_some();
         let idle_before = match continued {
-            Some(Self::Free(before)) => before.idle_before,
+            _ if is_kept => 0,
+            Some(before) => before.idle_before,
             None if is_preexisting => idle_time(lock.set_at, now.wall),
-            _ => 0,
+            None => 0,
         };
-        Self::Free(FreeLock {
+        Self {
             uid: lock.uid.clone(),
             version: lock.stored.version,
+            since: continued.map_or(now.moment, |before| before.since),
+            is_deleted: lock.is_deleted,
             token: value.token,
-            since,
+            transitions: value.transitions,
             idle_before,
             retain: value.settings.retain.map(whole_seconds),
-            transitions: value.transitions,
-            is_deleted: lock.is_deleted,
             request: value.settings.release_request.clone(),
-            incidents,
-        })
+            incidents: Incidents::of(&lock, known, is_preexisting, now),
+            lock: is_kept.then(|| Arc::new(lock)),
+        }
     }
 
     /// Creates the observation of a lock that is unreadable and certainly free.
@@ -112,107 +90,45 @@ impl LockObservation {
         now: Now,
     ) -> Self {
         let unchanged =
-            before.filter(|before| before.uid() == uid && before.version() == free.version);
+            before.filter(|before| before.uid == *uid && before.version == free.version);
         let idle_before = match unchanged {
-            Some(Self::Free(before)) => before.idle_before,
+            Some(before) => before.idle_before,
             None if is_preexisting => idle_time(free.set_at, now.wall),
-            _ => 0,
+            None => 0,
         };
-        Self::Free(FreeLock {
+        Self {
             uid: uid.clone(),
             version: free.version,
+            since: unchanged.map_or(now.moment, |before| before.since),
+            is_deleted: free.is_deleted,
             token: free.token,
-            since: unchanged.map_or(now.moment, Self::since),
+            transitions: 0,
             idle_before,
             retain: free.retain.map(whole_seconds),
-            transitions: 0,
-            is_deleted: free.is_deleted,
             request: None,
             incidents: None,
-        })
-    }
-
-    /// Returns the object's uid.
-    pub(in crate::operator) fn uid(&self) -> &Arc<str> {
-        match self {
-            Self::Full(seen) => &seen.lock.uid,
-            Self::Free(free) => &free.uid,
-        }
-    }
-
-    /// Returns the observed version.
-    pub(in crate::operator) fn version(&self) -> Revision {
-        match self {
-            Self::Full(seen) => seen.lock.stored.version,
-            Self::Free(free) => free.version,
-        }
-    }
-
-    /// Returns since when the same grant was observed, or since when the lock was observed free and
-    /// unchanged.
-    pub(in crate::operator) fn since(&self) -> Moment {
-        match self {
-            Self::Full(seen) => seen.since,
-            Self::Free(free) => free.since,
-        }
-    }
-
-    /// Returns whether it is being deleted, and a finalizer keeps it.
-    pub(in crate::operator) fn is_deleted(&self) -> bool {
-        match self {
-            Self::Full(seen) => seen.lock.is_deleted,
-            Self::Free(free) => free.is_deleted,
-        }
-    }
-
-    /// Returns the whole lock, if it is kept.
-    pub(in crate::operator) const fn full(&self) -> Option<&FullLock> {
-        match self {
-            Self::Full(seen) => Some(seen),
-            Self::Free(_) => None,
+            lock: None,
         }
     }
 
     /// Returns the current grant.
     pub(in crate::operator) fn grant(&self) -> Option<&Grant> {
-        self.full()?.lock.stored.value.grant.as_ref()
-    }
-
-    /// Returns the release request in its spec.
-    pub(in crate::operator) fn release_request(&self) -> Option<&Arc<ReleaseRequest>> {
-        match self {
-            Self::Full(seen) => seen.lock.stored.value.settings.release_request.as_ref(),
-            Self::Free(free) => free.request.as_ref(),
-        }
-    }
-
-    /// Returns its incidents.
-    pub(in crate::operator) fn incidents(&self) -> Option<&Arc<Incidents>> {
-        match self {
-            Self::Full(seen) => seen.incidents.as_ref(),
-            Self::Free(free) => free.incidents.as_ref(),
-        }
+        self.lock.as_ref()?.stored.value.grant.as_ref()
     }
 
     /// Returns whether the same grant continues, or the lock stayed free.
     fn continues(&self, after: &Object<Lock>) -> bool {
         let value = &after.stored.value;
-        let transitions = match self {
-            Self::Full(seen) => seen.lock.stored.value.transitions,
-            Self::Free(free) => free.transitions,
-        };
         let is_same = match (self.grant(), &value.grant) {
-            (None, None) => transitions == value.transitions,
+            (None, None) => self.transitions == value.transitions,
             (Some(before), Some(after)) => before.id == after.id,
             _ => false,
         };
-        is_same && *self.uid() == after.uid
+        is_same && self.uid == after.uid
     }
-}
 
-impl FreeLock {
-    /// Returns when to delete it. `retain` applies if its spec has no value.
-    pub(in crate::operator) fn due(&self, retain: Duration) -> Moment {
+    /// Returns when to delete a free lock. `retain` applies if its spec has no value.
+    pub(in crate::operator) fn delete_at(&self, retain: Duration) -> Moment {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let retain = self.retain.map_or(retain, seconds);
         let left = retain.saturating_sub(seconds(self.idle_before));

@@ -1,12 +1,11 @@
 //! The observations of locks, and which of them name a session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::listing::Listing;
 use super::lock_observation::LockObservation;
 use super::observations::Unreadable;
 use super::pod_session::PodSession;
-use super::session_index::SessionIndex;
 use crate::clock::Now;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::{Claimant, Session};
@@ -16,7 +15,8 @@ use crate::store::fleet::{Object, ObjectRef, UnreadableFreeLock};
 pub(super) struct Locks {
     objects: BTreeMap<ObjectRef, LockObservation>,
     unreadable: BTreeMap<ObjectRef, Unreadable>,
-    by_session: SessionIndex,
+    /// The locks whose holder or waiters name each session.
+    by_session: BTreeMap<ObjectRef, BTreeSet<ObjectRef>>,
     pub(super) listing: Listing,
 }
 
@@ -45,7 +45,7 @@ impl Locks {
         self.share_namespace(&mut lock.object_ref);
         let object_ref = lock.object_ref.clone();
         let before = self.objects.get(&object_ref);
-        let known = before.map(LockObservation::version);
+        let known = before.map(|before| before.version);
         if !self.listing.replaces(known, lock.stored.version) {
             return None;
         }
@@ -90,19 +90,19 @@ impl Locks {
 
     /// Returns the locks that name a session.
     pub(super) fn naming(&self, session: &ObjectRef) -> impl Iterator<Item = &ObjectRef> {
-        self.by_session.locks_of(session)
+        self.by_session.get(session).into_iter().flatten()
     }
 
     /// Returns whether a lock's holder or a waiter names this session.
     pub(super) fn names_session(&self, session: &ObjectRef) -> bool {
-        self.by_session.is_referenced(session)
+        self.by_session.contains_key(session)
     }
 
     /// Returns a session with the pod of each holder and waiter that names it.
     pub(super) fn users_of(&self, session: &ObjectRef) -> impl Iterator<Item = PodSession> {
         let locks = self.naming(session);
-        let locks = locks.filter_map(|object_ref| self.get(object_ref)?.full());
-        let named = locks.flat_map(|seen| PodSession::named_in(&seen.lock));
+        let locks = locks.filter_map(|object_ref| self.get(object_ref)?.lock.as_ref());
+        let named = locks.flat_map(|lock| PodSession::named_in(lock));
         named.filter(move |named| named.session == *session)
     }
 
@@ -125,16 +125,33 @@ impl Locks {
         }
     }
 
+    /// Records the sessions that a lock names now. Returns those that no lock names any more.
     fn update_sessions_of(
         &mut self,
         object_ref: &ObjectRef,
         next: Option<&Object<Lock>>,
     ) -> Vec<ObjectRef> {
         let before = self.objects.get(object_ref);
-        let before = before.and_then(LockObservation::full);
-        let before = before.into_iter().flat_map(|seen| sessions_of(&seen.lock));
-        let next = next.into_iter().flat_map(sessions_of);
-        self.by_session.update(object_ref, before, next)
+        let before = before.and_then(|before| before.lock.clone());
+        let next: BTreeSet<ObjectRef> = next.into_iter().flat_map(sessions_of).collect();
+        let mut unnamed = Vec::new();
+        for session in before.iter().flat_map(|lock| sessions_of(lock)) {
+            if next.contains(&session) {
+                continue;
+            }
+            if let Some(locks) = self.by_session.get_mut(&session) {
+                locks.remove(object_ref);
+                if locks.is_empty() {
+                    self.by_session.remove(&session);
+                    unnamed.push(session);
+                }
+            }
+        }
+        for session in next {
+            let locks = self.by_session.entry(session).or_default();
+            locks.insert(object_ref.clone());
+        }
+        unnamed
     }
 }
 

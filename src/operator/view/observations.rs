@@ -89,6 +89,8 @@ pub(in crate::operator) enum SessionState {
         by: Arc<str>,
         /// Since when the revocation has been observed.
         since: Moment,
+        /// When its last renewal was observed.
+        alive_at: Moment,
     },
     /// It was observed not to exist, or to belong to another pod.
     Missing(Observed),

@@ -42,7 +42,7 @@ fn lock(name: &str, version: u64) -> FeedEvent<Object<Lock>> {
 
 fn version(view: &View, name: &str) -> Option<u64> {
     view.lock(&object_ref(name))
-        .map(|observation| observation.version().0)
+        .map(|observation| observation.version.0)
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn idle_time_counts_from_the_first_observation() {
     let mut view = View::default();
     view.observe_lock(lock("a", 5), now(1));
     view.observe_lock(lock("a", 6), now(8));
-    assert_eq!(view.lock(&object_ref("a")).unwrap().since(), at(1));
+    assert_eq!(view.lock(&object_ref("a")).unwrap().since, at(1));
     view.observe_lock(FeedEvent::Deleted(object_ref("a")), now(9));
     view.observe_lock(lock("a", 7), now(10));
-    assert_eq!(view.lock(&object_ref("a")).unwrap().since(), at(10));
+    assert_eq!(view.lock(&object_ref("a")).unwrap().since, at(10));
 }
 
 #[test]
