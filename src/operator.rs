@@ -116,8 +116,8 @@ impl Operator {
             if self.state().store.take_needs_relist() {
                 feeds = self.open_feeds();
             }
-            let is_fit = self.state().is_fit(ports.clock.now());
-            ports.leadership.set_eligible(is_fit);
+            let is_eligible = self.state().is_eligible(ports.clock.now());
+            ports.leadership.set_eligible(is_eligible);
             self.start_due_work(&mut tasks);
             let sleep = tokio::time::sleep(self.until_due());
             tokio::select! {

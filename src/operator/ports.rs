@@ -23,7 +23,7 @@ pub trait Leadership: Send + Sync + 'static {
 
     /// Sets whether this replica can be the active one. If it cannot, it does not run for the lead,
     /// or releases it.
-    fn set_eligible(&self, is_fit: bool);
+    fn set_eligible(&self, is_eligible: bool);
 }
 
 /// The ports of the operator.

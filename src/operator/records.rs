@@ -87,12 +87,7 @@ pub(super) fn unreadable(view: &View, now: Now) -> impl Iterator<Item = AuditRec
 
 /// Returns the record of an unreadable lock, unless its namespace has too many.
 pub(super) fn unreadable_lock(view: &View, lock: &ObjectRef, now: Now) -> Option<AuditRecord> {
-    let first = ObjectRef {
-        namespace: lock.namespace.clone(),
-        name: "".into(),
-    };
-    let others = view.unreadable_locks().range(first..);
-    let others = others.take_while(|(other, _)| other.namespace == lock.namespace);
+    let others = view.unreadable_locks_in(&lock.namespace);
     let is_few = others.take(UNREADABLE_EVENTS_MAX + 1).count() <= UNREADABLE_EVENTS_MAX;
     let found = view.unreadable_locks().get(lock).filter(|_| is_few)?;
     Some(unreadable_record(lock, found, now))

@@ -63,7 +63,7 @@ impl State {
 
     /// Returns whether this replica can be the active one. The feed of pods is not needed: silence
     /// leads to the same results.
-    pub(super) fn is_fit(&self, now: Moment) -> bool {
+    pub(super) fn is_eligible(&self, now: Moment) -> bool {
         let is_refused = |kind| self.errors.refused(kind, now).is_some();
         self.view.may_act() && !is_refused(FeedKind::Lock) && !is_refused(FeedKind::Session)
     }

@@ -29,6 +29,7 @@ use crate::store::namespaces::{Binding, UninjectedPod};
 
 use self::elections::{Elections, election_of};
 use self::labelled_namespaces::LabelledNamespaces;
+use self::listing::in_namespace;
 use self::locks::Locks;
 use self::pod_session::{MissingSessions, PodSession};
 use self::pods::{EndedPods, PodId};
@@ -112,6 +113,14 @@ impl View {
     /// Returns the locks that cannot be read.
     pub(super) const fn unreadable_locks(&self) -> &BTreeMap<ObjectRef, Unreadable> {
         self.locks.unreadable()
+    }
+
+    /// Returns the locks of a namespace that cannot be read.
+    pub(super) fn unreadable_locks_in(
+        &self,
+        namespace: &Arc<str>,
+    ) -> impl Iterator<Item = (&ObjectRef, &Unreadable)> {
+        in_namespace(self.locks.unreadable(), namespace)
     }
 
     /// Returns the sessions that cannot be read.

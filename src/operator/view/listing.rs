@@ -1,6 +1,7 @@
 //! The progress of a feed's lists, and which versions of its objects count.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::protocol::token::Revision;
 use crate::store::fleet::ObjectRef;
@@ -46,4 +47,17 @@ impl Listing {
     pub(super) fn replaces(&self, known: Option<Revision>, version: Revision) -> bool {
         known.is_none_or(|known| version > known || (self.is_running() && version != known))
     }
+}
+
+/// Returns the objects of a namespace.
+pub(super) fn in_namespace<'a, T>(
+    objects: &'a BTreeMap<ObjectRef, T>,
+    namespace: &Arc<str>,
+) -> impl Iterator<Item = (&'a ObjectRef, &'a T)> {
+    let from = ObjectRef {
+        namespace: namespace.clone(),
+        name: "".into(),
+    };
+    let objects = objects.range(from..);
+    objects.take_while(move |(object_ref, _)| object_ref.namespace == *namespace)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::listing::Listing;
+use super::listing::{Listing, in_namespace};
 use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 
 #[derive(Debug)]
@@ -37,14 +37,7 @@ impl<T> ObjectCache<T> {
 
     /// Returns the objects of a namespace.
     pub(super) fn of(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Arc<Object<T>>> {
-        let from = ObjectRef {
-            namespace: namespace.clone(),
-            name: "".into(),
-        };
-        let from_first = self.objects.range(from..);
-        from_first
-            .take_while(move |(object_ref, _)| object_ref.namespace == *namespace)
-            .map(|(_, placed)| placed)
+        in_namespace(&self.objects, namespace).map(|(_, placed)| placed)
     }
 
     /// Applies an event. Returns the objects that may have changed.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::listing::Listing;
+use super::listing::{Listing, in_namespace};
 use super::observations::{SessionObservation, Unreadable};
 use super::pod_session::PodSession;
 use super::pods::PodId;
@@ -52,16 +52,8 @@ impl Sessions {
 
     /// Returns whether a namespace has a session. An unreadable session counts.
     pub(super) fn is_any_in(&self, namespace: &Arc<str>) -> bool {
-        let from = ObjectRef {
-            namespace: namespace.clone(),
-            name: "".into(),
-        };
-        let readable = self.objects.range(&from..).next().map(|(first, _)| first);
-        let unreadable = self.unreadable.range(&from..).next();
-        let mut first = readable
-            .into_iter()
-            .chain(unreadable.map(|(first, _)| first));
-        first.any(|first| first.namespace == *namespace)
+        in_namespace(&self.objects, namespace).next().is_some()
+            || in_namespace(&self.unreadable, namespace).next().is_some()
     }
 
     /// Returns whether a session exists and belongs to another pod than this.
