@@ -8,7 +8,6 @@ use crate::protocol::incident::IncidentKind;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::Session;
 use crate::protocol::time::Moment;
-use crate::protocol::token::Revision;
 use crate::store::cluster::PodIdentity;
 use crate::store::fleet::{Object, ObjectRef, ObjectVersion};
 use crate::store::namespaces::{Binding, Subject};
@@ -103,30 +102,6 @@ pub(super) enum Action {
     FindSidecars(Arc<str>),
     /// Delete a binding, on exactly this version.
     DeleteBinding(Arc<Object<Binding>>),
-}
-
-impl Action {
-    /// Returns the version that the action is based on.
-    pub(super) fn version(&self) -> Option<Revision> {
-        match self {
-            Self::Write { current, .. } | Self::CheckLeader { current, .. } => {
-                Some(current.stored.version)
-            }
-            Self::DeleteLock(lock) => Some(lock.version),
-            Self::Revoke { current, .. } | Self::DeleteSession(current) => {
-                Some(current.stored.version)
-            }
-            Self::UpdateBinding { current, .. } | Self::DeleteBinding(current) => {
-                Some(current.stored.version)
-            }
-            Self::ReadPod(_)
-            | Self::ReadSession(_)
-            | Self::FindSidecars(_)
-            | Self::CreateBinding { .. }
-            | Self::RemoveLabel { .. }
-            | Self::AddLabel { .. } => None,
-        }
-    }
 }
 
 /// The reason of a lock's write.

@@ -223,7 +223,7 @@ impl State {
         }
         // The other write is not visible yet: deciding again at once would give the same result.
         let is_unresolved_conflict =
-            applied.outcome == Outcome::Conflict && self.is_unchanged_since(key, action);
+            applied.outcome == Outcome::Conflict && self.is_unchanged_since(action);
         let error = applied
             .error
             .or(is_unresolved_conflict.then_some(StoreError::Conflict));
@@ -290,29 +290,29 @@ impl State {
     }
 
     /// Returns whether an action would be planned on the same version again.
-    pub(super) fn is_unchanged_since(&self, key: &Key, action: &Action) -> bool {
-        let known = match key {
-            Key::Session(object_ref) => {
-                let seen = self.view.session(object_ref);
-                seen.map(|seen| seen.session.stored.version)
+    fn is_unchanged_since(&self, action: &Action) -> bool {
+        let lock = |object_ref| self.view.lock(object_ref).map(|seen| seen.version);
+        let binding = |namespace| self.view.labelled().binding_of(namespace);
+        match action {
+            Action::Write { current, .. } | Action::CheckLeader { current, .. } => {
+                lock(&current.object_ref) == Some(current.stored.version)
             }
-            Key::Lock(object_ref) => self.view.lock(object_ref).map(|seen| seen.version),
-            Key::Binding(namespace) => {
-                let found = self.view.labelled().binding_of(namespace);
-                if let Action::CreateBinding { .. } = action {
-                    return found.is_none();
-                }
-                found.map(|found| found.stored.version)
+            Action::DeleteLock(current) => lock(&current.object_ref) == Some(current.version),
+            Action::Revoke { current, .. } | Action::DeleteSession(current) => {
+                let seen = self.view.session(&current.object_ref);
+                seen.is_some_and(|seen| seen.session.stored.version == current.stored.version)
             }
-            Key::Leader(_) => match action {
-                Action::CheckLeader { current, .. } => {
-                    self.view.lock(&current.object_ref).map(|seen| seen.version)
-                }
-                _ => None,
-            },
-            Key::Label(_) | Key::UninjectedPod(_) => None,
-        };
-        known.is_some() && known == action.version()
+            Action::CreateBinding { namespace, .. } => binding(namespace).is_none(),
+            Action::UpdateBinding { current, .. } | Action::DeleteBinding(current) => {
+                let found = binding(&current.object_ref.namespace);
+                found.is_some_and(|found| found.stored.version == current.stored.version)
+            }
+            Action::ReadPod(_)
+            | Action::ReadSession(_)
+            | Action::FindSidecars(_)
+            | Action::RemoveLabel { .. }
+            | Action::AddLabel { .. } => false,
+        }
     }
 
     /// Observes an event of a feed.
