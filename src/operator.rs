@@ -232,3 +232,6 @@ impl Operator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

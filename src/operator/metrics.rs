@@ -290,11 +290,10 @@ fn registered<C: prometheus::core::Collector + Clone + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::tests::object;
     use crate::protocol::session::{PodRef, RenewalFailures, Session};
     use crate::protocol::time::{Moment, SessionTtl};
-    use crate::protocol::token::Revision;
-    use crate::store::fleet::{FeedEvent, Object, ObjectRef};
-    use crate::store::{Original, Stored};
+    use crate::store::fleet::{FeedEvent, Object};
 
     fn session(name: &str, version: &str) -> FeedEvent<Object<Session>> {
         let value = Session {
@@ -311,21 +310,7 @@ mod tests {
             failures: RenewalFailures::default(),
             revoked: None,
         };
-        FeedEvent::Applied(Box::new(Object {
-            object_ref: ObjectRef {
-                namespace: "n".into(),
-                name: name.into(),
-            },
-            uid: name.into(),
-            is_deleted: false,
-            is_misnamed: false,
-            set_at: None,
-            stored: Stored {
-                value,
-                version: Revision(1),
-                original: Original::new(()),
-            },
-        }))
+        FeedEvent::Applied(Box::new(object("n", name, 1, value)))
     }
 
     #[test]

@@ -134,30 +134,11 @@ fn is_reported(view: &View, rules: &Rules, pod: &Object<UninjectedPod>) -> bool 
 mod tests {
     use super::*;
     use crate::operator::plan;
-    use crate::protocol::token::Revision;
+    use crate::operator::tests::{object, object_ref};
     use crate::store::fleet::FeedEvent;
-    use crate::store::{Original, Stored};
-
-    fn placed<T>(namespace: &str, name: &str, value: T, version: u64) -> Object<T> {
-        Object {
-            object_ref: ObjectRef {
-                namespace: namespace.into(),
-                name: name.into(),
-            },
-            uid: "u".into(),
-            is_deleted: false,
-            is_misnamed: false,
-            set_at: None,
-            stored: Stored {
-                value,
-                version: Revision(version),
-                original: Original::new(()),
-            },
-        }
-    }
 
     fn there<T>(namespace: &str, name: &str, value: T, version: u64) -> FeedEvent<Object<T>> {
-        FeedEvent::Applied(Box::new(placed(namespace, name, value, version)))
+        FeedEvent::Applied(Box::new(object(namespace, name, version, value)))
     }
 
     #[test]
@@ -204,7 +185,7 @@ mod tests {
             ("kube-system", false),
             ("leasehold-system", false),
         ] {
-            let pod = placed(namespace, "p", UninjectedPod::default(), 1);
+            let pod = object(namespace, "p", 1, UninjectedPod::default());
             assert_eq!(is_reported(&view, &rules, &pod), expected, "{namespace}");
             assert!(!is_reported(&view, &quiet, &pod));
         }
@@ -220,7 +201,7 @@ mod tests {
         view.observe_namespace(there("", "n", (), 1));
         let mut pods = view.take_changed();
         pods.retain(|key| matches!(key, Key::UninjectedPod(_)));
-        let expected = placed("n", "p", (), 1).object_ref;
+        let expected = object_ref("n", "p");
         assert_eq!(pods, [Key::UninjectedPod(expected)]);
     }
 }

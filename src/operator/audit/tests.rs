@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::clock::Now;
+use crate::operator::tests::object;
 use crate::operator::view::View;
 use crate::protocol::ids::OwnerId;
 use crate::protocol::settings::ReleaseMode;
-use crate::protocol::token::{Revision, Token};
+use crate::protocol::token::Token;
 use crate::store::fleet::FeedEvent;
-use crate::store::{Original, Stored};
 
 /// 2026-04-30T03:12:09.481920Z.
 const THEN: WallTime = WallTime(1_777_518_729_481_920);
@@ -27,23 +27,13 @@ fn incident(kind: IncidentKind) -> Incident {
 
 fn lock_with(incidents: Vec<Incident>) -> Object<Lock> {
     let name = "billing-close";
+    let lock = Lock {
+        incidents,
+        ..Lock::unheld(Resource::parse(name).unwrap())
+    };
     Object {
-        object_ref: ObjectRef {
-            namespace: "billing".into(),
-            name: name.into(),
-        },
         uid: "d2c1".into(),
-        is_deleted: false,
-        is_misnamed: false,
-        set_at: None,
-        stored: Stored {
-            value: Lock {
-                incidents,
-                ..Lock::unheld(Resource::parse(name).unwrap())
-            },
-            version: Revision(7),
-            original: Original::new(()),
-        },
+        ..object("billing", name, 7, lock)
     }
 }
 

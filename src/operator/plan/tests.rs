@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::operator::rules::BindSidecars;
+use crate::operator::tests;
 use crate::protocol::ids::{GrantId, OwnerId, Resource};
 use crate::protocol::lock::{Claim, Decision, Lock};
 use crate::protocol::queue::{Queue, Waiter};
@@ -15,7 +16,6 @@ use crate::protocol::settings::{ReleaseRequest, Settings};
 use crate::protocol::time::{SessionTtl, WallTime};
 use crate::protocol::token::{Mint, Revision, Seen, Token};
 use crate::store::fleet::{ContainerReport, FeedEvent, Object, PodReport};
-use crate::store::{Original, Stored};
 
 const TTL: u64 = 20;
 
@@ -42,24 +42,13 @@ pub(in crate::operator) fn rules() -> Rules {
 }
 
 fn object_ref(name: &str) -> ObjectRef {
-    ObjectRef {
-        namespace: "n".into(),
-        name: name.into(),
-    }
+    tests::object_ref("n", name)
 }
 
 fn placed<T>(name: &str, value: T, version: u64) -> Object<T> {
     Object {
-        object_ref: object_ref(name),
         uid: format!("uid-of-{name}").into(),
-        is_deleted: false,
-        is_misnamed: false,
-        set_at: None,
-        stored: Stored {
-            value,
-            version: Revision(version),
-            original: Original::new(()),
-        },
+        ..tests::object("n", name, version, value)
     }
 }
 

@@ -103,10 +103,8 @@ fn key_of(incident: &Incident) -> IncidentKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::tests::object;
     use crate::protocol::ids::OwnerId;
-    use crate::protocol::token::Revision;
-    use crate::store::fleet::ObjectRef;
-    use crate::store::{Original, Stored};
 
     const HOUR: i64 = 3_600_000_000;
 
@@ -129,24 +127,11 @@ mod tests {
             actor: "x".into(),
             reason: "y".into(),
         });
-        Object {
-            object_ref: ObjectRef {
-                namespace: "n".into(),
-                name: "r".into(),
-            },
-            uid: "u".into(),
-            is_deleted: false,
-            is_misnamed: false,
-            set_at: None,
-            stored: Stored {
-                value: Lock {
-                    incidents: incidents.collect(),
-                    ..Lock::unheld(Resource::parse("r").unwrap())
-                },
-                version: Revision(1),
-                original: Original::new(()),
-            },
-        }
+        let lock = Lock {
+            incidents: incidents.collect(),
+            ..Lock::unheld(Resource::parse("r").unwrap())
+        };
+        object("n", "r", 1, lock)
     }
 
     fn event(incidents: &Incidents, active_since: u64) -> Vec<i64> {

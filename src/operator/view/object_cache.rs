@@ -78,29 +78,11 @@ impl<T> ObjectCache<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::token::Revision;
-    use crate::store::{Original, Stored};
-
-    fn object_ref(namespace: &str, name: &str) -> ObjectRef {
-        ObjectRef {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
+    use crate::operator::tests::{object, object_ref};
 
     fn objects(object_ref: &ObjectRef, version: u64) -> FeedEvent<Object<()>> {
-        FeedEvent::Applied(Box::new(Object {
-            object_ref: object_ref.clone(),
-            uid: "u".into(),
-            is_deleted: false,
-            is_misnamed: false,
-            set_at: None,
-            stored: Stored {
-                value: (),
-                version: Revision(version),
-                original: Original::new(()),
-            },
-        }))
+        let (namespace, name) = (&object_ref.namespace, &object_ref.name);
+        FeedEvent::Applied(Box::new(object(namespace, name, version, ())))
     }
 
     #[test]

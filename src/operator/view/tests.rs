@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::operator::tests;
 use crate::protocol::ids::Resource;
 use crate::protocol::time::WallTime;
-use crate::store::{Original, Stored};
 
 fn at(seconds: u64) -> Moment {
     Moment::since_boot(Duration::from_secs(seconds))
@@ -19,25 +19,12 @@ fn now(seconds: u64) -> Now {
 }
 
 fn object_ref(name: &str) -> ObjectRef {
-    ObjectRef {
-        namespace: "n".into(),
-        name: name.into(),
-    }
+    tests::object_ref("n", name)
 }
 
 fn lock(name: &str, version: u64) -> FeedEvent<Object<Lock>> {
-    FeedEvent::Applied(Box::new(Object {
-        object_ref: object_ref(name),
-        uid: "u".into(),
-        is_deleted: false,
-        is_misnamed: false,
-        set_at: None,
-        stored: Stored {
-            value: Lock::unheld(Resource::parse(name).unwrap()),
-            version: Revision(version),
-            original: Original::new(()),
-        },
-    }))
+    let lock = Lock::unheld(Resource::parse(name).unwrap());
+    FeedEvent::Applied(Box::new(tests::object("n", name, version, lock)))
 }
 
 fn version(view: &View, name: &str) -> Option<u64> {

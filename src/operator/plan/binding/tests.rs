@@ -4,11 +4,10 @@ use super::*;
 use crate::clock::Now;
 use crate::operator::observation::Observation;
 use crate::operator::plan;
+use crate::operator::tests::object;
 use crate::operator::view::Key;
 use crate::protocol::time::WallTime;
-use crate::protocol::token::Revision;
 use crate::store::fleet::{FeedEvent, Object, ObjectRef};
-use crate::store::{Original, Stored};
 
 fn of(subjects: &[Subject]) -> BTreeSet<Subject> {
     subjects.iter().cloned().collect()
@@ -74,19 +73,8 @@ fn binding_is_created_repaired_deleted_or_left_alone() {
 
 fn placed<T>(namespace: &str, name: &str, value: T, is_deleted: bool) -> FeedEvent<Object<T>> {
     FeedEvent::Applied(Box::new(Object {
-        object_ref: ObjectRef {
-            namespace: namespace.into(),
-            name: name.into(),
-        },
-        uid: "u".into(),
         is_deleted,
-        is_misnamed: false,
-        set_at: None,
-        stored: Stored {
-            value,
-            version: Revision(1),
-            original: Original::new(()),
-        },
+        ..object(namespace, name, 1, value)
     }))
 }
 

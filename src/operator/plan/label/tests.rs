@@ -6,6 +6,7 @@ use super::*;
 use crate::clock::Now;
 use crate::operator::observation::Observation;
 use crate::operator::plan;
+use crate::operator::tests::object;
 use crate::operator::view::Key;
 use crate::protocol::ids::{OwnerId, Resource};
 use crate::protocol::lock::{Claim, Decision, Lock};
@@ -13,7 +14,6 @@ use crate::protocol::session::{Claimant, PodRef};
 use crate::protocol::time::{SessionTtl, WallTime};
 use crate::protocol::token::{Mint, Revision, Seen};
 use crate::store::fleet::{FeedEvent, Object};
-use crate::store::{Original, Stored};
 
 fn at(seconds: u64) -> Moment {
     Moment::since_boot(Duration::from_secs(seconds))
@@ -107,16 +107,8 @@ impl World {
     fn tell_placed(&mut self, name: &str, value: Lock, is_misnamed: bool) {
         self.version += 1;
         let lock = Object {
-            object_ref: object_ref(name),
-            uid: "u".into(),
-            is_deleted: false,
             is_misnamed,
-            set_at: None,
-            stored: Stored {
-                value,
-                version: Revision(self.version),
-                original: Original::new(()),
-            },
+            ..object("n", name, self.version, value)
         };
         self.view
             .observe_lock(FeedEvent::Applied(Box::new(lock)), now(0));

@@ -8,16 +8,15 @@ use crate::clock::Now;
 use crate::operator::observation::Observation;
 use crate::operator::plan;
 use crate::operator::plan::label::tests::{led_by, object_ref, pod};
+use crate::operator::tests::object;
 use crate::operator::view::Key;
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::protocol::queue::{Queue, Waiter};
 use crate::protocol::settings::{ReleaseMode, ReleaseRequest};
 use crate::protocol::time::WallTime;
-use crate::protocol::token::Revision;
 use crate::store::cluster::CandidatePod;
-use crate::store::fleet::{FeedEvent, Object};
-use crate::store::{Original, Stored};
+use crate::store::fleet::FeedEvent;
 
 const BOUND: u64 = 60;
 
@@ -52,18 +51,7 @@ struct World {
 impl World {
     fn tell(&mut self, value: Lock) {
         self.version += 1;
-        let lock = Object {
-            object_ref: object_ref("l"),
-            uid: "u".into(),
-            is_deleted: false,
-            is_misnamed: false,
-            set_at: None,
-            stored: Stored {
-                value,
-                version: Revision(self.version),
-                original: Original::new(()),
-            },
-        };
+        let lock = object("n", "l", self.version, value);
         let now = Now {
             moment: at(0),
             wall: WallTime(0),

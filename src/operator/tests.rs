@@ -1,0 +1,27 @@
+//! The objects in the unit tests.
+
+use crate::protocol::token::Revision;
+use crate::store::fleet::{Object, ObjectRef};
+use crate::store::{Original, Stored};
+
+pub(super) fn object_ref(namespace: &str, name: &str) -> ObjectRef {
+    ObjectRef {
+        namespace: namespace.into(),
+        name: name.into(),
+    }
+}
+
+pub(super) fn object<T>(namespace: &str, name: &str, version: u64, value: T) -> Object<T> {
+    Object {
+        object_ref: object_ref(namespace, name),
+        uid: "u".into(),
+        is_deleted: false,
+        is_misnamed: false,
+        set_at: None,
+        stored: Stored {
+            value,
+            version: Revision(version),
+            original: Original::new(()),
+        },
+    }
+}
