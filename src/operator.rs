@@ -15,6 +15,7 @@ mod audit;
 mod backoff;
 mod errors;
 mod feeds;
+mod key;
 pub mod metrics;
 mod observation;
 mod own_pod;
@@ -41,8 +42,8 @@ use crate::store::StoreError;
 use action::Action;
 use apply::Applied;
 use feeds::Feeds;
+use key::Key;
 use state::State;
-use view::Key;
 
 pub use own_pod::OwnPod;
 pub use ports::{AuditLog, Leadership, Ports};

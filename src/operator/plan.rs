@@ -25,8 +25,9 @@ use crate::store::fleet::{Object, ObjectRef};
 
 use self::reclaim::{is_expired, plan_reclaim};
 use super::action::{Action, Plan, WriteReason};
+use super::key::Key;
 use super::rules::Rules;
-use super::view::{Key, LockObservation, SessionObservation, View};
+use super::view::{LockObservation, SessionObservation, View};
 
 /// Plans one key.
 pub(super) fn plan(view: &View, rules: &Rules, key: &Key, now: Now) -> Plan {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::protocol::time::Moment;
 
-use super::view::Key;
+use super::key::Key;
 
 /// The priority of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,9 @@ use crate::store::fleet::{Object, ObjectRef};
 use crate::store::namespaces::{Binding, UninjectedPod};
 
 use super::audit::{self, AuditRecord};
+use super::key::Key;
 use super::rules::{BindSidecars, Rules};
-use super::view::{Key, LockObservation, Unreadable, View};
+use super::view::{LockObservation, Unreadable, View};
 
 /// The maximum number of unreadable locks with an Event in each namespace.
 const UNREADABLE_EVENTS_MAX: usize = 10;

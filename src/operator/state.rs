@@ -15,6 +15,7 @@ use super::action::Action;
 use super::apply::{Applied, log_done};
 use super::backoff::backoff;
 use super::errors::{ErrorLog, ErrorTopic, with_advice};
+use super::key::Key;
 use super::metrics::{Gauges, Metrics, Outcome};
 use super::observation::{FeedKind, Observation};
 use super::plan::plan;
@@ -23,7 +24,7 @@ use super::recorder::{self, Recorder};
 use super::records;
 use super::rules::Rules;
 use super::store_check::{StoreCheck, StoreStatus};
-use super::view::{Key, View};
+use super::view::View;
 
 /// What to do about a store that lost writes.
 const RESTORE_ADVICE: &str = "the store was restored without raising its revision, so fencing tokens would \

@@ -11,7 +11,6 @@ mod listing;
 mod lock_observation;
 mod locks;
 mod object_cache;
-mod observations;
 mod pod_session;
 mod pods;
 mod sessions;
@@ -34,12 +33,13 @@ use self::locks::Locks;
 use self::pod_session::{MissingSessions, PodSession};
 use self::pods::{EndedPods, PodId};
 use self::sessions::{Change, Sessions};
+use super::key::Key;
 use super::observation::{FeedKind, Observation};
 
 pub(super) use self::elections::{LeaderCheck, Readiness};
 pub(super) use self::lock_observation::LockObservation;
-pub(super) use self::observations::{Key, SessionObservation, SessionState, Unreadable};
 pub(super) use self::pod_session::session_ref;
+pub(super) use self::sessions::{SessionObservation, SessionState, Unreadable};
 
 /// All observations.
 #[derive(Debug, Default)]

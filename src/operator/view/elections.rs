@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::observations::Key;
+use crate::operator::key::Key;
 use crate::protocol::election::{ElectionName, PREFIX};
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;

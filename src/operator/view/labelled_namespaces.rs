@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::object_cache::ObjectCache;
-use super::observations::Key;
+use crate::operator::key::Key;
 use crate::operator::observation::FeedKind;
 use crate::protocol::time::Moment;
 use crate::store::fleet::{FeedEvent, Object, ObjectRef};

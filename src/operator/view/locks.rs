@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::listing::Listing;
 use super::lock_observation::LockObservation;
-use super::observations::Unreadable;
 use super::pod_session::PodSession;
+use super::sessions::Unreadable;
 use crate::clock::Now;
 use crate::protocol::lock::Lock;
 use crate::protocol::session::{Claimant, Session};

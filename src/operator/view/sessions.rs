@@ -4,14 +4,59 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::listing::{Listing, in_namespace};
-use super::observations::{SessionObservation, Unreadable};
 use super::pod_session::PodSession;
 use super::pods::PodId;
 use crate::protocol::observed::{Observed, Sight};
-use crate::protocol::session::Session;
+use crate::protocol::session::{RevokeReason, Session};
 use crate::protocol::time::Moment;
 use crate::protocol::token::Revision;
 use crate::store::fleet::{Object, ObjectRef};
+
+/// The last observation of a session.
+#[derive(Clone, Debug)]
+pub(in crate::operator) struct SessionObservation {
+    /// The session.
+    pub(in crate::operator) session: Arc<Object<Session>>,
+    /// Its observed version, and since when.
+    pub(in crate::operator) observed: Observed,
+    /// When its last renewal was observed, or its first version.
+    pub(in crate::operator) alive_at: Moment,
+    /// When a lock last named it, or when it was first observed.
+    pub(in crate::operator) referenced_until: Moment,
+    /// The session's version for which its pod was last read.
+    pub(in crate::operator) pod_checked_at: Option<Revision>,
+}
+
+/// An object that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::operator) struct Unreadable {
+    /// The object's uid.
+    pub(in crate::operator) uid: Arc<str>,
+    /// Why it cannot be read.
+    pub(in crate::operator) why: String,
+}
+
+/// The observed state of a claimant's session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::operator) enum SessionState {
+    /// It exists, belongs to the claimant and is not revoked. It may be silent.
+    Unrevoked(Observed),
+    /// It is revoked.
+    Revoked {
+        /// The reason.
+        reason: RevokeReason,
+        /// The pod or user that revoked it.
+        by: Arc<str>,
+        /// Since when the revocation has been observed.
+        since: Moment,
+        /// When its last renewal was observed.
+        alive_at: Moment,
+    },
+    /// It was observed not to exist, or to belong to another pod.
+    Missing(Observed),
+    /// It was not observed: its lock was observed first, or it was deleted.
+    Unknown,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {

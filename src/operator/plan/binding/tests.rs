@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::clock::Now;
+use crate::operator::key::Key;
 use crate::operator::observation::Observation;
 use crate::operator::plan;
 use crate::operator::tests::object;
-use crate::operator::view::Key;
 use crate::protocol::time::WallTime;
 use crate::store::fleet::{FeedEvent, Object, ObjectRef};
 

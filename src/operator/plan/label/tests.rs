@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Now;
+use crate::operator::key::Key;
 use crate::operator::observation::Observation;
 use crate::operator::plan;
 use crate::operator::tests::object;
-use crate::operator::view::Key;
 use crate::protocol::ids::{OwnerId, Resource};
 use crate::protocol::lock::{Claim, Decision, Lock};
 use crate::protocol::session::{Claimant, PodRef};

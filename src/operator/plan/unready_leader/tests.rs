@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Now;
+use crate::operator::key::Key;
 use crate::operator::observation::Observation;
 use crate::operator::plan;
 use crate::operator::plan::label::tests::{led_by, object_ref, pod};
 use crate::operator::tests::object;
-use crate::operator::view::Key;
 use crate::protocol::ids::GrantId;
 use crate::protocol::lock::Lock;
 use crate::protocol::queue::{Queue, Waiter};
