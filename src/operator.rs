@@ -13,6 +13,7 @@ mod action;
 mod apply;
 mod audit;
 mod backoff;
+mod done;
 mod errors;
 mod feeds;
 mod key;
@@ -41,8 +42,10 @@ use crate::store::StoreError;
 
 use action::Action;
 use apply::Applied;
+use done::record_done;
 use feeds::Feeds;
 use key::Key;
+use metrics::{Metrics, Outcome};
 use state::State;
 
 pub use own_pod::OwnPod;
@@ -59,6 +62,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 pub struct Operator(Arc<Shared>);
 
 struct Shared {
+    rules: Arc<Rules>,
+    metrics: Arc<Metrics>,
     ports: Ports,
     state: Mutex<State>,
 }
@@ -82,8 +87,14 @@ impl Operator {
     /// Creates an operator. It sends no request before it runs.
     #[must_use]
     pub fn new(rules: Rules, ports: Ports) -> Self {
-        let state = Mutex::new(State::new(rules, ports.clock.now()));
-        Self(Arc::new(Shared { ports, state }))
+        let (rules, metrics) = (Arc::new(rules), Arc::new(Metrics::new()));
+        let state = State::new(rules.clone(), metrics.clone(), ports.clock.now());
+        Self(Arc::new(Shared {
+            rules,
+            metrics,
+            ports,
+            state: Mutex::new(state),
+        }))
     }
 
     /// Returns whether everything was listed once and can still be watched. A later outage does not
@@ -110,12 +121,12 @@ impl Operator {
     /// If one of the operator's tasks panicked. What it left undone is unknown, so a new process
     /// has to start.
     pub async fn run(&self, stop: CancellationToken) -> Result<(), JoinError> {
-        let ports = &self.0.ports;
-        let mut feeds = self.open_feeds();
+        let (rules, ports) = (&self.0.rules, &self.0.ports);
+        let mut feeds = Feeds::open(rules, ports);
         let mut tasks = JoinSet::new();
         while !stop.is_cancelled() {
             if self.state().store.take_needs_relist() {
-                feeds = self.open_feeds();
+                feeds = Feeds::open(rules, ports);
             }
             let is_eligible = self.state().is_eligible(ports.clock.now());
             ports.leadership.set_eligible(is_eligible);
@@ -153,10 +164,6 @@ impl Operator {
             moment: self.0.ports.clock.now(),
             wall: self.0.ports.clock.wall(),
         }
-    }
-
-    fn open_feeds(&self) -> Feeds {
-        Feeds::open(&self.state().rules, &self.0.ports)
     }
 
     fn until_due(&self) -> Duration {
@@ -220,16 +227,25 @@ impl Operator {
 
     fn handle_finished(&self, finished: Finished) {
         let now = self.now();
-        let mut state = self.state();
         match finished {
             Finished::Acted {
                 key,
                 action,
                 applied,
                 took,
-            } => state.finish_action(&key, &action, *applied, took, now, &self.0.ports.random),
-            Finished::Revision { answer, before } => state.finish_store_check(answer, before, now),
-            Finished::Recorded(recorded) => state.finish_record(recorded),
+            } => {
+                let (metrics, random) = (&self.0.metrics, &self.0.ports.random);
+                metrics.record_action(key.kind(), applied.outcome, took);
+                if applied.outcome == Outcome::Done {
+                    record_done(&action, metrics, now.moment);
+                }
+                self.state()
+                    .finish_action(&key, &action, *applied, now, random);
+            }
+            Finished::Revision { answer, before } => {
+                self.state().finish_store_check(answer, before, now);
+            }
+            Finished::Recorded(recorded) => self.state().finish_record(recorded),
         }
     }
 }

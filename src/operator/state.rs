@@ -1,7 +1,7 @@
 //! The state of the operator, and how each input changes it: observations, results of actions, the
 //! leadership and the time. It does no I/O.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::protocol::lock::Lock;
@@ -12,7 +12,7 @@ use crate::store::StoreError;
 use crate::store::fleet::{FeedEvent, Object};
 
 use super::action::Action;
-use super::apply::{Applied, log_done};
+use super::apply::Applied;
 use super::backoff::backoff;
 use super::errors::{ErrorLog, ErrorTopic, with_advice};
 use super::key::Key;
@@ -32,7 +32,7 @@ const RESTORE_ADVICE: &str = "the store was restored without raising its revisio
                              1000000000 --mark-compacted`";
 
 pub(super) struct State {
-    pub(super) rules: Rules,
+    rules: Arc<Rules>,
     view: View,
     queue: Queue,
     pub(super) recorder: Recorder,
@@ -42,11 +42,11 @@ pub(super) struct State {
     leads: bool,
     /// When this replica last became active.
     active_since: Moment,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
 }
 
 impl State {
-    pub(super) fn new(rules: Rules, now: Moment) -> Self {
+    pub(super) fn new(rules: Arc<Rules>, metrics: Arc<Metrics>, now: Moment) -> Self {
         let mut store = StoreCheck::default();
         store.mark_unverified(now);
         Self {
@@ -58,7 +58,7 @@ impl State {
             store,
             leads: false,
             active_since: Moment::default(),
-            metrics: Metrics::new(),
+            metrics,
         }
     }
 
@@ -207,15 +207,9 @@ impl State {
         key: &Key,
         action: &Action,
         applied: Applied,
-        took: Duration,
         now: Now,
         random: &Random,
     ) {
-        self.metrics
-            .record_action(key.kind(), applied.outcome, took);
-        if applied.outcome == Outcome::Done {
-            log_done(action, &self.metrics, now.moment);
-        }
         if let Some(observation) = applied.observation {
             if let Observation::Lock(FeedEvent::Applied(lock)) = &observation {
                 self.record_ignored_request(lock, now);

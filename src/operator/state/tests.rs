@@ -15,7 +15,7 @@ fn now(seconds: u64) -> Now {
 }
 
 fn new_state() -> State {
-    State::new(rules(), now(0).moment)
+    State::new(Arc::new(rules()), Arc::new(Metrics::new()), now(0).moment)
 }
 
 /// Reads the store's revision, which the store answers with `revision`.
