@@ -260,15 +260,7 @@ impl View {
     pub(super) fn observe_lock(&mut self, event: FeedEvent<Object<Lock>>, now: Now) {
         match event {
             FeedEvent::ListStarted => self.locks.start_list(),
-            FeedEvent::Applied(lock) => {
-                let (object_ref, election) = (lock.object_ref.clone(), election_of(&lock));
-                if let Some(seen) = &mut self.seen {
-                    seen.note(lock.stored.version);
-                }
-                if let Some(unnamed) = self.locks.put(*lock, now) {
-                    self.lock_changed(object_ref, unnamed, election, now.moment);
-                }
-            }
+            FeedEvent::Applied(lock) => self.put_lock(*lock, now),
             FeedEvent::Unreadable {
                 object_ref,
                 uid,
@@ -288,6 +280,18 @@ impl View {
                 }
             }
             FeedEvent::Interrupted(_) => {}
+        }
+    }
+
+    fn put_lock(&mut self, mut lock: Object<Lock>, now: Now) {
+        if let Some(seen) = &mut self.seen {
+            seen.note(lock.stored.version);
+        }
+        // Before the keys of the lock are copied from it: the queue keeps them.
+        self.locks.share_namespace(&mut lock.object_ref);
+        let (object_ref, election) = (lock.object_ref.clone(), election_of(&lock));
+        if let Some(unnamed) = self.locks.put(lock, now) {
+            self.lock_changed(object_ref, unnamed, election, now.moment);
         }
     }
 

@@ -40,9 +40,8 @@ impl Locks {
 
     /// Observes a lock. Returns the sessions that no lock names any more; `None` if the known
     /// version is newer.
-    pub(super) fn put(&mut self, mut lock: Object<Lock>, now: Now) -> Option<Vec<ObjectRef>> {
+    pub(super) fn put(&mut self, lock: Object<Lock>, now: Now) -> Option<Vec<ObjectRef>> {
         self.listing.deliver(&lock.object_ref);
-        self.share_namespace(&mut lock.object_ref);
         let object_ref = lock.object_ref.clone();
         let before = self.objects.get(&object_ref);
         let known = before.map(|before| before.version);
@@ -117,7 +116,7 @@ impl Locks {
     }
 
     /// Shares the namespace's name with the neighbouring lock, because namespaces have many locks.
-    fn share_namespace(&self, object_ref: &mut ObjectRef) {
+    pub(super) fn share_namespace(&self, object_ref: &mut ObjectRef) {
         if let Some((near, _)) = self.objects.range(..&*object_ref).next_back()
             && near.namespace == object_ref.namespace
         {
